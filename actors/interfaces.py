@@ -1,0 +1,55 @@
+"""The border between the core and its edges: what the runner asks of an edge, and what it offers one.
+
+An effect is the work behind one order. It may be a plain function (done when it returns: a signal)
+or a coroutine function (a hook). It returns an `Ending`; what it learned beside that it reports as facts
+through the `Outlet` *before* it returns. An effect that raises is a bug: the runner records it and
+ends the order as failed; no exception reaches an actor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple, Protocol
+
+from events.base import Fact, Order
+from events.facts import Result
+
+
+class Ending(NamedTuple):
+    """How an effect ended; becomes the order's one `OrderEnded`."""
+
+    result: Result = "done"
+    reason: str = ""
+    exit_code: int | None = None
+
+
+class Outlet(Protocol):
+    """Where an edge puts its facts."""
+
+    async def put(self, *facts: Fact) -> None:
+        """Admit these facts next to each other, in this order. Waits while the inbox's lane is full."""
+
+
+class Clock(Protocol):
+    """The two clocks of a stamp."""
+
+    def mono_ns(self) -> int: ...
+
+    def wall_ns(self) -> int: ...
+
+
+Effect = Callable[[Any, Outlet], "Ending | Awaitable[Ending]"]
+
+
+class Edge(Protocol):
+    """One part of the world."""
+
+    #: Which orders this edge carries out.
+    effects: Mapping[type[Order], Effect]
+
+    async def run(self, outlet: Outlet) -> None:
+        """Watch, and report facts, until cancelled. Cancelling detaches: it ends no pod's process."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """After a restart: the open order's effect. Follow it to its end if it still runs and return how
+        it ended; return None when that cannot be known (the order then ends ``unknown``)."""

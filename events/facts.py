@@ -1,0 +1,265 @@
+"""Facts: what edges report. Grouped by edge; an edge decides nothing, it says what it saw."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from events.base import Fact, register
+from events.model import Pod, ProcessReport, Settings, ShutdownKind
+
+Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
+
+# --- the daemon itself -------------------------------------------------------------------------
+
+
+@register
+class DaemonStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A process began to write. ``preparing`` is logind's property, None when it could not be read."""
+
+    version: str
+    pid: int
+    mode: str
+    node: str
+    boot_id: str
+    #: Changes at a soft reboot, which keeps the boot id.
+    userspace_id: str
+    preparing: bool | None = None
+    lock_inherited: bool = False
+    kind: ShutdownKind = "unknown"
+    grant_ns: int = 0
+    #: Starts of this journal that failed at the same sequence number, counted beside it.
+    failed_starts: int = 0
+
+
+@register
+class StopRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """SIGTERM or SIGINT. ``system_stopping``: the service manager itself is going down."""
+
+    system_stopping: bool
+    #: How long the unit may go on after SIGTERM.
+    stop_time_ns: int = 0
+
+
+@register
+class SettingsLoaded(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A valid configuration; ``sources`` says for each field where its value came from."""
+
+    settings: Settings
+    sources: dict[str, str] = {}
+
+
+@register
+class SettingsRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A reload that could not be used; the old configuration stays."""
+
+    error: str
+
+
+@register
+class Tick(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The earliest deadline is due. Who is due follows from the actors' state."""
+
+
+@register
+class ClockStepped(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The wall clock moved against the monotonic one. Moves no deadline."""
+
+    delta_ns: int
+
+
+@register
+class OrderEnded(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The one outcome of an order. ``reason`` is empty for ``done``; ``elapsed_ns`` of its effect."""
+
+    key: str
+    result: Result
+    reason: str = ""
+    elapsed_ns: int = 0
+    exit_code: int | None = None
+
+
+@register
+class EffectPanicked(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An effect raised what its edge does not know. Its order ends failed; this names the bug."""
+
+    key: str
+    error: str
+
+
+# --- storage -----------------------------------------------------------------------------------
+
+
+@register
+class DurabilityLate(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An effect started before its order was written or synced, because the disk did not answer."""
+
+    key: str
+    barrier: str
+    waited_ns: int
+
+
+@register
+class StorageFailed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A write or sync failed: final for that file."""
+
+    location: str
+    error: str
+
+
+@register
+class StorageMoved(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The journal goes on at another location; records from ``first_seq`` were written again there."""
+
+    location: str
+    first_seq: int
+
+
+# --- logind and the bus ------------------------------------------------------------------------
+
+
+@register
+class LogindRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Manager properties, read while arming or after a change. ``owner`` is the unique bus name."""
+
+    owner: str
+    grant_ns: int
+    preparing: bool
+    kind: ShutdownKind = "unknown"
+    #: Another program called ``kubelet`` holds a delay lock on shutdown.
+    kubelet_lock: bool = False
+
+
+@register
+class PrepareForShutdown(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """logind's signal, its sender checked. ``grant_ns`` is the limit in force at that moment."""
+
+    active: bool
+    kind: ShutdownKind = "unknown"
+    grant_ns: int = 0
+    lock_held: bool = False
+    owner: str = ""
+
+
+@register
+class SignalRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A signal from a foreign sender or with a wrong body (kubernetes#97951)."""
+
+    member: str
+    reason: str
+    sender: str = ""
+
+
+@register
+class PreparingRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The property ``PreparingForShutdown`` changed between two reads, or logind changed its owner."""
+
+    preparing: bool
+    owner: str = ""
+
+
+@register
+class ScheduleRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A scheduled shutdown appeared, moved or went. ``at_wall_ns`` 0: none."""
+
+    at_wall_ns: int = 0
+    kind: ShutdownKind = "unknown"
+    uid: int | None = None
+    tty: str = ""
+    wall_message: str = ""
+
+
+@register
+class BusLost(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The bus connection, or logind's name on it, went away."""
+
+    error: str
+
+
+@register
+class DropInsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What logind's configuration files ask for. ``others_ns`` is the largest value of any other file."""
+
+    others_ns: int = 0
+    others_path: str = ""
+    ours_ns: int | None = None
+    #: Does a file that is not ours sort after ours and set the same key?
+    overridden_by: str = ""
+
+
+# --- pods and their containers -----------------------------------------------------------------
+
+
+@register
+class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use."""
+
+    key: str
+    as_of_ns: int
+    source: str
+    part: int = 1
+    parts: int = 1
+    pods: tuple[Pod, ...] = ()
+
+
+@register
+class PodAppeared(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod asks to be started here."""
+
+    pod: Pod
+
+
+@register
+class ManifestRejected(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod manifest that cannot be used."""
+
+    path: str
+    error: str
+
+
+@register
+class ContainerStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    uid: str
+    container: str
+    pid: int = 0
+
+
+@register
+class ContainerExited(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Observed, whoever caused it. ``exit_code`` None: not ours to wait for (an adopted process)."""
+
+    uid: str
+    container: str
+    exit_code: int | None = None
+    signal: str = ""
+
+
+@register
+class AutopsyTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a straggler was doing just before SIGKILL."""
+
+    uid: str
+    container: str
+    processes: tuple[ProcessReport, ...] = ()
+    last_lines: tuple[str, ...] = ()
+
+
+# --- people ------------------------------------------------------------------------------------
+
+
+@register
+class HurryRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``ebbtide hurry POD``: stop waiting for a pod. ``pod`` is ``namespace/name``, a name, or a UID."""
+
+    pod: str
+    asked_by: int
+
+
+@register
+class ReleaseRequested(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``ebbtide release``: let the machine go now."""
+
+    asked_by: int
+
+
+#: Pods in one `InventoryTaken`: keeps a frame under 1 MiB even with long names and many containers.
+INVENTORY_PODS_MAX = 256

@@ -1,0 +1,32 @@
+"""Marks: the journal's own bookkeeping."""
+
+from __future__ import annotations
+
+import msgspec
+
+from events.base import Mark, register
+
+
+class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One actor as a checkpoint keeps it; ``state`` is its Struct in MessagePack."""
+
+    actor: str
+    subject: str
+    state: msgspec.Raw
+    failed: bool = False
+
+
+class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An order without an outcome: its key and the number of its record."""
+
+    key: str
+    seq: int
+
+
+@register
+class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The whole deterministic state at a segment's begin, so that older segments are not needed."""
+
+    episode: int
+    actors: tuple[ActorState, ...] = ()
+    open_orders: tuple[OpenOrder, ...] = ()
