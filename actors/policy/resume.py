@@ -1,0 +1,129 @@
+"""The resume table: what a starting daemon does about the shutdown that its journal ends with.
+
+Theory of operation. Five things are known at a start: how the last episode in the journal stands, logind's
+``PreparingForShutdown``, whether the boot and the userspace are still the ones of that episode (a soft reboot
+keeps the boot id and changes the userspace), and whether the service manager handed the lock back. Every
+combination has exactly one row; a test proves it. Rules behind the rows:
+
+1. An episode survives its daemon, never its userspace: in another boot or userspace it is closed.
+2. Complete means that the release was ordered durably, and nothing else does.
+3. *Unknown* is read as "no change": an open shutdown goes on, a new one is not invented.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+LastEpisode = Literal["none", "open", "released", "closed"]
+ResumeAction = Literal[
+    "fresh",
+    "begin",
+    "resume",
+    "cancelled-while-away",
+    "close-truncated",
+    "close-truncated-and-begin",
+    "close-complete",
+    "close-complete-and-begin",
+    "did-not-go-down",
+    "release-again",
+    "wait",
+]
+
+MEANINGS: dict[ResumeAction, str] = {
+    "fresh": "no shutdown is on and none is left over: arm",
+    "begin": "a shutdown is on that we did not see begin: open an episode",
+    "resume": "our shutdown is still on: go on where it stopped, the downtime counts",
+    "cancelled-while-away": "our shutdown was cancelled while no daemon ran: honour it now",
+    "close-truncated": "the machine went down before the release: close the episode as cut short",
+    "close-truncated-and-begin": "the same, and another shutdown is already on: open its episode",
+    "close-complete": "the machine went down after the release: close the episode as complete",
+    "close-complete-and-begin": "the same, and another shutdown is already on: open its episode",
+    "did-not-go-down": "released, but the machine stayed: restore everything and arm",
+    "release-again": "the release was ordered, but the lock came back to us: let it go",
+    "wait": "released and still going down: nothing is left to do but to watch",
+}
+
+#: Matches every value of its column.
+ANY = "*"
+
+
+class Found(NamedTuple):
+    """What a start finds. ``preparing`` is None when logind could not be read."""
+
+    last: LastEpisode
+    preparing: bool | None
+    same_boot: bool
+    same_userspace: bool
+    lock_inherited: bool
+
+
+class Row(NamedTuple):
+    """One row of the table. A cell is a value, several joined by ``|``, or `ANY`."""
+
+    last: str
+    preparing: str
+    boot: str
+    userspace: str
+    lock: str
+    action: ResumeAction
+
+
+ROWS: tuple[Row, ...] = (
+    #   last           preparing      boot     userspace  lock           action
+    Row("none|closed", "yes", ANY, ANY, ANY, "begin"),
+    Row("none|closed", "no|unknown", ANY, ANY, ANY, "fresh"),
+    Row("open", "yes|unknown", "same", "same", ANY, "resume"),
+    Row("open", "no", "same", "same", ANY, "cancelled-while-away"),
+    Row("open", "yes", "same", "other", ANY, "close-truncated-and-begin"),
+    Row("open", "no|unknown", "same", "other", ANY, "close-truncated"),
+    Row("open", "yes", "other", ANY, ANY, "close-truncated-and-begin"),
+    Row("open", "no|unknown", "other", ANY, ANY, "close-truncated"),
+    Row("released", "no", "same", "same", ANY, "did-not-go-down"),
+    Row("released", "yes|unknown", "same", "same", "inherited", "release-again"),
+    Row("released", "yes|unknown", "same", "same", "absent", "wait"),
+    Row("released", "yes", "same", "other", ANY, "close-complete-and-begin"),
+    Row("released", "no|unknown", "same", "other", ANY, "close-complete"),
+    Row("released", "yes", "other", ANY, ANY, "close-complete-and-begin"),
+    Row("released", "no|unknown", "other", ANY, ANY, "close-complete"),
+)
+
+_PREPARING = {True: "yes", False: "no", None: "unknown"}
+
+
+def matching(found: Found) -> tuple[Row, ...]:
+    """Every row that matches: exactly one, or the table is wrong."""
+    words = _words(found)
+    return tuple(row for row in ROWS if all(map(_fits, row[: len(words)], words)))
+
+
+def resume_action(found: Found) -> ResumeAction:
+    """What to do. ``found.last`` "none" ignores the boot columns, whatever they say."""
+    (row,) = matching(found)
+    return row.action
+
+
+def every_combination() -> tuple[Found, ...]:
+    """All that a start can find, for the proof and for the documentation."""
+    truth = (True, False)
+    return tuple(
+        Found(last, preparing, boot, userspace, lock)
+        for last in get_args(LastEpisode)
+        for preparing in (True, False, None)
+        for boot in truth
+        for userspace in truth
+        for lock in truth
+    )
+
+
+def _words(found: Found) -> tuple[str, ...]:
+    return (
+        found.last,
+        _PREPARING[found.preparing],
+        "same" if found.same_boot else "other",
+        "same" if found.same_userspace else "other",
+        "inherited" if found.lock_inherited else "absent",
+    )
+
+
+def _fits(cell: str, word: str) -> bool:
+    return cell == ANY or word in cell.split("|")
