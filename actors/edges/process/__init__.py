@@ -1,0 +1,1 @@
+"""The embedded default: pods as local processes with real signals, hooks and exit codes."""

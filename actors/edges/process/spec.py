@@ -1,0 +1,75 @@
+"""How a pod is launched as local processes: what a manifest says beyond what the core may see.
+
+The core's `events.model.Pod` is a whitelisted projection without commands, environments or header
+values. Whoever starts processes and sends hooks needs those, so they stand here, and they never enter
+an event or the journal.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class ExecAction(msgspec.Struct, frozen=True, kw_only=True, tag="exec", gc=False):
+    """Run ``argv`` beside the container, with its environment and working directory."""
+
+    argv: tuple[str, ...]
+
+
+class HttpGetAction(msgspec.Struct, frozen=True, kw_only=True, tag="httpGet", gc=False):
+    """One GET. ``port`` is a number, a number in a string, or the name of a container port.
+
+    ``host`` empty means the pod's address. ``scheme`` is kept as written; empty means HTTP.
+    """
+
+    port: int | str
+    host: str = ""
+    scheme: str = "HTTP"
+    path: str = ""
+    headers: tuple[tuple[str, str], ...] = ()
+
+
+class SleepAction(msgspec.Struct, frozen=True, kw_only=True, tag="sleep", gc=False):
+    """A deadline in the core; nothing runs for it."""
+
+    seconds: int
+
+
+class TcpSocketAction(msgspec.Struct, frozen=True, kw_only=True, tag="tcpSocket", gc=False):
+    """Allowed in old objects, never carried out: an error at run time (facts-kubelet 4.3)."""
+
+
+HookAction = ExecAction | HttpGetAction | SleepAction | TcpSocketAction
+
+
+class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One container as a local process. ``argv`` is command and args, variables already expanded."""
+
+    name: str
+    argv: tuple[str, ...]
+    env: dict[str, str] = {}
+    #: Empty: the daemon's own.
+    working_dir: str = ""
+    stop_signal: str = "SIGTERM"
+    #: An init container with ``restartPolicy: Always``: started in its turn, and left running.
+    sidecar: bool = False
+    pre_stop: HookAction | None = None
+    #: Container ports by name; ports without a name need no entry.
+    ports: dict[str, int] = {}
+
+
+class ProcessSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One pod. ``init`` holds init containers and sidecars in the manifest's order.
+
+    Plain init containers run to completion, one after another; a sidecar among them is started in its
+    turn and left running; then ``containers`` are started.
+    """
+
+    uid: str
+    init: tuple[ContainerSpec, ...] = ()
+    containers: tuple[ContainerSpec, ...] = ()
+
+    @property
+    def lasting(self) -> tuple[ContainerSpec, ...]:
+        """The containers that a shutdown has to stop: sidecars first, as in `events.model.Pod`."""
+        return tuple(spec for spec in self.init if spec.sidecar) + self.containers
