@@ -16,7 +16,8 @@ from actors.policy.periods import requested_seconds
 from events.base import NS_PER_SECOND
 from events.model import Budget, Container, Period, PlannedWave, Pod
 
-Warning = tuple[str, str]
+#: (code, message). Codes stay; messages are for people.
+PlanWarning = tuple[str, str]
 
 #: How many names one message lists before it counts the rest.
 NAMES_MAX = 5
@@ -44,21 +45,12 @@ class Frame(NamedTuple):
     sleep_action: bool
 
 
-def explain(
-    periods: Sequence[Period],
-    waves: Sequence[PlannedWave],
-    seats: Sequence[Seat],
-    grant_ns: int | None,
-    reserve_ns: int,
-    budget: Budget,
-    sleep_action: bool,
-) -> tuple[Warning, ...]:
+def explain(frame: Frame) -> tuple[PlanWarning, ...]:
     """All warnings of a plan: those about the whole first, then pod by pod in the order of the waves."""
-    if not periods:
+    if not frame.periods:
         return (("disabled", "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"),)
-    frame = Frame(periods, waves, seats, grant_ns, reserve_ns, budget, sleep_action)
     whole = [warning for rule in PLAN_RULES for warning in rule(frame)]
-    single = [warning for seat in seats for rule in POD_RULES for warning in rule(seat, frame)]
+    single = [warning for seat in frame.seats for rule in POD_RULES for warning in rule(seat, frame)]
     return (*whole, *single)
 
 
@@ -76,7 +68,7 @@ def seconds_text(duration_ns: int) -> str:
 # --- the whole plan ----------------------------------------------------------------------------
 
 
-def _grant(frame: Frame) -> Iterator[Warning]:
+def _grant(frame: Frame) -> Iterator[PlanWarning]:
     if frame.grant_ns is None:
         return
     requested_ns = requested_seconds(frame.periods) * NS_PER_SECOND
@@ -93,18 +85,20 @@ def _grant(frame: Frame) -> Iterator[Warning]:
         )
 
 
-def _wave_cuts(frame: Frame) -> Iterator[Warning]:
+def _wave_cuts(frame: Frame) -> Iterator[PlanWarning]:
     for number, (period, wave) in enumerate(zip(frame.periods, frame.waves, strict=True)):
         if wave.period_seconds < period.seconds:
             granted = seconds_text(frame.grant_ns or 0)
             yield (
                 "wave-cut",
-                f"wave {number} asks for {period.seconds} s and gets {wave.period_seconds} s: "
-                f"logind grants {granted}, and higher priorities are served first",
+                (
+                    f"wave {number} asks for {period.seconds} s and gets {wave.period_seconds} s: "
+                    f"logind grants {granted}, and higher priorities are served first"
+                ),
             )
 
 
-def _wave_zeros(frame: Frame) -> Iterator[Warning]:
+def _wave_zeros(frame: Frame) -> Iterator[PlanWarning]:
     for number, wave in enumerate(frame.waves):
         if wave.pods and not wave.period_seconds:
             count = _count(len(wave.pods), "pod")
@@ -114,76 +108,88 @@ def _wave_zeros(frame: Frame) -> Iterator[Warning]:
             )
 
 
-def _duplicates(frame: Frame) -> Iterator[Warning]:
+def _duplicates(frame: Frame) -> Iterator[PlanWarning]:
     counts = Counter(period.priority for period in frame.periods)
     for priority, count in counts.items():
         if count > 1:
             yield (
                 "priority-duplicate",
-                f"priority {priority} is configured {count} times: pods exactly at it go to the first entry, "
-                "pods above it to the last; keep one",
+                (
+                    f"priority {priority} is configured {count} times: pods exactly at it go to the first entry, "
+                    "pods above it to the last; keep one"
+                ),
             )
 
 
-def _unset_priorities(frame: Frame) -> Iterator[Warning]:
+def _unset_priorities(frame: Frame) -> Iterator[PlanWarning]:
     """Only where it can matter: with one wave every pod is in it anyway."""
     names = [short_name(seat.pod) for seat in frame.seats if seat.pod.priority is None]
     if names and len(frame.periods) > 1:
         yield (
             "priority-unset",
-            f"{_names(names)}: no numeric spec.priority, which counts as 0; write the number where "
-            "the pod has to go later",
+            (
+                f"{_names(names)}: no numeric spec.priority, which counts as 0; write the number where "
+                "the pod has to go later"
+            ),
         )
 
 
 # --- one pod -----------------------------------------------------------------------------------
 
 
-def _grace_cut(seat: Seat, frame: Frame) -> Iterator[Warning]:
+def _grace_cut(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
     asked_seconds = seat.pod.grace_seconds
     if asked_seconds is not None and asked_seconds > seat.grace_seconds:
         yield (
             "grace-cut",
-            f"{short_name(seat.pod)} asks for {asked_seconds} s and gets {seat.grace_seconds} s: "
-            f"{_wave_has(seat, frame)}",
+            (
+                f"{short_name(seat.pod)} asks for {asked_seconds} s and gets {seat.grace_seconds} s: "
+                f"{_wave_has(seat, frame)}"
+            ),
         )
 
 
-def _grace_unset(seat: Seat, frame: Frame) -> Iterator[Warning]:
+def _grace_unset(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
     if seat.pod.grace_seconds is None:
         yield (
             "grace-unset",
-            f"{short_name(seat.pod)} sets no terminationGracePeriodSeconds and may take all of its wave: "
-            f"{_wave_has(seat, frame)}",
+            (
+                f"{short_name(seat.pod)} sets no terminationGracePeriodSeconds and may take all of its wave: "
+                f"{_wave_has(seat, frame)}"
+            ),
         )
 
 
-def _grace_below_floor(seat: Seat, frame: Frame) -> Iterator[Warning]:
+def _grace_below_floor(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
     if seat.grace_seconds < FLOOR_SECONDS:
         yield (
             "grace-below-floor",
-            f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie between "
-            "stop signal and SIGKILL",
+            (
+                f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie between "
+                "stop signal and SIGKILL"
+            ),
         )
 
 
-def _below_every_period(seat: Seat, frame: Frame) -> Iterator[Warning]:
+def _below_every_period(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
     priority, lowest = priority_of(seat.pod), frame.periods[0].priority
     if priority < lowest:
         yield (
             "priority-below",
-            f"{short_name(seat.pod)} has priority {priority}, below every configured one: it goes with "
-            f"priority {lowest}, wave {seat.wave}",
+            (
+                f"{short_name(seat.pod)} has priority {priority}, below every configured one: it goes with "
+                f"priority {lowest}, wave {seat.wave}"
+            ),
         )
 
 
-def _hooks(seat: Seat, frame: Frame) -> Iterator[Warning]:
+def _hooks(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
     for container in seat.pod.containers:
         if container.hook is not None and container.running:
             yield from _hook(seat, container, frame)
 
 
-def _hook(seat: Seat, container: Container, frame: Frame) -> Iterator[Warning]:
+def _hook(seat: Seat, container: Container, frame: Frame) -> Iterator[PlanWarning]:
     hook, grace_seconds = container.hook, seat.grace_seconds
     assert hook is not None
     whose = f"the preStop hook of {short_name(seat.pod)}, container {container.name},"
@@ -217,7 +223,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:NAMES_MAX]) + (f" and {rest} more" if rest > 0 else "")
 
 
-PLAN_RULES: tuple[Callable[[Frame], Iterator[Warning]], ...] = (
+PLAN_RULES: tuple[Callable[[Frame], Iterator[PlanWarning]], ...] = (
     _grant,
     _wave_cuts,
     _wave_zeros,
@@ -225,7 +231,7 @@ PLAN_RULES: tuple[Callable[[Frame], Iterator[Warning]], ...] = (
     _unset_priorities,
 )
 
-POD_RULES: tuple[Callable[[Seat, Frame], Iterator[Warning]], ...] = (
+POD_RULES: tuple[Callable[[Seat, Frame], Iterator[PlanWarning]], ...] = (
     _grace_cut,
     _grace_unset,
     _grace_below_floor,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from actors.policy.explain import Seat, Warning, explain
+from actors.policy.explain import Frame, PlanWarning, Seat, explain
 from actors.policy.grace import pod_grace_seconds
 from actors.policy.grouping import group
 from actors.policy.periods import requested_seconds, share
@@ -32,7 +32,7 @@ class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reserve_seconds: int = 0
     override_needed: bool = False
     waves: tuple[PlannedWave, ...] = ()
-    warnings: tuple[Warning, ...] = ()
+    warnings: tuple[PlanWarning, ...] = ()
 
 
 def budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
@@ -73,6 +73,7 @@ def make_plan(
     have left time, and the warnings say so. ``sleep_action`` False: sleep hooks do nothing.
     """
     waves = planned_waves(periods, grant_ns, pods)
+    seats = _seats(periods, waves, pods)
     wanted_seconds = requested_seconds(periods)
     usable_ns = budget_ns(periods, grant_ns)
     needed_ns = wanted_seconds * NS_PER_SECOND + reserve_ns
@@ -85,9 +86,7 @@ def make_plan(
         reserve_seconds=reserve_ns // NS_PER_SECOND,
         override_needed=bool(periods) and grant_ns is not None and grant_ns < needed_ns,
         waves=waves,
-        warnings=explain(
-            periods, waves, _seats(periods, waves, pods), grant_ns, reserve_ns, budget, sleep_action
-        ),
+        warnings=explain(Frame(periods, waves, seats, grant_ns, reserve_ns, budget, sleep_action)),
     )
 
 
