@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from events.base import Barrier, Decision, Order, register
-from events.model import Budget, Period, PlannedWave, Pod, ShutdownKind
+from events.model import Budget, Period, PlannedPod, PlannedWave, Pod, ShutdownKind
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
@@ -132,9 +132,13 @@ class Leave(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 @register
 class Resumed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What a start does about the episode that it found: the action of the resume table's one row."""
+    """What a start does about the episode that it found: the action of the resume table's one row.
+
+    ``previous`` says for people what the last boot left; empty when there is nothing to say.
+    """
 
     action: str
+    previous: str = ""
 
 
 @register
@@ -157,6 +161,7 @@ class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
 
     deadline_ns: int
     release_by_ns: int
+    kill_by_ns: int
     overtime: bool = False
 
 
@@ -193,7 +198,7 @@ class WaveStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     period_ns: int
     deadline_ns: int
     kill_by_ns: int
-    pods: tuple[str, ...] = ()
+    pods: tuple[PlannedPod, ...] = ()
 
 
 @register

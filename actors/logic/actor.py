@@ -1,0 +1,36 @@
+"""What an actor is: a state, a table of handlers, and the deadline that follows from the state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import msgspec
+
+from events.base import Event
+
+#: A deadline that never comes: larger than any monotonic clock.
+NEVER_NS = (1 << 62) - 1
+
+#: What a handler returns: the next state, and decisions in the order in which they are recorded.
+Result = tuple[Any, tuple[Event, ...] | list[Event]]
+Handler = Callable[[Any, Any, int], Result]
+
+
+class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of actor states. Frozen: a handler that raises leaves the old state as it was."""
+
+
+class ActorType(NamedTuple):
+    """``deadline`` is when the actor wants a `Tick`; ``done`` says that it may be dropped at an episode's end."""
+
+    name: str
+    state: type[State]
+    handlers: dict[type[Event], Handler]
+    deadline: Callable[[Any], int]
+    done: Callable[[Any], bool] = lambda state: True
+
+
+def never(state: State) -> int:
+    """The deadline of an actor that watches none."""
+    return NEVER_NS

@@ -1,0 +1,213 @@
+"""One container's way down, as a value: hook, turn, stop signal, autopsy, SIGKILL, exit.
+
+    running -> hook -> turn -> stopping -> killed -> exited
+
+Every arrow but the last is a decision; the last is an observation and may come at any time. The functions
+here say what a container does next; `actors.logic.hook` says when, and for which pod.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from actors.logic.actor import NEVER_NS, State
+from actors.logic.budget import FLOOR_NS
+from events.base import NS_PER_SECOND, Event, order_key
+from events.decisions import (
+    CancelOrder,
+    HookEnded,
+    HookResult,
+    HookStarted,
+    KillContainer,
+    RunHook,
+    SendSignal,
+    TakeAutopsy,
+)
+from events.model import Container
+
+#: The owner's name in order keys (see `actors.logic.hook`).
+OWNER = "HookActor"
+
+#: How long before SIGKILL a straggler is looked at.
+AUTOPSY_LEAD_NS = 250_000_000
+
+Phase = Literal["running", "hook", "turn", "stopping", "killed", "exited"]
+
+
+class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``deadline_ns`` is the end of the pod's grace, ``limit_ns`` the shutdown's last possible SIGKILL."""
+
+    uid: str
+    spec: Container
+    phase: Phase = "running"
+    deadline_ns: int = 0
+    limit_ns: int = 0
+    hook_since_ns: int = 0
+    hook_until_ns: int = NEVER_NS
+    hook_key: str = ""
+    stop_since_ns: int = 0
+    kill_at_ns: int = NEVER_NS
+    autopsy: bool = False
+    killed: bool = False
+    tries: int = 0
+    exit_code: int | None = None
+    exit_signal: str = ""
+    hook_note: str = ""
+    error: str = ""
+
+    def due_ns(self) -> int:
+        """When this container wants to be looked at again."""
+        if self.phase == "hook":
+            return min(self.hook_until_ns, self.deadline_ns)
+        if self.phase == "turn":
+            return self.deadline_ns
+        if self.phase == "stopping":
+            return self.kill_at_ns if self.autopsy else self.kill_at_ns - AUTOPSY_LEAD_NS
+        return NEVER_NS
+
+    def key(self, what: str) -> str:
+        return order_key(OWNER, f"{what}:{self.spec.name}", self.uid, self.tries)
+
+
+Step = tuple[Down, list[Event]]
+
+
+# --- hook --------------------------------------------------------------------------------------
+
+
+def begin(down: Down, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool) -> Step:
+    """The container's pod is told to stop. Without grace no hook runs (facts-kubelet 4.1, step 4)."""
+    down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
+    hook = down.spec.hook
+    if hook is None:
+        return replace(down, phase="turn"), []
+    if deadline_ns <= now:
+        return _skip_hook(down, "not-run", "no grace left for it")
+    if hook.kind == "sleep":
+        return _begin_sleep(down, hook.sleep_seconds, now, sleep_action=sleep_action)
+    if hook.kind == "tcpSocket":
+        started = HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=now)
+        down, ended = _skip_hook(down, "failed", "invalid handler: tcpSocket cannot be a preStop hook")
+        return down, [started, *ended]
+    return _begin_effect(down, hook.kind, now)
+
+
+def _skip_hook(down: Down, result: HookResult, reason: str) -> Step:
+    note = "" if result == "done" else f"preStop {result}: {reason}"
+    ended = HookEnded(uid=down.uid, container=down.spec.name, result=result, reason=reason)
+    return replace(down, phase="turn", hook_note=note), [ended]
+
+
+def _begin_sleep(down: Down, seconds: int, now: int, *, sleep_action: bool) -> Step:
+    """A sleep is a deadline, not an effect: nothing runs anywhere (KEP-3960, implementation)."""
+    if not sleep_action:
+        return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
+    if seconds <= 0:
+        return _skip_hook(down, "done", "")
+    until_ns = now + seconds * NS_PER_SECOND
+    started = HookStarted(
+        uid=down.uid, container=down.spec.name, kind="sleep", until_ns=min(until_ns, down.deadline_ns)
+    )
+    return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
+
+
+def _begin_effect(down: Down, kind: str, now: int) -> Step:
+    key = down.key("hook")
+    order = RunHook(
+        key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.deadline_ns - now
+    )
+    started = HookStarted(
+        uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.deadline_ns
+    )
+    return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
+
+
+def end_hook(down: Down, now: int, result: HookResult, reason: str = "", *, early: bool = False) -> Step:
+    """The hook is over, however; the container waits for its turn."""
+    note = "" if result == "done" else f"preStop {result}" + (f": {reason}" if reason else "")
+    ended = HookEnded(
+        uid=down.uid,
+        container=down.spec.name,
+        result=result,
+        reason=reason,
+        early=early,
+        elapsed_ns=now - down.hook_since_ns,
+    )
+    return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
+
+
+def cut_hook(down: Down, now: int) -> Step:
+    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer."""
+    if not down.hook_key:
+        in_time = down.hook_until_ns <= now
+        if in_time:
+            return end_hook(down, now, "done")
+        return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
+    cancel = CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
+    down, ended = end_hook(down, now, "timed-out", "still running when the grace was over")
+    return down, [cancel, *ended]
+
+
+# --- stop --------------------------------------------------------------------------------------
+
+
+def stop(down: Down, now: int) -> Step:
+    """The stop signal; SIGKILL follows at the end of the grace, but never sooner than the floor after it."""
+    kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
+    order = SendSignal(
+        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
+    )
+    return replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns), [order]
+
+
+def repeat_stop(down: Down) -> Step:
+    """The daemon died between the call and its record: the signal is sent once more, its time goes on."""
+    down = replace(down, tries=down.tries + 1)
+    order = SendSignal(
+        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
+    )
+    return down, [order]
+
+
+def autopsy(down: Down) -> Step:
+    order = TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
+    return replace(down, autopsy=True), [order]
+
+
+def kill(down: Down) -> Step:
+    """SIGKILL for the whole tree; said again after a restart that lost its outcome."""
+    if down.killed:
+        down = replace(down, tries=down.tries + 1)
+    order = KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
+    return replace(down, phase="killed", killed=True), [order]
+
+
+def exited(down: Down, now: int, exit_code: int | None, signal: str) -> Step:
+    """Observed. A hook of a container that is gone has nothing to wait for (kubernetes#134338)."""
+    decisions: list[Event] = []
+    if down.phase == "hook":
+        down, decisions = _orphan_hook(down, now)
+    return replace(down, phase="exited", exit_code=exit_code, exit_signal=signal), decisions
+
+
+def _orphan_hook(down: Down, now: int) -> Step:
+    if not down.hook_key:
+        return end_hook(down, now, "done", "the container has exited", early=True)
+    cancel = CancelOrder(key=down.key("cut"), target=down.hook_key)
+    down, ended = end_hook(down, now, "cancelled", "the container has exited")
+    return down, [cancel, *ended]
+
+
+def shorten(down: Down, now: int) -> Down:
+    """No more waiting: the grace ends now, the floor stays (``ebbtide hurry``)."""
+    kill_at_ns = down.kill_at_ns
+    if down.phase == "stopping":
+        kill_at_ns = max(now, min(down.stop_since_ns + FLOOR_NS, kill_at_ns))
+    return replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=kill_at_ns)
+
+
+def limit(down: Down, limit_ns: int) -> Down:
+    """The shutdown's last possible SIGKILL has moved."""
+    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, limit_ns))

@@ -1,0 +1,370 @@
+"""EpisodeActor: where is this shutdown? From the signal to the last word on it.
+
+Waves run one after another in ascending priority (KEP-2712). The actor starts a wave when the one
+before has ended, gives up when the budget is over, and honours a cancel at once.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.budget import Layout, lay_out
+from actors.logic.wave import NAME as WAVE_NAME
+from actors.policy.grace import pod_grace_seconds
+from actors.policy.grouping import group_of, priority_of
+from actors.policy.plan import planned_waves
+from actors.policy.resume import Found, LastEpisode, resume_action
+from events.base import NS_PER_SECOND, Event, order_key
+from events.decisions import (
+    ActorFailed,
+    ConfigAdopted,
+    DeadlineMoved,
+    EpisodeClosed,
+    EpisodeOutcome,
+    PlanMade,
+    PodEnded,
+    PodPlanned,
+    PodsEnded,
+    ReleaseLock,
+    Resumed,
+    ShutdownBegan,
+    ShutdownCancelled,
+    ShutdownDetected,
+    ShutdownWithdrawn,
+    TakeInventory,
+    WaveEnded,
+    WaveStarted,
+)
+from events.facts import DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
+from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
+
+NAME = "EpisodeActor"
+
+Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", "cancelling"]
+
+#: How the last episode stands, by phase, in the words of the resume table.
+STANDING: dict[Phase, LastEpisode] = {
+    "idle": "none",
+    "cancelling": "closed",
+    "released": "released",
+    "listing": "open",
+    "waves": "open",
+    "draining": "open",
+    "flushing": "open",
+}
+
+
+class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: Phase = "idle"
+    # The adopted configuration.
+    periods: tuple[Period, ...] = ()
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    elastic: bool = False
+    sleep_action: bool = True
+    # Where the process that wrote last lived.
+    boot_id: str = ""
+    userspace_id: str = ""
+    # This shutdown.
+    kind: ShutdownKind = "unknown"
+    grant_ns: int = 0
+    deadline_ns: int = 0
+    kill_by_ns: int = 0
+    release_by_ns: int = 0
+    listing: tuple[Pod, ...] = ()
+    pods: dict[str, Pod] = {}
+    ended: dict[str, bool] = {}
+    waves: tuple[PlannedWave, ...] = ()
+    wave: int = -1
+    carried_ns: int = 0
+    ordinal: int = 0
+
+    @property
+    def open_pods(self) -> int:
+        return len(self.pods) - len(self.ended)
+
+
+def _config(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
+    return replace(
+        state,
+        periods=event.periods,
+        requested_ns=event.requested_ns,
+        reserve_ns=event.reserve_ns,
+        elastic=event.budget == "elastic",
+        sleep_action=event.sleep_action,
+    ), ()
+
+
+# --- the beginning -----------------------------------------------------------------------------
+
+
+def _detected(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+    if state.phase == "idle":
+        return _begin(state, event, now)
+    if state.phase == "cancelling":
+        fresh, closed = _close(state, "cancelled")
+        began, decisions = _begin(fresh, event, now)
+        return began, [*closed, *decisions]
+    if state.phase == "released":
+        return state, ()
+    return _move_deadline(state, event, now)
+
+
+def _layout(state: EpisodeState, grant_ns: int, now: int) -> Layout:
+    return lay_out(now, grant_ns, state.requested_ns, state.reserve_ns)
+
+
+def _begin(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+    layout = _layout(state, event.grant_ns, now)
+    began = ShutdownBegan(
+        kind=event.kind,
+        grant_ns=event.grant_ns,
+        requested_ns=state.requested_ns,
+        budget_ns=layout.deadline_ns - now,
+        deadline_ns=layout.deadline_ns,
+        release_by_ns=layout.release_by_ns,
+        lock_held=event.lock_held,
+        budget="elastic" if state.elastic else "strict",
+    )
+    state = replace(state, phase="listing", kind=event.kind, grant_ns=event.grant_ns, **layout._asdict())
+    state, order = _list_pods(state, refresh=False)
+    return state, [began, order]
+
+
+def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, TakeInventory]:
+    order = TakeInventory(key=order_key(NAME, "inventory", "", state.ordinal), refresh=refresh)
+    return replace(state, ordinal=state.ordinal + 1, listing=()), order
+
+
+def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
+    """logind restarted (another delay begins), or the service manager's stop time is all that is left."""
+    layout = _layout(state, event.grant_ns, now)
+    return replace(state, **layout._asdict()), [DeadlineMoved(overtime=event.overtime, **layout._asdict())]
+
+
+# --- the plan ----------------------------------------------------------------------------------
+
+
+def _inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
+    state = replace(state, listing=state.listing + event.pods)
+    if event.part < event.parts:
+        return state, ()
+    if state.phase == "listing":
+        return _plan(state, now)
+    return _late_pods(state) if state.phase == "waves" else (state, ())
+
+
+def _plan(state: EpisodeState, now: int) -> Result:
+    pods = {pod.uid: pod for pod in state.listing}
+    waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
+    state = replace(state, phase="waves", pods=pods, ended={}, waves=waves, wave=-1, carried_ns=0)
+    decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
+    for index, wave in enumerate(waves):
+        decisions.extend(_planned(state, index, seat) for seat in wave.pods)
+    state, refresh = _list_pods(state, refresh=True)
+    return _next_wave(state, now, [*decisions, refresh])
+
+
+def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
+    return PodPlanned(
+        wave=wave,
+        grace_seconds=seat.grace_seconds,
+        pod=state.pods[seat.uid],
+        sleep_action=state.sleep_action,
+        late=late,
+    )
+
+
+def _late_pods(state: EpisodeState) -> Result:
+    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over."""
+    decisions: list[Event] = []
+    for pod in state.listing:
+        if pod.uid in state.pods:
+            continue
+        index = max(state.wave, group_of(state.periods, priority_of(pod)))
+        wave = state.waves[index]
+        seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
+        joined = replace(wave, pods=(*wave.pods, seat))
+        waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
+        state = replace(state, pods={**state.pods, pod.uid: pod}, waves=waves)
+        decisions.append(_planned(state, index, seat, late=True))
+    return state, decisions
+
+
+def _order_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
+    """Without an inventory nothing can be stopped: a failed or lost listing is repeated once, by call."""
+    if event.result == "done" or state.phase != "listing":
+        return state, ()
+    if state.ordinal > 1 and event.result != "unknown":
+        return _plan(replace(state, listing=()), now)
+    state, order = _list_pods(state, refresh=event.result != "unknown")
+    return state, [order]
+
+
+# --- the waves ---------------------------------------------------------------------------------
+
+
+def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
+    """Empty waves cost nothing: no event, no time."""
+    index = state.wave + 1
+    while index < len(state.waves) and not state.waves[index].pods:
+        index += 1
+    if index == len(state.waves):
+        return _drain(replace(state, phase="draining"), decisions)
+    state = replace(state, wave=index)
+    return state, [*decisions, _wave_started(state, now)]
+
+
+def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
+    planned = state.waves[state.wave]
+    period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
+    seconds = period_ns // NS_PER_SECOND
+    pods = planned.pods
+    if seconds > planned.period_seconds:
+        pods = tuple(
+            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
+            for pod in pods
+        )
+    return WaveStarted(
+        wave=state.wave,
+        priority=planned.priority,
+        period_ns=period_ns,
+        deadline_ns=max(now, min(now + period_ns, state.deadline_ns)),
+        kill_by_ns=state.kill_by_ns,
+        pods=pods,
+    )
+
+
+def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
+    if state.phase != "waves" or event.wave != state.wave:
+        return state, ()
+    return _next_wave(replace(state, carried_ns=event.unused_ns), now, [])
+
+
+def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
+    """After the last wave only stragglers are left."""
+    if state.open_pods:
+        return state, decisions
+    return replace(state, phase="flushing"), [*decisions, PodsEnded()]
+
+
+def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
+    if event.uid not in state.pods:
+        return state, ()
+    state = replace(state, ended={**state.ended, event.uid: True})
+    if state.open_pods:
+        return state, ()
+    if state.phase == "cancelling":
+        return _close(state, "cancelled")
+    return _drain(state, []) if state.phase == "draining" else (state, ())
+
+
+def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
+    """A wave that cannot report its end: the fallback begins what has not begun, and no wave follows."""
+    if event.actor != WAVE_NAME or state.phase != "waves":
+        return state, ()
+    return _drain(replace(state, phase="draining"), [])
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> Result:
+    """The budget is over, or somebody said so: what is left is named, and nothing more is waited for."""
+    if state.phase not in ("listing", "waves", "draining"):
+        return state, ()
+    unfinished = tuple(uid for uid in state.pods if uid not in state.ended)
+    return replace(state, phase="flushing"), [PodsEnded(unfinished=unfinished)]
+
+
+def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
+    return (state, ()) if state.phase == "idle" else (replace(state, phase="released"), ())
+
+
+def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
+    """Honoured in the middle (the kubelet waits until all groups are done, facts-kubelet 1.4)."""
+    cancelled = ShutdownCancelled(reason=event.reason)
+    state, decisions = _end_cancelled(replace(state, phase="cancelling"))
+    return state, [cancelled, *decisions]
+
+
+def _end_cancelled(state: EpisodeState) -> Result:
+    return (state, ()) if state.open_pods else _close(state, "cancelled")
+
+
+def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
+    closed = EpisodeClosed(outcome=outcome, last_wave=state.wave)
+    return EpisodeState(
+        periods=state.periods,
+        requested_ns=state.requested_ns,
+        reserve_ns=state.reserve_ns,
+        elastic=state.elastic,
+        sleep_action=state.sleep_action,
+        boot_id=state.boot_id,
+        userspace_id=state.userspace_id,
+        ordinal=state.ordinal,
+    ), [closed]
+
+
+# --- a start -----------------------------------------------------------------------------------
+
+
+def _started(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
+    same_boot = event.boot_id == state.boot_id
+    same_userspace = same_boot and event.userspace_id == state.userspace_id
+    known = bool(state.boot_id)
+    found = Found(STANDING[state.phase], event.preparing, same_boot, same_userspace, event.lock_inherited)
+    action = resume_action(found)
+    state = replace(state, boot_id=event.boot_id, userspace_id=event.userspace_id)
+    left = _left_behind(state, action, new_boot=known and not same_userspace)
+    resumed = Resumed(action=action, previous=left)
+    if action.startswith("close-") or (state.phase == "cancelling" and not same_userspace):
+        state, closed = _close(state, _outcome(state))
+        return state, [*closed, resumed]
+    return state, [resumed]
+
+
+def _outcome(state: EpisodeState) -> EpisodeOutcome:
+    if state.phase in ("released", "cancelling"):
+        return "complete" if state.phase == "released" else "cancelled"
+    return "truncated" if state.wave >= 0 else "never-begun"
+
+
+def _left_behind(state: EpisodeState, action: str, *, new_boot: bool) -> str:
+    """What the next boot says of the last one (design, "What each shutdown does", 9)."""
+    if action.startswith("close-complete"):
+        return "complete"
+    if action.startswith("close-truncated"):
+        return f"cut short at wave {state.wave}" if state.wave >= 0 else "never begun"
+    return "ended without a shutdown that was seen" if new_boot and state.phase == "idle" else ""
+
+
+def _deadline(state: EpisodeState) -> int:
+    waiting = state.phase in ("listing", "waves", "draining")
+    if not waiting:
+        return NEVER_NS
+    return Layout(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
+
+
+EPISODE = ActorType(
+    NAME,
+    EpisodeState,
+    {
+        ConfigAdopted: _config,
+        ShutdownDetected: _detected,
+        InventoryTaken: _inventory,
+        OrderEnded: _order_ended,
+        WaveEnded: _wave_ended,
+        PodEnded: _pod_ended,
+        Tick: _give_up,
+        ReleaseRequested: _give_up,
+        ReleaseLock: _released,
+        ActorFailed: _actor_failed,
+        ShutdownWithdrawn: _withdrawn,
+        DaemonStarted: _started,
+    },
+    deadline=_deadline,
+)

@@ -1,0 +1,256 @@
+"""HookActor: one pod, from its stop to its end: preStop hooks, stop signals, SIGKILL, and why.
+
+All containers go down at once; sidecars (restartable init containers) run their hooks with the others and
+are stopped last, in reverse order (facts-kubelet 4.1). The actor outlives a cancel, because a pod
+whose stop has begun is finished within its grace, and serves a second episode with what is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from actors.logic import container as steps
+from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.container import Down
+from actors.logic.outcome import describe
+from events.base import Event
+from events.decisions import (
+    DeadlineMoved,
+    PodEnded,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
+    ShutdownCancelled,
+)
+from events.facts import AutopsyTaken, ContainerExited, HurryRequested, OrderEnded, Tick
+from events.model import Pod
+
+NAME = steps.OWNER
+
+
+class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    pod: Pod | None = None
+    wave: int = -1
+    sleep_action: bool = True
+    begun_ns: int = 0
+    grace_ns: int = 0
+    downs: tuple[Down, ...] = ()
+    #: What the autopsy found of the stop signal, in words.
+    finding: str = ""
+    over: bool = False
+
+    @property
+    def begun(self) -> bool:
+        return self.begun_ns > 0
+
+
+def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
+    """A second episode adopts a pod that is still on its way down: hooks run and grace used stay so."""
+    if state.begun and not state.over:
+        return replace(state, wave=event.wave), ()
+    downs = tuple(
+        Down(uid=event.pod.uid, spec=spec, phase="running" if spec.running else "exited")
+        for spec in event.pod.containers
+    )
+    return PodState(pod=event.pod, wave=event.wave, sleep_action=event.sleep_action, downs=downs), ()
+
+
+def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
+    if state.over:
+        return state, ()
+    if state.begun:
+        return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+    # A stamp of 0 would read as "not begun"; no clock that runs shows it.
+    state = replace(state, begun_ns=max(now, 1), grace_ns=event.grace_ns)
+    deadline_ns = now + event.grace_ns
+    return _each(
+        state,
+        now,
+        "running",
+        lambda down: steps.begin(
+            down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action
+        ),
+    )
+
+
+def _each(state: PodState, now: int, phase: str, step: Callable[[Down], steps.Step]) -> Result:
+    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is."""
+    decisions: list[Event] = []
+    downs = list(state.downs)
+    for index, down in enumerate(downs):
+        if not phase or down.phase == phase:
+            downs[index], made = step(down)
+            decisions.extend(made)
+    return _settle(replace(state, downs=tuple(downs)), now, decisions)
+
+
+def _settle(state: PodState, now: int, decisions: list[Event]) -> Result:
+    """Send the stop to every container whose turn has come; say so when all have exited."""
+    if all(down.phase == "exited" for down in state.downs):
+        return _end(state, now, decisions)
+    downs = list(state.downs)
+    for index, down in enumerate(downs):
+        if down.phase == "turn" and (_has_turn(state.downs, index) or down.deadline_ns <= now):
+            downs[index], made = steps.stop(down, now)
+            decisions.extend(made)
+    return replace(state, downs=tuple(downs)), decisions
+
+
+def _has_turn(downs: tuple[Down, ...], index: int) -> bool:
+    """A sidecar waits for the main containers and for the sidecars that were started after it."""
+    if not downs[index].spec.sidecar:
+        return True
+    others = (other for at, other in enumerate(downs) if not other.spec.sidecar or at > index)
+    return all(other.phase == "exited" for other in others)
+
+
+def _end(state: PodState, now: int, decisions: list[Event]) -> Result:
+    if state.over or not state.begun:
+        return state, decisions
+    return replace(state, over=True), [*decisions, _pod_ended(state, now)]
+
+
+def _pod_ended(state: PodState, now: int) -> PodEnded:
+    assert state.pod is not None
+    fate = describe(state.downs, state.grace_ns, state.pod, state.finding)
+    return PodEnded(
+        uid=state.pod.uid,
+        wave=state.wave,
+        outcome=fate.outcome,
+        reason=fate.reason,
+        elapsed_ns=max(0, now - state.begun_ns),
+        succeeded=fate.succeeded,
+    )
+
+
+def _exited(state: PodState, event: ContainerExited, now: int) -> Result:
+    def step(down: Down) -> steps.Step:
+        if down.spec.name != event.container or down.phase == "exited":
+            return down, []
+        return steps.exited(down, now, event.exit_code, event.signal)
+
+    return _each(state, now, "", step)
+
+
+def _tick(state: PodState, event: Tick, now: int) -> Result:
+    return _each(state, now, "", lambda down: _due(down, now))
+
+
+def _due(down: Down, now: int) -> steps.Step:
+    if down.due_ns() > now or down.phase == "turn":
+        return down, []
+    if down.phase == "hook":
+        return steps.cut_hook(down, now)
+    if down.kill_at_ns <= now:
+        return steps.kill(down)
+    return steps.autopsy(down)
+
+
+def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
+    what, _, name = event.key.split("/")[1].partition(":")
+    answer = ANSWERS.get(what)
+    if answer is None:
+        return state, ()
+
+    def step(down: Down) -> steps.Step:
+        return answer(down, event, now) if down.spec.name == name else (down, [])
+
+    return _each(state, now, "", step)
+
+
+def _hook_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
+    if down.phase != "hook" or event.key != down.hook_key:
+        return down, []
+    return steps.end_hook(down, now, event.result, event.reason)
+
+
+def _stop_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
+    if down.phase == "stopping" and event.result == "unknown":
+        return steps.repeat_stop(down)
+    return replace(down, error=event.reason if event.result == "failed" else ""), []
+
+
+def _kill_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
+    if down.phase == "killed" and event.result == "unknown":
+        return steps.kill(down)
+    return replace(down, error=event.reason if event.result == "failed" else ""), []
+
+
+#: What an order's outcome means, by the order's word in its key.
+ANSWERS: dict[str, Callable[[Down, OrderEnded, int], steps.Step]] = {
+    "hook": _hook_answer,
+    "stop": _stop_answer,
+    "kill": _kill_answer,
+}
+
+
+def _autopsied(state: PodState, event: AutopsyTaken, now: int) -> Result:
+    first = event.processes[0] if event.processes else None
+    signal = next((down.spec.stop_signal for down in state.downs if down.spec.name == event.container), "")
+    if first is None or signal not in first.signals_ignored:
+        return state, ()
+    return replace(state, finding=f"its first process ignores {signal}"), ()
+
+
+def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
+    named = state.pod is not None and event.pod in (state.pod.uid, state.pod.name, state.pod.label)
+    if not named or not state.begun or state.over:
+        return state, ()
+    state = replace(state, downs=tuple(steps.shorten(down, now) for down in state.downs))
+    return _tick(state, Tick(), now)
+
+
+def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
+    """What has begun is finished; what has not is spared."""
+    if state.begun or state.over or state.pod is None:
+        return state, ()
+    return replace(state, over=True), [
+        PodEnded(
+            uid=state.pod.uid, wave=state.wave, outcome="spared", reason="the shutdown was cancelled"
+        )
+    ]
+
+
+def _budget_over(state: PodState, event: PodsEnded, now: int) -> Result:
+    return _end(state, now, []) if state.begun else _never_begun(state)
+
+
+def _never_begun(state: PodState) -> Result:
+    if state.over or state.pod is None:
+        return state, ()
+    reason = "the lock was released before its wave"
+    return replace(state, over=True), [
+        PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
+    ]
+
+
+def _moved(state: PodState, event: DeadlineMoved, now: int) -> Result:
+    return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+
+
+def _deadline(state: PodState) -> int:
+    if state.over or not state.begun:
+        return NEVER_NS
+    return min([down.due_ns() for down in state.downs], default=NEVER_NS)
+
+
+HOOK = ActorType(
+    NAME,
+    PodState,
+    {
+        PodPlanned: _planned,
+        PodStopBegan: _began,
+        ContainerExited: _exited,
+        Tick: _tick,
+        OrderEnded: _order_ended,
+        AutopsyTaken: _autopsied,
+        HurryRequested: _hurry,
+        ShutdownCancelled: _cancelled,
+        PodsEnded: _budget_over,
+        DeadlineMoved: _moved,
+    },
+    deadline=_deadline,
+    done=lambda state: state.over or not state.begun,
+)

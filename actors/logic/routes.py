@@ -1,0 +1,82 @@
+"""Who hears of what: one static table from event type to recipients.
+
+Recipients hear an event in the order of this table's rows, which is the order of registration. The
+outcome of an order goes to the actor that its key names; a `Tick` to whoever is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from actors.logic.actor import ActorType
+from actors.logic.config import CONFIG
+from actors.logic.episode import EPISODE
+from actors.logic.fallback import FALLBACK
+from actors.logic.hook import HOOK
+from actors.logic.logind import LOGIND
+from actors.logic.node_status import NODE_STATUS
+from actors.logic.wave import WAVE
+from events.base import Event
+from events.decisions import PodPlanned, WaveStarted
+
+#: One per node, always there, in this order. The node's view is told before pods are touched.
+SINGLETONS: tuple[ActorType, ...] = (CONFIG, LOGIND, NODE_STATUS, EPISODE, FALLBACK)
+
+#: One per wave and one per pod; created by the event beside it.
+SUBJECTS: tuple[tuple[ActorType, type[Event]], ...] = ((WAVE, WaveStarted), (HOOK, PodPlanned))
+
+ALL: tuple[ActorType, ...] = (*SINGLETONS, *(kind for kind, _ in SUBJECTS))
+BY_NAME: dict[str, ActorType] = {kind.name: kind for kind in ALL}
+
+
+def _wave(event: Any) -> str:
+    return str(event.wave)
+
+
+def _uid(event: Any) -> str:
+    return str(event.uid)
+
+
+def _pod_uid(event: Any) -> str:
+    return str(event.pod.uid)
+
+
+#: How an event names its subject, by actor and event type; an event that is not here goes to every instance.
+_SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {
+    (WAVE.name, "WaveStarted"): _wave,
+    (WAVE.name, "PodPlanned"): _wave,
+    (WAVE.name, "PodEnded"): _wave,
+    (HOOK.name, "PodPlanned"): _pod_uid,
+    (HOOK.name, "PodStopBegan"): _uid,
+    (HOOK.name, "ContainerExited"): _uid,
+    (HOOK.name, "AutopsyTaken"): _uid,
+}
+
+#: Delivered by key or by deadline, not by this table.
+_DYNAMIC = ("OrderEnded", "Tick")
+
+
+class Route(NamedTuple):
+    """``subject`` None: the singleton, or every instance of a kind that has many."""
+
+    kind: ActorType
+    many: bool
+    subject: Callable[[Any], str] | None
+    creates: bool
+
+
+def _routes() -> dict[type[Event], tuple[Route, ...]]:
+    table: dict[type[Event], list[Route]] = {}
+    creators = {kind.name: creator for kind, creator in SUBJECTS}
+    for kind in ALL:
+        for event_type in kind.handlers:
+            if event_type.__name__ in _DYNAMIC:
+                continue
+            subject = _SUBJECT_OF.get((kind.name, event_type.__name__))
+            route = Route(kind, kind.name in creators, subject, creators.get(kind.name) is event_type)
+            table.setdefault(event_type, []).append(route)
+    return {event_type: tuple(routes) for event_type, routes in table.items()}
+
+
+ROUTES: dict[type[Event], tuple[Route, ...]] = _routes()

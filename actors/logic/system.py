@@ -1,0 +1,226 @@
+"""The system: all actors together, and the one function that moves them, `System.step`.
+
+Theory of operation. A step is one fact and the closure of the decisions it leads to, breadth-first. An
+event goes to its recipients in the order of registration; what they decide is appended and delivered in
+turn, until nothing is left. Nothing here waits, reads a clock, or knows what day it is: ``run``,
+``replay``, ``what-if`` and ``simulate`` all call this same function, and get the same records.
+
+Two rules hold it together:
+
+1. A state is replaced only when ``handle`` returns. When it raises, that is a decision too: `ActorFailed`.
+2. A deadline is part of a state. The outside admits a `Tick` when `next_deadline` has come; who is due
+   follows from the states.
+"""
+
+from __future__ import annotations
+
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from actors.logic.actor import NEVER_NS, ActorType, State
+from actors.logic.routes import ROUTES, SINGLETONS, Route
+from events.base import Event, Order
+from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
+from events.facts import DaemonStarted, OrderEnded, Tick
+from events.record import Record, Stamp
+
+
+class Slot:
+    """One actor in the system: where its state is kept, and its place in the order of registration."""
+
+    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "state", "subject")
+
+    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
+        self.kind = kind
+        self.subject = subject
+        self.index = index
+        self.label = f"{kind.name}:{subject}" if subject else kind.name
+        self.state: State = kind.state()
+        self.deadline_ns = NEVER_NS
+        self.failed = False
+
+
+#: ``(cause, actor, event, episode)``.
+Trace = tuple[int, str, Event, int]
+
+#: The actor of a fact.
+EDGE = "edge"
+
+
+class System:
+    """All actors' states. ``slots`` are in the order of registration."""
+
+    def __init__(self, next_seq: int = 1) -> None:
+        self.next_seq = next_seq
+        self.episode = 0
+        self.open_orders: dict[str, int] = {}
+        self.slots: dict[tuple[str, str], Slot] = {}
+        self._by_kind: dict[str, list[Slot]] = {}
+        self._registered = 0
+        self._due: list[tuple[int, int, Slot]] = []
+        self._closing = False
+        for kind in SINGLETONS:
+            self.register(kind, "")
+
+    # --- the one function ---------------------------------------------------------------------
+
+    def step(self, fact: Event, stamp: Stamp) -> list[Record]:
+        """One fact and everything decided because of it, as records; the last one is marked."""
+        first = self.next_seq
+        mono_ns, wall_ns = stamp
+        trail = self.trace(fact, mono_ns)
+        final = first + len(trail) - 1
+        return [
+            Record(
+                seq=seq,
+                mono_ns=mono_ns,
+                wall_ns=wall_ns,
+                episode=episode,
+                cause=cause,
+                actor=actor,
+                last=seq == final,
+                event=event,
+            )
+            for seq, (cause, actor, event, episode) in enumerate(trail, first)
+        ]
+
+    def trace(self, fact: Event, mono_ns: int) -> list[Trace]:
+        """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
+        first = self.next_seq
+        self._admit(fact)
+        trail: list[Trace] = [(0, EDGE, fact, self.episode)]
+        for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
+            if type(event) is EpisodeClosed:
+                self._revive()
+            for slot in self._recipients(event, mono_ns):
+                for decision in self._handle(slot, event, mono_ns):
+                    self._note(decision, first, len(trail))
+                    trail.append((first + at, slot.label, decision, self.episode))
+                    if type(decision) is EpisodeClosed:
+                        self.episode = 0
+        if self.episode == first:
+            trail = [(cause, actor, event, episode or first) for cause, actor, event, episode in trail]
+        self.next_seq = first + len(trail)
+        if self._closing:
+            self._drop_done()
+        return trail
+
+    def _note(self, decision: Event, first: int, at: int) -> None:
+        """What a decision means for the system itself. The fact that opens an episode is its first record."""
+        if isinstance(decision, Order):
+            self.open_orders[decision.key] = first + at
+        elif type(decision) is ShutdownBegan:
+            self.episode = first
+        elif type(decision) is EpisodeClosed:
+            self._closing = True
+
+    def _admit(self, fact: Event) -> None:
+        if type(fact) is OrderEnded:
+            self.open_orders.pop(fact.key, None)
+        elif type(fact) is DaemonStarted:
+            self._revive()
+
+    def _handle(self, slot: Slot, event: Event, now_ns: int) -> Any:
+        handler = slot.kind.handlers.get(type(event))
+        if handler is None:
+            return ()
+        try:
+            state, decisions = handler(slot.state, event, now_ns)
+            deadline_ns = slot.kind.deadline(state)
+        except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
+            slot.failed = True
+            slot.deadline_ns = NEVER_NS
+            return (ActorFailed(actor=slot.kind.name, subject=slot.subject, error=type(error).__name__),)
+        slot.state = state
+        if deadline_ns != slot.deadline_ns:
+            self._watch(slot, deadline_ns)
+        return decisions
+
+    def watch(self, slot: Slot) -> None:
+        """Take the deadline from a state that was restored."""
+        self._watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
+
+    def _watch(self, slot: Slot, deadline_ns: int) -> None:
+        slot.deadline_ns = deadline_ns
+        if deadline_ns < NEVER_NS:
+            heappush(self._due, (deadline_ns, slot.index, slot))
+
+    # --- who hears of it ----------------------------------------------------------------------
+
+    def _recipients(self, event: Event, now_ns: int) -> list[Slot]:
+        kind = type(event)
+        if kind is OrderEnded:
+            return self._owner(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
+        if kind is Tick:
+            return self._take_due(now_ns)
+        found: list[Slot] = []
+        for route in ROUTES.get(kind, ()):
+            self._follow(route, event, found)
+        return found
+
+    def _follow(self, route: Route, event: Event, found: list[Slot]) -> None:
+        name = route.kind.name
+        if route.many and route.subject is None:
+            found.extend(slot for slot in self._by_kind.get(name, ()) if not slot.failed)
+            return
+        subject = route.subject(event) if route.subject is not None else ""
+        slot = self.slots.get((name, subject))
+        if slot is None and route.creates:
+            slot = self.register(route.kind, subject)
+        if slot is not None and not slot.failed:
+            found.append(slot)
+
+    def _owner(self, key: str) -> list[Slot]:
+        parts = key.split("/")
+        slot = self.slots.get((parts[0], parts[2])) if len(parts) == 4 else None
+        if slot is None and len(parts) == 4:
+            slot = self.slots.get((parts[0], ""))
+        return [slot] if slot is not None and not slot.failed else []
+
+    def _take_due(self, now_ns: int) -> list[Slot]:
+        """Whose deadline has come, earliest first, ties by registration. Each is taken once."""
+        due: list[Slot] = []
+        while self._due and self._due[0][0] <= now_ns:
+            deadline_ns, _, slot = heappop(self._due)
+            if slot.deadline_ns == deadline_ns and not slot.failed:
+                slot.deadline_ns = NEVER_NS
+                due.append(slot)
+        return due
+
+    def next_deadline_ns(self) -> int | None:
+        """When the next `Tick` is due, in monotonic nanoseconds; None if nobody waits."""
+        while self._due and self._due[0][2].deadline_ns != self._due[0][0]:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    # --- who there is -------------------------------------------------------------------------
+
+    def register(self, kind: ActorType, subject: str) -> Slot:
+        slot = Slot(kind, subject, self._registered)
+        self._registered += 1
+        self.slots[(kind.name, subject)] = slot
+        self._by_kind.setdefault(kind.name, []).append(slot)
+        return slot
+
+    def _drop_done(self) -> None:
+        """At an episode's end its waves and pods go, but not a pod that is still on its way down."""
+        kept = [slot for slot in self.slots.values() if not slot.subject or not _is_done(slot)]
+        self.slots = {(slot.kind.name, slot.subject): slot for slot in kept}
+        self._by_kind = {}
+        for slot in kept:
+            self._by_kind.setdefault(slot.kind.name, []).append(slot)
+        alive = {slot.index for slot in kept}
+        self._due = [entry for entry in self._due if entry[2].index in alive]
+        heapify(self._due)
+        self._closing = False
+
+    def _revive(self) -> None:
+        """A failed singleton starts afresh with the next episode or the next process, not before."""
+        for slot in self.slots.values():
+            if slot.failed and not slot.subject:
+                slot.failed = False
+                slot.state = slot.kind.state()
+
+
+def _is_done(slot: Slot) -> bool:
+    return slot.failed or slot.kind.done(slot.state)

@@ -1,0 +1,107 @@
+"""WaveActor: one priority range. It starts its pods, watches its deadline, and names who is late.
+
+A wave ends when its pods have ended, or at its deadline; stragglers stay somebody's job (their own
+HookActor's) while the next wave runs, and are followed to their end.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from events.base import NS_PER_SECOND, Event
+from events.decisions import (
+    PodEnded,
+    PodPlanned,
+    PodStopBegan,
+    ShutdownCancelled,
+    StragglerEnded,
+    WaveEnded,
+    WaveStarted,
+)
+from events.facts import Tick
+
+NAME = "WaveActor"
+
+
+class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    wave: int = -1
+    deadline_ns: int = 0
+    kill_by_ns: int = 0
+    #: UID to "has it ended", in the order in which the pods were started.
+    pods: dict[str, bool] = {}
+    open_pods: int = 0
+    over: bool = False
+
+
+def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
+    state = WaveState(
+        wave=event.wave,
+        deadline_ns=event.deadline_ns,
+        kill_by_ns=event.kill_by_ns,
+        pods={pod.uid: False for pod in event.pods},
+        open_pods=len(event.pods),
+    )
+    begun: list[Event] = [_begin(state, pod.uid, pod.grace_seconds * NS_PER_SECOND) for pod in event.pods]
+    if event.deadline_ns > now:
+        return state, begun
+    state, ended = _overrun(state)
+    return state, [*begun, *ended]
+
+
+def _begin(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
+    return PodStopBegan(uid=uid, wave=state.wave, grace_ns=grace_ns, kill_by_ns=state.kill_by_ns)
+
+
+def _late(state: WaveState, event: PodPlanned, now: int) -> Result:
+    """A pod that was not in the inventory, planned into this running wave: it gets what is left of it."""
+    if not event.late or event.pod.uid in state.pods:
+        return state, ()
+    left_ns = max(0, state.deadline_ns - now)
+    pods = {**state.pods, event.pod.uid: False}
+    state = replace(state, pods=pods, open_pods=state.open_pods + 1)
+    return state, [_begin(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]
+
+
+def _pod_ended(state: WaveState, event: PodEnded, now: int) -> Result:
+    if state.pods.get(event.uid, True):
+        return state, ()
+    state = replace(state, pods={**state.pods, event.uid: True}, open_pods=state.open_pods - 1)
+    if state.over:
+        late_ns = max(0, now - state.deadline_ns)
+        return state, [StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)]
+    if state.open_pods:
+        return state, ()
+    unused_ns = max(0, state.deadline_ns - now)
+    ended = WaveEnded(wave=state.wave, outcome="complete", unused_ns=unused_ns)
+    return replace(state, over=True), [ended]
+
+
+def _tick(state: WaveState, event: Tick, now: int) -> Result:
+    return _overrun(state)
+
+
+def _overrun(state: WaveState) -> Result:
+    stragglers = tuple(uid for uid, ended in state.pods.items() if not ended)
+    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=stragglers)
+    return replace(state, over=True), [ended]
+
+
+def _cancelled(state: WaveState, event: ShutdownCancelled, now: int) -> Result:
+    if state.over:
+        return state, ()
+    return replace(state, over=True), [WaveEnded(wave=state.wave, outcome="cancelled")]
+
+
+WAVE = ActorType(
+    NAME,
+    WaveState,
+    {
+        WaveStarted: _started,
+        PodPlanned: _late,
+        PodEnded: _pod_ended,
+        Tick: _tick,
+        ShutdownCancelled: _cancelled,
+    },
+    deadline=lambda state: NEVER_NS if state.over else state.deadline_ns,
+)
