@@ -60,6 +60,7 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: off: nothing wanted; arming: order under way; armed: lock and signal; listening: signal only
     phase: Literal["off", "arming", "armed", "listening", "waiting"] = "off"
     attempt: int = 0
+    arm_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
     lock_held: bool = False
@@ -74,10 +75,14 @@ def _arm(state: LogindState) -> Result:
     attempt = state.attempt + 1
     key = order_key(NAME, "arm", "", state.ordinal)
     order = Arm(key=key, lock=not state.released, attempt=attempt)
-    state = replace(
-        state, phase="arming", attempt=attempt, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS
-    )
-    return state, [order]
+    return replace(
+        state,
+        phase="arming",
+        attempt=attempt,
+        arm_key=key,
+        ordinal=state.ordinal + 1,
+        retry_at_ns=NEVER_NS,
+    ), [order]
 
 
 def _config_adopted(state: LogindState, event: ConfigAdopted, now: int) -> Result:
@@ -98,7 +103,7 @@ def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     if what == "release":
         state = replace(state, lock_held=False)
         return state, [Leave(reason="the machine goes down")] if state.leaving else ()
-    if what != "arm" or state.phase != "arming":
+    if event.key != state.arm_key or state.phase != "arming":
         return state, ()
     if event.result == "done":
         armed = Armed(grant_ns=state.grant_ns, attempt=state.attempt)
@@ -178,6 +183,10 @@ def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
     """As soon as possible, but not sooner (KEP-2000, goals)."""
     if not state.in_episode or state.released:
         return state, ()
+    return _release(state)
+
+
+def _release(state: LogindState) -> Result:
     order = ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
     return replace(state, released=True, ordinal=state.ordinal + 1), [order]
 
@@ -217,7 +226,9 @@ def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
     """An episode that goes on is listened to at once; its configuration waits, so nobody else arms us."""
     if event.action in GOES_ON:
-        return _arm(state)
+        state, orders = _arm(state)
+        again = _release(state) if event.action == "release-again" else (state, ())
+        return again[0], [*orders, *again[1]]
     return _withdrawn(state) if event.action in WITHDRAWN_WHILE_AWAY else (state, ())
 
 

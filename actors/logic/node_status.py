@@ -48,7 +48,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     flush_ns: int = 0
     release_by_ns: int = NEVER_NS
     pending: tuple[Status, ...] = ()
-    deliveries: int = 0
+    #: Deliveries under way, by order key.
+    deliveries: dict[str, tuple[Status, ...]] = {}
     undelivered: int = 0
     #: Set once nothing but statuses is waited for; settled at this time at the latest.
     flush_by_ns: int = NEVER_NS
@@ -113,10 +114,10 @@ def _wave_ended(state: NodeStatusState, event: WaveEnded, now: int) -> Result:
 def _deliver(state: NodeStatusState, decisions: list[Event]) -> Result:
     if not state.pending:
         return state, decisions
-    order = DeliverStatuses(
-        key=order_key(NAME, "deliver", "", state.ordinal), statuses=state.pending
-    )
-    state = replace(state, pending=(), deliveries=state.deliveries + 1, ordinal=state.ordinal + 1)
+    key = order_key(NAME, "deliver", "", state.ordinal)
+    order = DeliverStatuses(key=key, statuses=state.pending)
+    deliveries = {**state.deliveries, key: state.pending}
+    state = replace(state, pending=(), deliveries=deliveries, ordinal=state.ordinal + 1)
     return state, [*decisions, order]
 
 
@@ -134,19 +135,25 @@ def _flush(state: NodeStatusState, decisions: list[Event]) -> Result:
 
 
 def _settle(state: NodeStatusState, decisions: list[Event]) -> Result:
-    lost = state.undelivered + state.deliveries
+    lost = state.undelivered + len(state.deliveries)
     state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
     return state, [*decisions, StatusesSettled(undelivered=lost)]
 
 
 def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    if event.key.split("/")[1] != "deliver":
+    """What a restart lost the outcome of is said again: announcing and delivering are idempotent."""
+    if event.result == "unknown" and event.key.split("/")[1] == "announce":
+        return _announce(state, ready=not state.announced)
+    statuses = state.deliveries.get(event.key)
+    if statuses is None:
         return state, ()
-    lost = 0 if event.result == "done" else 1
-    state = replace(
-        state, deliveries=max(0, state.deliveries - 1), undelivered=state.undelivered + lost
-    )
-    return _flush(state, []) if state.flushing else (state, ())
+    deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
+    state = replace(state, deliveries=deliveries)
+    if event.result == "unknown":
+        state = replace(state, pending=(*statuses, *state.pending))
+    elif event.result != "done":
+        state = replace(state, undelivered=state.undelivered + len(statuses))
+    return _flush(state, []) if state.flushing else _deliver(state, [])
 
 
 def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:

@@ -1,0 +1,1 @@
+"""The system on Trio: one inbox, one sequencer, effects behind their barriers. Nothing is decided here."""
