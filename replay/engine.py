@@ -1,0 +1,176 @@
+"""The replayer: a plain loop over a journal's records, with no Trio, no clock and no network.
+
+Facts are decoded and stepped; decisions are produced again and compared, byte by byte, with what stands
+in the journal. It serves twice: a starting daemon rebuilds its state with it, and ``replay verify``
+proves that the whole journal is a function of its facts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from actors.logic.snapshot import restore, take
+from actors.logic.system import EDGE, System, Trace
+from events.codec import decode_event, encode_event
+from events.marks import Checkpoint
+
+
+class Raw(Protocol):
+    """A record as the reader yields it, its payload still encoded (see `events.frames.RawRecord`)."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def mono_ns(self) -> int: ...
+    @property
+    def episode(self) -> int: ...
+    @property
+    def cause(self) -> int: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Side(NamedTuple):
+    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing"."""
+
+    cause: int
+    actor: str
+    type: str
+    data: Any
+    episode: int
+
+
+class Divergence(NamedTuple):
+    """The first record that re-execution did not produce as it stands."""
+
+    seq: int
+    field: str
+    expected: Side
+    produced: Side
+
+
+NOTHING = Side(0, "", "", None, 0)
+
+
+class Replayer:
+    """Feed it raw records in order; it stops at the first divergence and stays there.
+
+    ``system`` is the state after the last whole step that was fed. A journal whose first segments were
+    removed begins with a checkpoint; one that has its beginning starts empty.
+    """
+
+    def __init__(self) -> None:
+        self.system = System()
+        self.divergence: Divergence | None = None
+        self.events = 0
+        self._fresh = True
+        self._pending: list[Trace] = []
+        self._at = 0
+
+    def feed(self, records: Iterable[Raw]) -> Divergence | None:
+        """Raises events.codec.UnknownType and BadPayload where a fact cannot be read at all."""
+        for raw in records:
+            self.events += 1
+            if self._at < len(self._pending):
+                self._compare(raw)
+            elif raw.tag == Checkpoint.__name__:
+                self._checkpoint(raw)
+            else:
+                self._fact(raw)
+            if self.divergence is not None:
+                break
+        return self.divergence
+
+    def _fact(self, raw: Raw) -> None:
+        if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
+            produced = Side(0, EDGE, raw.tag, None, raw.episode)
+            self._diverge(raw, "a fact is expected here", produced)
+            return
+        self._fresh = False
+        self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        self._at = 1
+        if self._pending[0][3] != raw.episode:
+            self._diverge(raw, "episode", self._side(self._pending[0]))
+
+    def _compare(self, raw: Raw) -> None:
+        produced = self._pending[self._at]
+        self._at += 1
+        cause, actor, event, episode = produced
+        if (
+            encode_event(event) == raw.payload
+            and actor == raw.actor
+            and cause == raw.cause
+            and type(event).__name__ == raw.tag
+            and episode == raw.episode
+        ):
+            return
+        self._diverge(raw, _first_difference(self._side(produced), _recorded(raw)), self._side(produced))
+
+    def _checkpoint(self, raw: Raw) -> None:
+        mark = decode_event(raw.tag, raw.payload)
+        assert isinstance(mark, Checkpoint)
+        if self._fresh:
+            self.system = restore(mark, raw.seq + 1)
+            self._fresh = False
+            return
+        mine = take(self.system)
+        self.system.next_seq = raw.seq + 1
+        if encode_event(mine) != raw.payload:
+            side = Side(0, raw.actor, raw.tag, _plain(mine), raw.episode)
+            self._diverge(raw, _checkpoint_field(mark, mine), side)
+
+    def finish(self) -> Divergence | None:
+        """At the end: did the journal stop in the middle of what its last fact leads to?"""
+        if self.divergence is None and self._at < len(self._pending):
+            seq = self.system.next_seq - len(self._pending) + self._at
+            produced = self._side(self._pending[self._at])
+            self.divergence = Divergence(seq, "the journal ends here", NOTHING, produced)
+        return self.divergence
+
+    def _diverge(self, raw: Raw, field: str, produced: Side) -> None:
+        self.divergence = Divergence(raw.seq, field, _recorded(raw), produced)
+
+    def _side(self, trace: Trace) -> Side:
+        cause, actor, event, episode = trace
+        return Side(cause, actor, type(event).__name__, _plain(event), episode)
+
+
+def _plain(event: Any) -> Any:
+    return msgspec.to_builtins(event, builtin_types=(bytes,))
+
+
+def _recorded(raw: Raw) -> Side:
+    try:
+        data = msgspec.msgpack.decode(raw.payload)
+    except msgspec.DecodeError:
+        data = raw.payload.hex()
+    return Side(raw.cause, raw.actor, raw.tag, data, raw.episode)
+
+
+def _first_difference(produced: Side, recorded: Side) -> str:
+    for name in ("type", "actor", "cause", "episode"):
+        if getattr(produced, name) != getattr(recorded, name):
+            return name
+    if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
+        return "data"
+    names = [*recorded.data, *produced.data]
+    return next(
+        (name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding"
+    )
+
+
+def _checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
+    """The first actor whose state differs, and its first differing field."""
+    for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
+        if theirs != ours:
+            kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
+            name = next((key for key in {**kept, **made} if kept.get(key) != made.get(key)), "identity")
+            return f"{ours.actor}:{ours.subject} {name}".replace(": ", " ")
+    return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"
