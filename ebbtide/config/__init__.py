@@ -1,0 +1,13 @@
+"""Configuration: bounded reading of YAML, the kubelet's rules, and where each value came from."""
+
+from ebbtide.config.load import (
+    DEFAULT_PATH,
+    ConfigError,
+    Loaded,
+    Options,
+    default_paths,
+    load,
+    parse,
+)
+
+__all__ = ["DEFAULT_PATH", "ConfigError", "Loaded", "Options", "default_paths", "load", "parse"]

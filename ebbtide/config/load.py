@@ -1,0 +1,206 @@
+"""Configuration files to one validated value: documents read in order, later ones winning field by field.
+
+A document is Ebbtide's own, where every unknown field is an error, or the kubelet's, of which the fields that
+concern shutdown are read and the rest is passed over, so that a node's ``config.yaml`` can be named as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ebbtide.config.documents import Node, decode, parse_yaml
+from ebbtide.config.readers import GATES, describe, flag, mapping, unknown
+from ebbtide.config.rules import Violation, violations
+from ebbtide.config.scalars import DocumentError, one_line
+from ebbtide.config.types import (
+    FIELDS,
+    KUBELET_KIND,
+    KUBELET_VERSION,
+    OWN_KIND,
+    OWN_VERSION,
+    EbbtideConfiguration,
+)
+from events.base import NS_PER_SECOND
+from events.model import Settings
+
+DEFAULT_PATH = Path("/etc/ebbtide/config.yaml")
+
+#: A configuration has some dozens of lines; a full KubeletConfiguration some hundreds.
+CONFIG_BYTES_MAX = 2**20
+
+#: The source of a value that no file sets.
+DEFAULT = "default"
+
+#: The kubelet's switch for all beta gates, and those of ours that are beta there.
+_ALL_BETA, _BETA_GATES = "AllBeta", GATES[:2]
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used. One line: where, what, and how to put it right. Nothing changed."""
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What concerns the daemon's edges only and no decision: it stands in no event."""
+
+    drop_in_directory: str
+    journal_fallbacks: tuple[str, ...]
+    journal_bytes_max: int
+
+
+class Loaded(NamedTuple):
+    """A valid configuration in its three readings.
+
+    ``settings`` for the core, ``options`` for the edges, ``config`` for people. ``sources`` has for every
+    field, and every gate as ``featureGates.NAME``, "file:line" or "default".
+    """
+
+    settings: Settings
+    sources: dict[str, str]
+    options: Options
+    config: EbbtideConfiguration
+
+
+def load(paths: Sequence[str | Path]) -> Loaded:
+    """Read these files; none of them means the defaults. Raises ConfigError."""
+    return parse([(str(path), _read(path)) for path in paths])
+
+
+def default_paths() -> tuple[Path, ...]:
+    """The files that are read when none is named: `DEFAULT_PATH`, if it is there."""
+    return (DEFAULT_PATH,) if DEFAULT_PATH.exists() else ()
+
+
+def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
+    """The same for (name, content) pairs. Raises ConfigError."""
+    merged = _Merged()
+    for name, raw in texts:
+        try:
+            for document in parse_yaml(decode(raw, CONFIG_BYTES_MAX)):
+                merged.add(document, name)
+        except DocumentError as error:
+            raise ConfigError(_located(name, error)) from error
+    return merged.loaded()
+
+
+class _Merged:
+    """Field values as read so far, each with its source."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, Any] = {}
+        self._gates: dict[str, bool] = {}
+        self._sources: dict[str, str] = {}
+
+    def add(self, document: Node, name: str) -> None:
+        fields = mapping(document, "the document")
+        own = _is_own(fields, document.line)
+        for field, node in fields.items():
+            if field in FIELDS and (own or FIELDS[field].doc.kubelet):
+                self._read(field, node, name, own)
+            elif own and field not in ("kind", "apiVersion"):
+                raise unknown("", field, FIELDS, node.line)
+
+    def loaded(self) -> Loaded:
+        gates = self._effective_gates()
+        values = {FIELDS[field].attribute: value for field, value in self._values.items()}
+        config = EbbtideConfiguration(**values | {"feature_gates": gates})
+        if broken := tuple(violations(config)):
+            raise ConfigError(self._blame(broken))
+        named = [
+            *(name for name in FIELDS if name != "featureGates"),
+            *(f"featureGates.{gate}" for gate in GATES),
+        ]
+        sources = {name: self._sources.get(name, DEFAULT) for name in named}
+        return Loaded(_settings(config), sources, _options(config), config)
+
+    def _read(self, field: str, node: Node, name: str, own: bool) -> None:
+        """A field that says nothing (``field:``) is as good as absent."""
+        if node.value is None:
+            return
+        if field == "featureGates":
+            self._read_gates(node, name, own)
+            return
+        self._values[field] = FIELDS[field].doc.read(node, field)
+        self._sources[field] = f"{name}:{node.line}"
+
+    def _read_gates(self, node: Node, name: str, own: bool) -> None:
+        known = {gate: flag_node for gate, flag_node in mapping(node, "featureGates").items() if _ours(gate)}
+        if own:
+            FIELDS["featureGates"].doc.read(node, "featureGates")
+        for gate, flag_node in known.items():
+            self._gates[gate] = flag(flag_node, f"featureGates.{gate}")
+            self._sources[f"featureGates.{gate}"] = f"{name}:{flag_node.line}"
+
+    def _effective_gates(self) -> dict[str, bool]:
+        """Only the gates that are off, in a fixed order: one meaning, one form."""
+        for gate in _BETA_GATES:
+            if gate not in self._gates and _ALL_BETA in self._gates:
+                self._gates[gate] = self._gates[_ALL_BETA]
+                self._sources[f"featureGates.{gate}"] = self._sources[f"featureGates.{_ALL_BETA}"]
+        return {gate: False for gate in GATES if not self._gates.get(gate, True)}
+
+    def _blame(self, broken: Sequence[Violation]) -> str:
+        """All broken rules in one line, located at the first one's fields."""
+        fields = [field for violation in broken for field in violation.fields]
+        places = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
+        also = f" (see also {', '.join(places[1:])})" if places[1:] else ""
+        said = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
+        return one_line(f"{places[0] if places else DEFAULT}: {said}{also}")
+
+
+def _is_own(fields: dict[str, Node], line: int) -> bool:
+    """Whether a document is Ebbtide's own or the kubelet's; anything else is refused."""
+    kind, version = (fields.get(name) or Node(None, line) for name in ("kind", "apiVersion"))
+    versions = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
+    if not isinstance(kind.value, str) or kind.value not in versions:
+        raise DocumentError(
+            f"kind is {describe(kind)}: it must be {OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}",
+            kind.line,
+        )
+    if version.value != versions[kind.value]:
+        wanted = versions[kind.value]
+        raise DocumentError(
+            f"apiVersion of {kind.value} is {describe(version)}: it must be {wanted}", version.line
+        )
+    return kind.value == OWN_KIND
+
+
+def _ours(gate: str) -> bool:
+    return gate in GATES or gate == _ALL_BETA
+
+
+def _settings(config: EbbtideConfiguration) -> Settings:
+    return Settings(
+        shutdown_grace_period_ns=config.shutdown_grace_period,
+        shutdown_grace_period_critical_pods_ns=config.shutdown_grace_period_critical_pods,
+        by_pod_priority=config.shutdown_grace_period_by_pod_priority,
+        gates=config.feature_gates,
+        budget=config.budget,
+        reserve_seconds=config.reserve // NS_PER_SECOND,
+        raise_grant=config.raise_grant,
+        status_flush_seconds=config.status_flush // NS_PER_SECOND,
+    )
+
+
+def _options(config: EbbtideConfiguration) -> Options:
+    names = (field.name for field in msgspec.structs.fields(Options))
+    return Options(**{name: getattr(config, name) for name in names})
+
+
+def _read(path: str | Path) -> bytes:
+    """One byte more than may be used, so that a file of any size costs no more than that."""
+    try:
+        with open(path, "rb") as file:
+            return file.read(CONFIG_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigError(
+            one_line(f"cannot read {path}: {reason}; name a readable file with --config")
+        ) from error
+
+
+def _located(name: str, error: DocumentError) -> str:
+    return one_line(f"{name}:{error.line}: {error.message}" if error.line else f"{name}: {error.message}")

@@ -1,0 +1,210 @@
+"""From a node to a value and back: one reader and one shower for each kind of field.
+
+A reader takes the node and the field's path (for the message) and raises DocumentError with one line. It
+checks the value alone; rules over several fields are in `rules`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+from ebbtide.config.documents import Node
+from ebbtide.config.durations import DURATION_NS_MAX, format_duration, parse_duration
+from ebbtide.config.scalars import QUOTE_LENGTH_MAX, DocumentError, quote
+from events.base import NS_PER_SECOND
+from events.model import Budget, Period
+
+INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
+
+#: A period's seconds as nanoseconds must fit an int64, as Go's own durations do.
+PERIOD_SECONDS_MAX = DURATION_NS_MAX // NS_PER_SECOND
+
+#: More waves than anyone has priority classes; keeps the plan's record small.
+PERIODS_MAX = 256
+
+#: A reserve or a flush of more than an hour is a slip of the unit.
+SHORT_SECONDS_MAX = 3600
+
+#: Locations for the journal: a disk, a second one, memory, and one to spare.
+PATHS_MAX = 4
+
+#: PATH_MAX of Linux.
+PATH_LENGTH_MAX = 4096
+
+#: Less cannot hold one shutdown of a full node together with a checkpoint.
+SIZE_MIN, SIZE_MAX = 2**20, 2**40
+
+#: The gates that concern shutdown.
+GATES = (
+    "GracefulNodeShutdown",
+    "GracefulNodeShutdownBasedOnPodPriority",
+    "PodLifecycleSleepAction",
+    "PodLifecycleSleepActionAllowZero",
+)
+
+_BUDGETS: dict[str, Budget] = {"strict": "strict", "elastic": "elastic"}
+_PERIOD_FIELDS = ("priority", "shutdownGracePeriodSeconds")
+
+
+def describe(node: Node) -> str:
+    """What stands there, for a message."""
+    if node.value is None:
+        return "nothing"
+    if isinstance(node.value, (dict, list)):
+        return "a list" if isinstance(node.value, list) else "a mapping"
+    if isinstance(node.value, bool):
+        return str(node.value).lower()
+    return quote(node.value) if isinstance(node.value, str) else str(node.value)
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is most like ``name``, upper and lower case alike."""
+    by_lower = {each.lower(): each for each in known}
+    wanted = name[:QUOTE_LENGTH_MAX].lower()
+    return by_lower[difflib.get_close_matches(wanted, list(by_lower), n=1, cutoff=0.0)[0]]
+
+
+def unknown(path: str, name: str, known: Iterable[str], line: int) -> DocumentError:
+    """The error for a name that is not among ``known``; ``path`` is what it stands in, or empty."""
+    where = f" in {path}" if path else ""
+    return DocumentError(f"unknown field {quote(name)}{where}: did you mean {nearest(name, known)}?", line)
+
+
+def mapping(node: Node, path: str) -> dict[str, Node]:
+    if not isinstance(node.value, dict):
+        raise _wrong(node, path, "a mapping")
+    return node.value
+
+
+def sequence(node: Node, path: str, count_max: int) -> list[Node]:
+    if not isinstance(node.value, list):
+        raise _wrong(node, path, "a list")
+    if len(node.value) > count_max:
+        raise DocumentError(
+            f"{path} has {len(node.value)} entries: at most {count_max} can be used", node.line
+        )
+    return node.value
+
+
+def text(node: Node, path: str) -> str:
+    if not isinstance(node.value, str):
+        raise _wrong(node, path, "a word; put it in quotes")
+    if "\0" in node.value:
+        raise DocumentError(f"{path} holds a NUL character: take it out", node.line)
+    return node.value
+
+
+def number(node: Node, path: str, least: int, most: int) -> int:
+    """A whole number in bounds; true, 1.0 and .nan are none."""
+    if not isinstance(node.value, int) or isinstance(node.value, bool):
+        raise _wrong(node, path, "a whole number")
+    if not least <= node.value <= most:
+        raise DocumentError(f"{path} is {node.value}: it must be from {least} to {most}", node.line)
+    return node.value
+
+
+def flag(node: Node, path: str) -> bool:
+    if not isinstance(node.value, bool):
+        raise _wrong(node, path, "true or false")
+    return node.value
+
+
+def duration(node: Node, path: str) -> int:
+    """Nanoseconds. Negative ones are read: it is a rule that refuses them, in the kubelet's words."""
+    if isinstance(node.value, int) and not isinstance(node.value, bool):
+        raise DocumentError(
+            f"{path} is {node.value}, without a unit: write {node.value}s for seconds", node.line
+        )
+    if not isinstance(node.value, str):
+        raise _wrong(node, path, "a duration such as 30s")
+    try:
+        return parse_duration(node.value)
+    except ValueError as error:
+        raise DocumentError(f"{path}: {error}", node.line) from error
+
+
+def whole_seconds(node: Node, path: str) -> int:
+    duration_ns = duration(node, path)
+    if duration_ns % NS_PER_SECOND or not 0 <= duration_ns <= SHORT_SECONDS_MAX * NS_PER_SECOND:
+        shown = format_duration(duration_ns)
+        raise DocumentError(f"{path} is {shown}: it must be whole seconds, from 0s to 1h", node.line)
+    return duration_ns
+
+
+def budget(node: Node, path: str) -> Budget:
+    name = text(node, path)
+    if name not in _BUDGETS:
+        raise DocumentError(f"{path} is {quote(name)}: it must be strict or elastic", node.line)
+    return _BUDGETS[name]
+
+
+def path(node: Node, name: str) -> str:
+    value = text(node, name)
+    if not value.startswith("/") or len(value) > PATH_LENGTH_MAX:
+        raise DocumentError(f"{name} is {quote(value)}: it must be an absolute path", node.line)
+    return value
+
+
+def paths(node: Node, name: str) -> tuple[str, ...]:
+    entries = sequence(node, name, PATHS_MAX)
+    return tuple(path(each, f"{name}[{index}]") for index, each in enumerate(entries))
+
+
+def size(node: Node, name: str) -> int:
+    return number(node, name, SIZE_MIN, SIZE_MAX)
+
+
+def periods(node: Node, name: str) -> tuple[Period, ...]:
+    """As given: not sorted, duplicates kept. What is left out of an entry is 0, as in the kubelet."""
+    entries = sequence(node, name, PERIODS_MAX)
+    return tuple(_period(each, f"{name}[{index}]") for index, each in enumerate(entries))
+
+
+def _period(node: Node, name: str) -> Period:
+    fields = mapping(node, name)
+    for field, value in fields.items():
+        if field not in _PERIOD_FIELDS:
+            raise unknown(name, field, _PERIOD_FIELDS, value.line)
+    priority, seconds = (fields.get(field) or Node(0, node.line) for field in _PERIOD_FIELDS)
+    return Period(
+        priority=number(priority, f"{name}.priority", INT32_MIN, INT32_MAX),
+        seconds=number(seconds, f"{name}.shutdownGracePeriodSeconds", 0, PERIOD_SECONDS_MAX),
+    )
+
+
+def gates(node: Node, name: str) -> dict[str, bool]:
+    fields = mapping(node, name)
+    for gate, value in fields.items():
+        if gate not in GATES:
+            raise unknown(name, gate, GATES, value.line)
+    return {gate: flag(value, f"{name}.{gate}") for gate, value in fields.items()}
+
+
+# --- and back ----------------------------------------------------------------------------------
+
+
+def show_plain(value: Any) -> Any:
+    return value
+
+
+def show_list(value: Iterable[Any]) -> list[Any]:
+    return list(value)
+
+
+def show_duration(value_ns: int) -> str:
+    return format_duration(value_ns)
+
+
+def show_periods(value: Iterable[Period]) -> list[dict[str, int]]:
+    return [{"priority": each.priority, "shutdownGracePeriodSeconds": each.seconds} for each in value]
+
+
+def show_gates(value: dict[str, bool]) -> dict[str, bool]:
+    """All of them, the ones that nobody named too."""
+    return {gate: value.get(gate, True) for gate in GATES}
+
+
+def _wrong(node: Node, path: str, wanted: str) -> DocumentError:
+    return DocumentError(f"{path} is {describe(node)}: it must be {wanted}", node.line)
