@@ -1,0 +1,92 @@
+"""Finding the pods of the daemon's earlier life: by record first, then by their marks.
+
+A recorded process is ours only if its number, its start time and the boot agree. A container that is
+not recorded as started may run all the same: the daemon died between starting it and writing that down.
+"""
+
+from __future__ import annotations
+
+import trio
+
+from actors.edges.process.hooks import open_child
+from actors.edges.process.record import ContainerRecord, PodRecord, Records
+from actors.edges.process.scan import Process, Scanner
+from actors.edges.process.start import Starter, exited
+from actors.edges.process.sweep import Sweeper
+from actors.edges.process.table import ContainerEntry, PodEntry, Table
+from actors.edges.process.watch import End
+from events.base import Fact
+from events.facts import ContainerStarted
+
+
+class Recovery:
+    """Fills the table once."""
+
+    def __init__(
+        self, table: Table, records: Records, scanner: Scanner, starter: Starter, sweeper: Sweeper
+    ) -> None:
+        self._table = table
+        self._records = records
+        self._scanner = scanner
+        self._starter = starter
+        self._sweeper = sweeper
+        self._lock = trio.Lock()
+        self._done = False
+
+    async def once(self) -> list[Fact]:
+        """What was learned; empty from the second call on."""
+        async with self._lock:
+            if self._done:
+                return []
+            facts = await self._recover()
+            self._done = True
+            return facts
+
+    async def _recover(self) -> list[Fact]:
+        records = self._records.load()
+        if not records:
+            return []
+        look = await self._scanner.look()
+        return [fact for record in records for fact in self._revive(record, look)]
+
+    def _revive(self, record: PodRecord, look: list[Process]) -> list[Fact]:
+        pod = PodEntry(record.pod, record.spec)
+        pod.order = record.order
+        pod.recovered = True
+        self._table.pods[record.pod.uid] = pod
+        recorded = {item.name: item for item in record.containers}
+        facts = []
+        for name, entry in pod.containers.items():
+            if name in recorded:
+                facts += self._from_record(entry, recorded[name])
+            else:
+                facts += self._from_marks(entry, look)
+        return facts
+
+    def _from_record(self, entry: ContainerEntry, record: ContainerRecord) -> list[Fact]:
+        entry.group = record.group
+        if self._adopt(entry, record.pid, record.start_ticks):
+            return []
+        entry.pid, entry.start_ticks = record.pid, record.start_ticks
+        entry.finish(End())
+        self._sweeper.leftovers(entry.key, entry.group)
+        return [exited(entry)]
+
+    def _from_marks(self, entry: ContainerEntry, look: list[Process]) -> list[Fact]:
+        """Its first process leads a session and is the oldest of those that carry its marks."""
+        ours = [item.stat for item in look if item.mark == (*entry.key, entry.pod.order)]
+        leaders = [stat for stat in ours if stat.session == stat.pid]
+        first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
+        if first is None or not self._adopt(entry, first.pid, first.start_ticks):
+            return []
+        self._starter.remember(entry.pod)
+        return [ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
+
+    def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+        child = open_child(pid, start_ticks)
+        if child is None:
+            return False
+        entry.child = False
+        entry.begin(*child)
+        self._starter.follow(entry)
+        return True

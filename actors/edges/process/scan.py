@@ -1,0 +1,95 @@
+"""One look at all processes, with the marks of ours, that cannot hold the event loop.
+
+Reading the environment of a process that hangs in its own memory lock hangs the reader, and a node that
+goes down is where that happens. So a look is taken in a worker thread and given up after
+`SCAN_SECONDS_MAX`; from then on looks do without marks (groups, sessions and parents still count).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import trio
+
+from actors.edges.process import proc
+from actors.edges.process.marks import Mark, Marker
+
+#: 1000 processes take about 20 ms; a second means that one of them holds us.
+SCAN_SECONDS_MAX = 1.0
+#: After a look was given up, how long the next ones do without marks.
+BLIND_NS = 5_000_000_000
+#: How old a look may be where it is only evidence.
+RECENT_NS = 50_000_000
+RECENT_SECONDS_MAX = 0.05
+
+
+class Process(NamedTuple):
+    """One process in a look. ``mark`` None: not ours, or not readable."""
+
+    stat: proc.Stat
+    mark: Mark | None
+
+    @property
+    def pid(self) -> int:
+        return self.stat.pid
+
+
+class Scanner:
+    """Looks at ``/proc`` for one state directory."""
+
+    def __init__(self, marker: Marker, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._marker = marker
+        self._mono_ns = mono_ns
+        self._blind_until_ns = 0
+        self._recent: list[Process] = []
+        self._recent_ns = -RECENT_NS
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def look(self) -> list[Process]:
+        """All processes, marks included unless a process has just held us."""
+        if self._mono_ns() >= self._blind_until_ns:
+            with trio.move_on_after(SCAN_SECONDS_MAX):
+                return await trio.to_thread.run_sync(
+                    self.look_now, abandon_on_cancel=True, limiter=self._limiter
+                )
+            self._blind_until_ns = self._mono_ns() + BLIND_NS
+            # The thread that hangs keeps its token; the next look needs another.
+            self._limiter = trio.CapacityLimiter(1)
+        return self.look_without_marks()
+
+    async def look_recent(self) -> list[Process]:
+        """A look that is at most `RECENT_NS` old, so that many stragglers share one; without marks when
+        that takes longer than `RECENT_SECONDS_MAX`."""
+        if self._mono_ns() - self._recent_ns > RECENT_NS:
+            self._recent = await self._look_briefly()
+            self._recent_ns = self._mono_ns()
+        return self._recent
+
+    async def _look_briefly(self) -> list[Process]:
+        with trio.move_on_after(RECENT_SECONDS_MAX):
+            return await self.look()
+        return self.look_without_marks()
+
+    def look_without_marks(self) -> list[Process]:
+        """Never waits for a process."""
+        return [Process(stat, None) for stat in _stats()]
+
+    def look_now(self) -> list[Process]:
+        """The same at once, on the caller's thread; may hang."""
+        return [Process(stat, self._mark(stat)) for stat in _stats()]
+
+    def _mark(self, stat: proc.Stat) -> Mark | None:
+        # Zombies and kernel threads have no environment.
+        if stat.state in "ZX" or stat.parent_pid == 2:
+            return None
+        data = proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
+        return self._marker.read(data) if data else None
+
+
+def _stats() -> Iterator[proc.Stat]:
+    for pid in proc.pids():
+        stat = proc.read_stat(pid)
+        if stat is not None:
+            yield stat

@@ -1,0 +1,93 @@
+"""Where pods come from: one manifest file, or a folder whose changes are followed.
+
+A folder is compared with what it was at each change, so a lost notification only delays. A file that cannot
+be read is looked at once more before it is rejected: it may be half written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from actors.edges.inotify import FolderWatch
+from actors.edges.process.spec import ProcessSpec
+from events.model import Pod
+
+#: Turns one file into pods. Raises ValueError or OSError with one clear line.
+Load = Callable[[Path], list[tuple[Pod, ProcessSpec]]]
+
+SUFFIXES = (".yaml", ".yml", ".json")
+#: Longer than any editor or copy takes between two writes of a manifest.
+HALF_WRITTEN_SECONDS = 0.2
+
+
+class Found(NamedTuple):
+    """A file that appeared or changed: its pods, or why it cannot be used."""
+
+    path: Path
+    pods: list[tuple[Pod, ProcessSpec]]
+    error: str = ""
+
+
+class Gone(NamedTuple):
+    """A file that is no longer there."""
+
+    path: Path
+
+
+Change = Found | Gone
+Stamp = tuple[int, int, int]
+
+
+class Source:
+    """Follows one path."""
+
+    def __init__(self, path: Path, load: Load) -> None:
+        self._path = path
+        self._load = load
+        self._seen: dict[Path, Stamp] = {}
+
+    async def changes(self) -> AsyncGenerator[list[Change], None]:
+        """What is there at first, then each change; ends at once for a single file. Raises OSError."""
+        if not self._path.is_dir():
+            yield [self._read(self._path)]
+            return
+        watch = FolderWatch([self._path])
+        try:
+            while True:
+                yield await self._look()
+                await watch.changed()
+        finally:
+            watch.close()
+
+    async def _look(self) -> list[Change]:
+        now = self._stamps()
+        gone: list[Change] = [Gone(path) for path in self._seen if path not in now]
+        changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
+        self._seen = now
+        found = [self._read(path) for path in changed]
+        if any(item.error for item in found):
+            await trio.sleep(HALF_WRITTEN_SECONDS)
+        again = [self._read(item.path) if item.error else item for item in found]
+        return gone + [item for item in again if not item.error or item.path.exists()]
+
+    def _stamps(self) -> dict[Path, Stamp]:
+        """In the order of names, so that a folder is read the same way each time."""
+        stamps = {}
+        for path in sorted(self._path.iterdir()) if self._path.is_dir() else ():
+            if path.suffix in SUFFIXES and not path.name.startswith("."):
+                try:
+                    stat = path.stat()
+                except OSError:
+                    continue
+                stamps[path] = (stat.st_ino, stat.st_mtime_ns, stat.st_size)
+        return stamps
+
+    def _read(self, path: Path) -> Found:
+        try:
+            return Found(path, self._load(path))
+        except (ValueError, OSError) as error:
+            return Found(path, [], str(error) or type(error).__name__)
