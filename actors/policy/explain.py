@@ -81,7 +81,7 @@ def _grant(frame: Frame) -> Iterator[PlanWarning]:
         reserve = seconds_text(frame.reserve_ns)
         yield (
             "reserve-not-granted",
-            f"logind grants {granted}: enough for the waves, but not for the whole reserve of {reserve}: {cure}",
+            f"logind grants {granted}: enough for the waves, not for the whole reserve of {reserve}: {cure}",
         )
 
 
@@ -115,8 +115,8 @@ def _duplicates(frame: Frame) -> Iterator[PlanWarning]:
             yield (
                 "priority-duplicate",
                 (
-                    f"priority {priority} is configured {count} times: pods exactly at it go to the first entry, "
-                    "pods above it to the last; keep one"
+                    f"priority {priority} is configured {count} times: pods exactly at it go to the first "
+                    "entry, pods above it to the last; keep one"
                 ),
             )
 
@@ -165,8 +165,8 @@ def _grace_below_floor(seat: Seat, frame: Frame) -> Iterator[PlanWarning]:
         yield (
             "grace-below-floor",
             (
-                f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie between "
-                "stop signal and SIGKILL"
+                f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie "
+                "between stop signal and SIGKILL"
             ),
         )
 

@@ -96,6 +96,13 @@ def text(node: Node, path: str) -> str:
     return node.value
 
 
+def secret(node: Node, path: str) -> str:
+    """A text that no message repeats, whatever it is: messages reach logs and the journal."""
+    if not isinstance(node.value, str) or "\0" in node.value:
+        raise DocumentError(f"{path} must be a word without NUL characters; put it in quotes", node.line)
+    return node.value
+
+
 def number(node: Node, path: str, least: int, most: int) -> int:
     """A whole number in bounds; true, 1.0 and .nan are none."""
     if not isinstance(node.value, int) or isinstance(node.value, bool):

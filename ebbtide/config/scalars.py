@@ -74,7 +74,7 @@ def resolve(text: str, tag: str | None, plain: bool, line: int) -> Scalar:
         return text
     value = _plain(text, line)
     if tag is not None and not isinstance(value, _tagged(tag, line)):
-        raise DocumentError(f"{quote(text)} does not fit its tag {quote(tag)}: leave the tag out", line)
+        raise DocumentError(f"a value does not fit its tag {quote(tag)}: leave the tag out", line)
     return value
 
 

@@ -35,7 +35,8 @@ class Doc(NamedTuple):
 
 class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The effective configuration: what all files together say, defaults filled in. Durations are in
-    nanoseconds here and in Go's notation (`30s`, `1m30s`) in a file."""
+    nanoseconds here and in Go's notation (`30s`, `1m30s`) in a file.
+    """
 
     shutdown_grace_period: Annotated[
         int,
@@ -64,8 +65,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.periods,
             readers.show_periods,
             "list of {priority, shutdownGracePeriodSeconds}",
-            "The other form: one wave an entry, in ascending priority. A pod is in the entry with the largest "
-            "priority that is not above its own. Not together with the two fields above.",
+            "The other form: one wave an entry, in ascending priority. A pod is in the entry with the "
+            "largest priority that is not above its own. Not together with the two fields above.",
             kubelet=True,
         ),
     ] = ()
@@ -75,8 +76,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.gates,
             readers.show_gates,
             "mapping of gate to true or false",
-            "Kubernetes' gates that concern shutdown, all on by default: GracefulNodeShutdown (off: the whole "
-            "feature), GracefulNodeShutdownBasedOnPodPriority (off: no list by priority), "
+            "Kubernetes' gates that concern shutdown, all on by default: GracefulNodeShutdown (off: the "
+            "whole feature), GracefulNodeShutdownBasedOnPodPriority (off: no list by priority), "
             "PodLifecycleSleepAction (off: sleep hooks succeed at once), PodLifecycleSleepActionAllowZero "
             "(off: a manifest with a sleep of 0 is refused). Later files win gate by gate.",
             kubelet=True,
@@ -88,8 +89,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.budget,
             readers.show_plain,
             "strict or elastic",
-            "strict: a wave never gets more than its period. elastic: the time that earlier waves left unused "
-            "is added to the next one's.",
+            "strict: a wave never gets more than its period. elastic: the time that earlier waves left "
+            "unused is added to the next one's.",
         ),
     ] = "strict"
     reserve: Annotated[
@@ -98,8 +99,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.whole_seconds,
             readers.show_duration,
             "duration, whole seconds up to 1h",
-            "Asked of logind on top of the periods, for the 2 s between stop signal and SIGKILL, for statuses "
-            "and for the release. Not granted, it is a warning and cuts nothing.",
+            "Asked of logind on top of the periods, for the 2 s between stop signal and SIGKILL, for "
+            "statuses and for the release. Not granted, it is a warning and cuts nothing.",
         ),
     ] = 5 * NS_PER_SECOND
     raise_grant: Annotated[
@@ -127,8 +128,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.path,
             readers.show_plain,
             "absolute path",
-            "Where the drop-in for logind is written. Under /run it is gone at the next boot and works with a "
-            "read-only /etc.",
+            "Where the drop-in for logind is written. Under /run it is gone at the next boot and works with "
+            "a read-only /etc.",
         ),
     ] = "/run/systemd/logind.conf.d"
     journal_fallbacks: Annotated[
