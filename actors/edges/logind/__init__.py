@@ -1,0 +1,5 @@
+"""The edge to systemd-logind: the delay lock, the signal, and the limit."""
+
+from actors.edges.logind.edge import LogindEdge, StartState
+
+__all__ = ["LogindEdge", "StartState"]

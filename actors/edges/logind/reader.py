@@ -1,0 +1,80 @@
+"""Reading logind's manager: one round trip for several properties, since calls are sent side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import trio
+
+from actors.edges.bus import CALL_SECONDS_MAX, Bus, BusError, Refused
+from actors.edges.logind.names import MANAGER, is_kubelet_lock, kind_in_metadata, kind_of
+from actors.edges.logind.timespan import grant_ns
+from events.model import ShutdownKind
+
+Part = Callable[[Bus], Awaitable[Any]]
+
+
+class Reading(NamedTuple):
+    """What logind said at one moment."""
+
+    preparing: bool
+    grant_ns: int
+    kind: ShutdownKind
+    kubelet_lock: bool
+
+
+async def side_by_side(bus: Bus, *parts: Part) -> list[Any]:
+    """Each part's answer, in order; raises the first BusError after all have ended."""
+    answers: list[Any] = [None] * len(parts)
+    failures: list[BusError] = []
+
+    async def run(index: int, part: Part) -> None:
+        try:
+            answers[index] = await part(bus)
+        except BusError as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for index, part in enumerate(parts):
+            nursery.start_soon(run, index, part)
+    if failures:
+        raise failures[0]
+    return answers
+
+
+async def preparing(bus: Bus, seconds_max: float = CALL_SECONDS_MAX) -> bool:
+    """Is the machine going down? True from the signal until it does, or does not."""
+    return bool(await bus.get(MANAGER, "PreparingForShutdown", seconds_max))
+
+
+async def grant(bus: Bus) -> int:
+    """The limit in force, in nanoseconds."""
+    return grant_ns(int(await bus.get(MANAGER, "InhibitDelayMaxUSec")))
+
+
+async def kind(bus: Bus) -> ShutdownKind:
+    """What is coming. On 252 the only place is ``ScheduledShutdown``, also for an immediate reboot."""
+    return kind_of((await bus.get(MANAGER, "ScheduledShutdown"))[0])
+
+
+async def kind_now(bus: Bus) -> ShutdownKind:
+    """The kind of the shutdown that runs: the metadata property (newer systemd), else the schedule."""
+    try:
+        metadata = await bus.get(MANAGER, "PreparingForShutdownWithMetadata")
+    except Refused:
+        return await kind(bus)
+    found = kind_in_metadata(metadata[1])
+    return await kind(bus) if found == "unknown" else found
+
+
+async def kubelet_lock(bus: Bus) -> bool:
+    """Does a program called ``kubelet`` hold a delay lock on shutdown?"""
+    rows = (await bus.method(MANAGER, "ListInhibitors"))[0]
+    return any(is_kubelet_lock(row) for row in rows)
+
+
+async def read_all(bus: Bus) -> Reading:
+    """Raises BusError. The kind of a machine that does not go down is unknown."""
+    going, limit, coming, kubelet = await side_by_side(bus, preparing, grant, kind_now, kubelet_lock)
+    return Reading(going, limit, coming if going else "unknown", kubelet)

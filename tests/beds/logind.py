@@ -1,0 +1,210 @@
+"""A real systemd-logind to shut down, without shutting anything down.
+
+The bed lives in a mount namespace of its own: a private bus, a stub for the service manager, the real
+logind. The bus is a socket and the delay lock a descriptor, so a client outside reaches both; files of
+the namespace are reached under `LogindBed.root`. Needs root and Debian's ``systemd`` and ``dbus``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+from jeepney import DBusAddress, HeaderFields, Message, Properties, new_method_call, new_signal
+from jeepney.io.trio import DBusRouter, open_dbus_connection
+from jeepney.wrappers import unwrap_msg
+
+LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.freedesktop.login1.Manager")
+INSIDE = Path(__file__).with_name("logind_inside.py")
+COMMAND_SECONDS_MAX = 15
+POLL_SECONDS = 0.005
+METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt", "kexec": "Kexec"}
+NEEDS = ("unshare", "nsenter", "dbus-daemon", "/lib/systemd/systemd-logind")
+
+
+class Inhibitor(NamedTuple):
+    """One row of ``ListInhibitors``."""
+
+    what: str
+    who: str
+    why: str
+    mode: str
+    uid: int
+    pid: int
+
+
+def missing() -> str:
+    """Why the bed cannot be had here; empty when it can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    absent = [need for need in NEEDS if shutil.which(need) is None]
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+class LogindBed:
+    """A started bed. Its client connection is one more program on the bus, running as root."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+        self.folder = folder
+        self.process = process
+        self.address = f"unix:path={folder / 'bus'}"
+        self.root = Path(f"/proc/{process.pid}/root")
+        self.drop_ins = self.root / "run/systemd/logind.conf.d"
+        self._lock = trio.Lock()
+
+    @property
+    def enter(self) -> list[str]:
+        """Put before a command, it runs in the bed's namespace."""
+        return ["nsenter", "-t", str(self.process.pid), "-m", "--"]
+
+    def log(self, name: str = "logind") -> str:
+        return (self.folder / f"{name}.log").read_text(errors="replace")
+
+    async def do(self, command: str, **arguments: Any) -> Any:
+        """One command to the inside; raises RuntimeError with what it said."""
+        line = json.dumps({"do": command, **arguments}) + "\n"
+        async with self._lock:
+            with trio.fail_after(COMMAND_SECONDS_MAX):
+                answer = json.loads(
+                    await trio.to_thread.run_sync(self._exchange, line, abandon_on_cancel=True)
+                )
+        if "error" in answer:
+            raise RuntimeError(f"{command}: {answer['error']}\n{self.log()}")
+        return answer["ok"]
+
+    def _exchange(self, line: str) -> str:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdin.write(line)
+        self.process.stdin.flush()
+        return self.process.stdout.readline() or '{"error": "the inside of the bed has gone"}'
+
+    async def start_logind(self) -> None:
+        await self.do("start_logind")
+
+    async def stop_logind(self, clean: bool = False) -> None:
+        """``clean``: forget schedules and locks, as after a power-off that nothing finished."""
+        await self.do("stop_logind", clean=clean)
+
+    async def restart_logind(self, clean: bool = False) -> None:
+        await self.stop_logind(clean)
+        await self.start_logind()
+
+    async def restart_bus(self) -> None:
+        await self.do("stop_bus")
+        await self.do("stop_logind")
+        await self.do("start_bus")
+        await self.start_logind()
+
+    async def reset(self) -> None:
+        await self.restart_logind(clean=True)
+
+    async def start_unit(self, behaviour: str) -> None:
+        """What ``StartUnit`` does: ``hang`` (nothing finishes), ``error``, or ``failed`` (the job fails)."""
+        await self.do("set", start_unit=behaviour)
+
+    async def starts(self) -> list[tuple[str, int]]:
+        """The units that logind started, each with the monotonic nanoseconds at which it let go."""
+        return [(unit, at_ns) for unit, at_ns in await self.do("starts")]
+
+    async def started(self, seconds: float = 5) -> tuple[str, int]:
+        """Wait until logind lets the machine go."""
+        with trio.fail_after(seconds):
+            while not (starts := await self.starts()):
+                await trio.sleep(POLL_SECONDS)
+        return starts[-1]
+
+    async def pid(self, name: str = "logind") -> int:
+        return int((await self.do("pids"))[name])
+
+    async def call(self, method: str, signature: str = "", *body: Any) -> tuple[Any, ...]:
+        """Call logind's manager; raises jeepney.DBusErrorResponse."""
+        return unwrap_msg(await self.ask(new_method_call(LOGIN1, method, signature or None, body)))
+
+    async def ask(self, message: Message) -> Message:
+        async with self.client() as router:
+            with trio.fail_after(COMMAND_SECONDS_MAX):
+                return await router.send_and_get_reply(message)
+
+    async def get(self, name: str) -> Any:
+        """A property of logind's manager."""
+        return unwrap_msg(await self.ask(Properties(LOGIN1).get(name)))[0][1]
+
+    @contextlib.asynccontextmanager
+    async def client(self) -> AsyncIterator[DBusRouter]:
+        """A program on the bus that is neither logind nor the daemon."""
+        connection = await open_dbus_connection(self.address, enable_fds=True)
+        async with connection, connection.router() as router:
+            yield router
+
+    async def power_off(self, kind: str = "poweroff") -> int:
+        """Ask logind to go down, as ``systemctl KIND`` does; the monotonic nanoseconds of the asking."""
+        asked_ns = time.monotonic_ns()
+        await self.call(METHODS[kind], "b", False)
+        return asked_ns
+
+    async def schedule(self, kind: str, in_seconds: float) -> int:
+        """As ``shutdown +N``; the wall clock's nanoseconds at which it is due."""
+        at_us = time.time_ns() // 1000 + int(in_seconds * 1_000_000)
+        await self.call("ScheduleShutdown", "st", kind, at_us)
+        return at_us * 1000
+
+    async def cancel(self) -> bool:
+        """As ``shutdown -c``; whether logind knew of something to cancel."""
+        return bool((await self.call("CancelScheduledShutdown"))[0])
+
+    async def list_inhibitors(self) -> list[Inhibitor]:
+        return [Inhibitor(*row) for row in (await self.call("ListInhibitors"))[0]]
+
+    async def ours(self) -> list[Inhibitor]:
+        return [row for row in await self.list_inhibitors() if row.who == "ebbtide"]
+
+
+def manager_signal(member: str, signature: str, *body: Any, to: str | None = None) -> Message:
+    """A signal in the name of logind's manager, to everybody or to one connection."""
+    path = DBusAddress(LOGIN1.object_path, None, LOGIN1.interface)
+    message = new_signal(path, member, signature or None, body)
+    if to is not None:
+        message.header.fields[HeaderFields.destination] = to
+    return message
+
+
+@contextlib.asynccontextmanager
+async def logind_bed() -> AsyncIterator[LogindBed]:
+    """A fresh bed; leaving ends its processes, its mounts and its folder."""
+    folder = Path(tempfile.mkdtemp(prefix="bed."))
+    argv = ["unshare", "--mount", "--propagation", "private", "--", sys.executable, str(INSIDE), str(folder)]
+    process = subprocess.Popen(
+        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    bed = LogindBed(folder, process)
+    try:
+        await bed.do("start_bus")
+        await bed.start_logind()
+        yield bed
+    finally:
+        close(process)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def close(process: subprocess.Popen[str]) -> None:
+    """End the inside: its input ends, it ends its own processes; SIGKILL if it does not."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
+    try:
+        process.wait(COMMAND_SECONDS_MAX)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    process.stdout.close()
