@@ -1,4 +1,4 @@
-"""``ebbtide plan``: the plan of a configuration and its pods, as JSON for scripts and as tables for people."""
+"""``ebbtide plan``: what a configuration does to these pods, as JSON for scripts and as tables for people."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class _Merged:
         self._sources: dict[str, str] = {}
 
     def add(self, document: Node, name: str) -> None:
-        fields = mapping(document, "the document")
+        name, fields = one_line(name), mapping(document, "the document")
         own = _is_own(fields, document.line)
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):

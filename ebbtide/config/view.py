@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from actors.policy.periods import effective_periods, requested_seconds
-from actors.policy.plan import make_plan
+from actors.policy.plan import Plan, make_plan
 from ebbtide.config.load import DEFAULT, Loaded
 from ebbtide.config.types import FIELDS, OWN_KIND, OWN_VERSION
 from events.base import NS_PER_SECOND
@@ -22,6 +22,7 @@ SHOW_VERSION = CHECK_VERSION = 1
 
 #: What a cut by the grant is called; alone it means that a configuration cannot be honoured.
 _CUT = "grant-too-small"
+_CURED_BY_RAISING = (_CUT, "wave-cut", "reserve-not-granted")
 
 
 class Checked(NamedTuple):
@@ -90,9 +91,10 @@ def check(loaded: Loaded, grant_ns: int | None) -> Checked:
     periods = effective_periods(settings)
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     cut = any(code == _CUT for code, _ in plan.warnings)
-    raised = (("grant-raised", _raised(plan.grant_seconds)),) if settings.raise_grant else ()
-    findings = (*plan.warnings, *(raised if plan.override_needed else ()))
-    return Checked(plan.enabled, settings.raise_grant or not cut, findings)
+    if not (settings.raise_grant and plan.override_needed):
+        return Checked(plan.enabled, not cut, plan.warnings)
+    others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
+    return Checked(plan.enabled, True, (("grant-raised", _raised(plan)), *others))
 
 
 def check_json(checked: Checked) -> dict[str, Any]:
@@ -120,8 +122,12 @@ def check_text(checked: Checked) -> RenderableType:
     return Group(Text(verdict, style="green" if checked.honoured else "yellow"), *lines)
 
 
-def _raised(grant_seconds: int | None) -> str:
-    return f"the daemon raises logind's limit of {grant_seconds} s with a drop-in: raiseGrant is true"
+def _raised(plan: Plan) -> str:
+    needed_seconds = plan.requested_seconds + plan.reserve_seconds
+    return (
+        f"logind grants {plan.grant_seconds} s now and {needed_seconds} s are needed: "
+        "the daemon raises its limit with a drop-in"
+    )
 
 
 def _flat(values: dict[str, Any]) -> dict[str, Any]:
