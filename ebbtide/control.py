@@ -1,0 +1,120 @@
+"""The control socket: ``status``, ``hurry`` and ``release``, one JSON line each way, root only.
+
+What a person asks for becomes a fact like any other, with the asker's uid, and replays.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import struct
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import trio
+
+#: Where the running daemon listens (interface.md).
+SOCKET_PATH = Path("/run/ebbtide/ebbtide.sock")
+
+#: A request is a verb and a pod's name; anything longer is not ours.
+REQUEST_BYTES_MAX = 4096
+
+#: A client that says nothing is cut off.
+REQUEST_SECONDS_MAX = 5
+
+#: How long a command waits for the daemon.
+ANSWER_SECONDS_MAX = 5.0
+
+#: Clients served at once; more wait in the socket's backlog.
+CLIENTS_MAX = 8
+
+#: A verb's answer, from its arguments and the asker's uid.
+Verb = Callable[[dict[str, Any], int], Awaitable[Any]]
+
+
+class ControlError(Exception):
+    """The daemon could not be asked, or refused; the text says what to do."""
+
+
+async def serve(path: Path, verbs: Mapping[str, Verb], *, task_status: trio.TaskStatus[None]) -> None:
+    """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    mask = os.umask(0o177)
+    try:
+        await listener.bind(os.fspath(path))
+    finally:
+        os.umask(mask)
+    listener.listen(CLIENTS_MAX)
+    task_status.started()
+    limit = trio.CapacityLimiter(CLIENTS_MAX)
+    try:
+        async with trio.open_nursery() as nursery:
+            while True:
+                client, _ = await listener.accept()
+                nursery.start_soon(_answer, trio.SocketStream(client), verbs, limit)
+    finally:
+        listener.close()
+        path.unlink(missing_ok=True)
+
+
+async def _answer(stream: trio.SocketStream, verbs: Mapping[str, Verb], limit: trio.CapacityLimiter) -> None:
+    async with limit, stream:
+        try:
+            with trio.fail_after(REQUEST_SECONDS_MAX):
+                reply = await _handle(await _read_line(stream), verbs, _peer_uid(stream))
+                await stream.send_all(json.dumps(reply).encode() + b"\n")
+        except (trio.BrokenResourceError, trio.TooSlowError, OSError):
+            return
+
+
+async def _read_line(stream: trio.SocketStream) -> bytes:
+    data = b""
+    while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:
+        more = await stream.receive_some(REQUEST_BYTES_MAX)
+        if not more:
+            break
+        data += more
+    return data
+
+
+async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str, Any]:
+    try:
+        request = json.loads(line[:REQUEST_BYTES_MAX])
+        verb = verbs[request.pop("verb")]
+    except (ValueError, KeyError, AttributeError, TypeError):
+        known = ", ".join(verbs)
+        return {"ok": False, "error": f"not a request: send one JSON object with a verb of {known}"}
+    try:
+        return {"ok": True, "data": await verb(request, uid)}
+    except ControlError as error:
+        return {"ok": False, "error": str(error)}
+
+
+def _peer_uid(stream: trio.SocketStream) -> int:
+    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    uid: int = struct.unpack("3i", credentials)[1]
+    return uid
+
+
+def ask(verb: str, path: Path = SOCKET_PATH, **arguments: Any) -> Any:
+    """Ask the running daemon, synchronously. Raises ControlError with one line that says what to do."""
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.settimeout(ANSWER_SECONDS_MAX)
+            client.connect(os.fspath(path))
+            client.sendall(json.dumps({"verb": verb, **arguments}).encode() + b"\n")
+            with client.makefile("rb") as answers:
+                answer = json.loads(answers.readline())
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise ControlError(f"no daemon answers at {path}: start it with 'ebbtide run'") from None
+    except PermissionError:
+        raise ControlError(f"{path} is for root only: use sudo") from None
+    except (OSError, ValueError) as error:
+        raise ControlError(f"the daemon at {path} did not answer ({error}): see its log") from None
+    if not answer.get("ok"):
+        raise ControlError(answer.get("error", "the daemon refused"))
+    return answer["data"]

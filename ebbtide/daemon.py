@@ -1,0 +1,238 @@
+"""The composition root: puts the system, its journal and its edges together, and runs them.
+
+This is the only place that knows all of them. It decides nothing about pods: it brings facts in (a start,
+a configuration, a signal from the service manager, a word from a person) and shows what comes out.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import trio
+
+from actors.interfaces import Clock, Edge
+from actors.logic.snapshot import take
+from actors.runner.effects import Effects
+from actors.runner.inbox import Inbox
+from actors.runner.sequencer import Sequencer
+from ebbtide import __version__
+from ebbtide.config import ConfigError, Loaded
+from ebbtide.control import ControlError, serve
+from ebbtide.lines import Lines
+from ebbtide.options import RunOptions
+from ebbtide.recover import Recovered
+from ebbtide.standing import Standing
+from ebbtide.status import status_of
+from events.base import Order
+from events.decisions import Armed
+from events.facts import (
+    DaemonStarted,
+    HurryRequested,
+    ReleaseRequested,
+    SettingsLoaded,
+    SettingsRejected,
+    StopRequested,
+    StorageFailed,
+    StorageMoved,
+)
+from events.record import Record, Stamp, trace_id
+from events.writer import Writer
+
+#: A segment that has grown beyond this is sealed outside of shutdowns, so that retention can remove it.
+SEGMENT_BYTES_MAX = 4 * 1024 * 1024
+
+#: How long the end of the process waits for the journal's last records.
+CLOSE_SECONDS_MAX = 2
+
+Tell = Callable[[int, str], None]
+
+
+class Surroundings(Protocol):
+    """What differs between a node and the demo: where facts about the process come from."""
+
+    async def started(self) -> DaemonStarted:
+        """The first fact of this process."""
+
+    async def stopping(self, needed_ns: int) -> StopRequested:
+        """SIGTERM came: is it our unit only, or the machine? ``needed_ns``: what a shutdown would need."""
+
+    def notify(self, **variables: str | int) -> None:
+        """Tell the service manager."""
+
+
+class Daemon:
+    """One process's life. ``tell`` gets the log's lines as (level, text)."""
+
+    def __init__(
+        self,
+        recovered: Recovered,
+        writer: Writer,
+        edges: Sequence[Edge],
+        clock: Clock,
+        surroundings: Surroundings,
+        load: Callable[[], Loaded],
+        options: RunOptions,
+        tell: Tell,
+    ) -> None:
+        self.standing = recovered.standing
+        self.writer = writer
+        self.edges = edges
+        self._recovered = recovered
+        self._clock = clock
+        self._surroundings = surroundings
+        self._load = load
+        self._options = options
+        self._tell = tell
+        self._lines = Lines()
+        self._inbox = Inbox()
+        self._effects = Effects(edges, self._inbox, writer, clock)
+        self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
+        self.sequencer.observers += [self.standing.fold, self._log, self._after]
+        self.trace_id = recovered.trace_id
+        self._shown = ""
+
+    # --- the journal as the sequencer sees it ---------------------------------------------------
+
+    def append(self, records: Sequence[Record]) -> None:
+        hashes = self.writer.append(records)
+        for record, chain_hash in zip(records, hashes, strict=True):
+            if record.episode == record.seq:
+                self.trace_id = trace_id(chain_hash)
+
+    async def wait_written(self, seq: int) -> None:
+        await self.writer.wait_written(seq)
+
+    async def wait_synced(self, seq: int) -> None:
+        await self.writer.wait_synced(seq)
+
+    # --- life ------------------------------------------------------------------------------------
+
+    async def run(self) -> str:
+        """Until an actor decides to leave; returns why. The pods' processes are left alone."""
+        self._begin_segment()
+        reason = ""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.writer.run)
+            await self._begin(nursery)
+            reason = await self.sequencer.run()
+            self._surroundings.notify(STOPPING=1)
+            for edge in self.edges:
+                edge.detach()
+            with trio.move_on_after(CLOSE_SECONDS_MAX):
+                await self.writer.close()
+            nursery.cancel_scope.cancel()
+        return reason
+
+    def _begin_segment(self) -> None:
+        system = self.sequencer.system
+        stamp = Stamp(self._clock.mono_ns(), self._clock.wall_ns())
+        self.writer.begin_segment(stamp, take(system))
+        system.next_seq += 1
+
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """The process's own facts come first, then what the edges see."""
+        open_orders = self._open_orders()
+        started = await self._surroundings.started()
+        nursery.start_soon(self._effects.run)
+        self.sequencer.admit(started)
+        nursery.start_soon(self._effects.adopt, open_orders)
+        self.reload()
+        for edge in self.edges:
+            nursery.start_soon(edge.run, self._inbox)
+        nursery.start_soon(self._signals)
+        if self._options.control_socket.parent != self._options.control_socket:
+            await nursery.start(self._control)
+        self._surroundings.notify(READY=1, STATUS=self._status_line())
+
+    def _open_orders(self) -> list[Order]:
+        return [
+            order
+            for key, order in self._recovered.orders.items()
+            if key in self.sequencer.system.open_orders
+        ]
+
+    async def _control(self, task_status: trio.TaskStatus[None]) -> None:
+        verbs = {"status": self._status, "hurry": self._hurry, "release": self._release}
+        try:
+            await serve(self._options.control_socket, verbs, task_status=task_status)
+        except OSError as error:
+            self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror}")
+            task_status.started()
+
+    # --- facts from the service manager ----------------------------------------------------------
+
+    async def _signals(self) -> None:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            async for number in signals:
+                if number == signal.SIGHUP:
+                    self.reload()
+                else:
+                    await self._inbox.put(await self._surroundings.stopping(self.standing.needed_ns))
+
+    def reload(self) -> None:
+        """Read the configuration (again). A bad one keeps the old one, and says so."""
+        try:
+            loaded = self._load()
+        except ConfigError as error:
+            self._inbox.push(SettingsRejected(error=str(error)))
+            return
+        self._inbox.push(SettingsLoaded(settings=loaded.settings, sources=dict(loaded.sources)))
+
+    def storage_failed(self, location: str, error: str) -> None:
+        self._inbox.push(StorageFailed(location=location, error=error))
+
+    def storage_moved(self, location: str, first_seq: int) -> None:
+        self._inbox.push(StorageMoved(location=location, first_seq=first_seq))
+
+    # --- what comes out --------------------------------------------------------------------------
+
+    def _log(self, records: Sequence[Record]) -> None:
+        for level, line in self._lines.of(records):
+            self._tell(level, line)
+
+    def _after(self, records: Sequence[Record]) -> None:
+        """Between steps: what the service manager shows, what is imported early, and a new segment."""
+        for record in records:
+            if isinstance(record.event, Armed):
+                for edge in self.edges:
+                    getattr(edge, "prewarm", lambda: None)()
+        line = self._status_line()
+        if line != self._shown:
+            self._shown = line
+            self._surroundings.notify(STATUS=line)
+        if not self.sequencer.system.episode and self.writer.segment_bytes > SEGMENT_BYTES_MAX:
+            self._begin_segment()
+
+    def _status_line(self) -> str:
+        standing = self.standing
+        if standing.phase != "idle":
+            return f"shutdown {standing.phase}: {standing.kind}"
+        return "armed" if standing.armed else f"not armed: {standing.why_not}"
+
+    # --- people ----------------------------------------------------------------------------------
+
+    async def _status(self, arguments: dict[str, Any], uid: int) -> Any:
+        return status_of(self, self._clock.mono_ns())
+
+    async def _hurry(self, arguments: dict[str, Any], uid: int) -> Any:
+        pod = arguments.get("pod")
+        if not isinstance(pod, str) or not any(
+            pod in (key, each.label, each.label.partition("/")[2])
+            for key, each in self.standing.pods.items()
+        ):
+            raise ControlError(f"no pod {pod!r} in a running shutdown: see 'ebbtide status'")
+        self._in_episode()
+        await self._inbox.put(HurryRequested(pod=pod, asked_by=uid))
+        return {"pod": pod}
+
+    async def _release(self, arguments: dict[str, Any], uid: int) -> Any:
+        self._in_episode()
+        await self._inbox.put(ReleaseRequested(asked_by=uid))
+        return {}
+
+    def _in_episode(self) -> None:
+        if self.standing.phase not in ("running", "cancelling"):
+            raise ControlError("no shutdown is running: there is nothing to hurry or to release")
