@@ -48,7 +48,7 @@ class Cgroups:
 
     def __init__(self, parent: Path, state_dir: Path) -> None:
         name = hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
-        self._base = parent / f"ebbtide-{name}"
+        self.base = parent / f"ebbtide-{name}"
 
     @classmethod
     def detect(cls, state_dir: Path) -> Cgroups | None:
@@ -65,19 +65,24 @@ class Cgroups:
 
     def make(self, name: str) -> str:
         """A new group's folder; empty when the kernel refuses (a limit on groups): then do without."""
-        group = self._base / name
+        group = self.base / name
         try:
             group.mkdir(parents=True, exist_ok=True)
         except OSError:
             return ""
         return str(group)
 
+    def close(self) -> None:
+        """Take away what is empty; groups of pods that live stay."""
+        for group in [*self.base.glob("*/"), self.base]:
+            remove_group(str(group))
+
     def _usable(self) -> bool:
         try:
-            self._base.mkdir(exist_ok=True)
+            self.base.mkdir(exist_ok=True)
         except OSError:
             return False
-        return (self._base / "cgroup.kill").exists()
+        return (self.base / "cgroup.kill").exists()
 
 
 def kill_group(group: str) -> bool:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Set
 from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -43,8 +44,18 @@ from events.facts import (
     ManifestRejected,
     PodAppeared,
 )
+from events.model import Pod
 
 UNKNOWN = "no such container is known here"
+
+
+class FirstProcess(NamedTuple):
+    """A container's first process and the signal that will ask it to stop."""
+
+    uid: str
+    container: str
+    pid: int
+    stop_signal: str
 
 
 class ProcessEdge:
@@ -74,12 +85,12 @@ class ProcessEdge:
         self._table = Table()
         self._records = Records(state_dir / "pods", proc.boot_id())
         self._rings = Rings(state_dir / "output")
-        self._watch = Watch()
+        self._watch = Watch(mono_ns)
         marker = Marker(state_dir)
         self._scanner = Scanner(marker, mono_ns)
         self._sweeper = Sweeper(self._scanner, mono_ns)
-        cgroups = Cgroups.detect(state_dir) if use_cgroups else None
-        self._starter = Starter(marker, self._records, self._rings, self._watch, self._sweeper, cgroups)
+        self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
+        self._starter = Starter(marker, self._records, self._rings, self._watch, self._sweeper, self._cgroups)
         self._hooks = Hooks(marker, self._scanner, self._sweeper, self._watch, self._rings, pod_ip)
         self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._sweeper)
         self.effects: Mapping[type[Order], Effect] = {
@@ -99,12 +110,15 @@ class ProcessEdge:
         facts = await self._recovery.once()
         if facts:
             await outlet.put(*facts)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._watch.run, outlet)
-            nursery.start_soon(self._sweeper.run)
-            nursery.start_soon(self._trim)
-            if self._source is not None:
-                nursery.start_soon(self._follow, self._source, outlet)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._watch.run, outlet)
+                nursery.start_soon(self._sweeper.run)
+                nursery.start_soon(self._trim)
+                if self._source is not None:
+                    nursery.start_soon(self._follow, self._source, outlet)
+        finally:
+            self.detach()
 
     def detach(self) -> None:
         """The daemon goes: from now on nothing is killed, whatever is cancelled."""
@@ -115,13 +129,29 @@ class ProcessEdge:
         self.detach()
         self._watch.close()
         self._table.close()
+        if self._cgroups is not None:
+            self._cgroups.close()
 
     def prewarm(self) -> None:
         """Import what a shutdown needs beyond what runs already: called after arming, while the disk
-        still answers."""
+        still answers.
+        """
         specs = (entry.spec for pod in self._table.pods.values() for entry in pod.containers.values())
         if any(isinstance(spec.pre_stop, HttpGetAction) for spec in specs):
             from actors.edges.process import http  # noqa: F401
+
+    def active(self) -> list[Pod]:
+        """The pods that a shutdown would have to end, with running flags."""
+        return self._table.active()
+
+    def first_processes(self) -> list[FirstProcess]:
+        """The first process of every container that runs, for a forecast."""
+        entries = (entry for pod in self._table.pods.values() for entry in pod.containers.values())
+        return [
+            FirstProcess(*entry.key, entry.pid, entry.spec.stop_signal)
+            for entry in entries
+            if entry.phase == "running"
+        ]
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """A hook or a start of the daemon's earlier life; what may be repeated is done again."""
@@ -215,7 +245,15 @@ class ProcessEdge:
             return Ending("failed", UNKNOWN)
         if entry.phase == "waiting":
             return self._stop_start(entry.pod, order.signal)
+        self._repeat_end(entry)
         return _signal(entry, order.signal)
+
+    def _repeat_end(self, entry: ContainerEntry) -> None:
+        """Who stops a container that has ended has not heard of its end: the fact came before the pod was
+        in a plan. It is said again.
+        """
+        if entry.phase == "ended":
+            self._watch.post(exited(entry))
 
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
         """Of a pod that is not up yet: go no further, and pass the signal to what runs now."""
@@ -231,6 +269,7 @@ class ProcessEdge:
             return Ending("failed", UNKNOWN)
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
+        self._repeat_end(entry)
         target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
         await self._sweeper.kill(target.key, Root(target.pid, target.start_ticks), target.group)
         return Ending()

@@ -13,6 +13,7 @@ from collections.abc import Awaitable
 import trio
 
 from actors.edges.process import proc
+from actors.edges.process.endings import End, reap, reap_soon
 from actors.edges.process.marks import Mark, Marker
 from actors.edges.process.record import output_name
 from actors.edges.process.rings import Rings
@@ -21,7 +22,7 @@ from actors.edges.process.spawn import CannotStart, Child, spawn
 from actors.edges.process.spec import ExecAction, HookAction, HttpGetAction, SleepAction, TcpSocketAction
 from actors.edges.process.sweep import Root, Sweeper
 from actors.edges.process.table import ContainerEntry
-from actors.edges.process.watch import End, Watch, reap
+from actors.edges.process.watch import Watch
 from actors.interfaces import Ending
 from events.base import NS_PER_SECOND
 from events.decisions import RunHook
@@ -57,6 +58,8 @@ class Hooks:
         action = entry.spec.pre_stop
         if action is None or isinstance(action, SleepAction):
             return Ending("failed", "no hook that has to be run")
+        if entry.phase != "running":
+            return Ending("failed", "the container does not run")
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
             return await self._run(action, entry, order.key)
         return TIMED_OUT
@@ -91,7 +94,7 @@ class Hooks:
                 self._sweeper.kill_soon(("", key), Root(child.pid, child.start_ticks))
             self._watch.add(child.pidfd, lambda: _bury(child.pidfd))
             raise
-        end = reap(child.pidfd) or End()
+        end = await reap_soon(child.pidfd)
         os.close(child.pidfd)
         return end
 
@@ -115,7 +118,7 @@ class Hooks:
         return TIMED_OUT
 
     async def _find(self, key: str) -> Child | None:
-        look = await self._scanner.look()
+        look = await self._scanner.look_recent()
         ours = [item.stat for item in look if item.mark is not None and item.mark.order == key]
         first = min(
             (stat for stat in ours if stat.session == stat.pid),

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import trio
 
+from actors.edges.process.endings import End
 from actors.edges.process.hooks import open_child
 from actors.edges.process.record import ContainerRecord, PodRecord, Records
 from actors.edges.process.scan import Process, Scanner
 from actors.edges.process.start import Starter, exited
 from actors.edges.process.sweep import Sweeper
 from actors.edges.process.table import ContainerEntry, PodEntry, Table
-from actors.edges.process.watch import End
 from events.base import Fact
 from events.facts import ContainerStarted
 

@@ -61,7 +61,8 @@ class Scanner:
 
     async def look_recent(self) -> list[Process]:
         """A look that is at most `RECENT_NS` old, so that many stragglers share one; without marks when
-        that takes longer than `RECENT_SECONDS_MAX`."""
+        that takes longer than `RECENT_SECONDS_MAX`.
+        """
         if self._mono_ns() - self._recent_ns > RECENT_NS:
             self._recent = await self._look_briefly()
             self._recent_ns = self._mono_ns()

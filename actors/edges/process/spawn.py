@@ -22,6 +22,8 @@ FILES_WANTED = 65_536
 #: cannot be entered must not keep the program from starting.
 ENTER_GROUP = 'echo 0 >"$0" 2>/dev/null; exec "$@"'
 
+NO_COMMAND = "no command is given"
+
 
 class CannotStart(Exception):
     """A process could not be started; the text says why and names the program or folder to look at."""
@@ -78,7 +80,9 @@ def _child(popen: subprocess.Popen[bytes]) -> Child:
 
 def _entering(argv: Sequence[str], env: Mapping[str, str], cwd: str, group: str) -> list[str]:
     """Through a shell a missing program would only show as its exit code, so it is looked for first."""
-    name = argv[0] if argv else ""
+    if not argv:
+        raise CannotStart(NO_COMMAND)
+    name = argv[0]
     place = os.path.join(cwd, name) if "/" in name else name
     if shutil.which(place, path=env.get("PATH")) is None:
         raise CannotStart(f"{name}: not found, or not executable")
@@ -88,4 +92,4 @@ def _entering(argv: Sequence[str], env: Mapping[str, str], cwd: str, group: str)
 def _why(error: Exception, argv: Sequence[str]) -> str:
     if isinstance(error, OSError):
         return f"{error.filename or (argv[0] if argv else '')}: {error.strerror}"
-    return "no command is given" if isinstance(error, IndexError) else str(error)
+    return NO_COMMAND if isinstance(error, IndexError) else str(error)

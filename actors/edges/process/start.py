@@ -7,10 +7,12 @@ it is up goes no further.
 from __future__ import annotations
 
 import os
+import signal
 
 import trio
 
 from actors.edges.process.cgroup import Cgroups
+from actors.edges.process.endings import End, reap
 from actors.edges.process.marks import Mark, Marker
 from actors.edges.process.record import Records, file_name, output_name
 from actors.edges.process.rings import Rings
@@ -18,7 +20,7 @@ from actors.edges.process.spawn import CannotStart, Child, spawn
 from actors.edges.process.spec import ContainerSpec
 from actors.edges.process.sweep import Root, Sweeper
 from actors.edges.process.table import ContainerEntry, PodEntry
-from actors.edges.process.watch import End, Watch, reap
+from actors.edges.process.watch import Watch
 from actors.interfaces import Ending, Outlet
 from events.base import Fact
 from events.facts import ContainerExited, ContainerStarted
@@ -93,7 +95,8 @@ class Starter:
 
     async def end_inits(self, pod: PodEntry) -> None:
         """Before a start is taken up again: an init container of the earlier daemon may still run, and
-        init containers may be run again (Kubernetes says so), but not twice at a time."""
+        init containers may be run again (Kubernetes says so), but not twice at a time.
+        """
         if any(entry.phase == "waiting" for entry in pod.containers.values()):
             uid = pod.pod.uid
             inits = [spec.name for spec in pod.spec.init if not spec.sidecar]
@@ -130,7 +133,7 @@ class Starter:
 
     def follow(self, entry: ContainerEntry) -> None:
         """See to the container's end."""
-        self._watch.add(entry.pidfd, lambda: self._ended(entry))
+        self._watch.add(entry.pidfd, lambda: self._ended(entry), child=entry.child)
 
     def _ended(self, entry: ContainerEntry) -> Fact | None:
         if entry.child:
@@ -174,7 +177,7 @@ def exited(entry: ContainerEntry) -> ContainerExited:
 
 def _kill_session(pid: int) -> None:
     try:
-        os.killpg(pid, 9)
+        os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:
         return
     except PermissionError:

@@ -81,7 +81,9 @@ def _add_descendants(processes: list[Process], found: set[int]) -> None:
 
 
 def kill_exactly(pid: int, start_ticks: int) -> None:
-    """SIGKILL to this process and no other that may have its number by now."""
+    """SIGKILL to this process and no other that may have its number by now; a number of 0 is nobody."""
+    if not pid:
+        return
     with suppress(OSError):
         pidfd = os.pidfd_open(pid)
         try:
@@ -115,6 +117,8 @@ class Sweeper:
     def kill_soon(self, key: TreeKey, root: Root, group: str = "") -> bool:
         """The same without waiting. True when it is done already, by its cgroup."""
         if self._kill_group(group):
+            # A process that was only just started may not have entered its group yet.
+            kill_exactly(*root)
             return True
         self._roots[key] = root
         self._wake.set()

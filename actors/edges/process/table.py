@@ -8,9 +8,9 @@ from typing import Literal
 import msgspec
 import trio
 
+from actors.edges.process.endings import End
 from actors.edges.process.record import ContainerRecord
 from actors.edges.process.spec import ContainerSpec, ProcessSpec
-from actors.edges.process.watch import End
 from events.model import Pod
 
 Phase = Literal["waiting", "running", "ended"]
@@ -110,7 +110,8 @@ class PodEntry:
 
     def view(self) -> Pod:
         """The pod as an inventory shows it: a container that is still to be started has to be stopped
-        as well, so it counts as running."""
+        as well, so it counts as running.
+        """
         if self._view is None:
             self._view = self._look()
         return self._view

@@ -6,57 +6,41 @@ together are reported together. Facts that a plain function wants to report go t
 
 from __future__ import annotations
 
-import os
+import math
 import select
+import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import trio
 
-from actors.edges.process.signals import signal_name
+from actors.edges.process.endings import PARENT_NS_MAX
 from actors.interfaces import Outlet
-from events.base import Fact
+from events.base import NS_PER_SECOND, Fact
 
 #: Ends taken up in one go: bounds the time until the first of them is reported.
 ENDS_MAX = 128
 
-
-class End(NamedTuple):
-    """How a process ended. Both empty: not ours to wait for."""
-
-    exit_code: int | None = None
-    signal: str = ""
-
-
-def reap(pidfd: int) -> End | None:
-    """Wait for an own child that has ended, without blocking. None: it runs.
-
-    A process that is not our child (adopted after a restart) gives an `End` without a code.
-    """
-    try:
-        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
-    except ChildProcessError:
-        return End()
-    if found is None:
-        return None
-    if found.si_code == os.CLD_EXITED:
-        return End(exit_code=found.si_status)
-    return End(signal=signal_name(found.si_status))
+OnEnd = Callable[[], Fact | None]
 
 
 class Watch:
     """Waits for the ends of many processes."""
 
-    def __init__(self) -> None:
+    def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._mono_ns = mono_ns
         self._epoll = select.epoll()
-        self._ends: dict[int, Callable[[], Fact | None]] = {}
+        self._ends: dict[int, OnEnd] = {}
+        self._adopted: set[int] = set()
+        self._due_ns: dict[int, int] = {}
         self._posted: list[Fact] = []
         self._wake = trio.Event()
 
-    def add(self, pidfd: int, on_end: Callable[[], Fact | None]) -> None:
+    def add(self, pidfd: int, on_end: OnEnd, *, child: bool = True) -> None:
         """Call ``on_end`` once when the process has ended; it owns the pidfd from then on."""
         self._ends[pidfd] = on_end
         self._epoll.register(pidfd, select.EPOLLIN)
+        if not child:
+            self._adopted.add(pidfd)
 
     def post(self, fact: Fact) -> None:
         """Report a fact soon."""
@@ -68,22 +52,39 @@ class Watch:
 
     def collect(self) -> list[Fact]:
         """What has ended since the last call, as facts."""
-        facts = self._posted
-        self._posted = []
-        for pidfd, _ in self._epoll.poll(0, ENDS_MAX):
-            self._epoll.unregister(pidfd)
-            fact = self._ends.pop(pidfd)()
-            if fact is not None:
-                facts.append(fact)
-        return facts
+        ready = [pidfd for pidfd, events in self._epoll.poll(0, ENDS_MAX) if self._is_final(pidfd, events)]
+        now_ns = self._mono_ns()
+        overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
+        facts = (self._take(pidfd) for pidfd in dict.fromkeys(ready + overdue))
+        return [fact for fact in facts if fact is not None]
+
+    def _is_final(self, pidfd: int, events: int) -> bool:
+        """An own child is waited for at once; another's when its parent has done so (it hangs up then)."""
+        if pidfd not in self._adopted or events & select.EPOLLHUP:
+            return True
+        self._epoll.modify(pidfd, 0)
+        self._due_ns[pidfd] = self._mono_ns() + PARENT_NS_MAX
+        return False
+
+    def _take(self, pidfd: int) -> Fact | None:
+        self._epoll.unregister(pidfd)
+        self._adopted.discard(pidfd)
+        self._due_ns.pop(pidfd, None)
+        return self._ends.pop(pidfd)()
 
     async def run(self, outlet: Outlet) -> None:
         """Report ends until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_posted, outlet)
             while True:
-                await trio.lowlevel.wait_readable(self._epoll.fileno())
+                with trio.move_on_after(self._patience()):
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
                 await _put(outlet, self.collect())
+
+    def _patience(self) -> float:
+        if not self._due_ns:
+            return math.inf
+        return max(0, min(self._due_ns.values()) - self._mono_ns()) / NS_PER_SECOND
 
     async def _report_posted(self, outlet: Outlet) -> None:
         while True:

@@ -1,0 +1,363 @@
+"""Pods as real processes: started, signalled, followed to their end, and killed with all they have made."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+from process_bed import bed_of, nothing_left, pod_of, python, running, shell, until
+
+from actors.edges.process.cgroup import Cgroups
+from actors.edges.process.spec import ContainerSpec
+from actors.interfaces import Ending
+from events.decisions import SendSignal, StartPod
+from events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
+
+#: Ignores SIGTERM and says when it does.
+DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
+
+#: A daemon made the classical way: two forks, a session of its own, and a parent that has gone.
+DOUBLE_FORK = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open("{folder}/daemon", "w").write(f"{{os.getpid()}}\\n")
+    time.sleep(1000)
+os.wait()
+{after}
+"""
+
+#: The same without marks in its environment, its parent still there.
+CLEARED = "setsid env -i sh -c 'echo $$ > {folder}/daemon; exec sleep 1000' & wait"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_a_container_is_started_with_marks_and_ends_by_its_signal(
+    tmp_path: Path, use_cgroups: bool
+) -> None:
+    """A container's start and end are facts, with its pid and the signal that ended it."""
+    async with bed_of(tmp_path, pod_of("web", shell("exec sleep 1000")), use_cgroups=use_cgroups) as bed:
+        started = bed.outbox.of(ContainerStarted)[0]
+        (process,) = bed.processes()
+        assert process.pid == started.pid
+        assert process.mark == ("web", "main", "start/web")
+        assert os.getsid(process.pid) == process.pid
+        assert await bed.signal("web") == Ending()
+        assert await bed.exited("web") == ContainerExited(uid="web", container="main", signal="SIGTERM")
+
+
+async def test_an_exit_code_is_reported(tmp_path: Path) -> None:
+    """A program that ends by itself gives its own exit code."""
+    pod = pod_of("job", shell(f"trap 'exit 3' TERM; echo x > {tmp_path}/ready; sleep 1000 & wait"))
+    async with bed_of(tmp_path, pod) as bed:
+        await bed.shows("ready")
+        await bed.signal("job")
+        assert (await bed.exited("job")).exit_code == 3
+
+
+async def test_a_container_that_ends_at_once_is_reported_after_its_start(tmp_path: Path) -> None:
+    """Even the shortest life is reported in its order."""
+    async with bed_of(tmp_path, pod_of("brief", shell("exit 0"))) as bed:
+        await bed.exited("brief")
+        kinds = [type(fact) for fact in bed.outbox.facts if not hasattr(fact, "pod")]
+        assert kinds == [ContainerStarted, ContainerExited]
+
+
+async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
+    """A program that ignores SIGTERM lives until SIGKILL, which takes its children along."""
+    pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        await bed.shows("ready")
+        assert await bed.signal("deaf") == Ending()
+        await until(lambda: len(bed.processes()) >= 2)
+        assert not bed.outbox.of(ContainerExited)
+        assert await bed.kill("deaf") == Ending()
+        assert (await bed.exited("deaf")).signal == "SIGKILL"
+
+
+async def test_the_signal_goes_to_the_first_process_only(tmp_path: Path) -> None:
+    """As with PID 1 of a container, a child does not get the stop signal."""
+    child = f"trap 'echo child >> {tmp_path}/heard' TERM; echo x > {tmp_path}/ready; sleep 1000 & wait"
+    program = tmp_path / "child.sh"
+    program.write_text(child)
+    script = f"sh {program} & trap 'echo first >> {tmp_path}/heard; exit 0' TERM; wait"
+    async with bed_of(tmp_path, pod_of("pair", shell(script))) as bed:
+        await bed.shows("ready")
+        await bed.signal("pair")
+        assert (await bed.exited("pair")).exit_code == 0
+        assert bed.path("heard").read_text() == "first\n"
+
+
+async def test_kill_finds_a_daemon_in_another_session(tmp_path: Path, use_cgroups: bool) -> None:
+    """A double-forked daemon, reparented and in a session of its own, dies with its container."""
+    pod = pod_of("d", python(DOUBLE_FORK.format(folder=tmp_path, after="time.sleep(1000)")))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        daemon = int(await bed.shows("daemon"))
+        assert os.getsid(daemon) != bed.outbox.of(ContainerStarted)[0].pid
+        assert await bed.kill("d") == Ending()
+        await until(lambda: not alive(daemon))
+
+
+async def test_a_natural_end_takes_the_rest_of_the_tree_along(tmp_path: Path, use_cgroups: bool) -> None:
+    """When the first process ends, its daemons end too, as they would with their pid namespace."""
+    pod = pod_of(
+        "d",
+        python(
+            DOUBLE_FORK.format(
+                folder=tmp_path,
+                after=f"""
+while not os.path.exists("{tmp_path}/daemon"): time.sleep(0.001)
+""",
+            )
+        ),
+    )
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        daemon = int(await bed.shows("daemon"))
+        assert (await bed.exited("d")).exit_code == 0
+        await until(lambda: not alive(daemon))
+
+
+async def test_kill_finds_a_child_without_marks_by_its_parents(tmp_path: Path, use_cgroups: bool) -> None:
+    """A child with an emptied environment and a session of its own is found through its parent."""
+    async with bed_of(
+        tmp_path, pod_of("c", shell(CLEARED.format(folder=tmp_path))), use_cgroups=use_cgroups
+    ) as bed:
+        child = int(await bed.shows("daemon"))
+        assert await bed.kill("c") == Ending()
+        await until(lambda: not alive(child))
+
+
+async def test_kill_reaches_a_tree_that_grows(tmp_path: Path) -> None:
+    """Looks are repeated until one finds nothing new, so a program that keeps forking ends as well."""
+    script = """
+import os, time
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+    time.sleep(0.002)
+"""
+    async with bed_of(tmp_path, pod_of("grow", python(script))) as bed:
+        await until(lambda: len(bed.processes()) > 20)
+        assert await bed.kill("grow") == Ending()
+
+
+async def test_killing_twice_is_done_twice(tmp_path: Path, use_cgroups: bool) -> None:
+    """A kill is idempotent, and one that finds the container gone says again that it ended."""
+    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000")), use_cgroups=use_cgroups) as bed:
+        assert await bed.kill("x") == Ending()
+        await bed.exited("x")
+        assert await bed.kill("x") == Ending()
+        assert len(await bed.outbox.wait_for(ContainerExited, 2)) == 2
+
+
+async def test_a_signal_to_what_has_ended_is_done_and_says_so_again(tmp_path: Path) -> None:
+    """Who signals an ended container has missed its end: it is reported once more."""
+    async with bed_of(tmp_path, pod_of("x", shell("exit 4"))) as bed:
+        await bed.exited("x")
+        assert await bed.signal("x") == Ending()
+        first, again = await bed.outbox.wait_for(ContainerExited, 2)
+        assert first == again
+
+
+async def test_what_is_not_known_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """An unknown pod, container or signal fails in words, and touches nothing."""
+    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000"))) as bed:
+        assert (await bed.signal("y")).result == "failed"
+        assert (await bed.signal("x", "z")).reason == "no such container is known here"
+        assert "no signal" in (await bed.signal("x", name="SIGNONE")).reason
+        assert (await bed.start("y")).reason == "no manifest of this pod is known here"
+        assert (await bed.kill("y")).result == "failed"
+        assert (await bed.autopsy("y")).result == "failed"
+        await bed.kill("x")
+
+
+@pytest.mark.parametrize("name", ["SIGRTMIN+3", "SIGUSR1", "15"])
+async def test_any_stop_signal_arrives(tmp_path: Path, name: str) -> None:
+    """Stop signals beyond SIGTERM, by name or number, end a program that has no handler."""
+    async with bed_of(tmp_path, pod_of("x", shell("exec sleep 1000"))) as bed:
+        assert await bed.signal("x", name=name) == Ending()
+        await bed.exited("x")
+
+
+async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
+    """Init containers end before the next one starts; a sidecar is started in its turn and stays."""
+    log = tmp_path / "log"
+    init = (
+        shell(f"echo one >> {log}", "one"),
+        shell(f"echo side >> {log}; exec sleep 1000", "side", sidecar=True),
+        shell(f"while ! grep -q side {log}; do sleep 0.01; done; echo two >> {log}", "two"),
+    )
+    pod = pod_of("p", shell(f"echo main >> {log}; exec sleep 1000"), init=init)
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        await until(lambda: "main" in log.read_text())
+        assert log.read_text().split() == ["one", "side", "two", "main"]
+        assert [fact.container for fact in bed.outbox.of(ContainerStarted)] == ["side", "main"]
+        for name in ("main", "side"):
+            await bed.signal("p", name)
+        await bed.exited("p", "side")
+
+
+async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
+    """Nothing runs of a pod whose init container fails; each container that never ran is reported."""
+    pods = [
+        pod_of(
+            "p", shell("sleep 1000"), init=(shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))
+        )
+    ]
+    async with running(tmp_path, pods) as bed:
+        ending = await bed.start("p")
+        assert ending == Ending("failed", "init container in ended with exit code 9")
+        assert (await bed.exited("p", "main")).exit_code == 128
+        assert (await bed.exited("p", "side")).signal == "SIGKILL"
+        await nothing_left(bed)
+
+
+@pytest.mark.parametrize(
+    "spec, reason",
+    [
+        (ContainerSpec(name="bad", argv=("/no/such/program",)), "/no/such/program"),
+        (ContainerSpec(name="bad", argv=("no-such-program",)), "no-such-program"),
+        (ContainerSpec(name="bad", argv=("sh",), working_dir="/no/such/folder"), "/no/such/folder"),
+        (ContainerSpec(name="bad", argv=()), "no command is given"),
+        (ContainerSpec(name="bad", argv=("sh", "-c", "\0")), "null byte"),
+    ],
+)
+async def test_what_cannot_start_takes_its_pod_along(
+    tmp_path: Path, spec: ContainerSpec, reason: str, use_cgroups: bool
+) -> None:
+    """All or nothing: a container that cannot be started fails the start, and the others end."""
+    pods = [pod_of("p", shell("sleep 1000"), spec)]
+    async with running(tmp_path, pods, use_cgroups=use_cgroups) as bed:
+        ending = await bed.start("p")
+        assert ending.result == "failed"
+        assert reason in ending.reason
+        assert "container bad" in ending.reason
+        assert (await bed.exited("p", "bad")).exit_code == 128
+        await bed.exited("p", "main")
+        await nothing_left(bed)
+
+
+async def test_a_stop_before_the_start_is_through(tmp_path: Path) -> None:
+    """A pod that is stopped while its init container runs starts nothing more, and says so."""
+    pods = [
+        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
+    ]
+    async with running(tmp_path, pods) as bed, trio.open_nursery() as nursery:
+        endings: list[Ending] = []
+
+        async def start() -> None:
+            endings.append(await bed.start("p"))
+
+        nursery.start_soon(start)
+        await bed.shows("ready")
+        await bed.inventory()
+        (pod,) = bed.outbox.of(InventoryTaken)[0].pods
+        assert pod.containers[0].running
+        assert await bed.signal("p") == Ending()
+        assert (await bed.exited("p")).exit_code is None
+        await until(lambda: endings)
+        assert endings == [Ending("cancelled", "asked to stop before it was started")]
+        await nothing_left(bed)
+
+
+async def test_an_environment_is_what_the_manifest_says_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod gets its manifest's variables and a few harmless ones, never the daemon's secrets."""
+    monkeypatch.setenv("DAEMON_TOKEN", "secret")
+    spec = shell(
+        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
+        env={"COLOUR": "blue", "EBBTIDE_POD_UID": "forged"},
+    )
+    async with bed_of(tmp_path, pod_of("p", spec)) as bed:
+        text = await bed.shows("env")
+        assert "COLOUR=blue" in text
+        assert "EBBTIDE_POD_UID=p" in text
+        assert "secret" not in text
+        await bed.kill("p")
+
+
+async def test_an_inventory_comes_in_parts_with_running_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only pods with something to stop are listed, ended containers flagged, in parts of bounded size."""
+    monkeypatch.setattr("actors.edges.process.edge.INVENTORY_PODS_MAX", 2)
+    pods = [pod_of(f"p{n}", shell("exec sleep 1000"), shell("exit 0", "brief")) for n in range(3)]
+    async with bed_of(tmp_path, *pods, pod_of("over", shell("exit 0"))) as bed:
+        await bed.outbox.wait_for(ContainerExited, 4)
+        assert await bed.inventory() == Ending()
+        parts = bed.outbox.of(InventoryTaken)
+        assert [(fact.part, fact.parts, fact.source, fact.key) for fact in parts] == [
+            (1, 2, "process", "inventory"),
+            (2, 2, "process", "inventory"),
+        ]
+        listed = [pod for fact in parts for pod in fact.pods]
+        assert [pod.uid for pod in listed] == ["p0", "p1", "p2"]
+        assert all([item.running for item in pod.containers] == [True, False] for pod in listed)
+        for pod in listed:
+            await bed.signal(pod.uid)
+
+
+async def test_an_empty_node_has_an_inventory_too(tmp_path: Path) -> None:
+    """No pods is an answer, in one part."""
+    async with running(tmp_path, []) as bed:
+        await bed.inventory()
+        (fact,) = bed.outbox.of(InventoryTaken)
+        assert (fact.part, fact.parts, fact.pods) == (1, 1, ())
+
+
+async def test_a_pod_outlives_a_daemon_that_closes_its_descriptors(tmp_path: Path) -> None:
+    """Detaching ends nothing, and a pod that goes on writing is not killed by a broken pipe."""
+    pods = [pod_of("p", shell("while :; do echo line; sleep 0.01; done"))]
+    async with running(tmp_path, pods) as bed:
+        await bed.start("p")
+        pid = bed.outbox.of(ContainerStarted)[0].pid
+    output = bed.state_dir / "output" / "p.main"
+    size = output.stat().st_size
+    await until(lambda: output.stat().st_size > size + 50)
+    assert alive(pid)
+    async with running(tmp_path, pods) as bed:
+        await bed.known("p")
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+@pytest.mark.slow
+async def test_300_pods_leave_nothing_behind(tmp_path: Path, use_cgroups: bool) -> None:
+    """Many pods start, end by signal, and leave no process, no group and no descriptor."""
+    pods = [pod_of(f"p{n}", shell("sleep 1000 & exec sleep 1000")) for n in range(300)]
+    before = len(os.listdir("/proc/self/fd"))
+    group = Cgroups.detect(tmp_path / "state")
+    async with bed_of(tmp_path, *pods, use_cgroups=use_cgroups) as bed:
+        for pod, _ in pods:
+            order = SendSignal(key=f"s/{pod.uid}", uid=pod.uid, container="main", signal="SIGTERM")
+            assert bed.edge.effects[SendSignal](order, bed.outbox) == Ending()
+        exits = await bed.outbox.wait_for(ContainerExited, 300)
+        assert {fact.signal for fact in exits} == {"SIGTERM"}
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert group is None or not use_cgroups or not group.base.exists()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    """Cancelling a start kills what it had begun; a detached edge would leave it."""
+    pods = [
+        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
+    ]
+    async with running(tmp_path, pods) as bed:
+        await bed.outbox.wait_for(PodAppeared)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bed.order, StartPod(key="start/p", uid="p"))
+            await bed.shows("ready")
+            nursery.cancel_scope.cancel()
+        await until(lambda: not bed.processes())
