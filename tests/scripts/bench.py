@@ -1,0 +1,136 @@
+"""The bench that scripts drive: one `System`, a clock that moves when told, and the records so far.
+
+Beside it runs a shadow that is restored from a snapshot before every step, through its bytes: whatever
+a script does, a system that was put away and fetched back does the same (design, "The one rule").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from actors.logic.routes import BY_NAME
+from actors.logic.snapshot import restore, take
+from actors.logic.system import System
+from events.base import Event, Order
+from events.decisions import ActorFailed, Arm, TakeInventory
+from events.facts import OrderEnded, Tick
+from events.marks import Checkpoint
+from events.record import Record, Stamp
+from tests.scripts.show import BASE_NS
+
+WALL_BASE_NS = 1_700_000_000_000_000_000
+
+#: Ticks at one instant before it is taken for a storm: a wave's end may lead to a few in a row.
+TICKS_AT_ONCE_MAX = 8
+
+#: Orders that a script wants to answer by hand.
+MANUAL = ("RunHook", "TakeInventory", "Arm", "WriteDropIn", "RemoveDropIn")
+
+
+class Bench:
+    """``auto`` orders are answered ``done`` at once; a step that only answers one is not shown."""
+
+    def __init__(self) -> None:
+        self.system = System()
+        self.now_ns = BASE_NS
+        self.orders: dict[str, Order] = {}
+        self.records: list[Record] = []
+        self.shown: list[Record] = []
+        self.manual: tuple[str, ...] = MANUAL
+        self.saboteur: Saboteur | None = None
+        self.daemon_runs = True
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def feed(self, fact: Event, *, hide_if_alone: bool = False) -> list[Record]:
+        """Admit one fact, check it against the shadow, then answer what is answered by itself."""
+        stamp = Stamp(self.now_ns, WALL_BASE_NS + self.now_ns)
+        shadow = self.restored()
+        with self._sabotage():
+            twin = shadow.step(fact, stamp)
+            records = self.system.step(fact, stamp)
+        assert records == twin, f"a restored system differs: {records} / {twin}"
+        self.records += records
+        if len(records) > 1 or not hide_if_alone:
+            self.shown += records
+        self._note_failures(records)
+        self._follow_orders(fact, records)
+        return records
+
+    def restored(self) -> System:
+        """The system as a checkpoint would bring it back."""
+        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(take(self.system)), type=Checkpoint)
+        return restore(kept, self.system.next_seq)
+
+    def _follow_orders(self, fact: Event, records: list[Record]) -> None:
+        if isinstance(fact, OrderEnded):
+            self.orders.pop(fact.key, None)
+        fresh = [record.event for record in records if isinstance(record.event, Order)]
+        self.orders.update((order.key, order) for order in fresh)
+        for order in fresh:
+            if type(order).__name__ not in self.manual and self.daemon_runs:
+                self.feed(OrderEnded(key=order.key, result="done"), hide_if_alone=True)
+
+    # --- time ---------------------------------------------------------------------------------
+
+    def advance(self, until_ns: int) -> None:
+        """Let time pass; every deadline on the way gets its `Tick` at its own time."""
+        at_once = 0
+        while (due_ns := self.system.next_deadline_ns()) is not None and due_ns <= until_ns:
+            at_once = at_once + 1 if due_ns <= self.now_ns else 0
+            assert at_once < TICKS_AT_ONCE_MAX, f"ticks make no progress at {self.now_ns}"
+            self.now_ns = max(self.now_ns, due_ns)
+            self.feed(Tick())
+        self.now_ns = until_ns
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def open_key(self, kind: type[Order]) -> str:
+        """The newest open order of a kind; empty if there is none."""
+        return next((key for key, order in reversed(self.orders.items()) if type(order) is kind), "")
+
+    def arm_key(self) -> str:
+        return self.open_key(Arm)
+
+    def inventory_key(self) -> str:
+        return self.open_key(TakeInventory)
+
+    # --- failures -----------------------------------------------------------------------------
+
+    @contextmanager
+    def _sabotage(self) -> Iterator[None]:
+        if self.saboteur is None:
+            yield
+            return
+        with self.saboteur:
+            yield
+
+    def _note_failures(self, records: list[Record]) -> None:
+        """Sabotage is over once it has hit."""
+        if any(isinstance(record.event, ActorFailed) for record in records):
+            self.saboteur = None
+
+
+class Saboteur:
+    """Makes an actor's handlers raise while a step runs: all of them, or the one for ``event``."""
+
+    def __init__(self, actor: str, event: str = "") -> None:
+        self._handlers: dict[type[Event], Callable[..., Any]] = BY_NAME[actor].handlers
+        self._targets = [kind for kind in self._handlers if event in ("", kind.__name__)]
+        assert self._targets, f"{actor} has no handler for {event}"
+        self._kept: dict[type[Event], Callable[..., Any]] = {}
+
+    def __enter__(self) -> None:
+        self._kept = {kind: self._handlers[kind] for kind in self._targets}
+        self._handlers.update(dict.fromkeys(self._targets, _raise))
+
+    def __exit__(self, *failure: object) -> None:
+        self._handlers.update(self._kept)
+
+
+def _raise(state: Any, event: Any, now: int) -> Any:
+    raise RuntimeError("sabotaged")

@@ -1,0 +1,36 @@
+"""Interaction scripts: what the core does, said in text files beside this one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.scripts.bench import Bench
+from tests.scripts.parse import Block, parse, render
+from tests.scripts.verbs import run
+
+HERE = Path(__file__).parent
+SCRIPTS = sorted(HERE.glob("*.txt"))
+
+
+def outputs(blocks: list[Block]) -> list[list[str]]:
+    bench = Bench()
+    return [[line for command in block.commands for line in run(bench, command)] for block in blocks]
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_script(path: Path, request: pytest.FixtureRequest) -> None:
+    """A script's commands print exactly what stands below each of them."""
+    before = path.read_text()
+    blocks = parse(before)
+    after = render(blocks, outputs(blocks))
+    if request.config.getoption("--rewrite", default=False):
+        path.write_text(after)
+    else:
+        assert after == before
+
+
+def test_there_are_scripts() -> None:
+    """An empty folder would prove nothing."""
+    assert len(SCRIPTS) > 20

@@ -1,0 +1,362 @@
+"""The commands of interaction scripts: one handler a verb, each turns words into facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from typing import Any, cast
+
+from events.base import NS_PER_SECOND
+from events.decisions import PodEnded, WaveStarted
+from events.facts import (
+    AutopsyTaken,
+    BusLost,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    HurryRequested,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PodAppeared,
+    PrepareForShutdown,
+    PreparingRead,
+    ReleaseRequested,
+    Result,
+    SettingsLoaded,
+    StopRequested,
+)
+from events.model import Period, ProcessReport, Settings, ShutdownKind
+from tests.scripts import show
+from tests.scripts.bench import MANUAL, Bench, Saboteur
+from tests.scripts.notation import duration_ns, pod
+from tests.scripts.parse import Command, ScriptError
+
+Output = list[str] | None
+Verb = Callable[[Bench, Command], Output]
+
+_TRUTH = {"yes": True, "no": False, "unknown": None}
+
+
+def run(bench: Bench, command: Command) -> list[str]:
+    """Carry a command out; what it prints, or the records that it led to."""
+    verb = VERBS.get(command.verb)
+    if verb is None:
+        raise ScriptError(f"line {command.line}: no verb {command.verb!r}; there are {', '.join(VERBS)}")
+    bench.shown = []
+    output = verb(bench, command)
+    return [show.line(record) for record in bench.shown] if output is None else output
+
+
+def _duration(command: Command, name: str, default: str = "0s") -> int:
+    return duration_ns(command.options.get(name, default))
+
+
+def _truth(command: Command, name: str, default: str) -> Any:
+    return _TRUTH[command.options.get(name, default)]
+
+
+def _kind(command: Command) -> ShutdownKind:
+    return cast("ShutdownKind", command.words[0] if command.words else command.options.get("kind", "unknown"))
+
+
+# --- the daemon --------------------------------------------------------------------------------
+
+
+def _start(bench: Bench, command: Command) -> Output:
+    bench.daemon_runs = True
+    bench.feed(
+        DaemonStarted(
+            version="0",
+            pid=1,
+            mode="process",
+            node="n",
+            boot_id=command.options.get("boot", "b1"),
+            userspace_id=command.options.get("userspace", "u1"),
+            preparing=_truth(command, "preparing", "no"),
+            lock_inherited=bool(_truth(command, "lock", "no")),
+            kind=_kind(command),
+            grant_ns=_duration(command, "grant"),
+            failed_starts=int(command.options.get("failed", "0")),
+        )
+    )
+    return None
+
+
+def _die(bench: Bench, command: Command) -> Output:
+    """SIGKILL of the daemon: from now on no order is answered, until a start; the clock may be another one."""
+    bench.daemon_runs = False
+    bench.system = bench.restored()
+    if "clock" in command.options:
+        bench.now_ns = show.BASE_NS + _duration(command, "clock")
+    return []
+
+
+def _away(bench: Bench, command: Command) -> Output:
+    """Time passes without a daemon: no tick is admitted."""
+    bench.now_ns += duration_ns(command.words[0])
+    return []
+
+
+def _settings(bench: Bench, command: Command) -> Output:
+    bench.feed(SettingsLoaded(settings=settings(command)))
+    return None
+
+
+def settings(command: Command) -> Settings:
+    given = command.options
+    periods = [each.split(":") for each in given.get("periods", "").split(",") if each]
+    gates = [each.split(":") for each in given.get("gates", "").split(",") if each]
+    return Settings(
+        shutdown_grace_period_ns=_duration(command, "total"),
+        shutdown_grace_period_critical_pods_ns=_duration(command, "critical"),
+        by_pod_priority=tuple(Period(priority=int(at), seconds=int(long)) for at, long in periods),
+        gates={name: value == "on" for name, value in gates},
+        budget="elastic" if given.get("budget") == "elastic" else "strict",
+        reserve_seconds=_duration(command, "reserve", "5s") // NS_PER_SECOND,
+        raise_grant=bool(_truth(command, "raise", "yes")),
+        status_flush_seconds=_duration(command, "flush", "2s") // NS_PER_SECOND,
+    )
+
+
+def _node(bench: Bench, command: Command) -> Output:
+    """A node that is armed, without a word: start, settings, logind read, arming done."""
+    _start(bench, Command(command.line, "start", [], {}))
+    _settings(bench, command)
+    _armed(bench, command)
+    return [f"armed, {len(bench.records)} records"]
+
+
+def _fresh(bench: Bench, command: Command) -> Output:
+    """Another machine, another clock: the next scenario of the same script."""
+    bench.__init__()  # type: ignore[misc]  # the one way to begin anew that cannot forget a field
+    return []
+
+
+def _shutdown(bench: Bench, command: Command) -> Output:
+    """An armed node whose shutdown has begun, cut to the waves that started: settings and grant as options."""
+    if not bench.records:
+        _node(bench, command)
+    _signal(bench, command)
+    _inventory(bench, Command(command.line, "inventory", [], {}, command.body))
+    bench.shown = [record for record in bench.shown if isinstance(record.event, WaveStarted)]
+    return None
+
+
+def _stop(bench: Bench, command: Command) -> Output:
+    bench.feed(
+        StopRequested(system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s"))
+    )
+    return None
+
+
+# --- logind ------------------------------------------------------------------------------------
+
+
+def _logind(bench: Bench, command: Command) -> Output:
+    bench.feed(
+        LogindRead(
+            owner=":1.1",
+            grant_ns=_duration(command, "grant", "40s"),
+            preparing=bool(_truth(command, "preparing", "no")),
+            kind=_kind(command),
+        )
+    )
+    return None
+
+
+def _armed(bench: Bench, command: Command) -> Output:
+    """What an edge reports when arming succeeds: the read, then the outcome."""
+    _logind(bench, command)
+    bench.feed(OrderEnded(key=bench.arm_key(), result="done"))
+    return None
+
+
+def _signal(bench: Bench, command: Command) -> Output:
+    bench.feed(
+        PrepareForShutdown(
+            active=True,
+            kind=_kind(command),
+            grant_ns=_duration(command, "grant", "40s"),
+            lock_held=bool(_truth(command, "lock", "yes")),
+        )
+    )
+    return None
+
+
+def _cancel(bench: Bench, command: Command) -> Output:
+    bench.feed(PrepareForShutdown(active=False))
+    return None
+
+
+def _preparing(bench: Bench, command: Command) -> Output:
+    bench.feed(PreparingRead(preparing=bool(_TRUTH[command.words[0]])))
+    return None
+
+
+def _bus_lost(bench: Bench, command: Command) -> Output:
+    bench.feed(BusLost(error=command.words[0]))
+    return None
+
+
+def _drop_ins(bench: Bench, command: Command) -> Output:
+    bench.feed(
+        DropInsRead(
+            others_ns=_duration(command, "others"),
+            ours_ns=_duration(command, "ours") if "ours" in command.options else None,
+            overridden_by=command.options.get("overridden", ""),
+        )
+    )
+    return None
+
+
+# --- pods --------------------------------------------------------------------------------------
+
+
+def _inventory(bench: Bench, command: Command) -> Output:
+    """Pods as the edge lists them for the newest open `TakeInventory`; answered with the last part."""
+    key = command.options.get("key") or bench.inventory_key()
+    part, parts = map(int, command.options.get("part", "1/1").split("/"))
+    pods = tuple(map(pod, command.body))
+    bench.feed(InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods))
+    if part == parts and key in bench.orders:
+        bench.feed(OrderEnded(key=key, result="done"), hide_if_alone=True)
+    return None
+
+
+def _exit(bench: Bench, command: Command) -> Output:
+    """``exit web-0 db-0/proxy code=0``: each of them, one after the other."""
+    for word in command.words:
+        uid, _, container = word.partition("/")
+        code = command.options.get("code", "" if "signal" in command.options else "0")
+        bench.feed(
+            ContainerExited(
+                uid=uid,
+                container=container or "main",
+                exit_code=int(code) if code else None,
+                signal=command.options.get("signal", ""),
+            )
+        )
+    return None
+
+
+def _appears(bench: Bench, command: Command) -> Output:
+    for line in command.body:
+        bench.feed(PodAppeared(pod=pod(line)))
+    return None
+
+
+def _autopsy(bench: Bench, command: Command) -> Output:
+    uid, _, container = command.words[0].partition("/")
+    ignored = tuple(each for each in command.options.get("ignores", "").split(",") if each)
+    first = ProcessReport(pid=7, parent_pid=1, command="app", state="S", signals_ignored=ignored)
+    seen = () if "gone" in command.words else (first,)
+    bench.feed(AutopsyTaken(uid=uid, container=container or "main", processes=seen))
+    return None
+
+
+def _hurry(bench: Bench, command: Command) -> Output:
+    bench.feed(HurryRequested(pod=command.words[0], asked_by=0))
+    return None
+
+
+def _release(bench: Bench, command: Command) -> Output:
+    bench.feed(ReleaseRequested(asked_by=0))
+    return None
+
+
+# --- orders, time, and looking -----------------------------------------------------------------
+
+
+def _ends(result: Result) -> Verb:
+    def end(bench: Bench, command: Command) -> Output:
+        for key in _matching(bench, command):
+            bench.feed(OrderEnded(key=key, result=result, reason=command.options.get("reason", "")))
+        return None
+
+    return end
+
+
+def _matching(bench: Bench, command: Command) -> list[str]:
+    keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
+    if not keys:
+        raise ScriptError(f"line {command.line}: no open order is like {command.words[0]!r}: {list(bench.orders)}")
+    return keys
+
+
+def _after(bench: Bench, command: Command) -> Output:
+    bench.advance(bench.now_ns + duration_ns(command.words[0]))
+    return None
+
+
+def _manual(bench: Bench, command: Command) -> Output:
+    """From now on these orders are answered by hand (again, those of `MANUAL`)."""
+    bench.manual = (*MANUAL, *command.words)
+    return []
+
+
+def _automatic(bench: Bench, command: Command) -> Output:
+    bench.manual = tuple(each for each in bench.manual if each not in command.words)
+    return []
+
+
+def _fail(bench: Bench, command: Command) -> Output:
+    bench.saboteur = Saboteur(*command.words)
+    return []
+
+
+def _state(bench: Bench, command: Command) -> Output:
+    actor, _, subject = command.words[0].partition(":")
+    slot = bench.system.slots.get((actor, subject))
+    if slot is None:
+        return ["none"]
+    wanted = command.words[1:]
+    lines = [each for each in show.state(slot.state) if not wanted or each.partition(":")[0] in wanted]
+    return ["failed", *lines] if slot.failed else lines or ["as at the beginning"]
+
+
+def _open(bench: Bench, command: Command) -> Output:
+    return list(bench.orders) or ["none"]
+
+
+def _outcomes(bench: Bench, command: Command) -> Output:
+    """Every pod's fate so far, in the order in which it was recorded."""
+    ended = [record.event for record in bench.records if isinstance(record.event, PodEnded)]
+    return [f"{event.uid:<10} {event.outcome:<9} {event.reason}" for event in ended] or ["none"]
+
+
+VERBS: dict[str, Verb] = {
+    "start": _start,
+    "die": _die,
+    "away": _away,
+    "settings": _settings,
+    "node": _node,
+    "fresh": _fresh,
+    "shutdown": _shutdown,
+    "stop": _stop,
+    "logind": _logind,
+    "armed": _armed,
+    "signal": _signal,
+    "cancel": _cancel,
+    "preparing": _preparing,
+    "bus-lost": _bus_lost,
+    "drop-ins": _drop_ins,
+    "inventory": _inventory,
+    "exit": _exit,
+    "appears": _appears,
+    "autopsy": _autopsy,
+    "hurry": _hurry,
+    "release": _release,
+    "done": _ends("done"),
+    "failed": _ends("failed"),
+    "timed-out": _ends("timed-out"),
+    "cancelled": _ends("cancelled"),
+    "unknown": _ends("unknown"),
+    "after": _after,
+    "manual": _manual,
+    "automatic": _automatic,
+    "fail": _fail,
+    "state": _state,
+    "open": _open,
+    "outcomes": _outcomes,
+}
