@@ -101,11 +101,8 @@ def _wave_cuts(frame: Frame) -> Iterator[PlanWarning]:
 def _wave_zeros(frame: Frame) -> Iterator[PlanWarning]:
     for number, wave in enumerate(frame.waves):
         if wave.pods and not wave.period_seconds:
-            count = _count(len(wave.pods), "pod")
-            yield (
-                "wave-zero",
-                f"wave {number} has 0 s: {count} in it get the stop signal and nobody waits for them",
-            )
+            message = f"wave {number} has 0 s: its {len(wave.pods)} pods are signalled and not waited for"
+            yield "wave-zero", message.replace("its 1 pods are", "its pod is")
 
 
 def _duplicates(frame: Frame) -> Iterator[PlanWarning]:
@@ -212,10 +209,6 @@ def _wave_has(seat: Seat, frame: Frame) -> str:
     cut = " under the grant" if seat.period_seconds < seat.configured_seconds else ""
     more = ", and what earlier waves leave" if frame.budget == "elastic" and seat.wave else ""
     return f"wave {seat.wave} has {seat.period_seconds} s{cut}{more}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -1,6 +1,7 @@
 """Writes the configuration reference from the types.
 
-``python -m ebbtide.config.reference > docs/configuration.md``. A test compares the committed file with what this prints, so the reference cannot fall behind.
+``python -m ebbtide.config.reference > docs/configuration.md``. A test
+compares the committed file with what this prints, so the reference cannot fall behind.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ that is told to reload one keeps the configuration it has.
 
 Ours on top: seconds of a period are not negative, priorities fit 32 bits, and all periods together with the
 reserve fit 292 years. `AllBeta` in a KubeletConfiguration counts for the two
-`GracefulNodeShutdown…` gates where no document names them. Duplicate priorities are accepted, as by the kubelet, and warned of.
+`GracefulNodeShutdown…` gates where no document names them. Duplicate priorities are accepted,
+as by the kubelet, and warned of.
 """
 
 

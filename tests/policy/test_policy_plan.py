@@ -1,0 +1,212 @@
+"""The plan and its explanations."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from actors.policy.explain import seconds_text
+from actors.policy.periods import effective_periods, migrate
+from actors.policy.plan import Plan, make_plan, planned_waves
+from events.base import NS_PER_SECOND
+from events.model import Budget, Container, Hook, HookKind, Period, Pod, Settings
+
+PAIR = migrate(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
+RESERVE_NS = 5 * NS_PER_SECOND
+
+
+def pod(
+    name: str,
+    grace: int | None = 10,
+    priority: int | None = 0,
+    hook: Hook | None = None,
+    namespace: str = "default",
+) -> Pod:
+    containers = (Container(name="main", hook=hook),)
+    return Pod(
+        uid=name,
+        namespace=namespace,
+        name=name,
+        priority=priority,
+        grace_seconds=grace,
+        containers=containers,
+    )
+
+
+def plan(
+    *pods: Pod, grant: int | None = 40, budget: Budget = "strict", periods: tuple[Period, ...] = PAIR
+) -> Plan:
+    grant_ns = None if grant is None else grant * NS_PER_SECOND
+    return make_plan(periods, grant_ns, RESERVE_NS, pods, budget)
+
+
+def messages(found: Plan, code: str) -> list[str]:
+    return [message for each, message in found.warnings if each == code]
+
+
+def test_a_plan_without_cuts_has_numbers_and_no_warnings() -> None:
+    """Waves in ascending priority, empty ones included, graces in seconds."""
+    found = plan(pod("a"), pod("b", grace=30))
+    assert (found.enabled, found.requested_seconds, found.grant_seconds) == (True, 30, 40)
+    assert (found.budget_seconds, found.reserve_seconds, found.override_needed) == (30, 5, False)
+    first, last = found.waves
+    assert [each.grace_seconds for each in first.pods] == [10, 20]
+    assert (last.priority, last.period_seconds, last.pods) == (2_000_000_000, 10, ())
+    assert plan(pod("a")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "grant, budget_seconds, override, periods",
+    [
+        (35, 30, False, [20, 10]),
+        (34, 30, True, [20, 10]),
+        (15, 15, True, [5, 10]),
+        (0, 0, True, [0, 0]),
+        (None, 30, False, [20, 10]),
+    ],
+)
+def test_the_grant_bounds_the_budget_and_the_reserve_cuts_nothing(
+    grant: int | None, budget_seconds: int, override: bool, periods: list[int]
+) -> None:
+    """Asked for in all are the periods and the reserve; only the periods are ever cut."""
+    found = plan(pod("a"), grant=grant)
+    assert (found.budget_seconds, found.override_needed) == (budget_seconds, override)
+    assert [wave.period_seconds for wave in found.waves] == periods
+
+
+def test_a_broken_second_of_grant_goes_to_no_pod() -> None:
+    """The budget keeps it exactly, graces are whole seconds."""
+    found = make_plan(PAIR, 15_500_000_000, RESERVE_NS, [pod("a", grace=30)], "strict")
+    assert (found.grant_seconds, found.budget_seconds, found.budget_ns) == (15, 15, 15_500_000_000)
+    assert [wave.period_seconds for wave in found.waves] == [5, 10]
+    assert "logind grants 15.5 s of the 30 s" in messages(found, "grant-too-small")[0]
+
+
+def test_switched_off_there_are_no_waves() -> None:
+    """No periods, nothing planned, and one line that says how to switch it on."""
+    found = plan(pod("a"), periods=())
+    assert (found.enabled, found.waves, found.override_needed) == (False, (), False)
+    assert [code for code, _ in found.warnings] == ["disabled"]
+
+
+@pytest.mark.parametrize(
+    "grant, budget, priority, expected",
+    [
+        (40, "strict", 0, "web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"),
+        (15, "strict", 0, "web-0 asks for 120 s and gets 5 s: wave 0 has 5 s under the grant"),
+        (40, "elastic", 0, "web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"),
+        (
+            40,
+            "elastic",
+            2_000_000_000,
+            "web-0 asks for 120 s and gets 10 s: wave 1 has 10 s, and what earlier waves leave",
+        ),
+    ],
+)
+def test_every_cut_of_a_pods_grace_is_explained(
+    grant: int, budget: Budget, priority: int, expected: str
+) -> None:
+    """By the wave's period, by the grant, and with what an elastic budget may give back."""
+    found = plan(pod("web-0", grace=120, priority=priority), grant=grant, budget=budget)
+    assert messages(found, "grace-cut") == [expected]
+
+
+@pytest.mark.parametrize(
+    "seconds, kind, code",
+    [
+        (19, "sleep", None),
+        (20, "sleep", "sleep-fills-grace"),
+        (25, "sleep", "sleep-cut"),
+        (0, "tcpSocket", "hook-invalid"),
+        (0, "exec", None),
+    ],
+)
+def test_hooks_that_cannot_do_their_work_are_named(seconds: int, kind: HookKind, code: str | None) -> None:
+    """A sleep against the pod's grace, and the handler that fails when it runs."""
+    found = plan(pod("a", grace=20, hook=Hook(kind=kind, sleep_seconds=seconds)))
+    assert [each for each, _ in found.warnings] == ([code] if code else [])
+
+
+def test_with_its_gate_off_a_sleep_is_not_warned_of() -> None:
+    """It succeeds at once then."""
+    sleeper = pod("a", grace=20, hook=Hook(kind="sleep", sleep_seconds=25))
+    assert make_plan(PAIR, None, RESERVE_NS, [sleeper], "strict", sleep_action=False).warnings == ()
+
+
+def test_a_container_that_has_exited_has_no_hook_to_warn_of() -> None:
+    """Only running containers get one."""
+    done = Container(name="main", hook=Hook(kind="tcpSocket"), running=False)
+    gone = Pod(uid="a", namespace="default", name="a", priority=0, grace_seconds=5, containers=(done,))
+    assert plan(gone).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "asked, code, part",
+    [
+        (pod("a", grace=None), "grace-unset", "a sets no terminationGracePeriodSeconds"),
+        (pod("a", grace=1), "grace-below-floor", "a gets 1 s"),
+        (pod("a", priority=-5), "priority-below", "a has priority -5, below every configured one"),
+        (pod("a", priority=None), "priority-unset", "a: no numeric spec.priority"),
+        (pod("a", grace=0, hook=Hook(kind="exec")), "hook-not-run", "does not run: the pod gets 0 s"),
+        (pod("a", grace=99, namespace="shop"), "grace-cut", "shop/a asks for 99 s"),
+    ],
+)
+def test_what_is_odd_about_a_pod_is_said(asked: Pod, code: str, part: str) -> None:
+    """Each rule once, with the pod's name, and its namespace unless that is default."""
+    assert any(part in message for message in messages(plan(asked), code))
+
+
+def test_what_is_odd_about_the_waves_is_said() -> None:
+    """Cuts, waves of 0 s with pods in them, and duplicates."""
+    cut = plan(pod("a"), grant=8)
+    assert messages(cut, "wave-cut")[0].startswith("wave 0 asks for 20 s and gets 0 s: logind grants 8 s")
+    assert messages(cut, "wave-zero") == ["wave 0 has 0 s: its pod is signalled and not waited for"]
+    assert messages(plan(pod("a"), grant=33), "reserve-not-granted")
+    twice = effective_periods(Settings(by_pod_priority=(Period(priority=1, seconds=2),) * 2))
+    assert (
+        "priority 1 is configured 2 times" in messages(plan(pod("a"), periods=twice), "priority-duplicate")[0]
+    )
+
+
+def test_a_long_list_of_names_is_cut() -> None:
+    """Five names, then how many more."""
+    found = plan(*(pod(f"p{number}", priority=None) for number in range(8)))
+    assert messages(found, "priority-unset")[0].startswith("p0, p1, p2, p3, p4 and 3 more:")
+
+
+@pytest.mark.parametrize(
+    "duration_ns, text",
+    [(15 * NS_PER_SECOND, "15 s"), (5_250_000_000, "5.25 s"), (1, "0.000000001 s"), (-1, "0 s")],
+)
+def test_seconds_are_written_exactly(duration_ns: int, text: str) -> None:
+    """Without a float in between."""
+    assert seconds_text(duration_ns) == text
+
+
+@settings(deadline=None)
+@given(
+    periods=st.lists(st.tuples(st.integers(-5, 5), st.integers(0, 50)), min_size=1, max_size=5),
+    grant_ns=st.none() | st.integers(0, 200 * NS_PER_SECOND),
+    pods=st.lists(st.tuples(st.none() | st.integers(-9, 9), st.none() | st.integers(0, 99)), max_size=20),
+)
+def test_no_plan_promises_more_than_the_grant(
+    periods: list[tuple[int, int]],
+    grant_ns: int | None,
+    pods: list[tuple[int | None, int | None]],
+) -> None:
+    """Every pod is planned once, within its wave; the waves fill the budget; every cut is explained."""
+    effective = effective_periods(
+        Settings(by_pod_priority=tuple(Period(priority=p, seconds=s) for p, s in periods))
+    )
+    inventory = [pod(f"p{n}", grace=g, priority=p) for n, (p, g) in enumerate(pods)]
+    found = make_plan(effective, grant_ns, RESERVE_NS, inventory, "strict")
+    assert found.waves == planned_waves(effective, grant_ns, inventory)
+    assert sum(wave.period_seconds for wave in found.waves) == found.budget_seconds
+    graces = {each.uid: each.grace_seconds for wave in found.waves for each in wave.pods}
+    assert len(graces) == len(inventory)
+    assert all(each.grace_seconds <= wave.period_seconds for wave in found.waves for each in wave.pods)
+    cut = [
+        each for each in inventory if each.grace_seconds is not None and graces[each.uid] < each.grace_seconds
+    ]
+    assert len(messages(found, "grace-cut")) == len(cut)

@@ -1,0 +1,107 @@
+"""The reference's own tables, run against our rules, and both copies of them against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import case_tables
+import pytest
+
+from actors.policy.grace import FLOOR_SECONDS, pod_grace_seconds
+from actors.policy.grouping import group
+from actors.policy.periods import effective_periods, migrate, requested_seconds, share
+from ebbtide.config.scalars import DocumentError
+from ebbtide.manifests.hooks import check_sleep
+from events.base import NS_PER_SECOND
+from events.model import Period, Pod, Settings
+
+FILES = (
+    "grants.yaml",
+    "kubelet-grouping.yaml",
+    "kubelet-migrate.yaml",
+    "kubelet-sleep.yaml",
+    "kubelet-hooks.yaml",
+)
+
+
+def from_seconds(by_priority: dict[int, int]) -> tuple[Period, ...]:
+    listed = tuple(Period(priority=priority, seconds=seconds) for priority, seconds in by_priority.items())
+    return effective_periods(Settings(by_pod_priority=listed))
+
+
+def pair(total_seconds: int, critical_seconds: int) -> tuple[Period, ...]:
+    return migrate(total_seconds * NS_PER_SECOND, critical_seconds * NS_PER_SECOND)
+
+
+@pytest.mark.parametrize("case", case_tables.params("kubelet-migrate.yaml"))
+def test_two_values_become_the_reference_periods(case: dict[str, Any]) -> None:
+    """The two-value form gives the periods of the table, or none."""
+    expected = tuple(Period(**each) for each in case["want"] or ())
+    assert pair(case["total_s"], case["critical_s"]) == expected
+
+
+@pytest.mark.parametrize("case", case_tables.params("kubelet-grouping.yaml"))
+def test_pods_go_to_the_reference_waves(case: dict[str, Any]) -> None:
+    """Each pod is in the wave of the table, in the order given."""
+    if "config" in case:
+        periods = from_seconds({each["priority"]: each["seconds"] for each in case["config"]})
+    else:
+        periods = pair(case["config_from"]["total_s"], case["config_from"]["critical_s"])
+    pods = [Pod(uid=each["name"], namespace="default", **each) for each in case["pods"]]
+    found = [
+        {"priority": period.priority, "seconds": period.seconds, "pods": [pod.name for pod in members]}
+        for period, members in zip(periods, group(periods, pods), strict=True)
+    ]
+    assert found == case["want"]
+
+
+@pytest.mark.parametrize("case", case_tables.params("grants.yaml"))
+def test_a_small_grant_is_shared_from_the_highest_priority_down(case: dict[str, Any]) -> None:
+    """KEP-2000: the regular share shrinks first."""
+    by_priority = case.get("by_priority_s")
+    periods = from_seconds(by_priority) if by_priority else pair(case["total_s"], case["critical_s"])
+    shared = share(periods, case["grant_s"])
+    assert {period.priority: period.seconds for period in shared} == case["periods_s"]
+    assert requested_seconds(shared) == min(case["grant_s"], requested_seconds(periods))
+
+
+@pytest.mark.parametrize("case", case_tables.params("kubelet-sleep.yaml", document=1))
+def test_a_sleep_in_a_manifest_is_checked_as_by_the_api_server(case: dict[str, Any]) -> None:
+    """The bounds depend on the gate for zero; the message names the grace, and the gate where it helps."""
+    arguments = (case["sleep_s"], case["grace_s"], case["allow_zero"], "sleep", 1)
+    if case["error"] is None:
+        check_sleep(*arguments)
+        return
+    with pytest.raises(DocumentError) as raised:
+        check_sleep(*arguments)
+    rule = {"msg_off": "must be greater than 0", "msg_on": "must be non-negative"}[case["error"]]
+    assert f"{rule} and less than terminationGracePeriodSeconds ({case['grace_s']})" in raised.value.message
+    assert ("PodLifecycleSleepActionAllowZero" in raised.value.message) is (case["error"] == "msg_off")
+
+
+@pytest.mark.parametrize("case", case_tables.params("kubelet-hooks.yaml", document=1))
+def test_the_grace_of_a_kill_is_the_pods_and_the_floor_without_one(case: dict[str, Any]) -> None:
+    """Under a wave long enough a pod's own grace counts whole, and nothing is below the floor of 2 s."""
+    pod = Pod(uid="u", namespace="default", name="p", grace_seconds=case["pod"])
+    period_seconds = 3600 if case["pod"] is not None else 0
+    assert max(FLOOR_SECONDS, pod_grace_seconds(period_seconds, pod)) == case["want"]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_our_copy_agrees_with_the_shared_one(name: str) -> None:
+    """Where the shared tables lie beside the repository, both copies hold the same numbers."""
+    if not case_tables.SHARED.is_dir():
+        pytest.skip("the shared tables do not lie beside this clone")
+    ours, shared = (case_tables.tables(name, folder) for folder in (case_tables.OURS, case_tables.SHARED))
+    assert [list(map(case_tables.numbers, cases)) for cases in ours] == [
+        list(map(case_tables.numbers, cases)) for cases in shared
+    ]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_not_ours_says_why(name: str) -> None:
+    """A row that is left out carries its reason, and no file is left out whole."""
+    cases = [case for document in case_tables.tables(name) for case in document]
+    reasons = [case["not_ours"] for case in cases if "not_ours" in case]
+    assert all(len(reason) > 10 for reason in reasons)
+    assert len(reasons) < len(cases)
