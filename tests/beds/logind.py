@@ -22,14 +22,17 @@ from typing import Any, NamedTuple
 
 import trio
 from jeepney import DBusAddress, HeaderFields, Message, Properties, new_method_call, new_signal
-from jeepney.io.trio import DBusRouter, open_dbus_connection
+from jeepney.io.trio import DBusConnection, DBusRouter, open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
 LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.freedesktop.login1.Manager")
+MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Monitoring")
 INSIDE = Path(__file__).with_name("logind_inside.py")
+#: A property that no other program reads.
+LAST_WORD = "KillUserProcesses"
 COMMAND_SECONDS_MAX = 15
 POLL_SECONDS = 0.005
-METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt", "kexec": "Kexec"}
+METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt"}
 NEEDS = ("unshare", "nsenter", "dbus-daemon", "/lib/systemd/systemd-logind")
 
 
@@ -84,7 +87,8 @@ class LogindBed:
         return answer["ok"]
 
     def _exchange(self, line: str) -> str:
-        assert self.process.stdin is not None and self.process.stdout is not None
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
         self.process.stdin.write(line)
         self.process.stdin.flush()
         return self.process.stdout.readline() or '{"error": "the inside of the bed has gone"}'
@@ -124,6 +128,28 @@ class LogindBed:
                 await trio.sleep(POLL_SECONDS)
         return starts[-1]
 
+    async def config(self, path: str, value: str | None) -> None:
+        """One of logind's files, as it sees it, with this limit; None: a link to /dev/null."""
+        place = self.root / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        if value is None:
+            place.symlink_to("/dev/null")
+        else:
+            place.write_text(f"[Login]\nInhibitDelayMaxSec={value}\n")
+
+    async def drop_in(self, name: str, value: str, prefix: str = "/run") -> None:
+        await self.config(f"{prefix}/systemd/logind.conf.d/{name}", value)
+
+    async def hang_up(self) -> None:
+        """SIGHUP: logind reads its files again."""
+        await self.do("hang_up")
+
+    async def until(self, name: str, value: Any) -> None:
+        """Wait until a property has this value."""
+        with trio.fail_after(COMMAND_SECONDS_MAX):
+            while await self.get(name) != value:
+                await trio.sleep(POLL_SECONDS)
+
     async def pid(self, name: str = "logind") -> int:
         return int((await self.do("pids"))[name])
 
@@ -147,6 +173,37 @@ class LogindBed:
         async with connection, connection.router() as router:
             yield router
 
+    @contextlib.asynccontextmanager
+    async def inhibitor(self, who: str, what: str = "shutdown") -> AsyncIterator[None]:
+        """Another program that holds a delay lock."""
+        async with self.client() as router:
+            ask = new_method_call(LOGIN1, "Inhibit", "ssss", (what, who, "a test", "delay"))
+            (lock,) = unwrap_msg(await router.send_and_get_reply(ask))
+            with lock:
+                yield
+
+    @contextlib.asynccontextmanager
+    async def monitor(self) -> AsyncIterator[list[Message]]:
+        """What goes over the bus inside the block, complete when it is left."""
+        overheard: list[Message] = []
+        connection = await open_dbus_connection(self.address)
+        async with connection:
+            async with connection.router() as router:
+                ask = new_method_call(MONITORING, "BecomeMonitor", "asu", ([], 0))
+                unwrap_msg(await router.send_and_get_reply(ask))
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_overhear, connection, overheard)
+                yield overheard
+                await self._until_overheard(overheard)
+                nursery.cancel_scope.cancel()
+
+    async def _until_overheard(self, overheard: list[Message]) -> None:
+        """The bus delivers in order: what was said before the last word was overheard before it."""
+        with trio.fail_after(COMMAND_SECONDS_MAX):
+            await self.get(LAST_WORD)
+            while not any(message.body[1:] == (LAST_WORD,) for message in overheard):
+                await trio.sleep(POLL_SECONDS)
+
     async def power_off(self, kind: str = "poweroff") -> int:
         """Ask logind to go down, as ``systemctl KIND`` does; the monotonic nanoseconds of the asking."""
         asked_ns = time.monotonic_ns()
@@ -168,6 +225,11 @@ class LogindBed:
 
     async def ours(self) -> list[Inhibitor]:
         return [row for row in await self.list_inhibitors() if row.who == "ebbtide"]
+
+
+async def _overhear(connection: DBusConnection, overheard: list[Message]) -> None:
+    while True:
+        overheard.append(await connection.receive())
 
 
 def manager_signal(member: str, signature: str, *body: Any, to: str | None = None) -> Message:
@@ -199,7 +261,8 @@ async def logind_bed() -> AsyncIterator[LogindBed]:
 
 def close(process: subprocess.Popen[str]) -> None:
     """End the inside: its input ends, it ends its own processes; SIGKILL if it does not."""
-    assert process.stdin is not None and process.stdout is not None
+    assert process.stdin is not None
+    assert process.stdout is not None
     with contextlib.suppress(BrokenPipeError):
         process.stdin.close()
     try:

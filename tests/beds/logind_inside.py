@@ -110,26 +110,26 @@ class ServiceManager:
                     await bus.send(answer)
 
     def answers(self, message: Message) -> list[Message]:
-        method = getattr(self, "on_" + message.header.fields[HeaderFields.member], None)
+        method = getattr(self, "on_" + message.header.fields[HeaderFields.member].lower(), None)
         if method is None:
             return [new_error(message, "org.freedesktop.DBus.Error.UnknownMethod")]
         return method(message)
 
-    def on_Get(self, message: Message) -> list[Message]:
+    def on_get(self, message: Message) -> list[Message]:
         value = self.properties.get(message.body[1])
         if value is None:
             return [new_error(message, "org.freedesktop.DBus.Error.UnknownProperty")]
         return [new_method_return(message, "v", (value,))]
 
-    def on_Subscribe(self, message: Message) -> list[Message]:
+    def on_subscribe(self, message: Message) -> list[Message]:
         return [new_method_return(message)]
 
-    def on_KillUnit(self, message: Message) -> list[Message]:
+    def on_killunit(self, message: Message) -> list[Message]:
         if self.reload_works and message.body == ("systemd-logind.service", "all", 1):
             self.reload()
         return [new_method_return(message)]
 
-    def on_StartUnit(self, message: Message) -> list[Message]:
+    def on_startunit(self, message: Message) -> list[Message]:
         self.starts.append((message.body[0], time.monotonic_ns()))
         if self.start_unit == "error":
             return [new_error(message, "org.freedesktop.systemd1.NoSuchUnit", "s", ("the bed says no",))]
@@ -212,6 +212,9 @@ class Inside:
         for name in ("inhibit", "shutdown") if clean else ():
             for path in Path("/run/systemd", name).iterdir():
                 path.unlink()
+
+    async def do_hang_up(self) -> None:
+        self.hang_up()
 
     async def do_set(self, **values: Any) -> None:
         for name, value in values.items():

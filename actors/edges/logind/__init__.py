@@ -1,5 +1,5 @@
 """The edge to systemd-logind: the delay lock, the signal, and the limit."""
 
-from actors.edges.logind.edge import LogindEdge, StartState
+from actors.edges.logind.edge import LogindEdge
 
-__all__ = ["LogindEdge", "StartState"]
+__all__ = ["LogindEdge"]

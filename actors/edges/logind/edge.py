@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
@@ -24,21 +23,13 @@ from actors.edges.logind.names import IN_PROGRESS, MANAGER, WHO, WHY
 from actors.edges.logind.schedule import Schedule
 from actors.edges.logind.watch import Watch
 from actors.edges.service import ServiceManager
+from actors.edges.start_state import StartState
 from actors.interfaces import Effect, Ending, Outlet
 from events.base import Order
 from events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
-from events.model import ShutdownKind
 
 #: The state that a start begins with is worth this much waiting, not more.
 START_SECONDS_MAX = 0.3
-
-
-class StartState(NamedTuple):
-    """For `DaemonStarted`; ``preparing`` None: logind could not be asked."""
-
-    preparing: bool | None = None
-    kind: ShutdownKind = "unknown"
-    grant_ns: int = 0
 
 
 class LogindEdge:
@@ -102,6 +93,10 @@ class LogindEdge:
     async def close(self) -> None:
         """Let go of the lock without an order, when no daemon goes on to hold it (tests, a plain stop)."""
         await self._lock.give_back()
+
+    def detach(self) -> list[int]:
+        """The lock's descriptors, no longer ours; the service manager keeps its copy. For who execs anew."""
+        return self._lock.detach()
 
     # --- effects -------------------------------------------------------------------------------
 

@@ -55,6 +55,12 @@ class DelayLock:
         _close(old)
         return "" if confirmed else NOT_CONFIRMED
 
+    def detach(self) -> list[int]:
+        """Our own descriptors, for somebody else to hold or close. The store is left as it is."""
+        self._stored = False
+        gone, self._descriptors = self._descriptors, []
+        return gone
+
 
 def _close(descriptors: list[int]) -> None:
     for descriptor in descriptors:

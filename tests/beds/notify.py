@@ -1,0 +1,84 @@
+"""A service manager's notify socket with a descriptor store, as systemd keeps one for a unit."""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import trio
+
+FDS_MAX = 16
+MESSAGE_BYTES_MAX = 64 * 1024
+
+
+class NotifyBed:
+    """``said`` are the messages in their order; ``store`` the descriptors kept, by name."""
+
+    def __init__(self, path: Path) -> None:
+        self.address = str(path)
+        self.said: list[dict[str, str]] = []
+        self.store: dict[str, list[int]] = {}
+        self.answers_barriers = True
+        self._more = trio.Event()
+        self._unanswered: list[int] = []
+
+    async def serve(self, endpoint: trio.socket.SocketType) -> None:
+        while True:
+            data, ancillary, _, _ = await endpoint.recvmsg(MESSAGE_BYTES_MAX, socket.CMSG_SPACE(4 * FDS_MAX))
+            descriptors = array.array("i")
+            for _, _, passed in ancillary:
+                descriptors.frombytes(passed)
+            self._take(dict(line.split("=", 1) for line in data.decode().splitlines()), list(descriptors))
+
+    def _take(self, message: dict[str, str], descriptors: list[int]) -> None:
+        if "FDSTORE" in message:
+            self.store.setdefault(message["FDNAME"], []).extend(descriptors)
+        elif "FDSTOREREMOVE" in message:
+            self._close(self.store.pop(message["FDNAME"], []))
+        elif self.answers_barriers:
+            self._close(descriptors)
+        else:
+            self._unanswered.extend(descriptors)
+        self.said.append(message)
+        self._more.set()
+        self._more = trio.Event()
+
+    def _close(self, descriptors: list[int]) -> None:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """As when the unit has stopped for good: the store is emptied."""
+        for descriptors in (self._unanswered, *self.store.values()):
+            self._close(descriptors)
+        self.store.clear()
+
+    async def wait(self, name: str, seconds: float = 5) -> dict[str, str]:
+        """The first message that has this variable, now or soon."""
+        with trio.fail_after(seconds):
+            while not (found := [message for message in self.said if name in message]):
+                await self._more.wait()
+        return found[0]
+
+    def pass_on(self, name: str) -> list[int]:
+        """What a restarted process inherits: duplicates of the stored descriptors."""
+        return [os.dup(descriptor) for descriptor in self.store.get(name, [])]
+
+
+@contextlib.asynccontextmanager
+async def notify_bed(folder: Path) -> AsyncIterator[NotifyBed]:
+    """A listening notify socket in ``folder``."""
+    bed = NotifyBed(folder / "notify")
+    with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as endpoint:
+        await endpoint.bind(bed.address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bed.serve, endpoint)
+            try:
+                yield bed
+            finally:
+                nursery.cancel_scope.cancel()
+                bed.close()
