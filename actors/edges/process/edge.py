@@ -206,7 +206,8 @@ class ProcessEdge:
             known.path, known.recovered = new.path, False
             return []
         self._table.pods[new.pod.uid] = new
-        return [PodAppeared(pod=new.pod)]
+        found = self._recovery.claim(new)
+        return [PodAppeared(pod=new.pod)] if found is None else found
 
     def _forget(self, path: str, keep: Set[str] = frozenset()) -> None:
         """A manifest went, or names these pods only: forget those of its pods that do not run."""

@@ -32,6 +32,7 @@ class Recovery:
         self._sweeper = sweeper
         self._lock = trio.Lock()
         self._done = False
+        self._strays: dict[str, list[Process]] = {}
 
     async def once(self) -> list[Fact]:
         """What was learned; empty from the second call on."""
@@ -44,10 +45,35 @@ class Recovery:
 
     async def _recover(self) -> list[Fact]:
         records = self._records.load()
-        if not records:
-            return []
-        look = await self._scanner.look()
-        return [fact for record in records for fact in self._revive(record, look)]
+        look = [item for item in await self._scanner.look() if item.mark is not None]
+        facts = [fact for record in records for fact in self._revive(record, look)]
+        for item in look:
+            if item.mark is not None and item.mark.uid not in self._table.pods:
+                self._strays.setdefault(item.mark.uid, []).append(item)
+        return facts
+
+    def claim(self, pod: PodEntry) -> list[Fact] | None:
+        """A manifest names a pod whose record is lost altogether: is it up? Then it is ours again, as far
+        as it is up; None when nothing of it runs.
+        """
+        look = self._strays.pop(pod.pod.uid, [])
+        ages = {
+            item.stat.start_ticks: item.mark.order
+            for item in reversed(look)
+            if item.mark is not None and item.mark.container in pod.containers
+        }
+        if not ages:
+            return None
+        # Hooks carry keys of their own; what is oldest was there before any hook.
+        pod.order = ages[min(ages)]
+        facts = []
+        for entry in pod.containers.values():
+            facts += self._from_marks(entry, look) or self._given_up(entry)
+        return facts
+
+    def _given_up(self, entry: ContainerEntry) -> list[Fact]:
+        entry.finish(End())
+        return [exited(entry)]
 
     def _revive(self, record: PodRecord, look: list[Process]) -> list[Fact]:
         pod = PodEntry(record.pod, record.spec)
@@ -68,9 +94,8 @@ class Recovery:
         if self._adopt(entry, record.pid, record.start_ticks):
             return []
         entry.pid, entry.start_ticks = record.pid, record.start_ticks
-        entry.finish(End())
         self._sweeper.leftovers(entry.key, entry.group)
-        return [exited(entry)]
+        return self._given_up(entry)
 
     def _from_marks(self, entry: ContainerEntry, look: list[Process]) -> list[Fact]:
         """Its first process leads a session and is the oldest of those that carry its marks."""
