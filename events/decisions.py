@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from events.base import Barrier, Decision, Order, register
-from events.model import Budget, Period, PlannedPod, PlannedWave, Pod, ShutdownKind
+from events.model import Budget, Handover, Period, PlannedPod, PlannedWave, Pod, ShutdownKind
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
@@ -393,6 +393,8 @@ class ActorFailed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     actor: str
     subject: str
     error: str
+    #: Its own pod, or, from an actor that many pods depend on, every pod that has not ended.
+    handover: tuple[Handover, ...] = ()
 
 
 @register

@@ -96,6 +96,16 @@ class PlannedWave(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False
     pods: tuple[PlannedPod, ...] = ()
 
 
+class Handover(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod as a failed actor leaves it: ``begun_ns`` 0 if its stop has not begun, ``exited`` containers."""
+
+    pod: Pod
+    wave: int
+    grace_ns: int
+    begun_ns: int = 0
+    exited: tuple[str, ...] = ()
+
+
 class ProcessReport(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One process of an autopsy, as ``/proc`` showed it just before SIGKILL."""
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from events.base import Event
+from events.model import Handover
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
@@ -22,13 +23,17 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class ActorType(NamedTuple):
-    """``deadline`` is when the actor wants a `Tick`; ``done`` says that it may be dropped at an episode's end."""
+    """``deadline`` is when the actor wants a `Tick`; ``done`` says that it may be dropped at an episode's end.
+
+    ``handover`` is the pod that a failed actor leaves to the fallback, None if it has none (any more).
+    """
 
     name: str
     state: type[State]
     handlers: dict[type[Event], Handler]
     deadline: Callable[[Any], int]
     done: Callable[[Any], bool] = lambda state: True
+    handover: Callable[[Any], Handover | None] = lambda state: None
 
 
 def never(state: State) -> int:

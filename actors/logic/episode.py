@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result, State
 from actors.logic.budget import Layout, lay_out
+from actors.logic.roll import Roll
 from actors.logic.wave import NAME as WAVE_NAME
 from actors.policy.grace import pod_grace_seconds
 from actors.policy.grouping import group_of, priority_of
@@ -76,16 +77,11 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     release_by_ns: int = 0
     listing: tuple[Pod, ...] = ()
     pods: dict[str, Pod] = {}
-    ended: dict[str, bool] = {}
+    roll: Roll = Roll()
     waves: tuple[PlannedWave, ...] = ()
     wave: int = -1
     carried_ns: int = 0
     ordinal: int = 0
-
-    @property
-    def open_pods(self) -> int:
-        return len(self.pods) - len(self.ended)
-
 
 def _config(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
     return replace(
@@ -160,7 +156,7 @@ def _inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
 def _plan(state: EpisodeState, now: int) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
     waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
-    state = replace(state, phase="waves", pods=pods, ended={}, waves=waves, wave=-1, carried_ns=0)
+    state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
     decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
     for index, wave in enumerate(waves):
         decisions.extend(_planned(state, index, seat) for seat in wave.pods)
@@ -189,7 +185,8 @@ def _late_pods(state: EpisodeState) -> Result:
         seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
         joined = replace(wave, pods=(*wave.pods, seat))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
-        state = replace(state, pods={**state.pods, pod.uid: pod}, waves=waves)
+        pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
+        state = replace(state, pods=pods, roll=roll, waves=waves)
         decisions.append(_planned(state, index, seat, late=True))
     return state, decisions
 
@@ -246,16 +243,16 @@ def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
 
 def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
     """After the last wave only stragglers are left."""
-    if state.open_pods:
+    if state.roll.open_pods:
         return state, decisions
     return replace(state, phase="flushing"), [*decisions, PodsEnded()]
 
 
 def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
-    if event.uid not in state.pods:
+    if not state.roll.is_open(event.uid):
         return state, ()
-    state = replace(state, ended={**state.ended, event.uid: True})
-    if state.open_pods:
+    state = replace(state, roll=state.roll.mark(event.uid))
+    if state.roll.open_pods:
         return state, ()
     if state.phase == "cancelling":
         return _close(state, "cancelled")
@@ -276,8 +273,7 @@ def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> R
     """The budget is over, or somebody said so: what is left is named, and nothing more is waited for."""
     if state.phase not in ("listing", "waves", "draining"):
         return state, ()
-    unfinished = tuple(uid for uid in state.pods if uid not in state.ended)
-    return replace(state, phase="flushing"), [PodsEnded(unfinished=unfinished)]
+    return replace(state, phase="flushing"), [PodsEnded(unfinished=tuple(state.roll.missing()))]
 
 
 def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
@@ -292,7 +288,7 @@ def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Resul
 
 
 def _end_cancelled(state: EpisodeState) -> Result:
-    return (state, ()) if state.open_pods else _close(state, "cancelled")
+    return (state, ()) if state.roll.open_pods else _close(state, "cancelled")
 
 
 def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:

@@ -15,7 +15,7 @@ from actors.logic import container as steps
 from actors.logic.actor import NEVER_NS, ActorType, Result, State
 from actors.logic.container import Down
 from actors.logic.outcome import describe
-from events.base import Event
+from events.base import NS_PER_SECOND, Event
 from events.decisions import (
     DeadlineMoved,
     PodEnded,
@@ -25,7 +25,7 @@ from events.decisions import (
     ShutdownCancelled,
 )
 from events.facts import AutopsyTaken, ContainerExited, HurryRequested, OrderEnded, Tick
-from events.model import Pod
+from events.model import Handover, Pod
 
 NAME = steps.OWNER
 
@@ -54,7 +54,13 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
         Down(uid=event.pod.uid, spec=spec, phase="running" if spec.running else "exited")
         for spec in event.pod.containers
     )
-    return PodState(pod=event.pod, wave=event.wave, sleep_action=event.sleep_action, downs=downs), ()
+    return PodState(
+        pod=event.pod,
+        wave=event.wave,
+        grace_ns=event.grace_seconds * NS_PER_SECOND,
+        sleep_action=event.sleep_action,
+        downs=downs,
+    ), ()
 
 
 def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
@@ -236,6 +242,15 @@ def _deadline(state: PodState) -> int:
     return min([down.due_ns() for down in state.downs], default=NEVER_NS)
 
 
+def _handover(state: PodState) -> Handover | None:
+    if state.over or state.pod is None:
+        return None
+    exited = tuple(down.spec.name for down in state.downs if down.phase == "exited")
+    return Handover(
+        pod=state.pod, wave=state.wave, grace_ns=state.grace_ns, begun_ns=state.begun_ns, exited=exited
+    )
+
+
 HOOK = ActorType(
     NAME,
     PodState,
@@ -253,4 +268,5 @@ HOOK = ActorType(
     },
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,
+    handover=_handover,
 )

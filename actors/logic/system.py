@@ -18,6 +18,8 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from actors.logic.actor import NEVER_NS, ActorType, State
+from actors.logic.episode import EPISODE
+from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS, Route
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
@@ -43,8 +45,11 @@ class Slot:
 #: ``(cause, actor, event, episode)``.
 Trace = tuple[int, str, Event, int]
 
-#: The actor of a fact.
-EDGE = "edge"
+#: The actor of a fact, and of what the system decides for actors that it does not trust any more.
+EDGE, SYSTEM = "edge", "system"
+
+#: Starts in a row that came to nothing before a start goes straight to the fallback.
+FAILED_STARTS_MAX = 2
 
 
 class System:
@@ -89,6 +94,8 @@ class System:
         first = self.next_seq
         self._admit(fact)
         trail: list[Trace] = [(0, EDGE, fact, self.episode)]
+        if type(fact) is DaemonStarted:
+            self._give_up_on(fact, trail)
         for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
             if type(event) is EpisodeClosed:
                 self._revive()
@@ -128,13 +135,33 @@ class System:
             state, decisions = handler(slot.state, event, now_ns)
             deadline_ns = slot.kind.deadline(state)
         except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
-            slot.failed = True
-            slot.deadline_ns = NEVER_NS
-            return (ActorFailed(actor=slot.kind.name, subject=slot.subject, error=type(error).__name__),)
+            return (self._fail(slot, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._watch(slot, deadline_ns)
         return decisions
+
+    def _fail(self, slot: Slot, error: str) -> ActorFailed:
+        """Its own pod passes to the fallback; from an actor that many depend on, every pod does."""
+        slot.failed = True
+        slot.deadline_ns = NEVER_NS
+        givers = [slot] if slot.kind is HOOK else self._by_kind.get(HOOK.name, [])
+        handed = (giver.kind.handover(giver.state) for giver in givers if giver is slot or not giver.failed)
+        return ActorFailed(
+            actor=slot.kind.name,
+            subject=slot.subject,
+            error=error,
+            handover=tuple(each for each in handed if each is not None),
+        )
+
+    def _give_up_on(self, fact: DaemonStarted, trail: list[Trace]) -> None:
+        """Two starts that failed at the same place: whatever it is, it is not tried a third time."""
+        if fact.failed_starts < FAILED_STARTS_MAX or not self.episode:
+            return
+        for slot in (self.slots[(EPISODE.name, "")], *self._by_kind.get(HOOK.name, ())):
+            if not slot.failed and (slot.kind is EPISODE or not slot.kind.done(slot.state)):
+                failed = self._fail(slot, "the last starts failed")
+                trail.append((self.next_seq, SYSTEM, failed, self.episode))
 
     def watch(self, slot: Slot) -> None:
         """Take the deadline from a state that was restored."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.roll import Roll
 from events.base import NS_PER_SECOND, Event
 from events.decisions import (
     PodEnded,
@@ -28,9 +29,8 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     wave: int = -1
     deadline_ns: int = 0
     kill_by_ns: int = 0
-    #: UID to "has it ended", in the order in which the pods were started.
-    pods: dict[str, bool] = {}
-    open_pods: int = 0
+    #: In the order in which the pods were started.
+    roll: Roll = Roll()
     over: bool = False
 
 
@@ -39,8 +39,7 @@ def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
         wave=event.wave,
         deadline_ns=event.deadline_ns,
         kill_by_ns=event.kill_by_ns,
-        pods={pod.uid: False for pod in event.pods},
-        open_pods=len(event.pods),
+        roll=Roll.of(pod.uid for pod in event.pods),
     )
     begun: list[Event] = [_begin(state, pod.uid, pod.grace_seconds * NS_PER_SECOND) for pod in event.pods]
     if event.deadline_ns > now:
@@ -55,22 +54,21 @@ def _begin(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
 
 def _late(state: WaveState, event: PodPlanned, now: int) -> Result:
     """A pod that was not in the inventory, planned into this running wave: it gets what is left of it."""
-    if not event.late or event.pod.uid in state.pods:
+    if not event.late or event.pod.uid in state.roll:
         return state, ()
     left_ns = max(0, state.deadline_ns - now)
-    pods = {**state.pods, event.pod.uid: False}
-    state = replace(state, pods=pods, open_pods=state.open_pods + 1)
+    state = replace(state, roll=state.roll.join(event.pod.uid))
     return state, [_begin(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]
 
 
 def _pod_ended(state: WaveState, event: PodEnded, now: int) -> Result:
-    if state.pods.get(event.uid, True):
+    if not state.roll.is_open(event.uid):
         return state, ()
-    state = replace(state, pods={**state.pods, event.uid: True}, open_pods=state.open_pods - 1)
+    state = replace(state, roll=state.roll.mark(event.uid))
     if state.over:
         late_ns = max(0, now - state.deadline_ns)
         return state, [StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)]
-    if state.open_pods:
+    if state.roll.open_pods:
         return state, ()
     unused_ns = max(0, state.deadline_ns - now)
     ended = WaveEnded(wave=state.wave, outcome="complete", unused_ns=unused_ns)
@@ -82,8 +80,7 @@ def _tick(state: WaveState, event: Tick, now: int) -> Result:
 
 
 def _overrun(state: WaveState) -> Result:
-    stragglers = tuple(uid for uid, ended in state.pods.items() if not ended)
-    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=stragglers)
+    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=tuple(state.roll.missing()))
     return replace(state, over=True), [ended]
 
 
