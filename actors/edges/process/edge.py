@@ -128,7 +128,6 @@ class ProcessEdge:
         """Give back every descriptor. After `run` has ended; ends no process."""
         self.detach()
         self._watch.close()
-        self._table.close()
         if self._cgroups is not None:
             self._cgroups.close()
 

@@ -140,11 +140,3 @@ class Table:
     def active(self) -> list[Pod]:
         """The pods that a shutdown has to end: begun, and not over (the reference lists active pods only)."""
         return [entry.view() for entry in self.pods.values() if entry.begun and not entry.over]
-
-    def close(self) -> None:
-        """Give back the descriptors of what runs; ends no process."""
-        for pod in self.pods.values():
-            for entry in pod.containers.values():
-                if entry.pidfd >= 0:
-                    os.close(entry.pidfd)
-                    entry.pidfd = -1

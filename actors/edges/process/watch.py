@@ -7,6 +7,7 @@ together are reported together. Facts that a plain function wants to report go t
 from __future__ import annotations
 
 import math
+import os
 import select
 import time
 from collections.abc import Callable
@@ -48,7 +49,11 @@ class Watch:
         self._wake.set()
 
     def close(self) -> None:
+        """Give back every descriptor that is waited for; ends no process."""
         self._epoll.close()
+        for pidfd in self._ends:
+            os.close(pidfd)
+        self._ends.clear()
 
     def collect(self) -> list[Fact]:
         """What has ended since the last call, as facts."""
