@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import trio
 from jeepney import DBusAddress, HeaderFields, Message, Properties, new_method_call, new_signal
+from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, DBusRouter, open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
@@ -173,6 +174,15 @@ class LogindBed:
         async with connection, connection.router() as router:
             yield router
 
+    async def connections_of(self, pid: int) -> list[str]:
+        """The unique names of a process's connections, without the one that asks."""
+        async with self.client() as router:
+            (names,) = unwrap_msg(await router.send_and_get_reply(message_bus.ListNames()))
+            unique = [name for name in names if name[0] == ":" and name != router.unique_name]
+            asked = [message_bus.GetConnectionUnixProcessID(name) for name in unique]
+            pids = [(await router.send_and_get_reply(ask)).body[0] for ask in asked]
+        return [name for name, found in zip(unique, pids, strict=True) if found == pid]
+
     @contextlib.asynccontextmanager
     async def inhibitor(self, who: str, what: str = "shutdown") -> AsyncIterator[None]:
         """Another program that holds a delay lock."""
@@ -215,6 +225,9 @@ class LogindBed:
         at_us = time.time_ns() // 1000 + int(in_seconds * 1_000_000)
         await self.call("ScheduleShutdown", "st", kind, at_us)
         return at_us * 1000
+
+    async def set_wall_message(self, text: str) -> None:
+        await self.call("SetWallMessage", "sb", text, True)
 
     async def cancel(self) -> bool:
         """As ``shutdown -c``; whether logind knew of something to cancel."""

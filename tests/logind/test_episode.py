@@ -7,7 +7,7 @@ import trio
 
 from events.base import NS_PER_SECOND
 from events.decisions import Arm, ReleaseLock, RemoveDropIn, WriteDropIn
-from events.facts import BusLost, LogindRead, PreparingRead, PrepareForShutdown, ScheduleRead
+from events.facts import BusLost, LogindRead, PrepareForShutdown, PreparingRead, ScheduleRead
 from tests.beds.logind import LogindBed
 from tests.logind.conftest import Rig
 
@@ -71,7 +71,7 @@ async def test_a_lock_that_logind_lost_is_replaced(bed: LogindBed, rig: Rig) -> 
 
 
 async def test_a_second_true_after_a_restart_is_a_fact_of_its_own(bed: LogindBed, rig: Rig) -> None:
-    """Rule 2: logind restarts in the delay and is asked again: the edge reports both signals, lock still held."""
+    """Rule 2: logind restarts in the delay and is asked again: two signals, the lock still held."""
     await rig.do(Arm(key="a"))
     await bed.power_off("reboot")
     first = await rig.facts.wait(PrepareForShutdown)

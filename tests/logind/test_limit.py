@@ -63,7 +63,8 @@ async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
     overrider = "/usr/lib/systemd/logind.conf.d/zzz-last.conf"
     assert ending.result == "failed"
     assert ending.reason == (
-        f"logind's limit is 7 s: {overrider} is read after /run/systemd/logind.conf.d/{OURS}; rename or mask it"
+        f"logind's limit is 7 s: {overrider} is read after "
+        f"/run/systemd/logind.conf.d/{OURS}; rename or mask it"
     )
     assert rig.facts.of(DropInsRead)[-1].overridden_by == overrider
     assert rig.facts.of(LogindRead)[-1].grant_ns == 7 * NS_PER_SECOND
