@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import trio
 
 from actors.interfaces import Clock, Edge
+from actors.logic.episode import EPISODE, EpisodeState
 from actors.logic.snapshot import take
 from actors.runner.effects import Effects
 from actors.runner.inbox import Inbox
@@ -80,7 +81,6 @@ class Daemon:
         self.standing = recovered.standing
         self.writer = writer
         self.edges = edges
-        self._recovered = recovered
         self._clock = clock
         self._surroundings = surroundings
         self._load = load
@@ -148,11 +148,14 @@ class Daemon:
         self._surroundings.notify(READY=1, STATUS=self._status_line())
 
     def _open_orders(self) -> list[Order]:
-        return [
-            order
-            for key, order in self._recovered.orders.items()
-            if key in self.sequencer.system.open_orders
-        ]
+        return [opened.order for opened in self.sequencer.system.open_orders.values()]
+
+    @property
+    def sleeps_terminated_early(self) -> int:
+        """``sleep_action_terminated_early_total``, over all that the journal remembers."""
+        state = self.sequencer.system.slots[(EPISODE.name, "")].state
+        assert isinstance(state, EpisodeState)
+        return state.sleeps_terminated_early
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
         verbs = {"status": self._status, "hurry": self._hurry, "release": self._release}

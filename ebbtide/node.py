@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Protocol
 
-from actors.edges.logind.edge import LogindEdge
 from actors.edges.service import ServiceManager
+from actors.edges.start_state import StartState
 from actors.edges.system import boot_id, system_is_stopping, userspace_id
 from ebbtide import __version__
 from events.base import NS_PER_SECOND
@@ -29,10 +30,19 @@ def identity() -> Identity:
     return Identity(node=node, machine_id=machine_id, boot_id=boot_id(), code_version=__version__)
 
 
-class Node:
-    """`ebbtide.daemon.Surroundings` on a node with systemd."""
+class Logind(Protocol):
+    """What a start needs of either logind."""
 
-    def __init__(self, mode: str, logind: LogindEdge, service: ServiceManager, failed_starts: int) -> None:
+    @property
+    def lock_held(self) -> bool: ...
+
+    async def read_start_state(self) -> StartState: ...
+
+
+class Node:
+    """`ebbtide.daemon.Surroundings`: this machine, whichever logind it has."""
+
+    def __init__(self, mode: str, logind: Logind, service: ServiceManager, failed_starts: int) -> None:
         self._mode = mode
         self._logind = logind
         self._service = service

@@ -61,8 +61,6 @@ class Standing(msgspec.Struct, kw_only=True):
     released_ns: int = 0
     last_outcome: str = ""
     starts_wall_ns: int = 0
-    #: The seed's counter, kept from the journal (KEP-3960, monitoring requirements).
-    sleep_action_terminated_early_total: int = 0
     waves: dict[int, WaveStanding] = {}
     pods: dict[str, PodStanding] = {}
 
@@ -165,10 +163,6 @@ def _pod_ended(to: Standing, event: d.PodEnded, record: Record) -> None:
         pod.phase, pod.reason, pod.elapsed_ns = event.outcome, event.reason, event.elapsed_ns
 
 
-def _hook_ended(to: Standing, event: d.HookEnded, record: Record) -> None:
-    to.sleep_action_terminated_early_total += event.early
-
-
 def _moved(to: Standing, event: d.DeadlineMoved, record: Record) -> None:
     to.deadline_ns = event.deadline_ns
 
@@ -202,7 +196,6 @@ FOLD: dict[type[Event], Callable[[Standing, Any, Record], None]] = {
     d.SendSignal: _signalled,
     d.KillContainer: _killed,
     d.PodEnded: _pod_ended,
-    d.HookEnded: _hook_ended,
     d.DeadlineMoved: _moved,
     d.ReleaseLock: _released,
     d.ShutdownCancelled: _cancelled,

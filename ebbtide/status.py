@@ -26,7 +26,7 @@ def status_of(daemon: Daemon, now_ns: int) -> dict[str, Any]:
         "scheduledWallNs": standing.scheduled_wall_ns,
         "phase": standing.phase,
         "lastOutcome": standing.last_outcome,
-        "sleepActionTerminatedEarlyTotal": standing.sleep_action_terminated_early_total,
+        "sleepActionTerminatedEarlyTotal": daemon.sleeps_terminated_early,
         "journal": {
             "id": daemon.writer.journal_id.hex(),
             "location": daemon.writer.location,

@@ -17,10 +17,11 @@ class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An order without an outcome: its key and the number of its record."""
+    """An order without an outcome, whole: a later process must know what it asked for."""
 
-    key: str
     seq: int
+    type: str
+    order: msgspec.Raw
 
 
 @register

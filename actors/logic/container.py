@@ -57,12 +57,20 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     hook_note: str = ""
     error: str = ""
 
+    @property
+    def stop_by_ns(self) -> int:
+        """Latest time of the stop signal: with the grace, or so early that the floor fits before the last SIGKILL.
+
+        Without the reserve the last wave's grace ends after that, and a hook would cost it its stop signal.
+        """
+        return min(self.deadline_ns, self.limit_ns - FLOOR_NS)
+
     def due_ns(self) -> int:
         """When this container wants to be looked at again."""
         if self.phase == "hook":
-            return min(self.hook_until_ns, self.deadline_ns)
+            return min(self.hook_until_ns, self.stop_by_ns)
         if self.phase == "turn":
-            return self.deadline_ns
+            return self.stop_by_ns
         if self.phase == "stopping":
             return self.kill_at_ns if self.autopsy else self.kill_at_ns - AUTOPSY_LEAD_NS
         return NEVER_NS
@@ -83,7 +91,7 @@ def begin(down: Down, now: int, deadline_ns: int, limit_ns: int, *, sleep_action
     hook = down.spec.hook
     if hook is None:
         return replace(down, phase="turn"), []
-    if deadline_ns <= now:
+    if down.stop_by_ns <= now:
         return _skip_hook(down, "not-run", "no grace left for it")
     if hook.kind == "sleep":
         return _begin_sleep(down, hook.sleep_seconds, now, sleep_action=sleep_action)
@@ -108,7 +116,7 @@ def _begin_sleep(down: Down, seconds: int, now: int, *, sleep_action: bool) -> S
         return _skip_hook(down, "done", "")
     until_ns = now + seconds * NS_PER_SECOND
     started = HookStarted(
-        uid=down.uid, container=down.spec.name, kind="sleep", until_ns=min(until_ns, down.deadline_ns)
+        uid=down.uid, container=down.spec.name, kind="sleep", until_ns=min(until_ns, down.stop_by_ns)
     )
     return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
 
@@ -116,10 +124,10 @@ def _begin_sleep(down: Down, seconds: int, now: int, *, sleep_action: bool) -> S
 def _begin_effect(down: Down, kind: str, now: int) -> Step:
     key = down.key("hook")
     order = RunHook(
-        key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.deadline_ns - now
+        key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now
     )
     started = HookStarted(
-        uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.deadline_ns
+        uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.stop_by_ns
     )
     return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
 

@@ -25,6 +25,7 @@ from events.decisions import (
     DeadlineMoved,
     EpisodeClosed,
     EpisodeOutcome,
+    HookEnded,
     PlanMade,
     PodEnded,
     PodPlanned,
@@ -82,6 +83,13 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     wave: int = -1
     carried_ns: int = 0
     ordinal: int = 0
+    #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
+    sleeps_terminated_early: int = 0
+
+
+def _hook_ended(state: EpisodeState, event: HookEnded, now: int) -> Result:
+    return replace(state, sleeps_terminated_early=state.sleeps_terminated_early + event.early), ()
+
 
 def _config(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
     return replace(
@@ -302,6 +310,7 @@ def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
         boot_id=state.boot_id,
         userspace_id=state.userspace_id,
         ordinal=state.ordinal,
+        sleeps_terminated_early=state.sleeps_terminated_early,
     ), [closed]
 
 
@@ -355,6 +364,7 @@ EPISODE = ActorType(
         OrderEnded: _order_ended,
         WaveEnded: _wave_ended,
         PodEnded: _pod_ended,
+        HookEnded: _hook_ended,
         Tick: _give_up,
         ReleaseRequested: _give_up,
         ReleaseLock: _released,

@@ -98,7 +98,7 @@ def _settle(state: PodState, now: int, decisions: list[Event]) -> Result:
         return _end(state, now, decisions)
     downs = list(state.downs)
     for index, down in enumerate(downs):
-        if down.phase == "turn" and (_has_turn(state.downs, index) or down.deadline_ns <= now):
+        if down.phase == "turn" and (_has_turn(state.downs, index) or down.stop_by_ns <= now):
             downs[index], made = steps.stop(down, now)
             decisions.extend(made)
     return replace(state, downs=tuple(downs)), decisions

@@ -34,7 +34,7 @@ def _unfinished(still: Sequence[Down]) -> Fate:
     if all(down.killed for down in still):
         why = next((down.error for down in still if down.error), "still there after SIGKILL")
         return Fate("failed", f"{names}: {why}", False)
-    return Fate("unknown", f"{names} still running when the budget was over", False)
+    return Fate("unknown", f"{names} still running when the lock was released", False)
 
 
 def _killed(killed: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> str:

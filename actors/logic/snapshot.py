@@ -9,8 +9,9 @@ from __future__ import annotations
 import msgspec
 
 from actors.logic.routes import BY_NAME
-from actors.logic.system import Slot, System
-from events.codec import BadPayload
+from actors.logic.system import Opened, Slot, System
+from events.base import Order
+from events.codec import BadPayload, decode_event, encode_event
 from events.marks import ActorState, Checkpoint, OpenOrder
 
 
@@ -19,7 +20,7 @@ def take(system: System) -> Checkpoint:
     return Checkpoint(
         episode=system.episode,
         actors=tuple(map(_pack, system.slots.values())),
-        open_orders=tuple(OpenOrder(key=key, seq=seq) for key, seq in system.open_orders.items()),
+        open_orders=tuple(map(_pack_order, system.open_orders.values())),
     )
 
 
@@ -28,13 +29,21 @@ def _pack(slot: Slot) -> ActorState:
     return ActorState(actor=slot.kind.name, subject=slot.subject, state=state, failed=slot.failed)
 
 
+def _pack_order(opened: Opened) -> OpenOrder:
+    raw = msgspec.Raw(encode_event(opened.order))
+    return OpenOrder(seq=opened.seq, type=type(opened.order).__name__, order=raw)
+
+
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:
     """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
     system = System(next_seq)
     system.episode = checkpoint.episode
-    system.open_orders = {order.key: order.seq for order in checkpoint.open_orders}
-    for kept in checkpoint.actors:
-        _unpack(system, kept)
+    for kept in checkpoint.open_orders:
+        order = decode_event(kept.type, bytes(kept.order))
+        assert isinstance(order, Order)
+        system.open_orders[order.key] = Opened(kept.seq, order)
+    for actor in checkpoint.actors:
+        _unpack(system, actor)
     return system
 
 

@@ -15,7 +15,7 @@ Two rules hold it together:
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from actors.logic.actor import NEVER_NS, ActorType, State
 from actors.logic.episode import EPISODE
@@ -25,6 +25,13 @@ from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, Tick
 from events.record import Record, Stamp
+
+
+class Opened(NamedTuple):
+    """An order without an outcome, and the number of its record."""
+
+    seq: int
+    order: Order
 
 
 class Slot:
@@ -58,7 +65,7 @@ class System:
     def __init__(self, next_seq: int = 1) -> None:
         self.next_seq = next_seq
         self.episode = 0
-        self.open_orders: dict[str, int] = {}
+        self.open_orders: dict[str, Opened] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
         self._by_kind: dict[str, list[Slot]] = {}
         self._registered = 0
@@ -115,7 +122,7 @@ class System:
     def _note(self, decision: Event, first: int, at: int) -> None:
         """What a decision means for the system itself. The fact that opens an episode is its first record."""
         if isinstance(decision, Order):
-            self.open_orders[decision.key] = first + at
+            self.open_orders[decision.key] = Opened(first + at, decision)
         elif type(decision) is ShutdownBegan:
             self.episode = first
         elif type(decision) is EpisodeClosed:

@@ -1,0 +1,117 @@
+"""Puts a daemon together: the journal recovered and opened, the edges of a mode, and the rest around them.
+
+Imports what arming needs and no more: what only a shutdown needs is imported once armed.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+
+from actors.edges.embedded_logind import EmbeddedLogindEdge
+from actors.edges.process.edge import ProcessEdge
+from actors.edges.process.status import LocalStatusEdge
+from actors.edges.service import LOCK_NAME, ServiceManager, inherited_fds
+from actors.interfaces import Edge
+from ebbtide.clock import SystemClock
+from ebbtide.config import Loaded, default_paths, load
+from ebbtide.daemon import Daemon, Tell
+from ebbtide.manifests import local_pods
+from ebbtide.node import Logind, Node, identity
+from ebbtide.options import RunOptions
+from ebbtide.recover import Recovered, recover
+from events.lastresort import last_resort
+from events.storage import DirectoryStorage
+from events.writer import Writer
+
+#: Bytes of a journal's id.
+JOURNAL_ID_BYTES = 16
+
+
+def tell_stderr(level: int, line: str) -> None:
+    """The log's lines: with a level where the service manager reads them, plain elsewhere."""
+    prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
+    print(f"{prefix}{line}", file=sys.stderr, flush=True)
+
+
+def loader(options: RunOptions) -> Callable[[], Loaded]:
+    """Reads the configuration, again at each reload. Raises ConfigError."""
+    return lambda: load(options.config or default_paths())
+
+
+async def real(options: RunOptions, tell: Tell = tell_stderr) -> Daemon:
+    """Mode ``process`` under the system's logind."""
+    from actors.edges.logind.edge import LogindEdge
+
+    config = loader(options)
+    loaded = config()
+    service = ServiceManager.from_environment()
+    logind = LogindEdge(
+        service=service,
+        lock_fds=inherited_fds().get(LOCK_NAME, ()),
+        drop_in_folder=loaded.options.drop_in_directory,
+    )
+    return await _assemble(options, loaded, config, logind, logind, service, tell)
+
+
+async def embedded(options: RunOptions, config: Loaded, logind: EmbeddedLogindEdge, tell: Tell) -> Daemon:
+    """The same with a logind of its own: no bus, no root, no power-off."""
+    return await _assemble(options, config, lambda: config, logind, logind, ServiceManager(""), tell)
+
+
+async def _assemble(
+    options: RunOptions,
+    loaded: Loaded,
+    config: Callable[[], Loaded],
+    logind: Logind,
+    logind_edge: Edge,
+    service: ServiceManager,
+    tell: Tell,
+) -> Daemon:
+    """Raises JournalLocked, ForeignJournal, Unreadable, OSError: each in one line that says what to do."""
+    who = identity()
+    storages = _storages(options, loaded)
+    await storages[0].acquire("ebbtide")
+    fresh_id = os.urandom(JOURNAL_ID_BYTES)
+    sources = [storage.source for storage in storages]
+    recovered = recover(sources, who.machine_id, fresh_id)
+    _tell_recovered(recovered, tell)
+    made: list[Daemon] = []
+    writer = Writer(
+        storages,
+        who,
+        recovered.verdict.start(fresh_id),
+        on_failed=lambda location, error: made[0].storage_failed(location, error),
+        on_moved=lambda location, first_seq: made[0].storage_moved(location, first_seq),
+        on_lost=lambda error: tell(3, f"no place is left for the journal: {error}"),
+        last_resort=last_resort,
+    )
+    node = Node("process", logind, service, recovered.failed_starts)
+    edges = (logind_edge, *_process_edges(options))
+    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell))
+    await writer.open()
+    return made[0]
+
+
+def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]:
+    paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
+    return [DirectoryStorage(path) for path in dict.fromkeys(paths)]
+
+
+def _process_edges(options: RunOptions) -> tuple[Edge, ...]:
+    state = options.runtime / "process"
+    read = partial(local_pods)
+    runtime = ProcessEdge(
+        state, manifests=options.pods, load=read, capture_lines=options.capture_lines
+    )
+    return runtime, LocalStatusEdge(state)
+
+
+def _tell_recovered(recovered: Recovered, tell: Tell) -> None:
+    if recovered.verdict.state != "intact":
+        tell(4, recovered.verdict.banner)
+    if recovered.divergence is not None:
+        tell(3, f"the journal's decisions differ from this version's, from record {recovered.divergence.seq} on")
