@@ -12,8 +12,11 @@ from actors.logic.actor import NEVER_NS, ActorType, Result, State
 from actors.logic.roll import Roll
 from events.base import NS_PER_SECOND, Event
 from events.decisions import (
+    DeadlineMoved,
     PodEnded,
+    PodOutcome,
     PodPlanned,
+    PodsEnded,
     PodStopBegan,
     ShutdownCancelled,
     StragglerEnded,
@@ -23,6 +26,9 @@ from events.decisions import (
 from events.facts import Tick
 
 NAME = "WaveActor"
+
+#: Outcomes of pods whose end nobody has seen: they complete no wave, and are no straggler's end.
+UNSEEN: tuple[PodOutcome, ...] = ("failed", "unknown")
 
 
 class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -62,12 +68,11 @@ def _late(state: WaveState, event: PodPlanned, now: int) -> Result:
 
 
 def _pod_ended(state: WaveState, event: PodEnded, now: int) -> Result:
-    if not state.roll.is_open(event.uid):
+    if not state.roll.is_open(event.uid) or event.outcome in UNSEEN:
         return state, ()
     state = replace(state, roll=state.roll.mark(event.uid))
     if state.over:
-        late_ns = max(0, now - state.deadline_ns)
-        return state, [StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)]
+        return state, _straggler(state, event.uid, now)
     if state.roll.open_pods:
         return state, ()
     unused_ns = max(0, state.deadline_ns - now)
@@ -75,8 +80,24 @@ def _pod_ended(state: WaveState, event: PodEnded, now: int) -> Result:
     return replace(state, over=True), [ended]
 
 
+def _straggler(state: WaveState, uid: str, now: int) -> list[Event]:
+    """After a cancel a pod may end before the deadline: it is not late."""
+    late_ns = now - state.deadline_ns
+    return [StragglerEnded(wave=state.wave, uid=uid, late_ns=late_ns)] if late_ns >= 0 else []
+
+
 def _tick(state: WaveState, event: Tick, now: int) -> Result:
     return _overrun(state)
+
+
+def _given_up(state: WaveState, event: PodsEnded, now: int) -> Result:
+    """Nobody waits any longer, before this wave's own end."""
+    return (state, ()) if state.over else _overrun(state)
+
+
+def _moved(state: WaveState, event: DeadlineMoved, now: int) -> Result:
+    deadline_ns = min(state.deadline_ns, event.deadline_ns)
+    return replace(state, deadline_ns=deadline_ns, kill_by_ns=event.kill_by_ns), ()
 
 
 def _overrun(state: WaveState) -> Result:
@@ -98,6 +119,8 @@ WAVE = ActorType(
         PodPlanned: _late,
         PodEnded: _pod_ended,
         Tick: _tick,
+        PodsEnded: _given_up,
+        DeadlineMoved: _moved,
         ShutdownCancelled: _cancelled,
     },
     deadline=lambda state: NEVER_NS if state.over else state.deadline_ns,
