@@ -1,0 +1,227 @@
+"""The asynchronous half of the writer: the backlog goes to disk, and what a failing disk does to it.
+
+Writing and syncing are two loops, so that a slow sync keeps no record from being written. A failed or hung
+write or sync is final for its file: nothing can be known of it any more. The next file, at the same
+location if only space was missing and at the next one otherwise, begins with every record not known durable.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
+
+import trio
+
+from events.backlog import Backlog
+from events.chain import Item
+from events.segment import Link, file_name
+from events.storage import NO_SPACE, JournalLocked, SegmentFile, Storage
+
+#: A disk that has not answered for so long is given up: longer than a healthy disk's stall, short against
+#: the smallest grant.
+HANG_SECONDS = 1.0
+#: The longest that written data stays unsynced when nobody waits for it.
+SYNC_SECONDS_MAX = 0.1
+#: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
+RESERVE_BYTES = 8 * 1024 * 1024
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class Reports(NamedTuple):
+    """Whom the driver tells. All are called from its tasks and must not block.
+
+    ``failed(location, error)``, ``moved(location, first_seq)``, ``lost(error, undurable items)``.
+    """
+
+    failed: Callable[[str, str], None]
+    moved: Callable[[str, int], None]
+    lost: Callable[[str, Sequence[Item]], None]
+
+
+class Driver:
+    """Drives one backlog over a list of locations, the best first."""
+
+    def __init__(self, storages: Sequence[Storage], backlog: Backlog, program: str, reports: Reports) -> None:
+        self._storages, self._at = list(storages), 0
+        self._backlog = backlog
+        self._program = program
+        self._reports = reports
+        self._file: SegmentFile | None = None
+        self._broken: OSError | None = None
+        self._reserved = False
+
+    @property
+    def location(self) -> str:
+        """Where the journal is being written; empty when it is lost."""
+        return "" if self._backlog.lost else self._storages[self._at].location
+
+    async def open(self) -> None:
+        """Become the writer of the first location that works. Raises JournalLocked."""
+        while not self._backlog.lost:
+            try:
+                await _bounded(self._storages[self._at].acquire, self._program)
+                await self._sync_history()
+                return
+            except OSError as error:
+                self._give_up(error)
+
+    async def run(self) -> None:
+        """Until the backlog is closed and empty, or lost."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._sync_loop)
+            await self._reserve()
+            await self._write_loop()
+            nursery.cancel_scope.cancel()
+
+    async def release(self) -> None:
+        for storage in self._storages[: self._at + 1]:
+            with suppress(OSError):
+                await _bounded(storage.release)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def _write_loop(self) -> None:
+        while not self._backlog.settled:
+            item = self._backlog.next()
+            try:
+                if self._broken is not None:
+                    raise self._broken
+                if item is None:
+                    await self._backlog.queue_changed()
+                else:
+                    await self._write(item)
+            except OSError as error:
+                await self._move(error)
+
+    async def _write(self, item: Item) -> None:
+        if item.header:
+            await self._begin_segment(item)
+        elif item.record is None:
+            await self._seal(item)
+        else:
+            file, data = self._open_file(), self._backlog.take_records()
+            end = self._backlog.taken()
+            await _bounded(file.write, data)
+            self._backlog.publish_written(end)
+
+    async def _begin_segment(self, item: Item) -> None:
+        name = file_name(item.end.segment, self._backlog.chain.journal_id)
+        file = await _bounded(self._storages[self._at].create, name)
+        self._backlog.take()
+        await _bounded(file.write, item.data)
+        self._file = file
+        self._backlog.publish_written(item.end)
+
+    async def _seal(self, item: Item) -> None:
+        """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
+        file = self._open_file()
+        await _bounded(file.sync)
+        self._durable(file, self._backlog.written)
+        self._backlog.take()
+        await _bounded(file.write, item.data)
+        self._backlog.publish_written(item.end)
+        await _bounded(file.sync)
+        self._durable(file, item.end)
+        self._file = None
+        with suppress(OSError):
+            await _bounded(file.close)
+
+    def _open_file(self) -> SegmentFile:
+        if self._file is None:
+            raise OSError(errno.EBADF, "no segment is open")
+        return self._file
+
+    # --- syncing -------------------------------------------------------------------------------
+
+    async def _sync_loop(self) -> None:
+        while True:
+            if self._file is None or self._broken is not None or not self._backlog.unsynced:
+                await self._backlog.changed()
+                continue
+            with trio.move_on_after(SYNC_SECONDS_MAX):
+                await self._backlog.sync_asked()
+            await self._sync()
+
+    async def _sync(self) -> None:
+        file, end = self._file, self._backlog.written
+        if file is None:
+            return
+        try:
+            await _bounded(file.sync)
+        except OSError as error:
+            if file is self._file:
+                self._broken = error
+                self._backlog.kick()
+        else:
+            self._durable(file, end)
+
+    def _durable(self, file: SegmentFile, end: Link) -> None:
+        """A sync that ends after its file was given up says nothing about the one that replaced it."""
+        if file is self._file and end[:2] > self._backlog.durable[:2]:
+            self._backlog.publish_durable(end)
+
+    # --- failing -------------------------------------------------------------------------------
+
+    async def _move(self, error: OSError) -> None:
+        """Go on in another file, at the first location that takes it."""
+        while not self._backlog.lost:
+            self._file = self._broken = None
+            in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
+            try:
+                await self._carry(in_reserve, error)
+                return
+            except OSError as another:
+                error = another
+            except JournalLocked as locked:
+                error = OSError(errno.EBUSY, str(locked))
+
+    async def _carry(self, in_reserve: bool, error: OSError) -> None:
+        if in_reserve:
+            self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
+            await _bounded(self._storages[self._at].set_reserve, 0)
+        else:
+            self._give_up(error)
+        if self._backlog.lost:
+            return
+        storage = self._storages[self._at]
+        await _bounded(storage.acquire, self._program)
+        data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
+        end = self._backlog.chain.end
+        file = await _bounded(storage.create, file_name(end.segment, self._backlog.chain.journal_id))
+        await _bounded(file.write, data)
+        self._file = file
+        self._reports.moved(storage.location, first_seq)
+        self._backlog.publish_written(end)
+
+    def _give_up(self, error: OSError) -> None:
+        self._reports.failed(self.location, str(error))
+        if self._at + 1 < len(self._storages):
+            self._at += 1
+        else:
+            self._reports.lost(str(error), self._backlog.lose())
+
+    # --- beginning -----------------------------------------------------------------------------
+
+    async def _sync_history(self) -> None:
+        """What we go on from may only be in the page cache: no link may name what a power cut can take."""
+        after = self._backlog.durable
+        for storage in self._storages if after.segment else ():
+            with suppress(FileNotFoundError):
+                await _bounded(storage.sync_file, file_name(after.segment, self._backlog.chain.journal_id))
+
+    async def _reserve(self) -> None:
+        """Without a reserve a full disk moves the journal to the next location: no reason to stop."""
+        if not self._backlog.lost:
+            with suppress(OSError):
+                await _bounded(self._storages[self._at].set_reserve, RESERVE_BYTES)
+                self._reserved = True
+
+
+async def _bounded(function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
+    with trio.move_on_after(HANG_SECONDS):
+        return await function(*args)
+    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {HANG_SECONDS:g} s")

@@ -1,0 +1,211 @@
+"""The journal's bytes: one segment header, then frames, each chained to the one before by SHA-256.
+
+The chain hash of a frame covers the 32 bytes directly before the frame (the hash of its predecessor, or
+of the segment's header) and the frame itself, so a reader hashes one contiguous slice a record. The CRC
+serves the other task: finding whole frames again behind damage. ``docs/journal-format.md`` has every byte.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+import zlib
+from typing import NamedTuple
+
+from events.codec import decode_event, encode_event
+from events.record import Record
+
+#: Begins every frame; what a reader looks for behind damage.
+FRAME_MAGIC = 0xEBB71DE5
+FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
+
+#: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
+FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
+HASH_BYTES = 32
+FRAME_BYTES_MIN = FRAME_HEAD.size + HASH_BYTES
+
+#: A checkpoint of 10 000 pods with 1.5 KiB of state each fits; a damaged length cannot ask for more memory.
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+
+FLAG_LAST = 1
+#: The frame is the trailer of a sealed segment. It repeats the last record's number and names the header.
+FLAG_TRAILER = 2
+#: The frame is the header of a segment whose records were carried over from a failed file.
+FLAG_BOUNDARY = 4
+
+#: Why `parse` stopped where nothing is damaged.
+TRAILER, BOUNDARY = "trailer", "boundary"
+
+_BROKEN, _FLAGS = "the chain of hashes is broken", "a frame has unknown flags"
+_CRC_FROM = 8
+_NO_HASH = bytes(HASH_BYTES)
+
+
+class RawRecord(NamedTuple):
+    """A verified frame, its payload still encoded. ``durable_seq`` was known durable when it was written."""
+
+    seq: int
+    mono_ns: int
+    wall_ns: int
+    episode: int
+    cause: int
+    flags: int
+    actor: str
+    tag: str
+    payload: bytes
+    hash: bytes
+    durable_seq: int
+
+
+class FrameTooLarge(ValueError):
+    """One event is larger than a frame may be: split it, as inventories are split into parts."""
+
+
+def encode(record: Record, previous_hash: bytes, durable_seq: int) -> bytes:
+    """The frame of one record; its last 32 bytes are its chain hash. Raises FrameTooLarge."""
+    event = record.event
+    return _frame(
+        (record.seq, durable_seq, record.mono_ns, record.wall_ns, record.episode, record.cause),
+        FLAG_LAST if record.last else 0,
+        record.actor.encode(),
+        type(event).__name__.encode(),
+        encode_event(event),
+        previous_hash,
+    )
+
+
+def encode_trailer(seq: int, header_hash: bytes, previous_hash: bytes) -> bytes:
+    """The frame that seals a segment: all before it is durable."""
+    return _frame((seq, seq, 0, 0, 0, 0), FLAG_TRAILER, b"", b"", header_hash, previous_hash)
+
+
+def encode_boundary(seq: int, header: bytes) -> bytes:
+    """A segment header as a frame: where records are carried over, the chain restarts at its hash."""
+    framed = _frame((seq, 0, 0, 0, 0, 0), FLAG_BOUNDARY, b"", b"", header[:-HASH_BYTES], _NO_HASH)
+    return framed[:-HASH_BYTES] + header[-HASH_BYTES:]
+
+
+def _frame(
+    numbers: tuple[int, int, int, int, int, int],
+    flags: int,
+    actor: bytes,
+    tag: bytes,
+    payload: bytes,
+    previous_hash: bytes,
+) -> bytes:
+    length = FRAME_BYTES_MIN + len(actor) + len(tag) + len(payload)
+    if length > FRAME_BYTES_MAX:
+        raise FrameTooLarge(f"{tag.decode()} of {length} bytes is above {FRAME_BYTES_MAX}: split the event")
+    tail = actor + tag + payload
+    head = FRAME_HEAD.pack(FRAME_MAGIC, 0, length, *numbers, flags, len(tag), len(actor))
+    crc = zlib.crc32(tail, zlib.crc32(head[_CRC_FROM:]))
+    body = b"".join((head[:4], crc.to_bytes(4, "little"), head[_CRC_FROM:], tail))
+    return body + hashlib.sha256(previous_hash + body).digest()
+
+
+def decode(raw: RawRecord) -> Record:
+    """Raises events.codec.UnknownType and events.codec.BadPayload."""
+    return Record(
+        seq=raw.seq,
+        mono_ns=raw.mono_ns,
+        wall_ns=raw.wall_ns,
+        episode=raw.episode,
+        cause=raw.cause,
+        actor=raw.actor,
+        last=bool(raw.flags & FLAG_LAST),
+        event=decode_event(raw.tag, raw.payload),
+    )
+
+
+class Parsed(NamedTuple):
+    """What `parse` made of a buffer. ``pos`` is behind the last good frame.
+
+    ``whole`` counts the records up to the last end of a step and ``whole_pos`` is behind it (0 and -1:
+    none ended here). ``stop`` is None when the buffer simply ran out, else why the frame at ``pos`` was not
+    taken: `TRAILER` and `BOUNDARY` are no damage, everything else is.
+    """
+
+    records: list[RawRecord]
+    pos: int
+    seq: int
+    durable_seq: int
+    whole: int
+    whole_pos: int
+    stop: str | None
+
+
+_strings: dict[bytes, str] = {}
+#: Actors are few outside tests; a journal with endless actor names must not grow the cache without end.
+_STRINGS_MAX = 65_536
+
+
+def _string(raw: bytes) -> str:
+    if len(_strings) >= _STRINGS_MAX:
+        _strings.clear()
+    text = _strings[raw] = raw.decode("utf-8", "replace")
+    return text
+
+
+def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
+    """Read and verify frames from ``pos`` to at most ``end``; ``seq`` is the last record's number.
+
+    The 32 bytes before ``pos`` must be the hash that the first frame is chained to. This is the inner
+    loop of every reader: one SHA-256 a record, over one slice, and no call that it can do without.
+    """
+    unpack, sha256 = FRAME_HEAD.unpack_from, hashlib.sha256
+    known, make, new, head_bytes = _strings, RawRecord, tuple.__new__, FRAME_HEAD.size
+    records: list[RawRecord] = []
+    take = records.append
+    durable_seq, whole, whole_pos, stop = 0, 0, -1, None
+    while pos + FRAME_BYTES_MIN <= end:
+        magic, crc, length, number, durable, mono, wall, episode, cause, flags, tag_len, actor_len = unpack(
+            buffer, pos
+        )
+        tag_from = pos + head_bytes + actor_len
+        payload_from = tag_from + tag_len
+        hash_from = pos + length - HASH_BYTES
+        if magic != FRAME_MAGIC or hash_from < payload_from or length > FRAME_BYTES_MAX:
+            stop = "no frame begins here"
+            break
+        if hash_from + HASH_BYTES > end:
+            break
+        digest = buffer[hash_from : hash_from + HASH_BYTES]
+        if flags > FLAG_LAST or sha256(buffer[pos - HASH_BYTES : hash_from]).digest() != digest:
+            stop = _why_not(buffer[pos:hash_from], crc, flags)
+            break
+        seq += 1
+        if number != seq:
+            stop, seq = f"record {number} stands where {seq} belongs", seq - 1
+            break
+        actor = buffer[pos + head_bytes : tag_from]
+        tag = buffer[tag_from:payload_from]
+        take(
+            new(
+                make,
+                (
+                    number,
+                    mono,
+                    wall,
+                    episode,
+                    cause,
+                    flags,
+                    known.get(actor) or _string(actor),
+                    known.get(tag) or _string(tag),
+                    buffer[payload_from:hash_from],
+                    digest,
+                    durable,
+                ),
+            )
+        )
+        durable_seq = durable
+        pos = hash_from + HASH_BYTES
+        if flags:
+            whole, whole_pos = len(records), pos
+    return Parsed(records, pos, seq, durable_seq, whole, whole_pos, stop)
+
+
+def _why_not(body: bytes, crc: int, flags: int) -> str:
+    """The CRC is not looked at while the chain holds: the chain hash covers it, and the frame twice over."""
+    if zlib.crc32(body[_CRC_FROM:]) != crc:
+        return "a frame's checksum is wrong"
+    return {FLAG_TRAILER: TRAILER, FLAG_BOUNDARY: BOUNDARY, 0: _BROKEN, FLAG_LAST: _BROKEN}.get(flags, _FLAGS)

@@ -1,0 +1,177 @@
+"""What the end of a journal means: one table over every combination of what a reader can find.
+
+A *tear* is what a crash may leave behind: bytes that were never known durable. *Corruption* is the loss of
+bytes that were. The two are told apart by the highest number known durable, which every frame, trailer
+and link carries, so that damage is judged by what stands elsewhere and never by its looks.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple, get_args
+
+from events.chain import Start
+from events.segment import Header, Link
+
+Format = Literal["known", "unknown"]
+#: Where reading stopped: at the end, in a header, among the records, or because a segment is not there.
+Damage = Literal["none", "header", "record", "missing"]
+#: ``linked``: a later segment goes on from behind this place; ``passed``: from before it; ``tail``: neither.
+Place = Literal["linked", "passed", "tail"]
+#: Whether the first record that is lost is known to have been durable.
+Durable = Literal["above", "below"]
+Sealed = Literal["sealed", "open"]
+#: Whether the records before the place end with a whole step.
+Step = Literal["whole", "incomplete"]
+
+State = Literal["intact", "torn", "corrupt", "incompatible"]
+#: Where a writer goes on: behind the last whole step, or with a journal of its own beside this one.
+Continuation = Literal["link", "fresh"]
+
+EXIT_CODES: dict[State, int] = {"intact": 0, "torn": 4, "corrupt": 5, "incompatible": 6}
+#: Where several apply: 6 before 5 before 4.
+SEVERITY: tuple[State, ...] = ("intact", "torn", "corrupt", "incompatible")
+
+
+class Case(NamedTuple):
+    """What a reader found at one place."""
+
+    format: Format = "known"
+    damage: Damage = "none"
+    place: Place = "tail"
+    durable: Durable = "above"
+    sealed: Sealed = "open"
+    step: Step = "whole"
+
+
+class Row(NamedTuple):
+    """One row of the table: the values it matches, column by column (empty: any), and what follows."""
+
+    name: str
+    format: tuple[Format, ...]
+    damage: tuple[Damage, ...]
+    place: tuple[Place, ...]
+    durable: tuple[Durable, ...]
+    sealed: tuple[Sealed, ...]
+    step: tuple[Step, ...]
+    state: State
+    continues: Continuation
+    meaning: str
+
+    def matches(self, case: Case) -> bool:
+        """Every column that says something says this."""
+        return all(not allowed or value in allowed for allowed, value in zip(self[1:7], case, strict=True))
+
+
+_HURT: tuple[Damage, ...] = ("header", "record")
+
+# fmt: off
+TABLE: tuple[Row, ...] = (
+    Row("passed over", (), (), ("passed",), (), (), (),
+        "intact", "link", "a later process went on from before this place"),
+    Row("incompatible", ("unknown",), (), ("linked", "tail"), (), (), (),
+        "incompatible", "fresh", "written by an incompatible version"),
+    Row("continued", ("known",), ("none",), ("linked",), (), (), (),
+        "intact", "link", "the next segment continues here"),
+    Row("ends whole", ("known",), ("none",), ("tail",), (), (), ("whole",),
+        "intact", "link", "ends after a whole step"),
+    Row("ends in a step", ("known",), ("none",), ("tail",), (), ("open",), ("incomplete",),
+        "torn", "link", "the last step is incomplete and is not applied"),
+    Row("sealed in a step", ("known",), ("none",), ("tail",), (), ("sealed",), ("incomplete",),
+        "corrupt", "fresh", "sealed, yet its last step is incomplete"),
+    Row("torn", ("known",), _HURT, ("tail",), ("above",), ("open",), (),
+        "torn", "link", "the damage begins above all that is known durable"),
+    Row("durable loss", ("known",), _HURT, ("tail",), ("below",), (), (),
+        "corrupt", "fresh", "records known durable are lost"),
+    Row("sealed loss", ("known",), _HURT, ("tail",), ("above",), ("sealed",), (),
+        "corrupt", "fresh", "a sealed segment has no tear"),
+    Row("linked loss", ("known",), ("header", "record", "missing"), ("linked",), (), (), (),
+        "corrupt", "fresh", "a later segment continues from behind the damage"),
+    Row("nothing known", ("known",), ("missing",), ("tail",), (), (), (),
+        "intact", "link", "nothing tells of more"),
+)
+# fmt: on
+
+
+def columns() -> tuple[tuple[str, ...], ...]:
+    """The possible values of each column of `Case`, in its order."""
+    return tuple(get_args(kind) for kind in (Format, Damage, Place, Durable, Sealed, Step))
+
+
+def row_for(case: Case) -> Row:
+    """The one row of the table for this case."""
+    return next(row for row in TABLE if row.matches(case))
+
+
+class Finding(NamedTuple):
+    """A case at its place: file name, byte offset, and the number of the first record concerned."""
+
+    case: Case
+    segment: str
+    offset: int
+    seq: int
+    reason: str
+
+    @property
+    def row(self) -> Row:
+        return row_for(self.case)
+
+    def __str__(self) -> str:
+        return f"{self.segment} at byte {self.offset}, record {self.seq}: {self.reason} ({self.row.meaning})"
+
+
+class Verdict(NamedTuple):
+    """What a reader can say once it has read all: the worst finding decides.
+
+    ``end`` is the place behind the last whole step, ``header`` that of the segment it stands in (None: the
+    journal is empty). ``durable_seq`` is the highest number seen to be known durable.
+    """
+
+    state: State
+    findings: tuple[Finding, ...]
+    journal_id: bytes
+    header: Header | None
+    first_seq: int
+    end: Link
+    durable_seq: int
+    next_number: int
+
+    @property
+    def exit_code(self) -> int:
+        return EXIT_CODES[self.state]
+
+    @property
+    def worst(self) -> Finding | None:
+        """The finding that decides; None where there is none."""
+        return next((finding for finding in self.findings if finding.row.state == self.state), None)
+
+    @property
+    def banner(self) -> str:
+        """One line for people."""
+        return _BANNERS[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
+
+    def start(self, fresh_id: bytes) -> Start:
+        """Where a writer goes on. ``fresh_id`` (16 random bytes) is used for a journal of its own."""
+        if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
+            return Start(fresh_id, Link(), self.next_number)
+        return Start(self.journal_id, self.end, self.next_number)
+
+
+_BANNERS: dict[State, str] = {
+    "intact": "the journal is intact: records {first} to {seq}",
+    "torn": "the journal's tail is torn; records {first} to {seq} are intact and are used: {worst}",
+    "corrupt": "the journal is corrupt; only records {first} to {seq} can be trusted: {worst}",
+    "incompatible": "the journal needs another version of ebbtide to be read in full: {worst}",
+}
+
+
+class ForeignJournal(Exception):
+    """The journal belongs to another machine: move it away, or name another directory with --journal."""
+
+
+def refuse_foreign(header: Header | None, machine_id: str) -> None:
+    """Reading another machine's journal is fine, writing into it is not. Raises ForeignJournal."""
+    if header is not None and header.identity.machine_id != machine_id:
+        raise ForeignJournal(
+            f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "
+            f"this is {machine_id}: move its directory away, or name another with --journal"
+        )

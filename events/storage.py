@@ -1,0 +1,243 @@
+"""Where segments live: a directory on a disk that may be slow, full, broken, or hung.
+
+Reading is synchronous and touches nothing (`Source`). Writing goes through `Storage`: every call runs in a
+thread of this location's own, and is abandoned when the caller gives up, so that a hung disk holds nobody.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
+
+import trio
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+LOCK_NAME = "lock"
+RESERVE_NAME = "reserve"
+
+#: A write, a sync and one call of retention at a time; a hung location keeps its threads for itself.
+THREADS_MAX = 3
+
+#: What the kernel says when space, and not the disk, is what is missing: the reserve helps.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class JournalLocked(Exception):
+    """Another program writes this journal; end it first, or name another directory with --journal."""
+
+
+class StoredFile(NamedTuple):
+    """A file of a location: its name, its length in bytes, and when it was last written (wall clock)."""
+
+    name: str
+    size: int
+    modified_ns: int
+
+
+class Source(Protocol):
+    """Read access to one location. Raises OSError. A location that does not exist is empty."""
+
+    @property
+    def location(self) -> str: ...
+
+    def files(self) -> list[StoredFile]:
+        """All files, sorted by name."""
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """At most ``size`` bytes; fewer only at the end of the file."""
+
+
+class SegmentFile(Protocol):
+    """One segment while it is written. Raises OSError; after that the file is not to be used again."""
+
+    async def write(self, data: bytes) -> None:
+        """All of it, at the end."""
+
+    async def sync(self) -> None:
+        """Everything written before this call is durable when it returns."""
+
+    async def close(self) -> None: ...
+
+
+class Storage(Protocol):
+    """Write access to one location."""
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    async def acquire(self, program: str) -> None:
+        """Make the directory where it is missing and become its only writer, again is no error.
+
+        Raises JournalLocked, naming the other's program and process id, and OSError.
+        """
+
+    async def create(self, name: str) -> SegmentFile:
+        """A new file, its name durable. Raises OSError, also where the name is taken."""
+
+    async def sync_file(self, name: str) -> None:
+        """Make an existing file durable that another process wrote."""
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
+
+    async def remove(self, name: str) -> None: ...
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        """Run a blocking function, such as a scan of ``source``, where this location's I/O runs."""
+
+    async def release(self) -> None:
+        """Stop being the writer."""
+
+
+class DirectorySource:
+    """A real directory, only ever read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.location = os.fspath(path)
+
+    def files(self) -> list[StoredFile]:
+        try:
+            with os.scandir(self.location) as entries:
+                found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
+        except FileNotFoundError:
+            return []
+        return sorted(StoredFile(name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        with open(os.path.join(self.location, name), "rb", buffering=0) as file:
+            return os.pread(file.fileno(), size, offset)
+
+
+class DirectoryFile:
+    """A segment file on a real disk."""
+
+    def __init__(self, descriptor: int, limiter: trio.CapacityLimiter) -> None:
+        self._descriptor = descriptor
+        self._limiter = limiter
+
+    async def write(self, data: bytes) -> None:
+        await _in_thread(self._limiter, _write_all, self._descriptor, data)
+
+    async def sync(self) -> None:
+        await _in_thread(self._limiter, os.fdatasync, self._descriptor)
+
+    async def close(self) -> None:
+        await _in_thread(self._limiter, os.close, self._descriptor)
+
+
+class DirectoryStorage:
+    """A directory on a real disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.source = DirectorySource(path)
+        self._path = Path(path)
+        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+        self._lock = -1
+
+    @property
+    def location(self) -> str:
+        return self.source.location
+
+    async def acquire(self, program: str) -> None:
+        if self._lock < 0:
+            self._lock = await self.call(_lock, self._path, f"{program} {os.getpid()}\n")
+
+    async def create(self, name: str) -> DirectoryFile:
+        return DirectoryFile(await self.call(_create, self._path, name), self._limiter)
+
+    async def sync_file(self, name: str) -> None:
+        await self.call(_sync_file, self._path / name)
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        await self.call(_set_reserve, self._path / RESERVE_NAME, size_bytes)
+
+    async def remove(self, name: str) -> None:
+        await self.call(os.unlink, self._path / name)
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        return await _in_thread(self._limiter, function, *args)
+
+    async def release(self) -> None:
+        if self._lock >= 0:
+            await self.call(os.close, self._lock)
+            self._lock = -1
+
+
+async def _in_thread(limiter: trio.CapacityLimiter, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _create(directory: Path, name: str) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(directory / name, flags, FILE_MODE)
+    try:
+        _sync_directory(directory)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(directory: Path, owner: str) -> int:
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, owner.encode(), 0)
+    except BlockingIOError as error:
+        raise JournalLocked(_locked_by(directory, os.pread(descriptor, 256, 0))) from error
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _locked_by(directory: Path, content: bytes) -> str:
+    program, _, pid = content.decode("utf-8", "replace").strip().rpartition(" ")
+    holder = f"{program} (process {pid})" if program else "another process"
+    return f"{holder} writes the journal in {directory}: end it first, or name another with --journal"
+
+
+def _set_reserve(path: Path, size_bytes: int) -> None:
+    if size_bytes == 0:
+        path.unlink(missing_ok=True)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    finally:
+        os.close(descriptor)

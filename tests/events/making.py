@@ -1,0 +1,105 @@
+"""Small journals for tests: records that fit each other, and a writer over any disks."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import trio
+
+from events.base import Event
+from events.chain import Start
+from events.decisions import Disarmed, WriteDropIn
+from events.facts import BusLost, Tick
+from events.history import History
+from events.marks import Checkpoint
+from events.record import Record, Stamp
+from events.recovery import Verdict
+from events.segment import Identity, Link
+from events.storage import Source, Storage
+from events.writer import Writer
+
+JOURNAL_ID = bytes(range(16))
+OTHER_ID = bytes(range(16, 32))
+IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
+NEW = Start(JOURNAL_ID, Link(), 1)
+WALL_NS = 1_700_000_000_000_000_000
+
+
+def stamp(seq: int) -> Stamp:
+    return Stamp(1_000_000 * seq, WALL_NS + 1_000_000 * seq)
+
+
+def step(first_seq: int, *, synced: bool = False, whole: bool = True) -> list[Record]:
+    """A fact and what follows from it: three records."""
+    events: list[Event] = [BusLost(error=f"lost {first_seq}"), Disarmed(reason="bus"), Tick()]
+    if synced:
+        events[1] = WriteDropIn(key=f"Config/WriteDropIn//{first_seq}", seconds=30)
+    mono_ns, wall_ns = stamp(first_seq)
+    return [
+        Record(
+            seq=first_seq + at,
+            mono_ns=mono_ns,
+            wall_ns=wall_ns,
+            episode=0,
+            cause=first_seq if at else 0,
+            actor="LogindActor" if at else "edge",
+            last=whole and at == len(events) - 1,
+            event=event,
+        )
+        for at, event in enumerate(events)
+    ]
+
+
+class Told:
+    """What a writer reported."""
+
+    def __init__(self) -> None:
+        self.failed: list[tuple[str, str]] = []
+        self.moved: list[tuple[str, int]] = []
+        self.lost: list[str] = []
+        self.lines: list[str] = []
+
+
+def make_writer(
+    storages: Sequence[Storage], start: Start = NEW, told: Told | None = None, program: str = "ebbtide"
+) -> Writer:
+    told = told or Told()
+    return Writer(
+        storages,
+        IDENTITY,
+        start,
+        program=program,
+        on_failed=lambda *what: told.failed.append(what),
+        on_moved=lambda *what: told.moved.append(what),
+        on_lost=told.lost.append,
+        last_resort=told.lines.append,
+    )
+
+
+@asynccontextmanager
+async def running(
+    storages: Sequence[Storage], start: Start = NEW, told: Told | None = None, *, checkpoint: bool = True
+) -> AsyncIterator[Writer]:
+    """A writer that is open and running; left, it is cancelled where it stands, like a process that dies."""
+    writer = make_writer(storages, start, told)
+    async with trio.open_nursery() as nursery:
+        await writer.open()
+        nursery.start_soon(writer.run)
+        at = stamp(writer.last_seq + 1)
+        writer.begin_segment(at, Checkpoint(episode=0) if checkpoint else None)
+        yield writer
+        nursery.cancel_scope.cancel()
+
+
+async def write_steps(writer: Writer, count: int, *, synced: bool = False) -> None:
+    """Append ``count`` steps one by one, each written (or synced) before the next."""
+    for _ in range(count):
+        writer.append(step(writer.last_seq + 1, synced=synced))
+        await (writer.wait_synced if synced else writer.wait_written)(writer.last_seq)
+
+
+def read(sources: Sequence[Source]) -> tuple[list[Record], Verdict]:
+    history = History(sources)
+    records = list(history.records())
+    return records, history.verdict

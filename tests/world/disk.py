@@ -1,0 +1,195 @@
+"""A simulated disk: the same protocol as a real location, in memory, under Trio's clock, with faults.
+
+It keeps apart what was written from what is durable. A power cut takes each unsynced sector or leaves it, in
+any order, and may take the name of a file whose directory was not synced; the death of a process takes
+nothing that was written. Every fault is asked for by the number of the operation that it strikes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeVar, TypeVarTuple, Unpack
+
+import trio
+
+from events.storage import JournalLocked, StoredFile
+from tests.world.draws import Draws
+
+#: ``torn``: a part is written, then an error. ``halt``: as `torn`, and the disk stands still for good.
+Fault = Literal["eio", "enospc", "torn", "hang", "halt"]
+
+SECTOR_BYTES = 512
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class SimulatedFile:
+    """What is visible, what of it is durable, and whether the name is."""
+
+    def __init__(self, data: bytes = b"", *, name_durable: bool = False) -> None:
+        self.data = bytearray(data)
+        self.durable = bytes(data)
+        self.name_durable = name_durable
+        #: After a failed sync the kernel forgets which pages were dirty: no later sync helps.
+        self.poisoned = False
+
+    def after_power_cut(self, draws: Draws) -> bytes:
+        """The synced bytes, and of the others whichever sectors had made it."""
+        size = draws.between(len(self.durable), len(self.data))
+        kept = bytearray(self.durable) + bytearray(size - len(self.durable))
+        for start in range(0, size, SECTOR_BYTES):
+            end = min(start + SECTOR_BYTES, size)
+            if draws.chance(1, 2):
+                kept[max(start, len(self.durable)) : end] = self.data[max(start, len(self.durable)) : end]
+        return bytes(kept[:size])
+
+
+class SimulatedDisk:
+    """One location; storage and source at once."""
+
+    def __init__(
+        self,
+        location: str,
+        draws: Draws,
+        *,
+        faults: Mapping[int, Fault] | None = None,
+        capacity_bytes: int | None = None,
+        latency_microseconds_max: int = 0,
+    ) -> None:
+        self.location = location
+        self.files_by_name: dict[str, SimulatedFile] = {}
+        self.reserved_bytes = 0
+        self.operations = 0
+        self.halted = trio.Event()
+        self.holder = ""
+        self._draws = draws
+        self._faults = dict(faults or {})
+        self._capacity_bytes = capacity_bytes
+        self._latency_microseconds_max = latency_microseconds_max
+
+    # --- reading -------------------------------------------------------------------------------
+
+    @property
+    def source(self) -> SimulatedDisk:
+        return self
+
+    def files(self) -> list[StoredFile]:
+        return sorted(StoredFile(name, len(file.data), 0) for name, file in self.files_by_name.items())
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return bytes(self.files_by_name[name].data[offset : offset + size])
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def acquire(self, program: str) -> None:
+        await self.operation()
+        if self.holder not in ("", program):
+            raise JournalLocked(f"{self.holder} writes the journal in {self.location}")
+        self.holder = program
+
+    async def release(self) -> None:
+        self.holder = ""
+
+    async def create(self, name: str) -> SimulatedSegment:
+        await self.operation()
+        if name in self.files_by_name:
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), name)
+        file = self.files_by_name[name] = SimulatedFile()
+        await self.operation()
+        file.name_durable = True
+        return SimulatedSegment(self, file)
+
+    async def sync_file(self, name: str) -> None:
+        if name not in self.files_by_name:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        await SimulatedSegment(self, self.files_by_name[name]).sync()
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        await self.operation()
+        self.reserved_bytes = 0
+        if self.room() < size_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self.reserved_bytes = size_bytes
+
+    async def remove(self, name: str) -> None:
+        await self.operation()
+        del self.files_by_name[name]
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        await self.operation()
+        return function(*args)
+
+    # --- what can happen to it -----------------------------------------------------------------
+
+    def room(self) -> int:
+        used = self.reserved_bytes + sum(len(file.data) for file in self.files_by_name.values())
+        return max(0, self._capacity_bytes - used) if self._capacity_bytes is not None else 1 << 60
+
+    def rot(self, name: str, bit: int) -> None:
+        """Flip one bit, silently."""
+        self.files_by_name[name].data[bit // 8] ^= 1 << (bit % 8)
+
+    def crash(self, *, power: bool) -> SimulatedDisk:
+        """The disk as the next process finds it: after a power cut, or only after our own death."""
+        survivor = SimulatedDisk(self.location, self._draws.fork("next"))
+        survivor._capacity_bytes, survivor.reserved_bytes = self._capacity_bytes, self.reserved_bytes
+        for name, file in self.files_by_name.items():
+            if power and not file.name_durable and self._draws.chance(1, 2):
+                continue
+            data = file.after_power_cut(self._draws) if power else bytes(file.data)
+            survivor.files_by_name[name] = SimulatedFile(data, name_durable=True)
+            if not power:
+                survivor.files_by_name[name].durable = file.durable
+                survivor.files_by_name[name].name_durable = file.name_durable
+        return survivor
+
+    async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
+        """Count one operation, take its time, and let its fault strike. Appends ``data`` to ``file``."""
+        fault = self._faults.get(self.operations)
+        self.operations += 1
+        if self._latency_microseconds_max:
+            await trio.sleep(self._draws.below(self._latency_microseconds_max + 1) / 1_000_000)
+        else:
+            await trio.lowlevel.checkpoint()
+        if fault is None and len(data) <= self.room():
+            if file is not None:
+                file.data += data
+            return
+        await self._strike(fault or "enospc", file, data)
+
+    async def _strike(self, fault: Fault, file: SimulatedFile | None, data: bytes) -> None:
+        if file is not None and data and fault != "eio":
+            fits = min(len(data), self.room())
+            file.data += data[: fits if fault == "enospc" else self._draws.below(fits + 1)]
+        if fault == "halt":
+            self.halted.set()
+        if fault in ("halt", "hang"):
+            self._faults = dict.fromkeys(range(self.operations, self.operations + 10_000), "hang")
+            await trio.sleep_forever()
+        if file is not None and not data:
+            file.poisoned = True
+        code = errno.ENOSPC if fault == "enospc" else errno.EIO
+        raise OSError(code, os.strerror(code))
+
+
+class SimulatedSegment:
+    """A file open for writing."""
+
+    def __init__(self, disk: SimulatedDisk, file: SimulatedFile) -> None:
+        self._disk = disk
+        self._file = file
+
+    async def write(self, data: bytes) -> None:
+        await self._disk.operation(self._file, data)
+
+    async def sync(self) -> None:
+        seen = bytes(self._file.data)
+        await self._disk.operation(self._file)
+        if not self._file.poisoned and len(seen) > len(self._file.durable):
+            self._file.durable = seen
+
+    async def close(self) -> None:
+        await self._disk.operation()
