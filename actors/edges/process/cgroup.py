@@ -26,7 +26,7 @@ def delegated_group(mounts: str, own: str) -> Path | None:
         fields, _, kind = line.partition(" - ")
         if group is not None and kind.startswith("cgroup2 "):
             root, point = fields.split()[3:5]
-            if Path(group).is_relative_to(root):
+            if ".." not in group and Path(group).is_relative_to(root):
                 return Path(point) / Path(group).relative_to(root)
     return None
 
@@ -61,7 +61,7 @@ class Cgroups:
         if group is None or not is_delegated(group):
             return None
         found = cls(group, state_dir)
-        return found if found._usable() else None
+        return found if found.usable() else None
 
     def make(self, name: str) -> str:
         """A new group's folder; empty when the kernel refuses (a limit on groups): then do without."""
@@ -77,7 +77,8 @@ class Cgroups:
         for group in [*self.base.glob("*/"), self.base]:
             remove_group(str(group))
 
-    def _usable(self) -> bool:
+    def usable(self) -> bool:
+        """Can groups be made here, and killed?"""
         try:
             self.base.mkdir(exist_ok=True)
         except OSError:
