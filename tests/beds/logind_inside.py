@@ -12,6 +12,7 @@ import contextlib
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -230,8 +231,11 @@ class Inside:
         return {name: process.pid for name, process in self.processes.items()}
 
     def end_all(self) -> None:
+        """Leave nothing, also when the parent was killed and cannot."""
         for name in tuple(self.processes):
             self.end(name)
+        subprocess.run(["umount", "-l", str(self.folder / "layers")], check=False)
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 async def obey(inside: Inside, line: str) -> dict[str, Any]:
