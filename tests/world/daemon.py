@@ -1,0 +1,273 @@
+"""One life of the daemon: the real composition root on simulated edges, until it leaves or is killed.
+
+A kill can come before every step of every task, and around every touch of the node or the disk (`Life.touch`).
+From then on nothing that the dead code still does has an effect; then its tasks are cancelled.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from functools import cache
+from pathlib import Path
+
+import trio
+
+from actors.interfaces import Edge
+from ebbtide.config import Loaded, parse
+from ebbtide.daemon import Daemon
+from ebbtide.options import RunOptions
+from ebbtide.recover import recover
+from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
+from events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
+from events.model import Settings
+from events.record import Record
+from events.segment import Identity
+from events.storage import Storage
+from events.writer import Writer
+from replay.engine import Divergence
+from tests.world.draws import Draws
+from tests.world.edges import LogindEdge, RuntimeEdge, StatusEdge, StatusFault
+from tests.world.gate import GatedStorage
+from tests.world.node import Node
+from tests.world.trail import sleep_ns
+
+#: What the unit may take on top of the time that a shutdown needs (`ebbtide.node`).
+LEAVING_NS = 2 * NS_PER_SECOND
+
+#: No socket: what people ask comes over `Life.hurry` and `Life.release`.
+NO_SOCKET = RunOptions(socket=Path("/"))
+
+MACHINE = "machine"
+
+#: Whose task is this? Inherited by every task that a life starts.
+OWNER: ContextVar["Life"] = ContextVar("OWNER")
+
+
+@cache
+def _defaults() -> Loaded:
+    return parse([])
+
+
+class WorldDaemon(Daemon):
+    """The real one, hearing of signals from the world instead of the kernel."""
+
+    life: Life
+
+    async def _signals(self) -> None:
+        async for signal in self.life.signals:
+            if signal == "HUP":
+                self.reload()
+            else:
+                await self._inbox.put(await self._surroundings.stopping(self.standing.needed_ns))
+
+    async def hear(self, fact: HurryRequested | ReleaseRequested) -> None:
+        """What the control socket does with a request."""
+        await self._inbox.put(fact)
+
+
+class Life:
+    """``number`` counts over the whole world. ``point`` is called at every point at which it may die."""
+
+    def __init__(
+        self,
+        number: int,
+        node: Node,
+        draws: Draws,
+        settings: Callable[[], Settings],
+        status: StatusFault,
+        point: Callable[[Life], None],
+    ) -> None:
+        self.number, self.node, self.draws = number, node, draws
+        self.alive = True
+        self.reason = ""
+        self.failure = ""
+        #: Effects that began before their barrier was passed or over: (order, waited ns).
+        self.impatient: list[tuple[str, int]] = []
+        self.daemon: WorldDaemon | None = None
+        self.runtime: RuntimeEdge | None = None
+        self.failed_storage = False
+        self.ready = False
+        self.verdict = ""
+        self.divergence: Divergence | None = None
+        self._settings, self._point = settings, point
+        self._scope = trio.CancelScope()
+        self._held: dict[str, tuple[int, int]] = {}
+        self._send, self.signals = trio.open_memory_channel[str](16)
+        self._status = status
+
+    # --- from outside ----------------------------------------------------------------------------
+
+    def crash(self, why: str) -> None:
+        """SIGKILL: the kernel closes what was open, at once."""
+        if not self.alive:
+            return
+        self.alive = False
+        self.node.trail.note("crash", detail=why, life=self.number)
+        self.node.logind.subscribers.pop(self.number, None)
+        self.node.logind.close(self.number)
+        self._scope.cancel()
+
+    def touch(self) -> bool:
+        if self.alive:
+            self._point(self)
+        return self.alive
+
+    def manifest_appeared(self) -> None:
+        """A file was laid in the folder of manifests."""
+        if self.runtime is not None:
+            self.runtime.manifest_appeared()
+
+    def signal(self, name: str) -> None:
+        """SIGTERM or SIGHUP from the service manager; lost before the daemon listens, as it may be."""
+        if self.alive:
+            self._send.send_nowait(name)
+
+    async def hurry(self, pod: str) -> None:
+        if self.alive and self.daemon is not None:
+            await self.daemon.hear(HurryRequested(pod=pod, asked_by=0))
+
+    async def release(self) -> None:
+        if self.alive and self.daemon is not None and self.daemon.standing.phase == "running":
+            self.node.trail.note("release-asked", life=self.number)
+            await self.daemon.hear(ReleaseRequested(asked_by=0))
+
+    # --- barriers --------------------------------------------------------------------------------
+
+    def observe(self, records: Sequence[Record]) -> None:
+        """Where each order's step ends, to check the barriers of its effect."""
+        for record in records:
+            if isinstance(record.event, Order):
+                self._held[record.event.key] = (records[-1].seq, self.node.clock.mono_ns())
+
+    def begins(self, order: Order) -> bool:
+        if not self.alive or self.daemon is None:
+            return False
+        writer = self.daemon.writer
+        # An adopted order stood in the journal before this process began.
+        seq, since_ns = self._held.get(order.key, (0, 0))
+        reached = writer.written_seq if order.barrier == "written" else writer.synced_seq
+        waited_ns = self.node.clock.mono_ns() - since_ns
+        if reached < seq and waited_ns < BARRIER_NS_MAX and not writer.lost:
+            self.impatient.append((order.key, waited_ns))
+        return reached < seq
+
+    # --- the life itself -------------------------------------------------------------------------
+
+    async def run(self, storages: Sequence[Storage]) -> str:
+        """Returns why it ended; "crashed" when it was killed or fell over an exception."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._main, [GatedStorage(self, storage) for storage in storages])
+        self._bury()
+        return self.reason or "crashed"
+
+    async def _main(self, storages: Sequence[Storage]) -> None:
+        OWNER.set(self)
+        with self._scope:
+            try:
+                reason = await self._live(storages)
+                self.reason = reason if self.alive else ""
+            except Exception:
+                if self.alive:
+                    self.failure = traceback.format_exc()
+                    self.crash("an exception")
+
+    def _bury(self) -> None:
+        """However it ended: its descriptors are closed, and nobody reports to it any more."""
+        logind = self.node.logind
+        if self.alive and self.reason:
+            self.node.trail.note("left", detail=self.reason, life=self.number)
+            logind.close(0)
+        self.alive = False
+        logind.subscribers.pop(self.number, None)
+        logind.close(self.number)
+        self._send.close()
+
+    async def _live(self, storages: Sequence[Storage]) -> str:
+        fresh_id = bytes(self.draws.below(256) for _ in range(16))
+        recovered = recover([storage.source for storage in storages], MACHINE, fresh_id)
+        self.verdict, self.divergence = recovered.verdict.state, recovered.divergence
+        writer = Writer(
+            storages,
+            Identity(node="node", machine_id=MACHINE, boot_id=self.node.boot_id, code_version="0"),
+            recovered.verdict.start(fresh_id),
+            on_failed=self._storage_failed,
+            on_moved=self._storage_moved,
+            on_lost=self._storage_lost,
+            last_resort=lambda line: None,
+        )
+        await writer.open()
+        self.daemon = daemon = WorldDaemon(
+            recovered,
+            writer,
+            self._edges(),
+            self.node.clock,
+            Surroundings(self, recovered.failed_starts),
+            lambda: _defaults()._replace(settings=self._settings()),
+            NO_SOCKET,
+            lambda level, line: None,
+        )
+        daemon.life = self
+        daemon.sequencer.observers.append(self.observe)
+        return await daemon.run()
+
+    def _edges(self) -> tuple[Edge, ...]:
+        node, draws = self.node, self.draws
+        self.runtime = RuntimeEdge(self, node, draws.fork("runtime"))
+        logind = LogindEdge(self, node, draws.fork("logind"))
+        return logind, self.runtime, StatusEdge(self, node, draws.fork("status"), self._status)
+
+    def _storage_failed(self, location: str, error: str) -> None:
+        self._note_storage("failed", f"{location}: {error}")
+        if self.daemon is not None:
+            self.daemon.storage_failed(location, error)
+
+    def _storage_moved(self, location: str, first_seq: int) -> None:
+        self._note_storage("moved", f"{location} from {first_seq}")
+        if self.daemon is not None:
+            self.daemon.storage_moved(location, first_seq)
+
+    def _storage_lost(self, error: str) -> None:
+        self._note_storage("lost", error)
+
+    def _note_storage(self, what: str, detail: str) -> None:
+        if self.alive:
+            self.failed_storage = True
+            self.node.trail.note(f"journal-{what}", detail=detail, life=self.number)
+
+
+class Surroundings:
+    """`ebbtide.daemon.Surroundings` on a simulated node."""
+
+    def __init__(self, life: Life, failed_starts: int) -> None:
+        self._life, self._failed_starts = life, failed_starts
+
+    async def started(self) -> DaemonStarted:
+        node, life = self._life.node, self._life
+        await sleep_ns(life.draws.between(200, 5000) * 1000)
+        logind = node.logind
+        return DaemonStarted(
+            version="0",
+            pid=1000 + life.number,
+            mode="process",
+            node="node",
+            boot_id=node.boot_id,
+            userspace_id=node.userspace_id,
+            preparing=logind.preparing if logind.up else None,
+            kind=logind.kind if logind.up and logind.preparing else "unknown",
+            grant_ns=logind.grant_ns if logind.up else 0,
+            lock_inherited=life.number in logind.holders,
+            failed_starts=self._failed_starts,
+        )
+
+    async def stopping(self, needed_ns: int) -> StopRequested:
+        node = self._life.node
+        if node.stopping.is_set():
+            node.extend_stop(needed_ns + LEAVING_NS)
+        return StopRequested(system_stopping=node.stopping.is_set(), stop_time_ns=needed_ns)
+
+    def notify(self, **variables: str | int) -> None:
+        if self._life.alive and "READY" in variables:
+            self._life.ready = True
+            self._life.node.trail.note("ready", life=self._life.number)
