@@ -76,6 +76,9 @@ class EmbeddedLogindEdge:
             if kind is not None:
                 await self._shut_down(kind, outlet)
 
+    def detach(self) -> None:
+        """Nothing is held outside this process."""
+
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Nothing here outlives its process."""
         return None
