@@ -50,7 +50,7 @@ class Edge(Protocol):
     async def run(self, outlet: Outlet) -> None:
         """Watch, and report facts, until cancelled. Cancelling detaches: it ends no pod's process."""
 
-    def detach(self) -> None:
+    def detach(self) -> object:
         """The daemon ends: from now on being cancelled ends no process and gives nothing back."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:

@@ -18,7 +18,8 @@ from actors.edges.service import LOCK_NAME, ServiceManager, inherited_fds
 from actors.interfaces import Edge
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
-from ebbtide.daemon import Daemon, Tell
+from ebbtide.daemon import Daemon
+from ebbtide.daemon import Tell as Tell
 from ebbtide.manifests import local_pods
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, Protocol
 
 import trio
@@ -19,7 +18,6 @@ from actors.logic.snapshot import take
 from actors.runner.effects import Effects
 from actors.runner.inbox import Inbox
 from actors.runner.sequencer import Sequencer
-from ebbtide import __version__
 from ebbtide.config import ConfigError, Loaded
 from ebbtide.control import ControlError, serve
 from ebbtide.lines import Lines
@@ -102,11 +100,11 @@ class Daemon:
             if record.episode == record.seq:
                 self.trace_id = trace_id(chain_hash)
 
-    async def wait_written(self, seq: int) -> None:
-        await self.writer.wait_written(seq)
+    async def wait_written(self, seq: int) -> bool:
+        return await self.writer.wait_written(seq)
 
-    async def wait_synced(self, seq: int) -> None:
-        await self.writer.wait_synced(seq)
+    async def wait_synced(self, seq: int) -> bool:
+        return await self.writer.wait_synced(seq)
 
     # --- life ------------------------------------------------------------------------------------
 

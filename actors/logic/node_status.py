@@ -130,7 +130,8 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
 def _flush(state: NodeStatusState, decisions: list[Event]) -> Result:
     if state.awaited:
         return state, decisions
-    state, decisions = _deliver(state, decisions)
+    state, orders = _deliver(state, [])
+    decisions = [*decisions, *orders]
     return _settle(state, decisions) if not state.deliveries else (state, decisions)
 
 

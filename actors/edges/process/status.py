@@ -62,6 +62,9 @@ class LocalStatusEdge:
         """Nobody else changes the file, so there is nothing to watch."""
         await trio.sleep_forever()
 
+    def detach(self) -> None:
+        """What was said stays said."""
+
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """Both effects may be repeated."""
         if isinstance(order, AnnounceNode):
