@@ -1,0 +1,102 @@
+"""The list of commands, each loaded only when it is asked for.
+
+``--help`` prints this list without importing what the commands need.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import click
+
+from ebbtide import __version__
+
+
+class Entry(NamedTuple):
+    """Where a command lives, ``module:attribute``, and its one line of help."""
+
+    target: str
+    text: str
+
+
+#: The commands in the order in which ``--help`` shows them, by what one wants to do.
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "See it": {
+        "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),
+        "plan": Entry("plan:plan", "What a shutdown now would do, and why."),
+    },
+    "Run it": {
+        "run": Entry("run:run", "The daemon: arm, wait, carry shutdowns out."),
+        "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
+        "drill": Entry("drill:drill", "Measure on the live node what a shutdown would need."),
+        "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
+        "config": Entry("config:config", "Check the configuration; show where each value comes from."),
+    },
+    "In mid-shutdown": {
+        "hurry": Entry("people:hurry", "Stop waiting for a pod."),
+        "release": Entry("people:release", "Let the machine go now."),
+    },
+    "Look back": {
+        "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
+        "replay": Entry("replay:replay", "Re-execute a journal."),
+    },
+    "Your shell": {
+        "completion": Entry("completion:completion", "Print the completion script of your shell."),
+    },
+}
+
+COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported on demand."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = COMMANDS.get(name)
+        if entry is None:
+            return None
+        module, attribute = entry.target.split(":")
+        command: click.Command = getattr(import_module(f"ebbtide.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """An unknown command is answered with its nearest neighbours."""
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}{_nearest(args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, COMMANDS))
+        for title, entries in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=2)
+    return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+EPILOG = """\b
+Examples:
+  ebbtide demo
+  ebbtide plan --config config.yaml --pods pods/ --grant 30s
+  sudo ebbtide run --mode process --pods /etc/ebbtide/pods
+  ebbtide journal show -f
+
+Journals, configurations and manifests are only ever read, but by run and demo. Exit codes: 0 as asked,
+1 it does not hold, 2 the request was wrong, 3 replay diverged, 4 the journal's tail is torn, 5 it is corrupt,
+6 an incompatible version wrote it.
+"""
+
+
+@click.group(cls=Lazy, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="ebbtide", message="%(prog)s %(version)s")
+def cli() -> None:
+    """End a Kubernetes node's pods gracefully before the machine goes down, and account for it."""

@@ -1,0 +1,96 @@
+"""``ebbtide demo``: a whole shutdown in front of your eyes.
+
+On a terminal a live view, in a pipe one line a transition; both end with every pod's outcome and why.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ebbtide.cli.options import output_option
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from ebbtide.demo.play import Draw, Played
+    from ebbtide.demo.stage import Stage
+
+EPILOG = """\b
+Examples:
+  ebbtide demo
+  ebbtide demo --journal ./demo-journal
+  ebbtide demo -o json | jq .pods
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Keep the journal here.  [default: a fresh folder among the temporary files]",
+)
+@output_option("table", "json")
+def demo(journal: Path | None, output: str) -> int:
+    """Run twelve pods as local processes, and take the power away.
+
+    No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
+    """
+    from ebbtide.cli.output import show, show_json
+    from ebbtide.demo.ending import ending, ending_json
+    from ebbtide.demo.stage import set_stage
+
+    stage = set_stage(journal.absolute() if journal is not None else None)
+    played = _play(stage, live=output == "table" and sys.stdout.isatty(), quiet=output == "json")
+    if not played.whole:
+        raise click.Abort
+    if output == "json":
+        show_json(ending_json(played.told, played.trace_id, stage.journal))
+    else:
+        show(ending(played.told, played.trace_id, stage.journal))
+    return 0
+
+
+def _play(stage: Stage, *, live: bool, quiet: bool) -> Played:
+    import trio
+
+    from ebbtide.demo.play import play
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+
+    say(f"Twelve pods from {stage.pods} come up as local processes.")
+    screen, draw = _screen() if live else (nullcontext(), _no_draw)
+    with screen:
+        return trio.run(play, stage, say, (lambda level, line: None) if live else _plain(say), draw)
+
+
+def _plain(say: Callable[[str], None]) -> Callable[[int, str], None]:
+    return lambda level, line: say(line)
+
+
+def _no_draw(standing: object, now_ns: int) -> None:
+    """In a pipe the lines say it all."""
+
+
+def _screen() -> tuple[Live, Draw]:
+    """A live view below the lines; it goes when the last page comes."""
+    from rich.live import Live
+
+    from ebbtide.cli.output import console
+    from ebbtide.demo.view import frame
+    from ebbtide.standing import Standing
+
+    live = Live(console=console(), auto_refresh=False, transient=True)
+
+    def draw(standing: Standing, now_ns: int) -> None:
+        if standing.pods:
+            live.update(frame(standing, now_ns), refresh=True)
+
+    return live, draw

@@ -1,0 +1,129 @@
+"""Records as people and scripts see them: one JSON object a line, or one line of text each.
+
+Times are the segment's anchor plus the monotonic difference, so that a stepped wall clock shifts none.
+Payloads are shown as they stand in the file: a field at its default is not there.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from ebbtide.cli.guard import Refused
+from ebbtide.config.durations import parse_duration
+from events.base import NS_PER_SECOND, TYPES, Fact, Order
+from events.frames import RawRecord
+from events.segment import Header
+
+#: A line of text shows so much of a payload; ``-o json`` shows all.
+DATA_CHARACTERS_MAX = 160
+
+_decode = msgspec.msgpack.Decoder().decode
+_encode = msgspec.json.Encoder().encode
+
+
+@lru_cache(maxsize=64)
+def _to_the_second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def rfc3339(wall_ns: int) -> str:
+    """UTC with nanoseconds."""
+    seconds, rest = divmod(wall_ns, NS_PER_SECOND)
+    return f"{_to_the_second(seconds)}.{rest:09d}Z"
+
+
+def payload_of(raw: RawRecord) -> Any:
+    """A payload as plain values; hexadecimal digits where it cannot be read."""
+    try:
+        return _decode(raw.payload)
+    except msgspec.DecodeError:
+        return raw.payload.hex()
+
+
+def json_line(header: Header, raw: RawRecord) -> bytes:
+    """The promised shape (interface.md), and the number of the shutdown's first record (null outside)."""
+    document = {
+        "seq": raw.seq,
+        "time": rfc3339(header.wall_ns(raw.mono_ns)),
+        "cause": raw.cause or None,
+        "actor": raw.actor,
+        "type": raw.tag,
+        "data": payload_of(raw),
+        "episode": raw.episode or None,
+    }
+    return _encode(document) + b"\n"
+
+
+def text_line(header: Header, raw: RawRecord, paint: Callable[[str, str], str]) -> bytes:
+    """``time seq <- cause actor type data``, facts at the margin and what follows from them indented."""
+    wall = rfc3339(header.wall_ns(raw.mono_ns))
+    cause = f"<- {raw.cause}" if raw.cause else ""
+    data = _flat(payload_of(raw))
+    name = f"{raw.tag:<17}" if not raw.cause else f"  {raw.tag:<15}"
+    head = f"{wall[:10]} {wall[11:23]} {raw.seq:>6} {cause:<9}"
+    return f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {raw.actor:<22} {data}".rstrip().encode() + b"\n"
+
+
+def colour_of(tag: str) -> str:
+    kind = TYPES.get(tag)
+    if kind is None:
+        return "plain"
+    return "fact" if issubclass(kind, Fact) else "order" if issubclass(kind, Order) else "decision"
+
+
+def _flat(data: Any) -> str:
+    if not isinstance(data, dict):
+        return str(data)
+    words = " ".join(f"{name}={_brief(value)}" for name, value in data.items())
+    return words if len(words) <= DATA_CHARACTERS_MAX else words[: DATA_CHARACTERS_MAX - 1] + "…"
+
+
+def _brief(value: Any) -> str:
+    return value if isinstance(value, str) and " " not in value else _encode(value).decode()
+
+
+# --- which records -----------------------------------------------------------------------------
+
+
+class Since(NamedTuple):
+    """From a record's number, or from a moment on the wall clock."""
+
+    seq: int = 0
+    wall_ns: int = -(2**63)
+
+
+def parse_since(text: str, now_ns: int) -> Since:
+    """A record's number, a duration back from now (``10m``), or an RFC 3339 time. Raises Refused."""
+    if text.isascii() and text.isdecimal():
+        return Since(seq=int(text))
+    try:
+        return Since(wall_ns=now_ns - parse_duration(text))
+    except ValueError:
+        pass
+    try:
+        return Since(wall_ns=_moment_ns(text))
+    except (ValueError, OverflowError):
+        raise Refused(
+            f"--since {text!r} is neither a record's number, nor a duration (10m), nor a time "
+            "(2026-03-01T12:00:00Z)"
+        ) from None
+
+
+def _moment_ns(text: str) -> int:
+    """Exact to the nanosecond, of which `datetime` keeps only microseconds. Without a zone it is local time."""
+    fraction = re.search(r"\.(\d{1,9})\d*", text)
+    whole = datetime.fromisoformat(text.replace(fraction[0], "") if fraction else text)
+    return int(whole.timestamp()) * NS_PER_SECOND + int(fraction[1].ljust(9, "0") if fraction else 0)
+
+
+def is_actor(wanted: str, actor: str) -> bool:
+    """``HookActor`` names all of them, ``HookActor:UID`` one; also without the word ``Actor``."""
+    name = actor.partition(":")[0]
+    return wanted in (actor, name, name.removesuffix("Actor"), name.removesuffix("Actor").lower())

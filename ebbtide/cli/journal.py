@@ -1,0 +1,76 @@
+"""``ebbtide journal``: episodes, events, and whether a journal is intact."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.options import output_option
+from ebbtide.cli.reading import journals_option
+
+LS_EPILOG = """\b
+Examples:
+  ebbtide journal ls
+  ebbtide journal ls --journal /mnt/old/journal -o json
+"""
+
+SHOW_EPILOG = """\b
+Examples:
+  ebbtide journal show -f
+  ebbtide journal show --since 10m --actor LogindActor
+  ebbtide journal show --pod shop/web-0 -o json | jq .type
+"""
+
+CHECK_EPILOG = """\b
+Examples:
+  ebbtide journal check
+  ebbtide journal check --journal /mnt/old/journal -o json
+"""
+
+
+@click.group()
+def journal() -> None:
+    """Episodes and events of a journal; is it intact?"""
+
+
+@journal.command(epilog=LS_EPILOG)
+@journals_option
+@output_option("table", "json")
+def ls(journals: tuple[Path, ...], output: str) -> int:
+    """List the shutdowns that a journal tells of."""
+    from ebbtide.cli.episodes import list_episodes
+
+    return list_episodes(journals, output)
+
+
+@journal.command(epilog=SHOW_EPILOG)
+@journals_option
+@click.option("-f", "--follow", is_flag=True, help="Go on with what is being written.")
+@click.option("--since", metavar="SEQ|TIME|AGO", help="From a record's number, a time, or a while ago (10m).")
+@click.option("--actor", metavar="NAME", help="Only what this actor decided (HookActor, HookActor:UID, edge).")
+@click.option("--pod", metavar="POD", help="Only what names this pod: namespace/name, a name, or a UID.")
+@output_option("table", "json")
+def show(
+    journals: tuple[Path, ...], follow: bool, since: str | None, actor: str | None, pod: str | None, output: str
+) -> int:
+    """Show a journal's events in their order, with the cause of each.
+
+    As JSON it is one object a line. Fields at their default are left out.
+    """
+    from ebbtide.cli.showing import Wanted, show_events
+
+    return show_events(journals, Wanted(since, actor, pod), output, follow=follow)
+
+
+@journal.command(epilog=CHECK_EPILOG)
+@journals_option
+@output_option("table", "json")
+def check(journals: tuple[Path, ...], output: str) -> int:
+    """Read all of a journal and verify every record and every link.
+
+    Exit code 4: the tail is torn, everything before it is intact. 5: corrupt. 6: another version wrote it.
+    """
+    from ebbtide.cli.checking import check_journal
+
+    return check_journal(journals, output)

@@ -1,0 +1,44 @@
+"""``ebbtide plan``: waves, each pod's grace, and a reason for every cut."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.options import DURATION, config_option, output_option, runtime_option
+
+EPILOG = """\b
+Examples:
+  ebbtide plan --config config.yaml --pods pods/
+  kubectl get pods -A -o yaml | ebbtide plan --pods -
+  ebbtide plan --pods pods.yaml --grant 15s -o json
+"""
+
+
+@click.command(epilog=EPILOG)
+@config_option
+@click.option(
+    "--pods",
+    multiple=True,
+    metavar="FILE|-",
+    help="Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.  "
+    "[default: those of the running daemon]",
+)
+@click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
+@runtime_option
+@output_option("table", "json", "yaml")
+def plan(configs: tuple[Path, ...], pods: tuple[str, ...], grant: int | None, runtime: Path, output: str) -> None:
+    """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings."""
+    from ebbtide.cli import output as out
+    from ebbtide.cli.sources import grant_or_logind, read_config, read_pods
+    from ebbtide.plan_view import build_plan, plan_json, plan_tables
+
+    settings = read_config(configs).settings
+    manifests = read_pods(pods, runtime, settings)
+    made = build_plan(settings, manifests, grant_or_logind(grant))
+    listed = [manifest.pod for manifest in manifests]
+    if output == "table":
+        out.show(plan_tables(made, listed))
+    else:
+        out.show_document(plan_json(made, listed), output)

@@ -1,0 +1,72 @@
+"""Opening a journal for a command: its locations, and what to say about its end.
+
+A command reads all it can use, then says in one line on standard error what it could not, and ends with the
+exit code of the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ebbtide.cli.guard import Refused
+from ebbtide.cli.output import remark
+from ebbtide.options import JOURNAL_PATH
+from events.history import History
+from events.recovery import Verdict
+from events.storage import DirectorySource
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def journals_option(command: F) -> F:
+    return click.option(
+        "--journal",
+        "journals",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="A directory of the journal; repeatable, where a failing disk made it move."
+        f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
+    )(command)
+
+
+def sources_of(journals: Sequence[Path]) -> list[DirectorySource]:
+    """The named directories, or the configured ones. Raises Refused where a named one is missing."""
+    for path in journals:
+        if not path.is_dir():
+            raise Refused(f"{path} is no directory: name the journal's directory with --journal")
+    return [DirectorySource(path) for path in journals or _configured()]
+
+
+def _configured() -> list[Path]:
+    """A configuration that cannot be read must not stand between a person and the journal."""
+    from ebbtide.config import ConfigError, default_paths, load
+
+    try:
+        fallbacks = load(default_paths()).options.journal_fallbacks
+    except ConfigError:
+        fallbacks = ()
+    return [JOURNAL_PATH, *map(Path, fallbacks)]
+
+
+def open_journal(
+    journals: Sequence[Path], *, from_checkpoint: bool = False, logic_flags: Collection[str] | None = None
+) -> History:
+    """Raises Refused when there is no journal, OSError when it cannot be read."""
+    sources = sources_of(journals)
+    history = History(sources, from_checkpoint=from_checkpoint, logic_flags=logic_flags)
+    if not history.path.segments and not history.path.tail:
+        places = ", ".join(source.location for source in sources)
+        raise Refused(f"no journal in {places}: name its directory with --journal")
+    return history
+
+
+def conclude(verdict: Verdict) -> int:
+    """Say what was wrong with the journal, if anything; its exit code."""
+    if verdict.state != "intact":
+        remark(f"ebbtide: {verdict.banner}")
+    return verdict.exit_code

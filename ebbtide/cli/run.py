@@ -1,0 +1,78 @@
+"""``ebbtide run``: the daemon.
+
+This module imports as little as it can: what is imported here stays resident.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.guard import DONE, Refused
+from ebbtide.cli.options import config_option, journal_option, runtime_option, socket_option
+
+MODES = ("auto", "api", "cri", "observe", "process")
+#: What this version can run.
+READY = "process"
+
+EPILOG = """\b
+Examples:
+  sudo ebbtide run --mode process --pods /etc/ebbtide/pods
+  ebbtide run --mode process --pods ./pods --journal ./journal --runtime ./run
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option("--mode", type=click.Choice(MODES), default="auto", show_default=True, help="How pods are ended.")
+@click.option(
+    "--pods",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Mode process: a manifest, or a folder of them, which is watched.",
+)
+@config_option
+@journal_option
+@runtime_option
+@socket_option
+@click.option(
+    "--capture-lines",
+    type=click.IntRange(0, 100),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.",
+)
+def run(
+    mode: str,
+    pods: Path | None,
+    configs: tuple[Path, ...],
+    journal: Path,
+    runtime: Path,
+    socket: Path | None,
+    capture_lines: int,
+) -> int:
+    """Arm, wait, and carry shutdowns out, until the machine is down.
+
+    DBUS_SYSTEM_BUS_ADDRESS is honoured. SIGHUP reads the configuration again. Ending the daemon leaves pods
+    alone.
+    """
+    if mode != READY:
+        raise Refused(f"mode {mode} is not in this version: use --mode {READY} --pods PATH")
+    if pods is None:
+        raise Refused(f"mode {READY} needs manifests: name a file or a folder with --pods")
+    if not pods.exists():
+        raise Refused(f"{pods} does not exist: name a file or a folder with --pods")
+    import trio
+
+    from ebbtide.assemble import real
+    from ebbtide.options import RunOptions
+
+    options = RunOptions(configs, pods, journal, runtime, socket, capture_lines)
+
+    async def live() -> None:
+        daemon = await real(options)
+        await daemon.run()
+
+    trio.run(live)
+    return DONE

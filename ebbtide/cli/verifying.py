@@ -1,0 +1,132 @@
+"""``ebbtide replay verify``: is the whole journal a function of its facts?"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ebbtide.cli.divergence import Explained, explain
+from ebbtide.cli.episodes import choose
+from ebbtide.cli.guard import DIVERGED, DONE, INCOMPATIBLE, worst
+from ebbtide.cli.output import remark, show, show_json
+from ebbtide.cli.reading import conclude, open_journal
+from events.codec import BadPayload, UnknownType
+from events.frames import RawRecord
+from events.history import History
+from events.recovery import Verdict
+from replay.engine import Divergence, Replayer
+
+VERIFICATION_VERSION = 1
+
+#: Changes of logic that this version can re-execute; a journal with others is refused.
+LOGIC_FLAGS: tuple[str, ...] = ()
+
+
+class Result(NamedTuple):
+    """``unreadable`` says why re-execution stopped at a record that this version does not know."""
+
+    episodes: int
+    events: int
+    seconds: float
+    divergence: Divergence | None
+    unreadable: str
+    verdict: Verdict
+
+
+def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str) -> int:
+    """Exit code by interface.md: 6 before 5 before 3 before 4."""
+    only = choose(journals, episode) if episode is not None else None
+    result = _Run(only).go(open_journal(journals, logic_flags=LOGIC_FLAGS))
+    explained = explain(open_journal(journals), result.divergence) if result.divergence else None
+    if output == "json":
+        show_json(verification(result, explained))
+    else:
+        _tell(result, explained)
+    if result.unreadable:
+        remark(f"ebbtide: {result.unreadable}")
+    return worst(
+        (
+            conclude(result.verdict),
+            DIVERGED if result.divergence else DONE,
+            INCOMPATIBLE if result.unreadable else DONE,
+        )
+    )
+
+
+class _Run:
+    """One pass. ``only``: the number of the first record of the one episode that is asked about."""
+
+    def __init__(self, only: int | None) -> None:
+        self.replayer = Replayer()
+        self.unreadable = ""
+        self._only = only
+        self._episodes: set[int] = set()
+        self._events = 0
+        self._relevant = only is None
+
+    def go(self, history: History) -> Result:
+        """Execute as far as it agrees; read on to the end for the verdict's sake."""
+        batches = history.batches()
+        began = time.perf_counter()
+        try:
+            for batch in batches:
+                self._count(batch.records)
+                if self.replayer.feed(batch.records) is not None:
+                    self._relevant |= self._touches(batch.records)
+                    break
+            else:
+                self.replayer.finish()
+        except (UnknownType, BadPayload) as error:
+            at = self.replayer.system.next_seq
+            self.unreadable = f"record {at} cannot be executed: {error}; use a newer ebbtide"
+        seconds = time.perf_counter() - began
+        for batch in batches:
+            self._count(batch.records)
+            self._relevant |= self._touches(batch.records)
+        return self._result(seconds, history.verdict)
+
+    def _count(self, records: list[RawRecord]) -> None:
+        self._episodes |= {raw.episode for raw in records}
+        if self._only is not None:
+            self._events += sum(raw.episode == self._only for raw in records)
+
+    def _touches(self, records: list[RawRecord]) -> bool:
+        """What diverged only after the episode in question says nothing against it."""
+        divergence = self.replayer.divergence
+        return divergence is not None and any(
+            raw.episode == self._only and raw.seq >= divergence.seq for raw in records
+        )
+
+    def _result(self, seconds: float, verdict: Verdict) -> Result:
+        whole = self._only is None
+        return Result(
+            len(self._episodes - {0}) if whole else 1,
+            self.replayer.events if whole else self._events,
+            seconds,
+            self.replayer.divergence if self._relevant else None,
+            self.unreadable,
+            verdict,
+        )
+
+
+def verification(result: Result, explained: Explained | None) -> dict[str, Any]:
+    """The promised shape."""
+    return {
+        "kind": "Verification",
+        "version": VERIFICATION_VERSION,
+        "episodes": result.episodes,
+        "events": result.events,
+        "identical": result.divergence is None and not result.unreadable,
+        "seconds": round(result.seconds, 6),
+        "divergence": explained.document() if explained is not None else None,
+    }
+
+
+def _tell(result: Result, explained: Explained | None) -> None:
+    count = f"{result.events} events, {result.episodes} episode{'' if result.episodes == 1 else 's'}"
+    speed = f"{result.seconds:.3f} s, {result.events / max(result.seconds, 1e-9):,.0f} events a second"
+    if explained is not None:
+        show("\n".join((f"diverged: {count} up to the first difference", *explained.lines())))
+    elif not result.unreadable:
+        show(f"identical: {count}, every decision as recorded ({speed})")
