@@ -1,6 +1,6 @@
 """Configuration: bounded reading of YAML, the kubelet's rules, and where each value came from."""
 
-from ebbtide.config.load import (
+from ebbtide.config.loading import (
     DEFAULT_PATH,
     ConfigError,
     Loaded,

@@ -48,7 +48,7 @@ class _Builder:
         self._nodes += 1
         if self._nodes > NODES_MAX:
             raise DocumentError(f"more than {NODES_MAX} values: split it", 0)
-        if depth > DEPTH_MAX:
+        if depth >= DEPTH_MAX and isinstance(raw, list):
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
         if isinstance(raw, _Pairs):
             return Node(self._fields(raw, depth))

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from ebbtide.config.load import CONFIG_BYTES_MAX, DEFAULT_PATH
+from ebbtide.config.loading import CONFIG_BYTES_MAX, DEFAULT_PATH
 from ebbtide.config.types import (
     FIELDS,
     KUBELET_KIND,

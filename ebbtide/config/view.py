@@ -14,7 +14,7 @@ from rich.text import Text
 
 from actors.policy.periods import effective_periods, requested_seconds
 from actors.policy.plan import Plan, make_plan
-from ebbtide.config.load import DEFAULT, Loaded
+from ebbtide.config.loading import DEFAULT, Loaded
 from ebbtide.config.types import FIELDS, OWN_KIND, OWN_VERSION
 from events.base import NS_PER_SECOND
 

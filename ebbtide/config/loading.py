@@ -69,9 +69,9 @@ def load(paths: Sequence[str | Path]) -> Loaded:
     return parse([(str(path), _read(path)) for path in paths])
 
 
-def default_paths() -> tuple[Path, ...]:
-    """The files that are read when none is named: `DEFAULT_PATH`, if it is there."""
-    return (DEFAULT_PATH,) if DEFAULT_PATH.exists() else ()
+def default_paths(path: Path = DEFAULT_PATH) -> tuple[Path, ...]:
+    """The files that are read when none is named: the default one, if it is there."""
+    return (path,) if path.exists() else ()
 
 
 def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:

@@ -1,0 +1,212 @@
+"""YAML and JSON as bounded trees."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebbtide.config.documents import DEPTH_MAX, Node, decode, parse_yaml
+from ebbtide.config.jsontext import looks_like_json, parse_json
+from ebbtide.config.scalars import DocumentError, one_line, quote
+
+KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**30), 10**30) | KEYS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def plain(node: Node) -> Any:
+    """A tree without its lines."""
+    if isinstance(node.value, dict):
+        return {key: plain(each) for key, each in node.value.items()}
+    return [plain(each) for each in node.value] if isinstance(node.value, list) else node.value
+
+
+def read(text: str) -> list[Any]:
+    return [plain(document) for document in parse_yaml(text)]
+
+
+def refused(text: str) -> DocumentError:
+    with pytest.raises(DocumentError) as raised:
+        parse_yaml(text)
+    return raised.value
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("~", None),
+        ("yes", True),
+        ("Off", False),
+        ("y", "y"),
+        ("'no'", "no"),
+        ("!!str 5", "5"),
+        ("! 5", "5"),
+        ("0x1F", 31),
+        ("0o17", 15),
+        ("017", 15),
+        ("-0b101", -5),
+        ("1_000", 1000),
+        ("08", 8.0),
+        ("1:30", "1:30"),
+        ("2001-01-01", "2001-01-01"),
+        ("1.5", 1.5),
+        ("-.inf", float("-inf")),
+        ("1.2.3.4", "1.2.3.4"),
+        ("-", [None]),
+        ("0x", "0x"),
+        ("+", "+"),
+    ],
+)
+def test_words_mean_what_they_mean_to_kubernetes(text: str, value: object) -> None:
+    """YAML 1.1, without numbers to the base of 60 and without dates."""
+    found = read(f"a: {text}" if text != "-" else "a:\n-")
+    assert found == ([{"a": value}] if value is not None else [{"a": None}])
+    assert type(found[0]["a"]) is type(value)
+
+
+def test_every_value_knows_the_line_of_its_key() -> None:
+    """Also where the value begins on a later line, or is an alias."""
+    (document,) = parse_yaml("# first\na: &x\n  - 1\nb: *x\n'c':\n\n  d\n")
+    assert isinstance(document.value, dict)
+    assert {key: node.line for key, node in document.value.items()} == {"a": 2, "b": 4, "c": 5}
+
+
+def test_aliases_and_merges_stand_for_what_they_name() -> None:
+    """A field of its own wins over a merged one, and the first of several merged ones wins."""
+    text = "a: &a {x: 1, y: 1}\nb: &b {y: 2, z: 2}\nc: {<<: [*a, *b], x: 3}\nd: *a\n'e': {'<<': 5}\n"
+    (found,) = read(text)
+    assert found["c"] == {"x": 3, "y": 1, "z": 2}
+    assert found["d"] == found["a"]
+    assert len(found["e"]) == 1
+
+
+@pytest.mark.parametrize(
+    "text, line, part",
+    [
+        ("a: &a [*a]", 1, "contains itself"),
+        ("a: 1\nb: *c", 2, "has no anchor"),
+        ("a: 1\nb: 2\na: 3", 3, "'a' stands twice, first on line 1"),
+        ("a:\n\t- b", 2, "not YAML"),
+        ("a: b\n- c", 2, "not YAML"),
+        ("a: !!set {b}", 1, "tag 'tag:yaml.org,2002:set'"),
+        ("a: !!float x", 1, "does not fit its tag"),
+        ("a: ü\nb: \x07", 2, "not text"),
+        ("? [a]\n: b", 1, "must be a word"),
+        ("a: " + "9" * 50, 1, "a number of 50 digits"),
+        ("a: 1\n<<: 2", 1, "takes a mapping"),
+        ("[" * 1000, 1, "nested more than"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_line(text: str, line: int, part: str) -> None:
+    """One line of text, without anything that a terminal would obey."""
+    error = refused(text)
+    assert error.line == line
+    assert part in error.message
+    assert error.message.isprintable()
+
+
+def test_nesting_is_bounded_and_not_by_the_interpreter() -> None:
+    """Up to the limit it is read, one more is refused, in YAML and in JSON."""
+    deepest = "[" * DEPTH_MAX + "]" * DEPTH_MAX
+    assert read(deepest)
+    assert parse_json(deepest)
+    for parse in (parse_yaml, parse_json):
+        with pytest.raises(DocumentError, match="nested"):
+            parse(f"[{deepest}]")
+
+
+def test_an_alias_costs_what_it_stands_for() -> None:
+    """Twelve lines that stand for 10**12 values are refused before any of them is built."""
+    lines = ["a0: &a0 [x,x,x,x,x,x,x,x,x,x]"]
+    lines += [f"a{n}: &a{n} [{','.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "aliases included" in refused("\n".join(lines)).message
+
+
+def test_text_is_utf8_of_bounded_size() -> None:
+    """A byte order mark is passed over; what is too long or no text is refused with its line."""
+    assert decode(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
+    with pytest.raises(DocumentError, match="larger than 3 bytes"):
+        decode(b"abcd", 3)
+    with pytest.raises(DocumentError, match="UTF-8") as raised:
+        decode(b"a: 1\nb: \xff", 100)
+    assert raised.value.line == 2
+
+
+def test_messages_repeat_foreign_text_short_and_harmless() -> None:
+    """Line breaks, escapes and direction marks do not come through."""
+    assert one_line("a\nb\x1b[2J\u202ec") == "a b\\x1b[2J\\x202ec"
+    assert len(quote("x" * 1000)) < 70
+
+
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ('{"a": 1, "a": 2}', "stands twice"),
+        ('{"a": }', "not JSON"),
+        ('"\\ud800"', "half a character"),
+        ('{"\\ud800": 1}', "half a character"),
+        ("9" * 50, "out of range"),
+    ],
+)
+def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
+    """The same limits, another door."""
+    with pytest.raises(DocumentError, match=part):
+        parse_json(text)
+
+
+def test_a_json_text_may_hold_several_objects() -> None:
+    """As kubectl prints them one after another; null ones are empty documents."""
+    first, second = parse_json(' {"a": 1}\n{"b": [NaN]} null ')
+    assert plain(first) == {"a": 1}
+    assert isinstance(second.value, dict)
+    assert looks_like_json("\n {")
+    assert not looks_like_json("a: {")
+
+
+@settings(deadline=None)
+@given(value=VALUES)
+def test_both_readers_agree_with_the_libraries(value: object) -> None:
+    """What a library writes, we read as the same value."""
+    expected = [] if value is None else [value]
+    assert [plain(each) for each in parse_json(json.dumps(value))] == expected
+    assert read(yaml.safe_dump(value, allow_unicode=True)) == expected
+
+
+YAMLISH = st.lists(
+    st.sampled_from(
+        [
+            *"abc01:-?,[]{}&*!|>'\"%@`#~.\\ \n\t",
+            ": ",
+            "- ",
+            "\n  ",
+            "<<",
+            "&a ",
+            "*a",
+            "---\n",
+            "...\n",
+            "!!int ",
+            "\x00",
+            "é",
+        ]
+    )
+).map("".join)
+
+
+@settings(deadline=None, max_examples=400)
+@given(text=YAMLISH | st.text())
+def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
+    """Neither reader raises anything else, and every message is one printable line."""
+    for parse in (parse_yaml, parse_json):
+        try:
+            said = "".join(type(each).__name__ for each in parse(text))
+        except DocumentError as error:
+            said = error.message
+        assert said.isprintable()

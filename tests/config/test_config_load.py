@@ -1,0 +1,294 @@
+"""Configuration files to settings: kinds, merging, rules, sources, and errors that name their cure."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ebbtide.config import ConfigError, Loaded, default_paths, load, parse
+from events.base import NS_PER_SECOND
+from events.model import Period, Settings
+
+OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
+
+
+def loaded(*texts: str) -> Loaded:
+    return parse([(f"{number}.yaml", text.encode()) for number, text in enumerate(texts)])
+
+
+def error(*texts: str) -> str:
+    with pytest.raises(ConfigError) as raised:
+        loaded(*texts)
+    assert str(raised.value).isprintable()
+    return str(raised.value)
+
+
+def test_nothing_configured_means_the_defaults_and_switched_off() -> None:
+    """No file, an empty one, and one of comments are the same."""
+    assert loaded().settings == loaded("").settings == loaded("# none\n---\n").settings == Settings()
+    assert set(loaded().sources.values()) == {"default"}
+    assert loaded().options.drop_in_directory == "/run/systemd/logind.conf.d"
+    assert loaded().options.journal_fallbacks == ("/run/ebbtide/journal",)
+
+
+def test_every_field_arrives_with_its_source() -> None:
+    """Lines are counted in the file, not in the document."""
+    found = loaded(
+        "# a comment\n---\n" + OWN + "shutdownGracePeriodByPodPriority:\n"
+        "- {priority: 5, shutdownGracePeriodSeconds: 10}\n- {priority: -1}\n"
+        "featureGates: {PodLifecycleSleepAction: false, GracefulNodeShutdown: true}\n"
+        "budget: elastic\nreserve: 7s\nraiseGrant: false\nstatusFlush: 1m\n"
+        "dropInDirectory: /etc/systemd/logind.conf.d\njournalFallbacks: [/a, /b]\njournalBytesMax: 2097152\n"
+    )
+    assert found.settings == Settings(
+        by_pod_priority=(Period(priority=5, seconds=10), Period(priority=-1, seconds=0)),
+        gates={"PodLifecycleSleepAction": False},
+        budget="elastic",
+        reserve_seconds=7,
+        raise_grant=False,
+        status_flush_seconds=60,
+    )
+    assert found.options.journal_fallbacks == ("/a", "/b")
+    assert (found.options.drop_in_directory, found.options.journal_bytes_max) == (
+        "/etc/systemd/logind.conf.d",
+        2097152,
+    )
+    assert found.sources["shutdownGracePeriodByPodPriority"] == "0.yaml:5"
+    assert found.sources["featureGates.PodLifecycleSleepAction"] == "0.yaml:8"
+    assert found.sources["shutdownGracePeriod"] == "default"
+
+
+def test_later_files_win_field_by_field_and_gate_by_gate() -> None:
+    """A field that says nothing takes nothing away."""
+    found = loaded(
+        KUBELET + "shutdownGracePeriod: 60s\nshutdownGracePeriodCriticalPods: 20s\n"
+        "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false, PodLifecycleSleepAction: false}\n",
+        OWN + "shutdownGracePeriod: 90s\nshutdownGracePeriodCriticalPods:\n"
+        "featureGates: {PodLifecycleSleepAction: true}\n",
+    )
+    assert found.settings.shutdown_grace_period_ns == 90 * NS_PER_SECOND
+    assert found.settings.shutdown_grace_period_critical_pods_ns == 20 * NS_PER_SECOND
+    assert found.settings.gates == {"GracefulNodeShutdownBasedOnPodPriority": False}
+    assert found.sources["shutdownGracePeriod"] == "1.yaml:3"
+    assert found.sources["shutdownGracePeriodCriticalPods"] == "0.yaml:4"
+
+
+def test_a_whole_kubelet_configuration_can_be_named_as_it_is() -> None:
+    """Its other fields and gates are passed over, whatever they hold, also fields of ours by chance."""
+    found = loaded(
+        KUBELET + "address: 0.0.0.0\nevictionHard: {a: .nan}\nbudget: 3\nreserve: [x]\n"
+        "featureGates: {Unheard: maybe, GracefulNodeShutdown: true}\nshutdownGracePeriod: 30s\n"
+    )
+    assert found.settings == Settings(shutdown_grace_period_ns=30 * NS_PER_SECOND)
+
+
+@pytest.mark.parametrize(
+    "gates, off",
+    [
+        ("AllBeta: false", ["GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"]),
+        ("AllBeta: false, GracefulNodeShutdown: true", ["GracefulNodeShutdownBasedOnPodPriority"]),
+        ("AllBeta: true", []),
+    ],
+)
+def test_the_kubelets_switch_for_all_beta_gates_counts(gates: str, off: list[str]) -> None:
+    """For those that nobody names."""
+    assert loaded(KUBELET + f"featureGates: {{{gates}}}").settings.gates == dict.fromkeys(off, False)
+
+
+@pytest.mark.parametrize(
+    "fields, line, message",
+    [
+        (
+            "shutdownGracePeriod: 1s\nshutdownGracePeriodCriticalPods: 2s",
+            4,
+            "shutdownGracePeriodCriticalPods {2s} must be <= shutdownGracePeriod {1s}",
+        ),
+        (
+            "shutdownGracePeriod: 1ms",
+            3,
+            "shutdownGracePeriod {1ms} must be either zero or otherwise >= 1 sec",
+        ),
+        (
+            "shutdownGracePeriod: -1s",
+            3,
+            "shutdownGracePeriod {-1s} must be either zero or otherwise >= 1 sec",
+        ),
+        (
+            "shutdownGracePeriod: 2s\nshutdownGracePeriodCriticalPods: 1ms",
+            4,
+            "shutdownGracePeriodCriticalPods {1ms} must be either zero or otherwise >= 1 sec",
+        ),
+        (
+            "shutdownGracePeriod: 2s\nshutdownGracePeriodCriticalPods: -1s",
+            4,
+            "shutdownGracePeriodCriticalPods {-1s} must be either zero or otherwise >= 1 sec",
+        ),
+        (
+            "shutdownGracePeriod: 30s\nfeatureGates: {GracefulNodeShutdown: false}",
+            4,
+            "specifying shutdownGracePeriod or shutdownGracePeriodCriticalPods requires feature gate "
+            "GracefulNodeShutdown",
+        ),
+        (
+            "shutdownGracePeriod: 30s\nshutdownGracePeriodByPodPriority: [{priority: 1}]",
+            4,
+            "Cannot specify both shutdownGracePeriodByPodPriority and shutdownGracePeriod at the same time",
+        ),
+        (
+            "shutdownGracePeriodByPodPriority: [{priority: 1}]\n"
+            "featureGates: {GracefulNodeShutdownBasedOnPodPriority: false}",
+            4,
+            "Specifying shutdownGracePeriodByPodPriority requires feature gate "
+            "GracefulNodeShutdownBasedOnPodPriority",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", [OWN, KUBELET], ids=["own", "kubelet"])
+def test_the_kubelets_rules_in_the_kubelets_words(kind: str, fields: str, line: int, message: str) -> None:
+    """With the place of the first field that breaks them."""
+    found = error(kind + fields)
+    assert found.startswith(f"0.yaml:{line}: invalid configuration: ")
+    assert f"invalid configuration: {message}" in found
+
+
+def test_a_rule_broken_by_two_files_names_both() -> None:
+    """Each is right on its own."""
+    found = error(
+        KUBELET + "shutdownGracePeriod: 30s", OWN + "shutdownGracePeriodByPodPriority: [{priority: 1}]"
+    )
+    assert found.startswith("1.yaml:3: ")
+    assert found.endswith("(see also 0.yaml:3)")
+
+
+def test_with_the_gate_off_and_only_the_list_set_the_feature_is_off() -> None:
+    """The kubelet accepts that as well."""
+    text = (
+        OWN + "shutdownGracePeriodByPodPriority: [{priority: 1}]\nfeatureGates: {GracefulNodeShutdown: false}"
+    )
+    assert loaded(text).settings.gates == {"GracefulNodeShutdown": False}
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        (
+            OWN + "shutdwonGracePeriod: 30s",
+            "0.yaml:3: unknown field 'shutdwonGracePeriod': did you mean shutdownGracePeriod?",
+        ),
+        (OWN + "\nRESERVE: 1s", "0.yaml:4: unknown field 'RESERVE': did you mean reserve?"),
+        (
+            OWN + "featureGates:\n  GracefulNodeShutdwn: true",
+            "0.yaml:4: unknown field 'GracefulNodeShutdwn' in featureGates: "
+            "did you mean GracefulNodeShutdown?",
+        ),
+        (
+            OWN + "shutdownGracePeriodByPodPriority:\n- priority: 1\n  seconds: 2",
+            "0.yaml:5: unknown field 'seconds' in shutdownGracePeriodByPodPriority[0]: "
+            "did you mean shutdownGracePeriodSeconds?",
+        ),
+        (
+            OWN + "shutdownGracePeriod: 30",
+            "0.yaml:3: shutdownGracePeriod is 30, without a unit: write 30s for seconds",
+        ),
+        (
+            OWN + "shutdownGracePeriod: .nan",
+            "0.yaml:3: shutdownGracePeriod is nan: it must be a duration such as 30s",
+        ),
+        (OWN + "raiseGrant: 1", "0.yaml:3: raiseGrant is 1: it must be true or false"),
+        (OWN + "budget: lax", "0.yaml:3: budget is 'lax': it must be strict or elastic"),
+        (OWN + "budget: true", "0.yaml:3: budget is true: it must be a word; put it in quotes"),
+        (OWN + "reserve: 1500ms", "0.yaml:3: reserve is 1.5s: it must be whole seconds, from 0s to 1h"),
+        (OWN + "dropInDirectory: run", "0.yaml:3: dropInDirectory is 'run': it must be an absolute path"),
+        (
+            OWN + "journalBytesMax: 5",
+            "0.yaml:3: journalBytesMax is 5: it must be from 1048576 to 1099511627776",
+        ),
+        (OWN + "journalFallbacks: /a", "0.yaml:3: journalFallbacks is '/a': it must be a list"),
+        (OWN + "featureGates: [a]", "0.yaml:3: featureGates is a list: it must be a mapping"),
+        (
+            KUBELET + "featureGates: {GracefulNodeShutdown: 1}",
+            "0.yaml:3: featureGates.GracefulNodeShutdown is 1: it must be true or false",
+        ),
+        ("- a", "0.yaml:1: the document is a list: it must be a mapping"),
+        (
+            "kind: Pod",
+            "0.yaml:1: kind is 'Pod': it must be EbbtideConfiguration "
+            "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration",
+        ),
+        (
+            "shutdownGracePeriod: 1s",
+            "0.yaml:1: kind is nothing: it must be EbbtideConfiguration "
+            "(apiVersion ebbtide/v1alpha1) or KubeletConfiguration",
+        ),
+        (
+            "kind: KubeletConfiguration\napiVersion: v1",
+            "0.yaml:2: apiVersion of KubeletConfiguration is 'v1': it must be kubelet.config.k8s.io/v1beta1",
+        ),
+    ],
+)
+def test_errors_name_file_line_and_cure(text: str, message: str) -> None:
+    """One line each."""
+    assert error(text) == message
+
+
+@pytest.mark.parametrize("number", ["2147483648", "-2147483649", ".inf", "1.5", "true", "'1'", "~x", "[1]"])
+def test_a_priority_is_a_32_bit_whole_number(number: str) -> None:
+    """Also true, 1.0 and words are none."""
+    assert "priority is " in error(OWN + f"shutdownGracePeriodByPodPriority: [{{priority: {number}}}]")
+
+
+@pytest.mark.parametrize("number", ["-1", "9223372037", "9223372036854775808", ".nan"])
+def test_seconds_are_neither_negative_nor_beyond_an_event(number: str) -> None:
+    """The kubelet lets them overflow; here one line refuses them."""
+    fields = f"shutdownGracePeriodByPodPriority: [{{shutdownGracePeriodSeconds: {number}}}]"
+    assert "shutdownGracePeriodSeconds is " in error(OWN + fields)
+
+
+def test_the_sum_of_all_periods_fits_an_event() -> None:
+    """Each alone would."""
+    entry = "{shutdownGracePeriodSeconds: 9223372036}"
+    assert "more than 292 years" in error(OWN + f"shutdownGracePeriodByPodPriority: [{entry}, {entry}]")
+
+
+def test_files_are_read_from_disk(tmp_path: Path) -> None:
+    """By name, in order; a file that is not there is named."""
+    file = tmp_path / "config.yaml"
+    file.write_text(OWN + "reserve: 9s\n")
+    assert load([file]).settings.reserve_seconds == 9
+    assert load([file]).sources["reserve"] == f"{file}:3"
+    with pytest.raises(
+        ConfigError, match=r"no-such\.yaml: No such file or directory; name a readable file with --config"
+    ):
+        load([tmp_path / "no-such.yaml"])
+    with pytest.raises(ConfigError, match="Is a directory"):
+        load([tmp_path])
+    with pytest.raises(ConfigError, match="null"):
+        load(["a\0b"])
+
+
+def test_a_gigabyte_costs_no_more_than_its_first_piece(tmp_path: Path) -> None:
+    """It is refused by size, not read."""
+    huge = tmp_path / "huge.yaml"
+    with open(huge, "wb") as file:
+        os.truncate(file.fileno(), 2**30)
+    with pytest.raises(ConfigError, match=r"huge\.yaml: larger than 1048576 bytes: split it"):
+        load([huge])
+
+
+def test_a_file_name_cannot_break_a_line() -> None:
+    """Not in an error, and not in a source."""
+    name = "a\nb.yaml"
+    assert parse([(name, (OWN + "reserve: 1s").encode())]).sources["reserve"] == "a b.yaml:3"
+    with pytest.raises(ConfigError, match=r"^a b\.yaml:2: "):
+        parse([(name, b"[")])
+
+
+def test_the_default_file_is_read_only_where_it_is(tmp_path: Path) -> None:
+    """Nothing named and nothing there means the defaults."""
+    file = tmp_path / "config.yaml"
+    assert default_paths(file) == ()
+    file.write_text("")
+    assert default_paths(file) == (file,)

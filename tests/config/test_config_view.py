@@ -1,0 +1,123 @@
+"""What `config show` and `config check` print, and the reference that is generated from the types."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console, RenderableType
+
+from ebbtide.config import Loaded, parse, view
+from ebbtide.config.reference import render
+from ebbtide.config.types import FIELDS
+from events.base import NS_PER_SECOND
+
+OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+PAIR = OWN + "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"
+
+
+def loaded(text: str) -> Loaded:
+    return parse([("a.yaml", text.encode())])
+
+
+def printed(what: RenderableType) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(what)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_table_has_a_row_for_every_field_and_gate() -> None:
+    """With value and source."""
+    lines = printed(view.show_table(loaded(PAIR))).splitlines()
+    assert any(line.split() == ["shutdownGracePeriod", "30s", "a.yaml:3"] for line in lines)
+    assert any(line.split() == ["featureGates.PodLifecycleSleepAction", "true", "default"] for line in lines)
+    assert len(lines) == 1 + len(FIELDS) - 1 + 4
+
+
+def test_the_json_has_values_sources_and_the_periods_that_follow() -> None:
+    """Migrated and sorted, as the waves will run."""
+    shown = view.show_json(loaded(PAIR))
+    assert (shown["enabled"], shown["requestedSeconds"]) == (True, 30)
+    assert shown["periods"] == [
+        {"priority": 0, "shutdownGracePeriodSeconds": 20},
+        {"priority": 2_000_000_000, "shutdownGracePeriodSeconds": 10},
+    ]
+    assert shown["values"]["reserve"] == "5s"
+    assert shown["sources"]["shutdownGracePeriod"] == "a.yaml:3"
+
+
+@settings(deadline=None)
+@given(
+    seconds=st.integers(1, 10**6),
+    listed=st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.integers(0, 10**6)), max_size=4),
+    gate=st.booleans(),
+    paths=st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=9), max_size=4),
+)
+def test_the_yaml_is_a_document_that_loads_to_the_same(
+    seconds: int, listed: list[tuple[int, int]], gate: bool, paths: list[str]
+) -> None:
+    """Whatever is configured, `config show -o yaml` can be used as a configuration."""
+    entries = [f"{{priority: {p}, shutdownGracePeriodSeconds: {s}}}" for p, s in listed]
+    form = f"ByPodPriority: [{', '.join(entries)}]" if listed else f": {seconds}s"
+    quoted = [view._plain("/" + path) for path in paths]
+    first = loaded(
+        OWN + f"shutdownGracePeriod{form}\nfeatureGates: {{PodLifecycleSleepAction: {str(gate).lower()}}}\n"
+        f"journalFallbacks: [{', '.join(quoted)}]\n"
+    )
+    again = loaded(view.show_yaml(first))
+    assert (again.settings, again.options) == (first.settings, first.options)
+
+
+def test_the_yaml_says_where_each_value_came_from() -> None:
+    """In a comment behind it."""
+    lines = view.show_yaml(loaded(PAIR)).splitlines()
+    assert "shutdownGracePeriod: 30s  # a.yaml:3" in lines
+    assert "  GracefulNodeShutdown: true  # default" in lines
+
+
+@pytest.mark.parametrize(
+    "extra, grant_seconds, honoured, codes",
+    [
+        ("", None, True, []),
+        ("", 40, True, []),
+        ("", 15, True, ["grant-raised"]),
+        ("", 32, True, ["grant-raised"]),
+        ("raiseGrant: false\n", 15, False, ["grant-too-small", "wave-cut"]),
+        ("raiseGrant: false\n", 32, True, ["reserve-not-granted"]),
+    ],
+)
+def test_a_valid_configuration_is_checked_against_the_limit(
+    extra: str, grant_seconds: int | None, honoured: bool, codes: list[str]
+) -> None:
+    """It fails only where the periods do not fit and the limit may not be raised."""
+    grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
+    checked = view.check(loaded(PAIR + extra), grant_ns)
+    assert (checked.honoured, checked.exit_code) == (honoured, 0 if honoured else 1)
+    assert [code for code, _ in checked.findings] == codes
+    assert view.check_json(checked)["honoured"] is honoured
+    verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"
+    assert printed(view.check_text(checked)).startswith(verdict)
+
+
+def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
+    """That is valid, and no failure."""
+    checked = view.check(loaded(""), 5 * NS_PER_SECOND)
+    assert (checked.enabled, checked.exit_code) == (False, 0)
+    assert "graceful shutdown is off" in printed(view.check_text(checked))
+
+
+def test_the_committed_reference_is_current() -> None:
+    """`python -m ebbtide.config.reference > docs/configuration.md` writes it anew."""
+    committed = Path(__file__).parents[2] / "docs" / "configuration.md"
+    assert committed.read_text() == render()
+
+
+def test_the_reference_names_every_field_with_its_default() -> None:
+    """Nothing can be configured that is not described."""
+    text = render()
+    for field in FIELDS.values():
+        assert f"### `{field.name}`\n\n{field.doc.text}\n\n* type: {field.doc.kind}\n* default: `" in text
