@@ -56,14 +56,16 @@ def examine(
             break
         if established is None:
             established = proc.read_tcp(stat.pid)
-        reports.append(_examine_one(stat, established))
+        report = _examine_one(stat, established)
+        if report is not None:
+            reports.append(report)
     return tuple(reports)
 
 
-def _examine_one(stat: proc.Stat, established: frozenset[int]) -> ProcessReport:
+def _examine_one(stat: proc.Stat, established: frozenset[int]) -> ProcessReport | None:
     fresh = proc.read_stat(stat.pid)
     if fresh is None or fresh.start_ticks != stat.start_ticks:
-        return report_of(stat._replace(state="gone"), None, "", 0)
+        return None
     channel = (proc.read_bytes(f"/proc/{stat.pid}/wchan") or b"").decode(errors="replace")
     connections = len(established.intersection(proc.socket_inodes(stat.pid)))
     return report_of(fresh, proc.read_status(stat.pid), "" if channel == "0" else channel, connections)
