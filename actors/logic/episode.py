@@ -6,19 +6,22 @@ before has ended, gives up when the budget is over, and honours a cancel at once
 
 from __future__ import annotations
 
-from typing import Literal
-
 from msgspec.structs import replace
 
-from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.actor import NEVER_NS, ActorType, Result
 from actors.logic.budget import Layout, lay_out
-from actors.logic.roll import Roll
+from actors.logic.course import (
+    NAME,
+    STANDING,
+    EpisodeState,
+    drain,
+    inventory,
+    list_pods,
+    listing_ended,
+    next_wave,
+)
 from actors.logic.wave import NAME as WAVE_NAME
-from actors.policy.grace import pod_grace_seconds
-from actors.policy.grouping import group_of, priority_of
-from actors.policy.plan import planned_waves
-from actors.policy.resume import Found, LastEpisode, resume_action
-from events.base import NS_PER_SECOND, Event, order_key
+from actors.policy.resume import Found, resume_action
 from events.decisions import (
     ActorFailed,
     ConfigAdopted,
@@ -26,9 +29,7 @@ from events.decisions import (
     EpisodeClosed,
     EpisodeOutcome,
     HookEnded,
-    PlanMade,
     PodEnded,
-    PodPlanned,
     PodsEnded,
     ReleaseLock,
     Resumed,
@@ -36,55 +37,9 @@ from events.decisions import (
     ShutdownCancelled,
     ShutdownDetected,
     ShutdownWithdrawn,
-    TakeInventory,
     WaveEnded,
-    WaveStarted,
 )
 from events.facts import DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
-from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
-
-NAME = "EpisodeActor"
-
-Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", "cancelling"]
-
-#: How the last episode stands, by phase, in the words of the resume table.
-STANDING: dict[Phase, LastEpisode] = {
-    "idle": "none",
-    "cancelling": "closed",
-    "released": "released",
-    "listing": "open",
-    "waves": "open",
-    "draining": "open",
-    "flushing": "open",
-}
-
-
-class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    phase: Phase = "idle"
-    # The adopted configuration.
-    periods: tuple[Period, ...] = ()
-    requested_ns: int = 0
-    reserve_ns: int = 0
-    elastic: bool = False
-    sleep_action: bool = True
-    # Where the process that wrote last lived.
-    boot_id: str = ""
-    userspace_id: str = ""
-    # This shutdown.
-    kind: ShutdownKind = "unknown"
-    grant_ns: int = 0
-    deadline_ns: int = 0
-    kill_by_ns: int = 0
-    release_by_ns: int = 0
-    listing: tuple[Pod, ...] = ()
-    pods: dict[str, Pod] = {}
-    roll: Roll = Roll()
-    waves: tuple[PlannedWave, ...] = ()
-    wave: int = -1
-    carried_ns: int = 0
-    ordinal: int = 0
-    #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
-    sleeps_terminated_early: int = 0
 
 
 def _hook_ended(state: EpisodeState, event: HookEnded, now: int) -> Result:
@@ -134,13 +89,8 @@ def _begin(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
         budget="elastic" if state.elastic else "strict",
     )
     state = replace(state, phase="listing", kind=event.kind, grant_ns=event.grant_ns, **layout._asdict())
-    state, order = _list_pods(state, refresh=False)
+    state, order = list_pods(state, refresh=False)
     return state, [began, order]
-
-
-def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, TakeInventory]:
-    order = TakeInventory(key=order_key(NAME, "inventory", "", state.ordinal), refresh=refresh)
-    return replace(state, ordinal=state.ordinal + 1, listing=()), order
 
 
 def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
@@ -149,111 +99,13 @@ def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Re
     return replace(state, **layout._asdict()), [DeadlineMoved(overtime=event.overtime, **layout._asdict())]
 
 
-# --- the plan ----------------------------------------------------------------------------------
-
-
-def _inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
-    state = replace(state, listing=state.listing + event.pods)
-    if event.part < event.parts:
-        return state, ()
-    if state.phase == "listing":
-        return _plan(state, now)
-    return _late_pods(state) if state.phase == "waves" else (state, ())
-
-
-def _plan(state: EpisodeState, now: int) -> Result:
-    pods = {pod.uid: pod for pod in state.listing}
-    waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
-    state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
-    decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
-    for index, wave in enumerate(waves):
-        decisions.extend(_planned(state, index, seat) for seat in wave.pods)
-    state, refresh = _list_pods(state, refresh=True)
-    return _next_wave(state, now, [*decisions, refresh])
-
-
-def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
-    return PodPlanned(
-        wave=wave,
-        grace_seconds=seat.grace_seconds,
-        pod=state.pods[seat.uid],
-        sleep_action=state.sleep_action,
-        late=late,
-    )
-
-
-def _late_pods(state: EpisodeState) -> Result:
-    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over."""
-    decisions: list[Event] = []
-    for pod in state.listing:
-        if pod.uid in state.pods:
-            continue
-        index = max(state.wave, group_of(state.periods, priority_of(pod)))
-        wave = state.waves[index]
-        seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
-        joined = replace(wave, pods=(*wave.pods, seat))
-        waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
-        pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
-        state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_planned(state, index, seat, late=True))
-    return state, decisions
-
-
-def _order_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
-    """Without an inventory nothing can be stopped: a failed or lost listing is repeated once, by call."""
-    if event.result == "done" or state.phase != "listing":
-        return state, ()
-    if state.ordinal > 1 and event.result != "unknown":
-        return _plan(replace(state, listing=()), now)
-    state, order = _list_pods(state, refresh=event.result != "unknown")
-    return state, [order]
-
-
 # --- the waves ---------------------------------------------------------------------------------
-
-
-def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
-    """Empty waves cost nothing: no event, no time."""
-    index = state.wave + 1
-    while index < len(state.waves) and not state.waves[index].pods:
-        index += 1
-    if index == len(state.waves):
-        return _drain(replace(state, phase="draining"), decisions)
-    state = replace(state, wave=index)
-    return state, [*decisions, _wave_started(state, now)]
-
-
-def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
-    planned = state.waves[state.wave]
-    period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
-    seconds = period_ns // NS_PER_SECOND
-    pods = planned.pods
-    if seconds > planned.period_seconds:
-        pods = tuple(
-            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
-            for pod in pods
-        )
-    return WaveStarted(
-        wave=state.wave,
-        priority=planned.priority,
-        period_ns=period_ns,
-        deadline_ns=max(now, min(now + period_ns, state.deadline_ns)),
-        kill_by_ns=state.kill_by_ns,
-        pods=pods,
-    )
 
 
 def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
     if state.phase != "waves" or event.wave != state.wave:
         return state, ()
-    return _next_wave(replace(state, carried_ns=event.unused_ns), now, [])
-
-
-def _drain(state: EpisodeState, decisions: list[Event]) -> Result:
-    """After the last wave only stragglers are left."""
-    if state.roll.open_pods:
-        return state, decisions
-    return replace(state, phase="flushing"), [*decisions, PodsEnded()]
+    return next_wave(replace(state, carried_ns=event.unused_ns), now, [])
 
 
 def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
@@ -264,14 +116,14 @@ def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
         return state, ()
     if state.phase == "cancelling":
         return _close(state, "cancelled")
-    return _drain(state, []) if state.phase == "draining" else (state, ())
+    return drain(state, []) if state.phase == "draining" else (state, ())
 
 
 def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
     """A wave that cannot report its end: the fallback begins what has not begun, and no wave follows."""
     if event.actor != WAVE_NAME or state.phase != "waves":
         return state, ()
-    return _drain(replace(state, phase="draining"), [])
+    return drain(replace(state, phase="draining"), [])
 
 
 # --- the end -----------------------------------------------------------------------------------
@@ -360,8 +212,8 @@ EPISODE = ActorType(
     {
         ConfigAdopted: _config,
         ShutdownDetected: _detected,
-        InventoryTaken: _inventory,
-        OrderEnded: _order_ended,
+        InventoryTaken: inventory,
+        OrderEnded: listing_ended,
         WaveEnded: _wave_ended,
         PodEnded: _pod_ended,
         HookEnded: _hook_ended,

@@ -1,0 +1,171 @@
+"""The course of a shutdown: from the inventory to the plan, and from wave to wave.
+
+Waves run one after another in ascending priority (KEP-2712); empty ones cost nothing. Under ``elastic`` the
+time that waves left unused goes to the next one. `actors.logic.episode` says when each of this happens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from actors.logic.actor import Result, State
+from actors.logic.roll import Roll
+from actors.policy.grace import pod_grace_seconds
+from actors.policy.grouping import group_of, priority_of
+from actors.policy.plan import planned_waves
+from actors.policy.resume import LastEpisode
+from events.base import NS_PER_SECOND, Event, order_key
+from events.decisions import PlanMade, PodPlanned, PodsEnded, TakeInventory, WaveStarted
+from events.facts import InventoryTaken, OrderEnded
+from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
+
+NAME = "EpisodeActor"
+
+Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", "cancelling"]
+
+#: How the last episode stands, by phase, in the words of the resume table.
+STANDING: dict[Phase, LastEpisode] = {
+    "idle": "none",
+    "cancelling": "closed",
+    "released": "released",
+    "listing": "open",
+    "waves": "open",
+    "draining": "open",
+    "flushing": "open",
+}
+
+
+class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: Phase = "idle"
+    # The adopted configuration.
+    periods: tuple[Period, ...] = ()
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    elastic: bool = False
+    sleep_action: bool = True
+    # Where the process that wrote last lived.
+    boot_id: str = ""
+    userspace_id: str = ""
+    # This shutdown.
+    kind: ShutdownKind = "unknown"
+    grant_ns: int = 0
+    deadline_ns: int = 0
+    kill_by_ns: int = 0
+    release_by_ns: int = 0
+    listing: tuple[Pod, ...] = ()
+    pods: dict[str, Pod] = {}
+    roll: Roll = Roll()
+    waves: tuple[PlannedWave, ...] = ()
+    wave: int = -1
+    carried_ns: int = 0
+    ordinal: int = 0
+    #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
+    sleeps_terminated_early: int = 0
+
+
+# --- the plan ----------------------------------------------------------------------------------
+
+
+def list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, TakeInventory]:
+    order = TakeInventory(key=order_key(NAME, "inventory", "", state.ordinal), refresh=refresh)
+    return replace(state, ordinal=state.ordinal + 1, listing=()), order
+
+
+def inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
+    state = replace(state, listing=state.listing + event.pods)
+    if event.part < event.parts:
+        return state, ()
+    if state.phase == "listing":
+        return _plan(state, now)
+    return _late_pods(state) if state.phase == "waves" else (state, ())
+
+
+def _plan(state: EpisodeState, now: int) -> Result:
+    pods = {pod.uid: pod for pod in state.listing}
+    waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
+    state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
+    decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
+    for index, wave in enumerate(waves):
+        decisions.extend(_planned(state, index, seat) for seat in wave.pods)
+    state, refresh = list_pods(state, refresh=True)
+    return next_wave(state, now, [*decisions, refresh])
+
+
+def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
+    return PodPlanned(
+        wave=wave,
+        grace_seconds=seat.grace_seconds,
+        pod=state.pods[seat.uid],
+        sleep_action=state.sleep_action,
+        late=late,
+    )
+
+
+def _late_pods(state: EpisodeState) -> Result:
+    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over."""
+    decisions: list[Event] = []
+    for pod in state.listing:
+        if pod.uid in state.pods:
+            continue
+        index = max(state.wave, group_of(state.periods, priority_of(pod)))
+        wave = state.waves[index]
+        seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
+        joined = replace(wave, pods=(*wave.pods, seat))
+        waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
+        pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
+        state = replace(state, pods=pods, roll=roll, waves=waves)
+        decisions.append(_planned(state, index, seat, late=True))
+    return state, decisions
+
+
+def listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
+    """Without an inventory nothing can be stopped: a failed or lost listing is repeated once, by call."""
+    if event.result == "done" or state.phase != "listing":
+        return state, ()
+    if state.ordinal > 1 and event.result != "unknown":
+        return _plan(replace(state, listing=()), now)
+    state, order = list_pods(state, refresh=event.result != "unknown")
+    return state, [order]
+
+
+# --- the waves ---------------------------------------------------------------------------------
+
+
+def next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
+    """Empty waves cost nothing: no event, no time."""
+    index = state.wave + 1
+    while index < len(state.waves) and not state.waves[index].pods:
+        index += 1
+    if index == len(state.waves):
+        return drain(replace(state, phase="draining"), decisions)
+    state = replace(state, wave=index)
+    return state, [*decisions, _wave_started(state, now)]
+
+
+def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
+    planned = state.waves[state.wave]
+    period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
+    seconds = period_ns // NS_PER_SECOND
+    pods = planned.pods
+    if seconds > planned.period_seconds:
+        pods = tuple(
+            PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
+            for pod in pods
+        )
+    return WaveStarted(
+        wave=state.wave,
+        priority=planned.priority,
+        period_ns=period_ns,
+        deadline_ns=max(now, min(now + period_ns, state.deadline_ns)),
+        kill_by_ns=state.kill_by_ns,
+        pods=pods,
+    )
+
+
+def drain(state: EpisodeState, decisions: list[Event]) -> Result:
+    """After the last wave only stragglers are left."""
+    if state.roll.open_pods:
+        return state, decisions
+    return replace(state, phase="flushing"), [*decisions, PodsEnded()]
