@@ -63,9 +63,9 @@ def parse_yaml(text: str) -> list[Node]:
         return [document for document in _Builder().documents(text) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
-        raise DocumentError(
-            f"not YAML: {error.problem or error.context}", mark.line + 1 if mark else 0
-        ) from error
+        # The end of a text without a last line break counts as a line more.
+        line = min(mark.line + 1, text.count("\n") + 1) if mark else 0
+        raise DocumentError(f"not YAML: {error.problem or error.context}", line) from error
     except yaml.reader.ReaderError as error:
         line = text.encode()[: error.position].count(b"\n") + 1
         raise DocumentError(f"not text: {error.reason}", line) from error

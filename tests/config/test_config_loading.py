@@ -282,7 +282,7 @@ def test_a_file_name_cannot_break_a_line() -> None:
     """Not in an error, and not in a source."""
     name = "a\nb.yaml"
     assert parse([(name, (OWN + "reserve: 1s").encode())]).sources["reserve"] == "a b.yaml:3"
-    with pytest.raises(ConfigError, match=r"^a b\.yaml:2: "):
+    with pytest.raises(ConfigError, match=r"^a b\.yaml:1: "):
         parse([(name, b"[")])
 
 

@@ -1,0 +1,155 @@
+"""Nasty manifests: each is read, or refused in one line and in bounded time; never anything else."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebbtide.manifests import ManifestError, load_file, local_pods, parse
+
+CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "manifests").iterdir())
+
+#: Far above what the largest of them needs (some 10 ms); far below what one without limits would.
+SECONDS_MAX = 5.0
+
+#: A long path, a long name cut short, and what is wrong with it.
+MESSAGE_LENGTH_MAX = 600
+
+LEAVES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(
+        ["Pod", "List", "v1", "web-0", "Always", "SIGTERM", "$(A)", "$(B)$(B)", "HTTP", "metadata.name"]
+    ),
+)
+# fmt: off
+KEYS = st.sampled_from([
+    "kind", "apiVersion", "items", "metadata", "name", "namespace", "uid", "spec", "containers",
+    "initContainers", "priority", "status", "phase", "terminationGracePeriodSeconds", "command",
+    "args", "env", "value", "valueFrom", "fieldRef", "fieldPath", "lifecycle", "preStop", "exec",
+    "httpGet", "port", "path", "host", "scheme", "httpHeaders", "sleep", "seconds", "tcpSocket",
+    "stopSignal", "ports", "containerPort", "restartPolicy", "workingDir", "envFrom",
+    "priorityClassName",
+])
+# fmt: on
+TREES = st.recursive(
+    LEAVES,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=5),
+    max_leaves=25,
+)
+
+
+def complaint(raw: bytes) -> str:
+    """Why they are refused; empty when they are not. Anything but a ManifestError fails the test."""
+    try:
+        parse("f", raw)
+    except ManifestError as error:
+        return str(error)
+    return ""
+
+
+def a_pod() -> dict[str, Any]:
+    main = {
+        "name": "main",
+        "command": ["sleep", "$(A)"],
+        "env": [{"name": "A", "value": "1"}],
+        "ports": [{"name": "web", "containerPort": 80}],
+        "lifecycle": {
+            "stopSignal": "SIGINT",
+            "preStop": {"httpGet": {"port": "web", "path": "/", "host": "h"}},
+        },
+    }
+    sleepy = {"name": "side", "restartPolicy": "Always", "lifecycle": {"preStop": {"sleep": {"seconds": 3}}}}
+    spec = {
+        "priority": 5,
+        "terminationGracePeriodSeconds": 9,
+        "containers": [main],
+        "initContainers": [sleepy],
+    }
+    return {"kind": "Pod", "metadata": {"name": "web-0", "namespace": "x"}, "spec": spec}
+
+
+def replace_one(tree: Any, at: int, leaf: Any) -> tuple[Any, int]:
+    """``tree`` with its ``at``-th node, counted in depth, replaced; and how many were counted."""
+    if at == 0:
+        return leaf, 0
+    items = tree.items() if isinstance(tree, dict) else enumerate(tree) if isinstance(tree, list) else ()
+    changed = dict(tree) if isinstance(tree, dict) else list(tree) if isinstance(tree, list) else tree
+    left = at
+    for key, each in items:
+        left -= 1
+        if left < 0:
+            break
+        changed[key], left = replace_one(each, left, leaf)
+    return changed, left
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
+def test_each_file_of_the_corpus_is_read_or_refused_in_one_line(path: Path) -> None:
+    """Its name says which; the error names the file."""
+    started = time.monotonic()
+    if path.name.startswith("ok-"):
+        load_file(path)
+    else:
+        with pytest.raises(ManifestError) as raised:
+            load_file(path)
+        message = str(raised.value)
+        assert message.startswith(str(path))
+        assert message.isprintable()
+        assert len(message) < MESSAGE_LENGTH_MAX
+    assert time.monotonic() - started < SECONDS_MAX
+
+
+@settings(deadline=None, max_examples=300)
+@given(tree=TREES)
+def test_any_tree_is_a_list_of_pods_or_one_clear_error(tree: Any) -> None:
+    """As YAML and as JSON, and both readers judge it alike."""
+    verdicts = [complaint(yaml.safe_dump(tree).encode()), complaint(json.dumps(tree).encode())]
+    assert all(each.isprintable() for each in verdicts)
+
+
+@settings(deadline=None, max_examples=400)
+@given(at=st.integers(0, 40), leaf=TREES)
+def test_a_pod_with_one_field_replaced_is_a_pod_or_one_clear_error(at: int, leaf: Any) -> None:
+    """Whatever stands in whichever place."""
+    tree, _ = replace_one(a_pod(), at, leaf)
+    assert complaint(json.dumps(tree).encode()).isprintable()
+
+
+@settings(deadline=None, max_examples=300)
+@given(raw=st.binary(max_size=200) | st.text().map(str.encode))
+def test_any_bytes_are_a_list_of_pods_or_one_clear_error(raw: bytes) -> None:
+    """No other exception comes out, whatever goes in."""
+    assert complaint(raw).isprintable()
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    path=st.sampled_from(CORPUS),
+    cuts=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 40), st.binary(max_size=8)), max_size=4),
+)
+def test_a_damaged_file_is_a_list_of_pods_or_one_clear_error(
+    path: Path, cuts: list[tuple[int, int, bytes]]
+) -> None:
+    """The corpus with pieces cut out and others put in."""
+    raw = path.read_bytes()[:4000]
+    for at, length, piece in cuts:
+        raw = raw[:at] + piece + raw[at + length :]
+    assert complaint(raw).isprintable()
+
+
+def test_a_file_of_the_corpus_that_reads_may_still_need_a_cluster() -> None:
+    """Reading and running are judged apart."""
+    (path,) = (each for each in CORPUS if each.name == "ok-list.json")
+    with pytest.raises(ManifestError, match="write command"):
+        local_pods(path)

@@ -1,0 +1,324 @@
+"""Pod objects to manifests: the core's view, the process edge's view, and what people are told."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from actors.edges.process.spec import (
+    ExecAction,
+    HttpGetAction,
+    SleepAction,
+    TcpSocketAction,
+)
+from ebbtide.manifests import Manifest, ManifestError, parse
+from events.model import Container, Hook
+
+
+def pod(containers: list[Any] | None = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
+    containers = [{"name": "main", "command": ["sleep", "9"]}] if containers is None else containers
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web-0"} | (metadata or {}),
+        "spec": {"containers": containers} | spec,
+    }
+
+
+def read(document: Any, *, allow_zero_sleep: bool = True) -> Manifest:
+    (found,) = parse("f.yaml", yaml.safe_dump(document).encode(), allow_zero_sleep=allow_zero_sleep)
+    return found
+
+
+def error(document: Any, **options: bool) -> str:
+    with pytest.raises(ManifestError) as raised:
+        read(document, **options)
+    assert str(raised.value).isprintable()
+    return str(raised.value)
+
+
+def with_main(**fields: Any) -> dict[str, Any]:
+    return pod([{"name": "main", "command": ["sleep", "9"]} | fields])
+
+
+def with_hook(**handlers: Any) -> dict[str, Any]:
+    return with_main(lifecycle={"preStop": handlers})
+
+
+def test_what_is_absent_stays_absent() -> None:
+    """No priority and no grace are not 0 and 30: the reference tells them apart."""
+    found = read(pod()).pod
+    assert (found.namespace, found.name, found.label) == ("default", "web-0", "default/web-0")
+    assert (found.priority, found.grace_seconds) == (None, None)
+    assert found.containers == (Container(name="main"),)
+
+
+def test_a_uid_is_taken_or_follows_from_namespace_and_name() -> None:
+    """The derived one is a version 5 UUID and the same at every start."""
+    assert read(pod(metadata={"uid": "abc-1"})).pod.uid == "abc-1"
+    derived = read(pod()).pod.uid
+    assert uuid.UUID(derived).version == 5
+    assert derived == read(pod(priority=7)).pod.uid == "bbf8b92d-bbba-5eeb-80ab-3ece8db54806"
+    assert derived != read(pod(metadata={"namespace": "other"})).pod.uid
+
+
+def test_containers_keep_their_order_and_sidecars_come_first() -> None:
+    """Init containers that end by themselves are the process edge's alone, and have no hook."""
+    hook = {"preStop": {"exec": {"command": ["/bin/drain", "--token=x"]}}}
+    found = read(
+        pod(
+            [{"name": "a", "command": ["x"], "lifecycle": hook}, {"name": "b", "command": ["y"]}],
+            initContainers=[
+                {"name": "setup", "command": ["true"], "lifecycle": hook},
+                {"name": "proxy", "command": ["p"], "restartPolicy": "Always", "lifecycle": hook},
+            ],
+        )
+    )
+    drain = Hook(kind="exec", detail="drain")
+    assert found.pod.containers == (
+        Container(name="proxy", hook=drain, sidecar=True),
+        Container(name="a", hook=drain),
+        Container(name="b"),
+    )
+    assert [each.name for each in found.spec.init] == ["setup", "proxy"]
+    assert [each.name for each in found.spec.lasting] == ["proxy", "a", "b"]
+    assert found.spec.init[0].pre_stop is None
+
+
+@pytest.mark.parametrize(
+    "handlers, action, hook",
+    [
+        (
+            {"exec": {"command": ["/usr/bin/drain", "-a"]}},
+            ExecAction(argv=("/usr/bin/drain", "-a")),
+            Hook(kind="exec", detail="drain"),
+        ),
+        (
+            {"httpGet": {"port": 8080, "path": "/bye?key=secret", "host": "h", "scheme": "HTTPS"}},
+            HttpGetAction(port=8080, path="/bye?key=secret", host="h", scheme="HTTPS"),
+            Hook(kind="httpGet", detail=":8080/bye"),
+        ),
+        (
+            {"httpGet": {"port": "admin", "httpHeaders": [{"name": "Authorization", "value": "secret"}]}},
+            HttpGetAction(port="admin", headers=(("Authorization", "secret"),)),
+            Hook(kind="httpGet", detail=":admin"),
+        ),
+        ({"sleep": {"seconds": 5}}, SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
+        ({"tcpSocket": {"port": 80}}, TcpSocketAction(), Hook(kind="tcpSocket")),
+    ],
+)
+def test_each_hook_goes_whole_to_the_edge_and_without_secrets_to_the_core(
+    handlers: dict[str, Any], action: object, hook: Hook
+) -> None:
+    """No argument, header value or query reaches an event."""
+    found = read(with_hook(**handlers))
+    assert found.spec.containers[0].pre_stop == action
+    assert found.pod.containers[0].hook == hook
+
+
+def test_nothing_secret_is_in_the_cores_view() -> None:
+    """Not an argument, not a variable, not a header."""
+    document = with_main(
+        command=["serve", "s3cret"],
+        env=[{"name": "KEY", "value": "s3cret"}],
+        lifecycle={
+            "preStop": {
+                "httpGet": {"port": 1, "path": "/#s3cret", "httpHeaders": [{"name": "A", "value": "s3cret"}]}
+            }
+        },
+    )
+    assert b"s3cret" not in msgspec.json.encode(read(document).pod)
+    assert b"s3cret" in msgspec.json.encode(read(document).spec)
+
+
+def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
+    """Those before it count in a variable, all of them in a command; unknown ones stay, $$ is a dollar."""
+    found = read(
+        with_main(
+            command=["sh", "$(A)-$(B)-$(NO)-$$(A)-$$$(A)-$A-$("],
+            args=["$(B)$(B)"],
+            env=[
+                {"name": "A", "value": "1"},
+                {"name": "B", "value": "$(A)$(C)"},
+                {"name": "C", "value": "3"},
+            ],
+        )
+    ).spec.containers[0]
+    assert found.argv == ("sh", "1-1$(C)-$(NO)-$(A)-$1-$A-$(", "1$(C)1$(C)")
+    assert found.env == {"A": "1", "B": "1$(C)", "C": "3"}
+
+
+def test_variables_know_what_can_be_known_of_a_local_pod() -> None:
+    """Its name, namespace, UID, labels, annotations, and that it is here."""
+    paths = ["metadata.name", "metadata.namespace", "metadata.uid", "status.podIP"]
+    paths += ["metadata.labels['app']", "metadata.annotations['note']"]
+    env = [{"name": f"V{n}", "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in enumerate(paths)]
+    document = with_main(env=env)
+    document["metadata"] |= {"uid": "u1", "labels": {"app": "shop"}, "annotations": {"note": "n"}}
+    found = read(document)
+    assert list(found.spec.containers[0].env.values()) == ["web-0", "default", "u1", "127.0.0.1", "shop", "n"]
+    assert found.obstacles == ()
+
+
+@pytest.mark.parametrize(
+    "fields, part",
+    [
+        ({"command": None}, "write command"),
+        ({"command": None, "args": ["x"]}, "write command"),
+        ({"env": [{"name": "A", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}]}, "variable 'A'"),
+        ({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]}, "variable 'A'"),
+        (
+            {"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "metadata.labels['x']"}}}]},
+            "variable 'A'",
+        ),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+    ],
+)
+def test_what_only_a_cluster_could_run_is_noted_and_planned_all_the_same(
+    fields: dict[str, Any], part: str
+) -> None:
+    """A plan needs no command; a local process does."""
+    (obstacle,) = read(with_main(**fields)).obstacles
+    assert part in obstacle
+
+
+def test_what_may_be_absent_is_no_obstacle() -> None:
+    """Optional references leave their variables undefined."""
+    optional = {"name": "s", "key": "k", "optional": True}
+    found = read(
+        with_main(
+            env=[{"name": "A", "valueFrom": {"secretKeyRef": optional}}],
+            envFrom=[{"configMapRef": optional}],
+        )
+    )
+    assert found.obstacles == ()
+    assert found.spec.containers[0].env == {}
+
+
+def test_stop_signal_ports_and_directory_arrive() -> None:
+    """Only named ports matter, and the first of a name counts."""
+    found = read(
+        with_main(
+            lifecycle={"stopSignal": "SIGRTMIN+3"},
+            workingDir="/srv",
+            ports=[
+                {"containerPort": 1},
+                {"name": "web", "containerPort": 80},
+                {"name": "web", "containerPort": 81},
+            ],
+        )
+    ).spec.containers[0]
+    assert (found.stop_signal, found.working_dir, found.ports) == ("SIGRTMIN+3", "/srv", {"web": 80})
+
+
+@pytest.mark.parametrize("phase, finished", [("Succeeded", True), ("Failed", True), ("Running", False)])
+def test_a_pod_that_has_ended_says_so(phase: str, finished: bool) -> None:
+    """It takes no part in a plan."""
+    assert read(pod() | {"status": {"phase": phase}}).finished is finished
+
+
+@pytest.mark.parametrize(
+    "name, priority, cure",
+    [
+        ("system-node-critical", None, "write spec.priority: 2000001000"),
+        ("gold", None, "write its number in spec.priority"),
+        ("gold", 7, None),
+    ],
+)
+def test_a_class_name_alone_is_warned_of(name: str, priority: int | None, cure: str | None) -> None:
+    """It counts as 0, so the pod would be among the first (kubernetes#133442)."""
+    notes = read(pod(priorityClassName=name, priority=priority)).notes
+    assert [code for code, _ in notes] == (["priority-class-only"] if cure else [])
+    assert cure is None or notes[0][1].endswith(cure)
+
+
+@pytest.mark.parametrize(
+    "document, part",
+    [
+        (
+            pod(metadata={"name": "Web_0"}),
+            "f.yaml:4: metadata.name is 'Web_0': it must be at most 253 lower case",
+        ),
+        (pod(metadata={"name": None}), "metadata.name is missing: write it"),
+        (pod(metadata={"name": 5}), "metadata.name is 5: it must be a word"),
+        (pod(metadata={"namespace": "a.b"}), "pod 'web-0': metadata.namespace is 'a.b'"),
+        (pod(metadata={"uid": "../x"}), "metadata.uid is '../x'"),
+        (pod(priority=2**31), "spec.priority is 2147483648: it must be from -2147483648 to 2147483647"),
+        (pod(priority=float("nan")), "spec.priority is nan: it must be a whole number"),
+        (pod(priority=True), "spec.priority is true: it must be a whole number"),
+        (pod(terminationGracePeriodSeconds=-1), "terminationGracePeriodSeconds is -1: it must be from 0"),
+        (pod(terminationGracePeriodSeconds="30s"), "terminationGracePeriodSeconds is '30s'"),
+        (pod([]), "spec.containers is empty"),
+        (pod(initContainers={}), "spec.initContainers is a mapping: it must be a list"),
+        (pod([{"name": "a"}, {"name": "a"}]), "two containers are called 'a': rename one"),
+        (pod([{"name": "A"}]), "spec.containers[0].name is 'A'"),
+        (pod([3]), "spec.containers[0] must be a mapping"),
+        (with_main(command="sleep 9"), "command is 'sleep 9': it must be a list"),
+        (with_main(command=["sleep", 9]), "command[1] must be a word"),
+        (with_main(env=[{"name": "A=B"}]), "no variable is called so"),
+        (with_main(env=[{"value": "x"}]), "env[0].name is missing"),
+        (with_main(ports=[{"containerPort": 0}]), "containerPort is 0"),
+        (with_main(lifecycle={"stopSignal": "TERM"}), "use a name such as SIGTERM"),
+        (with_main(lifecycle={"stopSignal": "SIGNOPE"}), "use a name such as SIGTERM"),
+        (with_hook(), "has no handler: give one of exec, httpGet, sleep, tcpSocket"),
+        (with_hook(exec={"command": ["a"]}, sleep={"seconds": 1}), "more than one handler (exec, sleep)"),
+        (with_hook(exec={}), "exec.command is empty"),
+        (with_hook(httpGet={}), "httpGet.port is missing"),
+        (with_hook(httpGet={"port": 0}), "port is 0"),
+        (with_hook(httpGet={"port": "65536"}), "it must be a port or a port's name"),
+        (with_hook(httpGet={"port": "a--b"}), "it must be a port or a port's name"),
+        (with_hook(httpGet={"port": 1, "scheme": "gopher"}), "it must be HTTP or HTTPS"),
+        (with_hook(httpGet={"port": 1, "host": "a/b"}), "it must be a host's name or address"),
+        (with_hook(httpGet={"port": 1, "path": "/a\r\nb"}), "it must be printable"),
+        (with_hook(httpGet={"port": 1, "path": "/" * 9000}), "longer than 8192 characters"),
+        (with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A B"}]}), "it is no header's name"),
+        (with_hook(sleep={}), "sleep.seconds is missing"),
+        (with_hook(sleep={"seconds": -1}), "sleep.seconds is -1: must be non-negative"),
+        (with_hook(sleep={"seconds": 2**63}), "sleep.seconds is 9223372036854775808"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_with_its_cure(document: Any, part: str) -> None:
+    """In one line that names the file, the line, and the pod."""
+    found = error(document)
+    assert part in found
+    assert found.startswith("f.yaml:")
+
+
+def test_a_sleep_is_checked_against_the_grace_and_the_gate() -> None:
+    """Equal to the grace is fine, one more is not; 0 needs the gate."""
+    hook = with_hook(sleep={"seconds": 5})
+    hook["spec"]["terminationGracePeriodSeconds"] = 5
+    assert read(hook).pod.grace_seconds == 5
+    hook["spec"]["terminationGracePeriodSeconds"] = 4
+    assert "less than terminationGracePeriodSeconds (4)" in error(hook)
+    nothing = with_hook(sleep={"seconds": 0})
+    assert read(nothing).pod.containers[0].hook == Hook(kind="sleep")
+    assert "PodLifecycleSleepActionAllowZero" in error(nothing, allow_zero_sleep=False)
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        with_main(env=[{"name": "KEY", "value": 123456}]),
+        with_main(env=[{"name": "KEY", "value": ["123456"]}]),
+        with_main(args=[123456]),
+        with_hook(exec={"command": ["login", 123456]}),
+        with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A", "value": 123456}]}),
+        with_hook(httpGet={"port": 1, "httpHeaders": [{"name": "A", "value": "x\n123456"}]}),
+        with_main(command=["x" * 140_000 + "123456"]),
+    ],
+)
+def test_no_message_repeats_a_value_that_could_be_secret(document: Any) -> None:
+    """A rejection goes to logs and to the journal."""
+    assert "123456" not in error(document)
+
+
+def test_variables_that_double_each_other_are_stopped() -> None:
+    """Ten lines could ask for all the memory there is."""
+    env = [{"name": "E0", "value": "x" * 100}]
+    env += [{"name": f"E{n}", "value": f"$(E{n - 1})" * 10} for n in range(1, 12)]
+    assert "longer than 131072 bytes" in error(with_main(env=env))

@@ -1,0 +1,123 @@
+"""`ebbtide plan`: the promised JSON, and the tables."""
+
+from __future__ import annotations
+
+import io
+import json
+
+from rich.console import Console
+
+from actors.policy.plan import Plan
+from ebbtide.config import parse as parse_config
+from ebbtide.manifests import Manifest, parse
+from ebbtide.plan_view import build_plan, plan_json, plan_tables
+from events.base import NS_PER_SECOND
+from events.model import Settings
+
+CONFIG = (
+    b"apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+    b"shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"
+)
+SETTINGS = parse_config([("c", CONFIG)]).settings
+
+
+def manifests(*pods: str) -> list[Manifest]:
+    text = "---\n".join(f"kind: Pod\n{pod}\n" for pod in pods)
+    return parse("p.yaml", text.encode())
+
+
+def web(grace: int = 20, extra: str = "") -> str:
+    return (
+        "metadata: {name: web-0, uid: u0}\n"
+        f"spec: {{priority: 0, terminationGracePeriodSeconds: {grace}, containers: [{{name: c}}]}}\n{extra}"
+    )
+
+
+def plan(pods: list[Manifest], grant: int | None = 40, settings: Settings = SETTINGS) -> Plan:
+    return build_plan(settings, pods, None if grant is None else grant * NS_PER_SECOND)
+
+
+def printed(found: Plan, pods: list[Manifest]) -> str:
+    console = Console(file=io.StringIO(), width=200)
+    console.print(plan_tables(found, [each.pod for each in pods]))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def test_the_json_is_the_promised_one() -> None:
+    """Word for word, empty waves included."""
+    pods = manifests(web())
+    assert plan_json(plan(pods), [each.pod for each in pods]) == {
+        "kind": "Plan",
+        "version": 1,
+        "enabled": True,
+        "requestedSeconds": 30,
+        "grantSeconds": 40,
+        "budgetSeconds": 30,
+        "reserveSeconds": 5,
+        "overrideNeeded": False,
+        "waves": [
+            {
+                "priority": 0,
+                "periodSeconds": 20,
+                "pods": [
+                    {"namespace": "default", "name": "web-0", "uid": "u0", "priority": 0, "graceSeconds": 20}
+                ],
+            },
+            {"priority": 2_000_000_000, "periodSeconds": 10, "pods": []},
+        ],
+        "warnings": [],
+    }
+
+
+def test_under_a_small_grant_the_numbers_are_what_pods_would_really_get() -> None:
+    """And every cut has its warning."""
+    pods = manifests(web(grace=120))
+    found = plan_json(plan(pods, grant=15), [each.pod for each in pods])
+    assert (found["overrideNeeded"], found["budgetSeconds"]) == (True, 15)
+    assert found["waves"][0]["periodSeconds"] == found["waves"][0]["pods"][0]["graceSeconds"] == 5
+    codes = [each["code"] for each in found["warnings"]]
+    assert codes == ["grant-too-small", "wave-cut", "grace-cut"]
+
+
+def test_switched_off_or_unknown_the_json_says_so() -> None:
+    """`enabled` false and no waves; `grantSeconds` null; both survive JSON."""
+    pods = manifests(web())
+    off = plan_json(plan(pods, settings=Settings()), [each.pod for each in pods])
+    assert (off["enabled"], off["waves"]) == (False, [])
+    unknown = json.loads(json.dumps(plan_json(plan(pods, grant=None), [each.pod for each in pods])))
+    assert (unknown["grantSeconds"], unknown["overrideNeeded"]) == (None, False)
+
+
+def test_pods_that_have_ended_are_left_out() -> None:
+    """A list from a cluster holds finished jobs too."""
+    pods = manifests(web(extra="status: {phase: Succeeded}"))
+    assert [wave.pods for wave in plan(pods).waves] == [(), ()]
+
+
+def test_notes_of_the_manifests_and_the_sleep_gate_reach_the_plan() -> None:
+    """What only a manifest knows, and what only the configuration knows."""
+    pods = manifests(
+        "metadata: {name: etcd}\nspec: {priorityClassName: system-node-critical, "
+        "terminationGracePeriodSeconds: 9, "
+        "containers: [{name: c, lifecycle: {preStop: {sleep: {seconds: 9}}}}]}"
+    )
+    codes = [code for code, _ in plan(pods).warnings]
+    assert codes == ["priority-unset", "sleep-fills-grace", "priority-class-only"]
+    gated = parse_config([("c", CONFIG + b"featureGates: {PodLifecycleSleepAction: false}")]).settings
+    assert [code for code, _ in plan(pods, settings=gated).warnings] == [
+        "priority-unset",
+        "priority-class-only",
+    ]
+
+
+def test_the_table_has_a_row_a_pod_and_a_line_a_warning() -> None:
+    """Plain in a pipe; empty waves are shown as such."""
+    pods = manifests(web(grace=120))
+    lines = printed(plan(pods), pods).splitlines()
+    assert lines[0] == "requested 30 s, granted 40 s, budget 30 s, reserve 5 s"
+    assert lines[2].split() == ["0", "0", "20", "s", "web-0", "120", "s", "20", "s"]
+    assert lines[3].split() == ["1", "2000000000", "10", "s", "no", "pods"]
+    assert lines[4] == "grace-cut: web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"
+    assert printed(plan(pods, settings=Settings()), pods).startswith("graceful shutdown is off\ndisabled: ")
+    assert "granted not known" in printed(plan(pods, grant=None), pods)
