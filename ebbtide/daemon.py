@@ -13,7 +13,8 @@ from typing import Any, Protocol
 import trio
 
 from actors.interfaces import Clock, Edge
-from actors.logic.episode import EPISODE, EpisodeState
+from actors.logic.course import EpisodeState
+from actors.logic.episode import EPISODE
 from actors.logic.snapshot import take
 from actors.runner.effects import Effects
 from actors.runner.inbox import Inbox
