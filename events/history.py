@@ -30,7 +30,7 @@ class Unread(RuntimeError):
 
 
 class History:
-    """One journal, read once, from its begin or from its last checkpoint.
+    """One journal, from its begin or from its last checkpoint; each reading starts anew.
 
     ``journal`` chooses among several by the first 8 digits of the id (default: the newest). With
     ``logic_flags``, a re-executing reader refuses segments whose flags it does not know.
@@ -52,7 +52,7 @@ class History:
         self._open_step: list[RawRecord] = []
         self._header: Header | None = None
         self._end, self._durable_seq, self._first_seq = Link(), 0, 0
-        self._read = False
+        self._begin()
 
     @property
     def journal_id(self) -> bytes:
@@ -107,6 +107,9 @@ class History:
         self._read = True
 
     def _begin(self) -> None:
+        self._read = False
+        self._findings, self._open_step, self._header = [], [], None
+        self._end, self._durable_seq, self._first_seq = Link(), 0, 0
         first = self._segments[0].header if self._segments else None
         if first is not None:
             self._end, self._first_seq = first.link, first.link.seq + 1

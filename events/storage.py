@@ -91,7 +91,8 @@ class Storage(Protocol):
     async def set_reserve(self, size_bytes: int) -> None:
         """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
 
-    async def remove(self, name: str) -> None: ...
+    async def remove(self, name: str) -> None:
+        """Durably, so that files vanish in the order in which they were removed."""
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         """Run a blocking function, such as a scan of ``source``, where this location's I/O runs."""
@@ -163,7 +164,7 @@ class DirectoryStorage:
         await self.call(_set_reserve, self._path / RESERVE_NAME, size_bytes)
 
     async def remove(self, name: str) -> None:
-        await self.call(os.unlink, self._path / name)
+        await self.call(_remove, self._path, name)
 
     async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         return await _in_thread(self._limiter, function, *args)
@@ -193,6 +194,11 @@ def _create(directory: Path, name: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _remove(directory: Path, name: str) -> None:
+    os.unlink(directory / name)
+    _sync_directory(directory)
 
 
 def _sync_directory(directory: Path) -> None:

@@ -1,0 +1,96 @@
+"""Keeping the journal small: whole segments go, oldest first, and only as a whole.
+
+What may go is a rule over sizes, ages and places; the rule is a pure function, so that every case of it can
+be tested, and the removing is a loop around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from events.base import NS_PER_SECOND
+from events.catalog import Segment, find, find_path
+from events.storage import Source, Storage
+
+#: Outside of an episode a segment this large is sealed, so that retention has something to remove.
+SEGMENT_BYTES_MAX = 8 * 1024 * 1024
+#: A month of idle days and a hundred shutdowns of a hundred pods fit.
+TOTAL_BYTES_MAX = 64 * 1024 * 1024
+AGE_NS_MAX = 90 * 24 * 3600 * NS_PER_SECOND
+#: Above this even an undelivered status and an unexported span go: a full disk would take more.
+HARD_BYTES_MAX = 256 * 1024 * 1024
+
+
+class Limits(NamedTuple):
+    """What a location may hold. Sizes in bytes, the age in nanoseconds since a segment was last written."""
+
+    total_bytes: int = TOTAL_BYTES_MAX
+    age_ns: int = AGE_NS_MAX
+    hard_bytes: int = HARD_BYTES_MAX
+
+
+LIMITS = Limits()
+
+
+class Held(NamedTuple):
+    """A segment as the rule sees it."""
+
+    size: int
+    modified_ns: int
+    #: The first record number that it may hold.
+    seq_from: int
+    #: Reading can begin here: its first record is a checkpoint.
+    checkpoint: bool
+    #: Of the journal that is being written, and on its path. Nobody needs any other.
+    current: bool = True
+
+
+def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None, limits: Limits) -> int:
+    """How many segments go, of those given oldest first; the last one never goes.
+
+    What is left begins with a checkpoint. Record ``keep_from_seq`` and all after it stay: the first record of
+    an open episode or an undelivered status, or the first above a projection's cursor, whichever is least
+    (None: nothing is needed). Above the hard cap they go all the same.
+    """
+    gone, left_bytes = 0, sum(segment.size for segment in held)
+    for upto in range(1, len(held)):
+        front = held[upto]
+        if front.current and not front.checkpoint:
+            continue
+        too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
+        needed = front.current and keep_from_seq is not None and front.seq_from > keep_from_seq
+        if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
+            break
+        left_bytes -= sum(segment.size for segment in held[gone:upto])
+        gone = upto
+    return gone
+
+
+async def trim(
+    storages: Sequence[Storage], now_wall_ns: int, keep_from_seq: int | None, limits: Limits = LIMITS
+) -> list[str]:
+    """Remove what may go, over all locations as one journal; the names. Raises OSError.
+
+    The caller bounds it: a hung disk is a reason to leave old segments where they are.
+    """
+    if not storages:
+        return []
+    segments, held = await storages[0].call(_survey, [storage.source for storage in storages])
+    gone = segments[: removable(held, now_wall_ns, keep_from_seq, limits)]
+    by_location = {storage.location: storage for storage in storages}
+    for segment in gone:
+        await by_location[segment.source.location].remove(segment.name)
+    return [segment.name for segment in gone]
+
+
+def _survey(sources: Sequence[Source]) -> tuple[list[Segment], list[Held]]:
+    segments = find(sources)
+    path = {(segment.source.location, segment.name) for segment in find_path(sources).segments}
+    return segments, [_held(each, (each.source.location, each.name) in path) for each in segments]
+
+
+def _held(segment: Segment, current: bool) -> Held:
+    seq_from = segment.header.link.seq + 1 if segment.header else 0
+    checkpoint = current and segment.begins_with_checkpoint()
+    return Held(segment.size, segment.modified_ns, seq_from, checkpoint, current)
