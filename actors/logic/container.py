@@ -59,7 +59,7 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def stop_by_ns(self) -> int:
-        """Latest time of the stop signal: with the grace, or so early that the floor fits before the last SIGKILL.
+        """Latest time of the stop signal: the grace's end, or the floor before the last possible SIGKILL.
 
         Without the reserve the last wave's grace ends after that, and a hook would cost it its stop signal.
         """
@@ -123,12 +123,8 @@ def _begin_sleep(down: Down, seconds: int, now: int, *, sleep_action: bool) -> S
 
 def _begin_effect(down: Down, kind: str, now: int) -> Step:
     key = down.key("hook")
-    order = RunHook(
-        key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now
-    )
-    started = HookStarted(
-        uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.stop_by_ns
-    )
+    order = RunHook(key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now)
+    started = HookStarted(uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.stop_by_ns)
     return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
 
 

@@ -55,6 +55,9 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     kill_by_ns: int = 0
     release_by_ns: int = 0
     listing: tuple[Pod, ...] = ()
+    #: The listing that is waited for, and whether one has failed in this shutdown.
+    listing_key: str = ""
+    listing_failed: bool = False
     pods: dict[str, Pod] = {}
     roll: Roll = Roll()
     waves: tuple[PlannedWave, ...] = ()
@@ -69,11 +72,15 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 
 def list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, TakeInventory]:
-    order = TakeInventory(key=order_key(NAME, "inventory", "", state.ordinal), refresh=refresh)
-    return replace(state, ordinal=state.ordinal + 1, listing=()), order
+    key = order_key(NAME, "inventory", "", state.ordinal)
+    state = replace(state, ordinal=state.ordinal + 1, listing=(), listing_key=key)
+    return state, TakeInventory(key=key, refresh=refresh)
 
 
 def inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
+    """A listing that was asked for earlier, perhaps by a cancelled shutdown, is not this one's."""
+    if event.key != state.listing_key:
+        return state, ()
     state = replace(state, listing=state.listing + event.pods)
     if event.part < event.parts:
         return state, ()
@@ -121,12 +128,17 @@ def _late_pods(state: EpisodeState) -> Result:
 
 
 def listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
-    """Without an inventory nothing can be stopped: a failed or lost listing is repeated once, by call."""
-    if event.result == "done" or state.phase != "listing":
+    """Without an inventory nothing can be stopped: a lost listing is repeated, a failed one once, by call."""
+    if event.result == "done" or event.key != state.listing_key or state.phase not in ("listing", "waves"):
         return state, ()
-    if state.ordinal > 1 and event.result != "unknown":
-        return _plan(replace(state, listing=()), now)
-    state, order = list_pods(state, refresh=event.result != "unknown")
+    if event.result == "unknown":
+        state, order = list_pods(state, refresh=state.phase == "waves")
+        return state, [order]
+    if state.phase == "waves":
+        return state, ()
+    if state.listing_failed:
+        return _plan(state, now)
+    state, order = list_pods(replace(state, listing_failed=True), refresh=True)
     return state, [order]
 
 
@@ -134,21 +146,21 @@ def listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
 
 
 def next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
-    """Empty waves cost nothing: no event, no time."""
-    index = state.wave + 1
-    while index < len(state.waves) and not state.waves[index].pods:
-        index += 1
-    if index == len(state.waves):
-        return drain(replace(state, phase="draining"), decisions)
-    state = replace(state, wave=index)
-    return state, [*decisions, _wave_started(state, now)]
+    """Waves without anybody to wait for cost nothing: no event, no time."""
+    for index in range(state.wave + 1, len(state.waves)):
+        wave = state.waves[index]
+        if any(state.roll.is_open(pod.uid) for pod in wave.pods):
+            state = replace(state, wave=index)
+            return state, [*decisions, _wave_started(state, now)]
+        state = replace(state, carried_ns=state.carried_ns + wave.period_seconds * NS_PER_SECOND)
+    return drain(replace(state, phase="draining"), decisions)
 
 
 def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
     planned = state.waves[state.wave]
     period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
+    pods = tuple(pod for pod in planned.pods if state.roll.is_open(pod.uid))
     seconds = period_ns // NS_PER_SECOND
-    pods = planned.pods
     if seconds > planned.period_seconds:
         pods = tuple(
             PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))

@@ -14,6 +14,7 @@ from actors.logic.course import (
     NAME,
     STANDING,
     EpisodeState,
+    Phase,
     drain,
     inventory,
     list_pods,
@@ -22,6 +23,7 @@ from actors.logic.course import (
 )
 from actors.logic.wave import NAME as WAVE_NAME
 from actors.policy.resume import Found, resume_action
+from events.base import Event
 from events.decisions import (
     ActorFailed,
     ConfigAdopted,
@@ -40,6 +42,9 @@ from events.decisions import (
     WaveEnded,
 )
 from events.facts import DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
+
+#: Phases that a pod's end may change: in these the wait is bounded.
+WAITING: tuple[Phase, ...] = ("listing", "waves", "draining", "cancelling")
 
 
 def _hook_ended(state: EpisodeState, event: HookEnded, now: int) -> Result:
@@ -88,7 +93,14 @@ def _begin(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
         lock_held=event.lock_held,
         budget="elastic" if state.elastic else "strict",
     )
-    state = replace(state, phase="listing", kind=event.kind, grant_ns=event.grant_ns, **layout._asdict())
+    state = replace(
+        state,
+        phase="listing",
+        listing_failed=False,
+        kind=event.kind,
+        grant_ns=event.grant_ns,
+        **layout._asdict(),
+    )
     state, order = list_pods(state, refresh=False)
     return state, [began, order]
 
@@ -120,10 +132,10 @@ def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
 
 
 def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
-    """A wave that cannot report its end: the fallback begins what has not begun, and no wave follows."""
-    if event.actor != WAVE_NAME or state.phase != "waves":
+    """A wave that cannot report its end is not waited for; the fallback begins what it has not begun."""
+    if event.actor != WAVE_NAME or event.subject != str(state.wave) or state.phase != "waves":
         return state, ()
-    return drain(replace(state, phase="draining"), [])
+    return next_wave(replace(state, carried_ns=0), now, [])
 
 
 # --- the end -----------------------------------------------------------------------------------
@@ -131,9 +143,10 @@ def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
 
 def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> Result:
     """The budget is over, or somebody said so: what is left is named, and nothing more is waited for."""
-    if state.phase not in ("listing", "waves", "draining"):
+    if state.phase not in WAITING:
         return state, ()
-    return replace(state, phase="flushing"), [PodsEnded(unfinished=tuple(state.roll.missing()))]
+    ended = PodsEnded(unfinished=tuple(state.roll.missing()))
+    return state if state.phase == "cancelling" else replace(state, phase="flushing"), [ended]
 
 
 def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
@@ -179,9 +192,19 @@ def _started(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
     left = _left_behind(state, action, new_boot=known and not same_userspace)
     resumed = Resumed(action=action, previous=left)
     if action.startswith("close-") or (state.phase == "cancelling" and not same_userspace):
+        unseen = _never_seen(state)
         state, closed = _close(state, _outcome(state))
-        return state, [*closed, resumed]
+        return state, [*unseen, *closed, resumed]
     return state, [resumed]
+
+
+def _never_seen(state: EpisodeState) -> list[Event]:
+    """The last boot's pods went with it. Said for each: nothing is waited for, or killed, in this one."""
+    waves = {pod.uid: index for index, wave in enumerate(state.waves) for pod in wave.pods}
+    reason = "the machine went down before its end was seen"
+    return [
+        PodEnded(uid=uid, wave=waves[uid], outcome="unknown", reason=reason) for uid in state.roll.missing()
+    ]
 
 
 def _outcome(state: EpisodeState) -> EpisodeOutcome:
@@ -200,8 +223,8 @@ def _left_behind(state: EpisodeState, action: str, *, new_boot: bool) -> str:
 
 
 def _deadline(state: EpisodeState) -> int:
-    waiting = state.phase in ("listing", "waves", "draining")
-    if not waiting:
+    """A pod that survives SIGKILL holds neither a machine nor, after a cancel, the episode."""
+    if state.phase not in WAITING:
         return NEVER_NS
     return Layout(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
 

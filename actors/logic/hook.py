@@ -75,9 +75,7 @@ def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
         state,
         now,
         "running",
-        lambda down: steps.begin(
-            down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action
-        ),
+        lambda down: steps.begin(down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action),
     )
 
 
@@ -213,9 +211,7 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
     if state.begun or state.over or state.pod is None:
         return state, ()
     return replace(state, over=True), [
-        PodEnded(
-            uid=state.pod.uid, wave=state.wave, outcome="spared", reason="the shutdown was cancelled"
-        )
+        PodEnded(uid=state.pod.uid, wave=state.wave, outcome="spared", reason="the shutdown was cancelled")
     ]
 
 
@@ -230,6 +226,11 @@ def _never_begun(state: PodState) -> Result:
     return replace(state, over=True), [
         PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
     ]
+
+
+def _ended_elsewhere(state: PodState, event: PodEnded, now: int) -> Result:
+    """The last word was said for us: the boot that this pod ran in is over."""
+    return (state, ()) if state.over else (replace(state, over=True), ())
 
 
 def _moved(state: PodState, event: DeadlineMoved, now: int) -> Result:
@@ -264,6 +265,7 @@ HOOK = ActorType(
         HurryRequested: _hurry,
         ShutdownCancelled: _cancelled,
         PodsEnded: _budget_over,
+        PodEnded: _ended_elsewhere,
         DeadlineMoved: _moved,
     },
     deadline=_deadline,

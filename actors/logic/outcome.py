@@ -18,7 +18,7 @@ class Fate(NamedTuple):
 
 
 def describe(downs: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> Fate:
-    """graceful: ended by itself in its grace; killed: SIGKILL ended it; failed: nothing did; unknown: not seen."""
+    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: not seen."""
     still = [down for down in downs if down.phase != "exited"]
     if still:
         return _unfinished(still)

@@ -49,6 +49,7 @@ _SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {
     (WAVE.name, "PodEnded"): _wave,
     (HOOK.name, "PodPlanned"): _pod_uid,
     (HOOK.name, "PodStopBegan"): _uid,
+    (HOOK.name, "PodEnded"): _uid,
     (HOOK.name, "ContainerExited"): _uid,
     (HOOK.name, "AutopsyTaken"): _uid,
 }
