@@ -11,7 +11,7 @@ from typing import Any
 
 from events import decisions as d
 from events import facts as f
-from events.base import Event
+from events.base import NS_PER_SECOND, Event
 from events.record import Record
 
 #: sd-daemon(3) log levels.
@@ -25,6 +25,11 @@ def seconds(ns: int) -> str:
     """``20``, ``0.5``: at most one decimal, none where it would be zero."""
     tenths = (ns + 50_000_000) // 100_000_000
     return str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
+
+
+def elapsed(ns: int) -> str:
+    """``3.07``: what was measured, to the hundredth."""
+    return f"{ns / NS_PER_SECOND:.2f}"
 
 
 class Lines:
@@ -44,7 +49,7 @@ class Lines:
         return ", ".join(self.labels.get(uid, uid) for uid in uids)
 
     def since(self, record: Record) -> str:
-        return seconds(record.mono_ns - self.began_ns)
+        return elapsed(record.mono_ns - self.began_ns)
 
 
 def _armed(lines: Lines, event: d.Armed, record: Record) -> Iterator[Line]:
@@ -60,6 +65,7 @@ def _disarmed(lines: Lines, event: d.Disarmed, record: Record) -> Iterator[Line]
 
 def _assessed(lines: Lines, event: d.GrantAssessed, record: Record) -> Iterator[Line]:
     if event.sufficient:
+        yield NOTICE, f"logind grants {seconds(event.grant_ns)} s, {seconds(event.needed_ns)} s needed"
         return
     who = f"; {event.overridden_by} overrides ours" if event.overridden_by else ""
     yield (
@@ -119,7 +125,10 @@ def _planned(lines: Lines, event: d.PodPlanned, record: Record) -> Iterator[Line
 def _wave_started(lines: Lines, event: d.WaveStarted, record: Record) -> Iterator[Line]:
     pods = f"{len(event.pods)} pod{'s' if len(event.pods) != 1 else ''}"
     period = seconds(event.deadline_ns - record.mono_ns)
-    yield NOTICE, f"+{lines.since(record)} s wave {event.wave} (priority {event.priority}): {pods}, {period} s"
+    yield (
+        NOTICE,
+        f"+{lines.since(record)} s wave {event.wave} (priority {event.priority}): {pods}, {period} s",
+    )
 
 
 def _wave_ended(lines: Lines, event: d.WaveEnded, record: Record) -> Iterator[Line]:
@@ -133,14 +142,17 @@ def _pod_ended(lines: Lines, event: d.PodEnded, record: Record) -> Iterator[Line
     name = lines.labels.get(event.uid, event.uid)
     yield (
         level,
-        f"+{lines.since(record)} s pod {name} {event.outcome} after {seconds(event.elapsed_ns)} s: {event.reason}",
+        f"+{lines.since(record)} s pod {name} {event.outcome} after {elapsed(event.elapsed_ns)} s: {event.reason}",
     )
 
 
 def _hook_ended(lines: Lines, event: d.HookEnded, record: Record) -> Iterator[Line]:
     if event.result != "done":
         name = lines.labels.get(event.uid, event.uid)
-        yield WARNING, f"+{lines.since(record)} s pod {name}: preStop of {event.container} {event.result}: {event.reason}"
+        yield (
+            WARNING,
+            f"+{lines.since(record)} s pod {name}: preStop of {event.container} {event.result}: {event.reason}",
+        )
 
 
 def _autopsy(lines: Lines, event: f.AutopsyTaken, record: Record) -> Iterator[Line]:
@@ -258,4 +270,3 @@ TELL: dict[type[Event], Teller] = {
     f.HurryRequested: _hurry,
     f.ReleaseRequested: _release_asked,
 }
-
