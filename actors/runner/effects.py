@@ -53,6 +53,7 @@ class Effects:
         self._scopes: dict[str, trio.CancelScope] = {}
         self._verdicts: dict[str, Ending] = {}
         self._nursery: trio.Nursery | None = None
+        self._running = trio.Event()
 
     # --- from order to effect -----------------------------------------------------------------
 
@@ -65,6 +66,7 @@ class Effects:
         """Let orders through their barriers until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
+            self._running.set()
             nursery.start_soon(self._pump, "written")
             nursery.start_soon(self._pump, "synced")
 
@@ -162,6 +164,7 @@ class Effects:
 
     async def adopt(self, orders: Iterable[Order]) -> None:
         """Every order that was open gets its outcome: followed if its effect lives, else unknown."""
+        await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
             if edge is None:
