@@ -8,12 +8,8 @@ the namespace are reached under `LogindBed.root`. Needs root and Debian's ``syst
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
-import signal
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -26,9 +22,10 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, DBusRouter, open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
+from tests.beds.inside import Inside
+
 LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.freedesktop.login1.Manager")
 MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Monitoring")
-INSIDE = Path(__file__).with_name("logind_inside.py")
 #: A property that no other program reads.
 LAST_WORD = "KillUserProcesses"
 COMMAND_SECONDS_MAX = 15
@@ -59,40 +56,24 @@ def missing() -> str:
 class LogindBed:
     """A started bed. Its client connection is one more program on the bus, running as root."""
 
-    def __init__(self, folder: Path, process: subprocess.Popen[str]) -> None:
+    def __init__(self, folder: Path, inside: Inside) -> None:
         self.folder = folder
-        self.process = process
+        self.inside = inside
         self.address = f"unix:path={folder / 'bus'}"
-        self.root = Path(f"/proc/{process.pid}/root")
+        self.root = Path(f"/proc/{inside.pid}/root")
         self.drop_ins = self.root / "run/systemd/logind.conf.d"
-        self._lock = trio.Lock()
 
     @property
     def enter(self) -> list[str]:
         """Put before a command, it runs in the bed's namespace."""
-        return ["nsenter", "-t", str(self.process.pid), "-m", "--"]
+        return ["nsenter", "-t", str(self.inside.pid), "-m", "--"]
 
     def log(self, name: str = "logind") -> str:
         return (self.folder / f"{name}.log").read_text(errors="replace")
 
     async def do(self, command: str, **arguments: Any) -> Any:
         """One command to the inside; raises RuntimeError with what it said."""
-        line = json.dumps({"do": command, **arguments}) + "\n"
-        async with self._lock:
-            with trio.fail_after(COMMAND_SECONDS_MAX):
-                answer = json.loads(
-                    await trio.to_thread.run_sync(self._exchange, line, abandon_on_cancel=True)
-                )
-        if "error" in answer:
-            raise RuntimeError(f"{command}: {answer['error']}\n{self.log()}")
-        return answer["ok"]
-
-    def _exchange(self, line: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(line)
-        self.process.stdin.flush()
-        return self.process.stdout.readline() or '{"error": "the inside of the bed has gone"}'
+        return await self.inside.do(command, **arguments)
 
     async def start_logind(self) -> None:
         await self.do("start_logind")
@@ -258,29 +239,12 @@ def manager_signal(member: str, signature: str, *body: Any, to: str | None = Non
 async def logind_bed() -> AsyncIterator[LogindBed]:
     """A fresh bed; leaving ends its processes, its mounts and its folder."""
     folder = Path(tempfile.mkdtemp(prefix="bed."))
-    argv = ["unshare", "--mount", "--propagation", "private", "--", sys.executable, str(INSIDE), str(folder)]
-    process = subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    bed = LogindBed(folder, process)
+    inside = Inside("tests.beds.logind_inside", folder)
+    bed = LogindBed(folder, inside)
     try:
         await bed.do("start_bus")
         await bed.start_logind()
         yield bed
     finally:
-        close(process)
+        inside.close()
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def close(process: subprocess.Popen[str]) -> None:
-    """End the inside: its input ends, it ends its own processes; SIGKILL if it does not."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    with contextlib.suppress(BrokenPipeError):
-        process.stdin.close()
-    try:
-        process.wait(COMMAND_SECONDS_MAX)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-    process.stdout.close()

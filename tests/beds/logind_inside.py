@@ -1,16 +1,12 @@
 """The inside of the logind bed: runs in a mount namespace of its own and keeps its processes.
 
-`tests.beds.logind` starts it with ``unshare --mount``. It lays fresh file systems over what logind
-writes, starts a private bus, plays the service manager on it, starts the real logind, and takes
-commands as JSON lines. When its standard input ends (its parent went, however it went), it ends its
-processes and leaves; the namespace and everything mounted in it goes with it.
+It lays fresh file systems over what logind writes, starts a private bus, plays the service manager on it,
+and starts the real logind.
 """
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import json
 import os
 import shutil
 import signal
@@ -34,9 +30,10 @@ from jeepney import (
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
+from tests.beds.inside import die_with_parent, mount, take_commands
+
 LOGIND = "/lib/systemd/systemd-logind"
 RUN_FOLDERS = ("seats", "users", "sessions", "inhibit", "shutdown")
-PR_SET_PDEATHSIG = 1
 START_SECONDS_MAX = 10
 SYSTEMD = DBusAddress("/org/freedesktop/systemd1", None, "org.freedesktop.systemd1.Manager")
 JOB = "/org/freedesktop/systemd1/job/1"
@@ -61,15 +58,6 @@ BUS_CONFIG = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Config
   </policy>
 </busconfig>
 """
-
-
-def die_with_parent() -> None:
-    """In a child, before exec: no process outlives this one, even if it is killed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def mount(*words: str) -> None:
-    subprocess.run(["mount", *words], check=True)
 
 
 def lay_file_systems(folder: Path) -> None:
@@ -238,21 +226,12 @@ class Inside:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-async def obey(inside: Inside, line: str) -> dict[str, Any]:
-    request = json.loads(line)
-    try:
-        return {"ok": await getattr(inside, "do_" + request.pop("do"))(**request)}
-    except Exception as error:
-        return {"error": f"{type(error).__name__}: {error}"}
-
-
 async def main(folder: Path) -> None:
     lay_file_systems(folder)
     async with trio.open_nursery() as nursery:
         inside = Inside(folder, nursery)
         try:
-            async for line in trio.wrap_file(sys.stdin):
-                print(json.dumps(await obey(inside, line)), flush=True)
+            await take_commands(inside)
         finally:
             inside.end_all()
             nursery.cancel_scope.cancel()

@@ -22,7 +22,7 @@ sys.path.insert(0, {root!r})
 from tests.beds.logind import logind_bed
 async def main():
     async with logind_bed() as bed:
-        pids = [bed.process.pid, *(await bed.do("pids")).values()]
+        pids = [bed.inside.pid, *(await bed.do("pids")).values()]
         print(json.dumps([str(bed.folder), pids]), flush=True)
         await trio.sleep_forever()
 trio.run(main)
