@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -61,14 +61,47 @@ def json_line(header: Header, raw: RawRecord) -> bytes:
     return _encode(document) + b"\n"
 
 
-def text_line(header: Header, raw: RawRecord, paint: Callable[[str, str], str]) -> bytes:
-    """``time seq <- cause actor type data``, facts at the margin and what follows from them indented."""
+#: Events that introduce a pod by name, and where in their payload it stands.
+INTRODUCTIONS = {"PodAppeared": "pod", "PodPlanned": "pod", "InventoryTaken": "pods", "PodRejected": ""}
+
+#: UIDs as the API server and the manifest reader give them.
+_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
+
+
+def introduced(raw: RawRecord) -> Iterator[tuple[str, str]]:
+    """(UID, namespace/name) of each pod that a record introduces; nothing for most records."""
+    where = INTRODUCTIONS.get(raw.tag)
+    data = payload_of(raw) if where is not None else None
+    if not isinstance(data, dict):
+        return
+    if not where:
+        yield str(data.get("uid")), str(data.get("label"))
+        return
+    entries = data.get(where) or []
+    for pod in entries if isinstance(entries, list) else [entries]:
+        yield str(pod.get("uid")), f"{pod.get('namespace')}/{pod.get('name')}"
+
+
+class Labels(dict[str, str]):
+    """UIDs to names, learned from the records as they pass; people read names."""
+
+    def learn(self, raw: RawRecord) -> None:
+        self.update(introduced(raw))
+
+    def named(self, text: str) -> str:
+        return _UID.sub(lambda match: self.get(match[0], match[0]), text)
+
+
+def text_line(header: Header, raw: RawRecord, labels: Labels, paint: Callable[[str, str], str]) -> bytes:
+    """``time seq <- cause type actor data``; what was decided is indented below its fact."""
+    labels.learn(raw)
     wall = rfc3339(header.wall_ns(raw.mono_ns))
     cause = f"<- {raw.cause}" if raw.cause else ""
-    data = _flat(payload_of(raw))
-    name = f"{raw.tag:<17}" if not raw.cause else f"  {raw.tag:<15}"
     head = f"{wall[:10]} {wall[11:23]} {raw.seq:>6} {cause:<9}"
-    return f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {raw.actor:<22} {data}".rstrip().encode() + b"\n"
+    name = f"  {raw.tag:<18}" if raw.cause else f"{raw.tag:<20}"
+    actor = labels.named(raw.actor)
+    data = _flat(labels, payload_of(raw))
+    return f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {actor:<24} {data}".rstrip().encode() + b"\n"
 
 
 def colour_of(tag: str) -> str:
@@ -78,10 +111,10 @@ def colour_of(tag: str) -> str:
     return "fact" if issubclass(kind, Fact) else "order" if issubclass(kind, Order) else "decision"
 
 
-def _flat(data: Any) -> str:
+def _flat(labels: Labels, data: Any) -> str:
     if not isinstance(data, dict):
         return str(data)
-    words = " ".join(f"{name}={_brief(value)}" for name, value in data.items())
+    words = labels.named(" ".join(f"{name}={_brief(value)}" for name, value in data.items()))
     return words if len(words) <= DATA_CHARACTERS_MAX else words[: DATA_CHARACTERS_MAX - 1] + "…"
 
 

@@ -47,7 +47,7 @@ def console(file: IO[str] | None = None) -> Console:
 def show(renderable: RenderableType) -> None:
     """Print a table or a text; in a pipe without trailing blanks."""
     if sys.stdout.isatty():
-        console().print(renderable)
+        console().print(renderable, crop=False)
         return
     to = console()
     with to.capture() as captured:

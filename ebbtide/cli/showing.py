@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 
-from ebbtide.cli.events import Since, is_actor, json_line, parse_since, payload_of, text_line
+from ebbtide.cli.events import Labels, Since, introduced, is_actor, json_line, parse_since, text_line
 from ebbtide.cli.follow import follow as follow_journal
 from ebbtide.cli.guard import DONE, Refused
 from ebbtide.cli.reading import conclude, open_journal, sources_of
 from events.frames import RawRecord
 from events.history import Batch
 from events.segment import Header
-
-#: Events that introduce a pod by name, and where in their payload it stands.
-INTRODUCTIONS = {"PodAppeared": "pod", "PodPlanned": "pod", "InventoryTaken": "pods", "PodRejected": ""}
 
 COLOURS = {"dim": {"dim": True}, "fact": {"fg": "cyan"}, "order": {"fg": "magenta"}, "decision": {"fg": "green"}}
 
@@ -65,11 +62,13 @@ def _printer(output: str) -> Printer:
         return json_line
     coloured = sys.stdout.isatty()
 
+    labels = Labels()
+
     def paint(name: str, text: str) -> str:
         style = COLOURS.get(name)
         return click.style(text, **style) if coloured and style else text  # type: ignore[arg-type]
 
-    return lambda header, raw: text_line(header, raw, paint)
+    return lambda header, raw: text_line(header, raw, labels, paint)
 
 
 def _tests(journals: tuple[Path, ...], wanted: Wanted) -> list[Test]:
@@ -109,24 +108,9 @@ def _uids(journals: tuple[Path, ...], pod: str) -> frozenset[str]:
     found = {
         uid
         for raw in open_journal(journals).raw()
-        if raw.tag in INTRODUCTIONS
-        for uid, label in _introduced(raw)
+        for uid, label in introduced(raw)
         if pod in (uid, label, label.partition("/")[2])
     }
     if not found:
         raise Refused(f"no pod {pod!r} in this journal: 'ebbtide journal show --actor edge' shows those that came")
     return frozenset(found)
-
-
-def _introduced(raw: RawRecord) -> Iterator[tuple[str, str]]:
-    """(UID, namespace/name) of each pod that a record introduces."""
-    data = payload_of(raw)
-    if not isinstance(data, dict):
-        return
-    where = INTRODUCTIONS[raw.tag]
-    if not where:
-        yield str(data.get("uid")), str(data.get("label"))
-        return
-    entries = data.get(where) or []
-    for pod in entries if isinstance(entries, list) else [entries]:
-        yield str(pod.get("uid")), f"{pod.get('namespace')}/{pod.get('name')}"

@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
 def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str) -> int:
     """Exit code by interface.md: 6 before 5 before 3 before 4."""
-    only = choose(journals, episode) if episode is not None else None
+    only = choose(journals, episode).first_seq if episode is not None else None
     result = _Run(only).go(open_journal(journals, logic_flags=LOGIC_FLAGS))
     explained = explain(open_journal(journals), result.divergence) if result.divergence else None
     if output == "json":

@@ -32,7 +32,9 @@ class Chronicle:
         self.pods: dict[str, d.PodPlanned] = {}
         self.ends: dict[str, d.PodEnded] = {}
         self.rejected: dict[str, d.PodRejected] = {}
-        self.early: dict[str, str] = {}
+        self.notes: dict[str, list[str]] = {}
+        self.hooks: dict[tuple[str, str], str] = {}
+        self.exits: dict[str, int] = {}
         self.autopsies: list[f.AutopsyTaken] = []
         self.started: set[tuple[str, str]] = set()
         self.wanted: dict[str, int] = {}
@@ -67,15 +69,22 @@ class Chronicle:
         label, wave, grace = planned.pod.label, planned.wave, planned.grace_seconds
         if end is None:
             return Row(label, wave, grace, "unknown", 0, "not ended when the machine was let go")
-        why = [end.reason, self.early.get(uid, ""), _cut(planned)]
-        return Row(label, wave, grace, end.outcome, end.elapsed_ns, "; ".join(filter(None, why)))
+        why = [end.reason, *self.notes.get(uid, ()), *_cut(planned)]
+        return Row(label, wave, grace, end.outcome, end.elapsed_ns, "; ".join(why))
+
+    def note(self, uid: str, text: str) -> None:
+        self.notes.setdefault(uid, []).append(text)
 
 
-def _cut(planned: d.PodPlanned) -> str:
+def _cut(planned: d.PodPlanned) -> list[str]:
     asked = planned.pod.grace_seconds
     if asked is None or asked <= planned.grace_seconds:
-        return ""
-    return f"asked for {asked} s, its wave has {planned.grace_seconds} s"
+        return []
+    return [f"asked for {asked} s, its wave has {planned.grace_seconds} s"]
+
+
+def _seconds(ns: int) -> str:
+    return f"{ns / NS_PER_SECOND:.1f} s"
 
 
 def _appeared(to: Chronicle, event: f.PodAppeared, record: Record) -> None:
@@ -95,10 +104,32 @@ def _planned(to: Chronicle, event: d.PodPlanned, record: Record) -> None:
     to.pods[event.pod.uid] = event
 
 
+def _hook_started(to: Chronicle, event: d.HookStarted, record: Record) -> None:
+    to.hooks[event.uid, event.container] = event.kind
+
+
 def _hook_ended(to: Chronicle, event: d.HookEnded, record: Record) -> None:
-    if event.early and event.result == "done":
-        seconds = event.elapsed_ns / NS_PER_SECOND
-        to.early[event.uid] = f"preStop sleep of {event.container} ended early, after {seconds:.1f} s: {event.reason}"
+    """A hook that failed stands in the pod's reason already."""
+    if event.result != "done":
+        return
+    hook = f"preStop {to.hooks.get((event.uid, event.container), 'hook')}"
+    early = f" ended early, {event.reason}" if event.early else ""
+    to.note(event.uid, f"{hook} {_seconds(event.elapsed_ns)}{early}")
+
+
+def _signalled(to: Chronicle, event: d.SendSignal, record: Record) -> None:
+    if event.signal != "SIGTERM":
+        to.note(event.uid, f"stopped with {event.signal}")
+
+
+def _exited(to: Chronicle, event: f.ContainerExited, record: Record) -> None:
+    """A sidecar's end is told against that of the last container before it."""
+    planned = to.pods.get(event.uid)
+    sidecars = [each.name for each in planned.pod.containers if each.sidecar] if planned else []
+    if event.container in sidecars and event.uid in to.exits:
+        after = _seconds(record.mono_ns - to.exits[event.uid])
+        to.note(event.uid, f"sidecar {event.container} ended {after} after the rest")
+    to.exits[event.uid] = record.mono_ns
 
 
 def _pod_ended(to: Chronicle, event: d.PodEnded, record: Record) -> None:
@@ -123,7 +154,10 @@ TAKE: dict[type[Event], Callable[[Chronicle, Any, Record], None]] = {
     f.AutopsyTaken: _autopsy,
     d.ShutdownBegan: _began,
     d.PodPlanned: _planned,
+    f.ContainerExited: _exited,
+    d.HookStarted: _hook_started,
     d.HookEnded: _hook_ended,
+    d.SendSignal: _signalled,
     d.PodEnded: _pod_ended,
     d.PodRejected: _rejected,
     d.ReleaseLock: _released,

@@ -20,6 +20,8 @@ from events.model import ProcessReport
 
 DEMO_VERSION = 1
 
+MEANT_TO_END = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
+
 #: Where to look further, with the option that names the journal added.
 FURTHER = (
     ("every event, and what caused it", "ebbtide journal show"),
@@ -35,7 +37,7 @@ def ending(told: Chronicle, trace_id: str, journal: Path) -> RenderableType:
     for autopsy in told.autopsies:
         parts += [*_autopsy(told, autopsy), Text()]
     parts += [Text(_total(told), style="bold"), Text(f"trace id {trace_id}"), Text()]
-    return Group(*parts, Text("Look further:"), _further(journal))
+    return Group(*parts, Text("Look further:", style="bold"), *_further(journal))
 
 
 def ending_json(told: Chronicle, trace_id: str, journal: Path) -> dict[str, Any]:
@@ -104,10 +106,17 @@ def _depths(processes: tuple[ProcessReport, ...]) -> dict[int, int]:
 
 def _process(process: ProcessReport) -> str:
     where = f" in {process.wait_channel}" if process.wait_channel else ""
-    ignores = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
     plural = "" if process.connections == 1 else "s"
     open_ = f", {process.connections} open connection{plural}" if process.connections else ""
-    return f"{process.command} ({process.pid}) {process.state}{where}{ignores}{open_}"
+    return f"{process.command} ({process.pid}) {process.state}{where}{open_}{_ignores(process)}"
+
+
+def _ignores(process: ProcessReport) -> str:
+    """The signals that are meant to end a program by name; of the others the number."""
+    meant = [name for name in process.signals_ignored if name in MEANT_TO_END]
+    others = len(process.signals_ignored) - len(meant)
+    more = f" and {others} others" if others and meant else ""
+    return f", ignores {' '.join(meant)}{more}" if meant else ""
 
 
 def _total(told: Chronicle) -> str:
@@ -116,8 +125,10 @@ def _total(told: Chronicle) -> str:
     return f"The machine was let go after {told.took_ns / NS_PER_SECOND:.1f} s: {outcomes}."
 
 
-def _further(journal: Path) -> Table:
-    table = Table.grid(padding=(0, 2))
+def _further(journal: Path) -> Iterator[Text]:
+    width = max(len(meaning) for meaning, _ in FURTHER)
     for meaning, command in FURTHER:
-        table.add_row("", Text(f"{command} --journal {shlex.quote(str(journal))}", style="cyan"), Text(meaning, style="dim"))
-    return table
+        whole = f"{command} --journal {shlex.quote(str(journal))}"
+        line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
+        line.no_wrap, line.overflow = True, "ignore"
+        yield line

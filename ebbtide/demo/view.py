@@ -40,9 +40,8 @@ OVER = frozenset(LOOKS) - {"waiting", "SIGKILL"}
 def frame(standing: Standing, now_ns: int) -> RenderableType:
     """One frame; ``now_ns`` is the monotonic clock."""
     body = Table.grid(padding=(0, 1), expand=True)
-    body.add_column(width=1)
-    body.add_column(no_wrap=True, min_width=18)
-    body.add_column(no_wrap=True, min_width=16)
+    body.add_column(no_wrap=True, min_width=22)
+    body.add_column(no_wrap=True, min_width=19)
     body.add_column(no_wrap=True, justify="right", min_width=6)
     body.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
     for wave in standing.waves.values():
@@ -73,7 +72,6 @@ def _wave(wave: WaveStanding, pods: list[PodStanding], now_ns: int) -> Iterator[
     ended = sum(pod.phase in OVER for pod in pods)
     waiting = wave.phase == "waiting"
     style = "dim" if waiting else "bold"
-    yield Text("▪", style=style)
     yield Text(f"wave {wave.wave}", style=style)
     yield Text(f"priority {wave.priority}" if waiting or pods else "no pods", style="dim")
     yield Text(f"{ended}/{len(pods)}", style=style)
@@ -100,8 +98,7 @@ def _pod(pod: PodStanding, now_ns: int) -> Iterator[RenderableType]:
     look = LOOKS.get(pod.phase, AT_WORK)
     at_work = pod.phase not in OVER and pod.began_ns > 0
     took_ns = now_ns - pod.began_ns if at_work else pod.elapsed_ns
-    yield Text(look.mark, style=look.style)
-    yield Text(f"  {pod.label}", style="dim" if look is WAITING else "")
+    yield Text.assemble(("  " + look.mark, look.style), (f" {pod.label}", "dim" if look is WAITING else ""))
     yield Text(pod.phase, style=look.style)
     yield Text("" if look is WAITING else _seconds(took_ns))
     yield Text(pod.reason or f"grace {pod.grace_seconds} s", style="dim")
