@@ -11,6 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from actors.logic.actor import Result, State
+from actors.logic.budget import FLOOR_NS
 from actors.logic.roll import Roll
 from actors.policy.grace import pod_grace_seconds
 from actors.policy.grouping import group_of, priority_of
@@ -170,10 +171,18 @@ def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
         wave=state.wave,
         priority=planned.priority,
         period_ns=period_ns,
-        deadline_ns=max(now, min(now + period_ns, state.deadline_ns)),
+        deadline_ns=max(now, min(now + period_ns, _last_deadline_ns(state))),
         kill_by_ns=state.kill_by_ns,
         pods=pods,
     )
+
+
+def _last_deadline_ns(state: EpisodeState) -> int:
+    """Pods of a later wave, also of one with 0 s, still get their stop signal and the floor after it."""
+    later = (pod.uid for wave in state.waves[state.wave + 1 :] for pod in wave.pods)
+    if any(state.roll.is_open(uid) for uid in later):
+        return min(state.deadline_ns, state.kill_by_ns - FLOOR_NS)
+    return state.deadline_ns
 
 
 def drain(state: EpisodeState, decisions: list[Event]) -> Result:
