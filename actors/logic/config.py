@@ -20,7 +20,15 @@ from events.decisions import (
     ShutdownBegan,
     WriteDropIn,
 )
-from events.facts import DaemonStarted, DropInsRead, LogindRead, OrderEnded, PreparingRead, SettingsLoaded, Tick
+from events.facts import (
+    DaemonStarted,
+    DropInsRead,
+    LogindRead,
+    OrderEnded,
+    PreparingRead,
+    SettingsLoaded,
+    Tick,
+)
 from events.model import Settings
 
 NAME = "ConfigReconciler"

@@ -33,8 +33,8 @@ from events.facts import (
     DaemonStarted,
     LogindRead,
     OrderEnded,
-    PreparingRead,
     PrepareForShutdown,
+    PreparingRead,
     StopRequested,
     Tick,
 )
