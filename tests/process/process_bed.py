@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -138,6 +139,16 @@ class Bed:
 def ours(state_dir: Path) -> list[Process]:
     """Every process that carries the marks of this state directory."""
     return [item for item in Scanner(Marker(state_dir)).look_now() if item.mark is not None]
+
+
+def held_pids() -> set[int]:
+    """The processes that we hold a pidfd of."""
+    found = set()
+    for name in os.listdir("/proc/self/fdinfo"):
+        with suppress(OSError):
+            lines = Path(f"/proc/self/fdinfo/{name}").read_text().splitlines()
+            found.update(int(line.split()[1]) for line in lines if line.startswith("Pid:"))
+    return found - {-1}
 
 
 async def until(condition: Callable[[], object]) -> None:

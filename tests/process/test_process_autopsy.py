@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import msgspec
@@ -41,6 +40,7 @@ async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
     pod = pod_of("p", python(STRAGGLER.format(folder=tmp_path)))
     async with bed_of(tmp_path, pod, capture_lines=2) as bed:
         await bed.shows("ready")
+        await until(lambda: [item.stat.state for item in bed.processes()] == ["S", "S"])
         assert await bed.autopsy("p") == Ending()
         (fact,) = bed.outbox.of(AutopsyTaken)
         first, child = fact.processes
@@ -72,26 +72,26 @@ async def test_output_stays_out_of_the_record_unless_asked_for(tmp_path: Path) -
 
 
 @pytest.mark.slow
-async def test_an_autopsy_is_short_among_many_processes(tmp_path: Path) -> None:
-    """One autopsy stays inside its bound with hundreds of processes around, and reports a bounded few."""
+async def test_an_autopsy_of_a_crowd_is_bounded(tmp_path: Path) -> None:
+    """Of hundreds of processes a bounded few are reported, the oldest first."""
     crowd = "for i in $(seq 200); do sleep 1000 & done; echo x > %s/r; wait"
     async with bed_of(tmp_path, pod_of("p", shell(crowd % tmp_path))) as bed:
         await bed.shows("r")
-        began = time.monotonic_ns()
         await bed.autopsy("p")
-        assert time.monotonic_ns() - began < 2 * autopsy.AUTOPSY_NS_MAX
-        assert len(bed.outbox.of(AutopsyTaken)[0].processes) == autopsy.PROCESSES_MAX
+        reported = bed.outbox.of(AutopsyTaken)[0].processes
+        assert 1 <= len(reported) <= autopsy.PROCESSES_MAX
+        assert reported[0].parent_pid == os.getpid()
         await bed.kill("p")
 
 
 def test_an_autopsy_stops_at_its_deadline() -> None:
-    """What was not read in time is not in it, nor is a process that has gone."""
+    """What was not read in time is not in it, but for the first; nor is a process that has gone."""
     stat = proc.read_stat(os.getpid())
     assert stat is not None
-    assert autopsy.examine([stat], 5, lambda: 5) == ()
+    assert len(autopsy.examine([stat, stat], 5, lambda: 5)) == 1
+    assert len(autopsy.examine([stat, stat], 5, lambda: 4)) == 2
     gone = stat._replace(pid=2**22 + 1)
-    reports = autopsy.examine([gone, stat, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4)
-    assert [report.pid for report in reports] == [os.getpid()]
+    assert autopsy.examine([gone, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4) == ()
 
 
 def test_a_ring_keeps_the_newest_lines(tmp_path: Path) -> None:

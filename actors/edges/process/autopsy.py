@@ -13,7 +13,8 @@ from actors.edges.process import proc
 from actors.edges.process.signals import mask_names
 from events.model import ProcessReport
 
-#: One autopsy's time; what was not read until then is not in it.
+#: One autopsy's time, half of it for the look that finds the processes. What was not read until then is
+#: not in it, but for the first process, which is always looked at.
 AUTOPSY_NS_MAX = 100_000_000
 #: Processes of one container that are reported; keeps the record small.
 PROCESSES_MAX = 32
@@ -52,7 +53,7 @@ def examine(
     reports: list[ProcessReport] = []
     established: frozenset[int] | None = None
     for stat in sorted(stats, key=lambda item: (item.start_ticks, item.pid))[:PROCESSES_MAX]:
-        if mono_ns() >= deadline_ns:
+        if reports and mono_ns() >= deadline_ns:
             break
         if established is None:
             established = proc.read_tcp(stat.pid)

@@ -278,9 +278,9 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN)
-        deadline_ns = self._mono_ns() + AUTOPSY_NS_MAX
-        look = await self._scanner.look_recent()
+        look = await self._scanner.look_briefly()
         stats = [item.stat for item in members(look, {entry.key: Root(entry.pid, entry.start_ticks)})]
+        deadline_ns = self._mono_ns() + AUTOPSY_NS_MAX // 2
         fact = AutopsyTaken(
             uid=order.uid,
             container=order.container,

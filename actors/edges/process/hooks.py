@@ -118,7 +118,7 @@ class Hooks:
         return TIMED_OUT
 
     async def _find(self, key: str) -> Child | None:
-        look = await self._scanner.look_recent()
+        look = await self._scanner.look_shared()
         ours = [item.stat for item in look if item.mark is not None and item.mark.order == key]
         first = min(
             (stat for stat in ours if stat.session == stat.pid),

@@ -102,10 +102,9 @@ def read_bytes(path: str, limit: int = READ_BYTES_MAX) -> bytes | None:
 
 
 def _read_all(fd: int, limit: int) -> bytes:
+    """Until the end: a file of ``/proc`` may give less than asked for and still have more."""
     data = os.read(fd, limit)
-    if len(data) < 4096:
-        return data
-    while len(data) < limit and (more := os.read(fd, limit - len(data))):
+    while data and len(data) < limit and (more := os.read(fd, limit - len(data))):
         data += more
     return data
 

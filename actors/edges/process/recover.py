@@ -18,6 +18,9 @@ from actors.edges.process.table import ContainerEntry, PodEntry, Table
 from events.base import Fact
 from events.facts import ContainerStarted
 
+#: Nothing is urgent yet, and what is not found now is not found at all.
+RECOVERY_SECONDS_MAX = 5.0
+
 
 class Recovery:
     """Fills the table once."""
@@ -45,7 +48,7 @@ class Recovery:
 
     async def _recover(self) -> list[Fact]:
         records = self._records.load()
-        look = [item for item in await self._scanner.look() if item.mark is not None]
+        look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
         facts = [fact for record in records for fact in self._revive(record, look)]
         for item in look:
             if item.mark is not None and item.mark.uid not in self._table.pods:

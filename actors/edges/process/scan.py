@@ -2,7 +2,7 @@
 
 Reading the environment of a process that hangs in its own memory lock hangs the reader, and a node that
 goes down is where that happens. So a look is taken in a worker thread and given up after
-`SCAN_SECONDS_MAX`; from then on looks do without marks (groups, sessions and parents still count).
+`SCAN_SECONDS_MAX`; for a while looks then do without marks (groups, sessions and parents still count).
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from actors.edges.process.marks import Mark, Marker
 SCAN_SECONDS_MAX = 1.0
 #: After a look was given up, how long the next ones do without marks.
 BLIND_NS = 5_000_000_000
-#: How old a look may be where it is only evidence.
-RECENT_NS = 50_000_000
-RECENT_SECONDS_MAX = 0.05
+#: How old a shared look may be.
+SHARED_NS = 50_000_000
+#: Half of an autopsy's time.
+BRIEF_SECONDS_MAX = 0.05
 
 
 class Process(NamedTuple):
@@ -43,14 +44,15 @@ class Scanner:
         self._marker = marker
         self._mono_ns = mono_ns
         self._blind_until_ns = 0
-        self._recent: list[Process] = []
-        self._recent_ns = -RECENT_NS
+        self._sharing = trio.Lock()
+        self._shared: list[Process] = []
+        self._shared_ns = mono_ns() - SHARED_NS - 1
         self._limiter = trio.CapacityLimiter(1)
 
-    async def look(self) -> list[Process]:
-        """All processes, marks included unless a process has just held us."""
+    async def look(self, seconds: float = SCAN_SECONDS_MAX) -> list[Process]:
+        """All processes, marks included unless a process holds us for so long, or has just done so."""
         if self._mono_ns() >= self._blind_until_ns:
-            with trio.move_on_after(SCAN_SECONDS_MAX):
+            with trio.move_on_after(seconds):
                 return await trio.to_thread.run_sync(
                     self.look_now, abandon_on_cancel=True, limiter=self._limiter
                 )
@@ -59,18 +61,18 @@ class Scanner:
             self._limiter = trio.CapacityLimiter(1)
         return self.look_without_marks()
 
-    async def look_recent(self) -> list[Process]:
-        """A look that is at most `RECENT_NS` old, so that many stragglers share one; without marks when
-        that takes longer than `RECENT_SECONDS_MAX`.
-        """
-        if self._mono_ns() - self._recent_ns > RECENT_NS:
-            self._recent = await self._look_briefly()
-            self._recent_ns = self._mono_ns()
-        return self._recent
+    async def look_shared(self) -> list[Process]:
+        """A look that is at most `SHARED_NS` old, however many ask for one at the same time."""
+        async with self._sharing:
+            if self._mono_ns() - self._shared_ns > SHARED_NS:
+                self._shared = await self.look()
+                self._shared_ns = self._mono_ns()
+            return self._shared
 
-    async def _look_briefly(self) -> list[Process]:
-        with trio.move_on_after(RECENT_SECONDS_MAX):
-            return await self.look()
+    async def look_briefly(self) -> list[Process]:
+        """The same for evidence only: without marks when it would take longer than `BRIEF_SECONDS_MAX`."""
+        with trio.move_on_after(BRIEF_SECONDS_MAX):
+            return await self.look_shared()
         return self.look_without_marks()
 
     def look_without_marks(self) -> list[Process]:

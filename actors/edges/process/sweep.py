@@ -164,14 +164,23 @@ class Sweeper:
     async def sweep(self, roots: Mapping[TreeKey, Root]) -> None:
         """Kill these trees now, on the caller's task."""
         killed: set[tuple[int, int]] = set()
+        if any(root.pid for root in roots.values()):
+            # What is known without marks is killed at once, whatever may hold the look with them.
+            killed |= self._kill_new(self._scanner.look_without_marks(), roots, killed)
         for _ in range(LOOKS_MAX):
-            found = members(await self._scanner.look(), roots)
-            new = {(process.pid, process.stat.start_ticks) for process in found} - killed
-            if not new or self.closed:
+            new = self._kill_new(await self._scanner.look(), roots, killed)
+            if not new:
                 return
-            for pid, start_ticks in new:
-                kill_exactly(pid, start_ticks)
             killed |= new
+
+    def _kill_new(
+        self, look: list[Process], roots: Mapping[TreeKey, Root], killed: set[tuple[int, int]]
+    ) -> set[tuple[int, int]]:
+        found = {(process.pid, process.stat.start_ticks) for process in members(look, roots)}
+        new = set() if self.closed else found - killed
+        for pid, start_ticks in new:
+            kill_exactly(pid, start_ticks)
+        return new
 
     def _remove_groups(self) -> None:
         left = {group: tries - 1 for group, tries in self._groups.items() if not remove_group(group)}
