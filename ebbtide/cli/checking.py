@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from ebbtide.cli.output import show, show_json, table
+from ebbtide.cli.output import pairs, show, show_json
 from ebbtide.cli.reading import conclude, open_journal
 from events.history import History
 from events.recovery import Verdict
@@ -20,7 +20,7 @@ def check_journal(journals: tuple[Path, ...], output: str) -> int:
     if output == "json":
         show_json(check_document(history, verdict))
         return verdict.exit_code
-    show(table(("", ""), _rows(history, verdict)))
+    show(pairs(_rows(history, verdict)))
     return conclude(verdict)
 
 

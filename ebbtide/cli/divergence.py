@@ -18,7 +18,7 @@ from replay.engine import Divergence, Replayer, Side
 
 
 class Explained(NamedTuple):
-    """``causes``: the chain from the differing record back to its fact. ``state``: None for an edge's fact."""
+    """``causes``: the chain from the differing record to its fact. ``state``: None for an edge's fact."""
 
     divergence: Divergence
     actor: str

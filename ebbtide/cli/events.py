@@ -101,7 +101,9 @@ def text_line(header: Header, raw: RawRecord, labels: Labels, paint: Callable[[s
     name = f"  {raw.tag:<18}" if raw.cause else f"{raw.tag:<20}"
     actor = labels.named(raw.actor)
     data = _flat(labels, payload_of(raw))
-    return f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {actor:<24} {data}".rstrip().encode() + b"\n"
+    return (
+        f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {actor:<24} {data}".rstrip().encode() + b"\n"
+    )
 
 
 def colour_of(tag: str) -> str:
@@ -150,7 +152,7 @@ def parse_since(text: str, now_ns: int) -> Since:
 
 
 def _moment_ns(text: str) -> int:
-    """Exact to the nanosecond, of which `datetime` keeps only microseconds. Without a zone it is local time."""
+    """Exact to the nanosecond (`datetime` keeps microseconds). Without a zone it is local time."""
     fraction = re.search(r"\.(\d{1,9})\d*", text)
     whole = datetime.fromisoformat(text.replace(fraction[0], "") if fraction else text)
     return int(whole.timestamp()) * NS_PER_SECOND + int(fraction[1].ljust(9, "0") if fraction else 0)

@@ -43,7 +43,9 @@ class Tail:
             scan.end = self._end
         for piece in scan.pieces():
             records = [*self._open_step, *piece.records[: piece.whole]]
-            self._open_step = piece.records[piece.whole :] if piece.whole else [*self._open_step, *piece.records]
+            self._open_step = (
+                piece.records[piece.whole :] if piece.whole else [*self._open_step, *piece.records]
+            )
             if piece.whole:
                 yield Batch(piece.header, records)
         self._end = scan.end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -13,7 +13,14 @@ from ebbtide.options import JOURNAL_PATH, RUNTIME_PATH
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Duration(click.ParamType):
+if TYPE_CHECKING:
+    Parameter = click.ParamType[int]
+else:
+    # Older versions of click have no type arguments.
+    Parameter = click.ParamType
+
+
+class Duration(Parameter):
     """A Go duration, as the kubelet's configuration has them; in nanoseconds."""
 
     name = "duration"

@@ -27,6 +27,7 @@ STYLES = {
     "rejected": "magenta",
     "killed": "red",
     "failed": "red",
+    "slow": "yellow",
     "truncated": "red",
     "never-begun": "red",
     "critical": "bold red",
@@ -56,7 +57,9 @@ def show(renderable: RenderableType) -> None:
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in lines))
 
 
-def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()) -> RenderableType:
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+) -> RenderableType:
     """A table; a cell that is an outcome gets its colour. Columns named in ``right`` are numbers."""
     from rich.table import Table
     from rich.text import Text
@@ -66,6 +69,19 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequ
         made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    return made
+
+
+def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
+    """Names and their values, without a heading."""
+    from rich.table import Table
+    from rich.text import Text
+
+    made = Table.grid(padding=(0, 2))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in rows:
+        made.add_row(Text(name), Text(value, style=STYLES.get(value, "")))
     return made
 
 

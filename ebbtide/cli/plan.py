@@ -28,7 +28,9 @@ Examples:
 @click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
 @runtime_option
 @output_option("table", "json", "yaml")
-def plan(configs: tuple[Path, ...], pods: tuple[str, ...], grant: int | None, runtime: Path, output: str) -> None:
+def plan(
+    configs: tuple[Path, ...], pods: tuple[str, ...], grant: int | None, runtime: Path, output: str
+) -> None:
     """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings."""
     from ebbtide.cli import output as out
     from ebbtide.cli.sources import grant_or_logind, read_config, read_pods

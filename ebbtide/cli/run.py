@@ -24,7 +24,9 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@click.option("--mode", type=click.Choice(MODES), default="auto", show_default=True, help="How pods are ended.")
+@click.option(
+    "--mode", type=click.Choice(MODES), default="auto", show_default=True, help="How pods are ended."
+)
 @click.option(
     "--pods",
     type=click.Path(path_type=Path),

@@ -18,7 +18,12 @@ from events.frames import RawRecord
 from events.history import Batch
 from events.segment import Header
 
-COLOURS = {"dim": {"dim": True}, "fact": {"fg": "cyan"}, "order": {"fg": "magenta"}, "decision": {"fg": "green"}}
+COLOURS = {
+    "dim": {"dim": True},
+    "fact": {"fg": "cyan"},
+    "order": {"fg": "magenta"},
+    "decision": {"fg": "green"},
+}
 
 Test = Callable[[Header, RawRecord], bool]
 Printer = Callable[[Header, RawRecord], bytes]
@@ -43,7 +48,9 @@ def show_events(journals: tuple[Path, ...], wanted: Wanted, output: str, *, foll
     return conclude(history.verdict)
 
 
-def _write(batches: Iterable[Batch | tuple[Header, list[RawRecord]] | None], tests: list[Test], printer: Printer) -> None:
+def _write(
+    batches: Iterable[Batch | tuple[Header, list[RawRecord]] | None], tests: list[Test], printer: Printer
+) -> None:
     """A batch at a time: neither a write for each record nor a journal in memory."""
     out = sys.stdout.buffer
     for batch in batches:
@@ -112,5 +119,7 @@ def _uids(journals: tuple[Path, ...], pod: str) -> frozenset[str]:
         if pod in (uid, label, label.partition("/")[2])
     }
     if not found:
-        raise Refused(f"no pod {pod!r} in this journal: 'ebbtide journal show --actor edge' shows those that came")
+        raise Refused(
+            f"no pod {pod!r} in this journal: 'ebbtide journal show --actor edge' shows those that came"
+        )
     return frozenset(found)

@@ -26,9 +26,7 @@ def read_pods(paths: Sequence[str], runtime: Path, settings: Settings) -> list[M
         return load_manifests(paths, allow_zero_sleep=zero)
     from ebbtide.doctor.running import running_pods
 
-    return [
-        Manifest(pod=found.pod, spec=found.spec, source=str(runtime)) for found in running_pods(runtime)
-    ]
+    return [Manifest(pod=found.pod, spec=found.spec, source=str(runtime)) for found in running_pods(runtime)]
 
 
 def grant_or_logind(grant_ns: int | None) -> int | None:

@@ -1,4 +1,4 @@
-"""The demo's plot: pods come up, the node is armed, the power goes off, a late pod knocks, the machine is let go.
+"""The demo's plot: pods come up, the power goes off, a late pod knocks, the machine is let go.
 
 It is the real daemon with the real process edge and the real journal; only logind is its own.
 """

@@ -34,7 +34,12 @@ def set_stage(journal: Path | None) -> Stage:
     """
     root = Path(tempfile.mkdtemp(prefix="ebbtide-demo-"))
     stage = Stage(
-        root, root / "pods", root / "late-0.yaml", root / "config.yaml", journal or root / "journal", root / "run"
+        root,
+        root / "pods",
+        root / "late-0.yaml",
+        root / "config.yaml",
+        journal or root / "journal",
+        root / "run",
     )
     stage.pods.mkdir()
     port = _free_port()
@@ -43,7 +48,9 @@ def set_stage(journal: Path | None) -> Stage:
         (stage.pods / manifest.name).write_text(text, encoding="utf-8")
     for source, target in (("late/late-0.yaml", stage.late), ("config.yaml", stage.config)):
         target.write_text((PACKAGE / source).read_text(encoding="utf-8"), encoding="utf-8")
-    os.environ["PATH"] = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    os.environ["PATH"] = os.pathsep.join(
+        (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+    )
     return stage
 
 

@@ -62,10 +62,13 @@ def _head(standing: Standing, now_ns: int) -> RenderableType:
     head.add_column(no_wrap=True, justify="right")
     left = f"{_seconds(budget_ns - used_ns)} of {_seconds(budget_ns)} left"
     title = Text.assemble(
-        (standing.kind or "shutdown", "bold"), f"  {ended} of {len(standing.pods)} pods in {len(standing.waves)} waves"
+        (standing.kind or "shutdown", "bold"),
+        f"  {ended} of {len(standing.pods)} pods in {len(standing.waves)} waves",
     )
     head.add_row(title, Text(f"released, {left}" if standing.released_ns else left, style="bold"))
-    return Group(head, ProgressBar(total=budget_ns, completed=budget_ns - used_ns, complete_style="blue"), Text())
+    return Group(
+        head, ProgressBar(total=budget_ns, completed=budget_ns - used_ns, complete_style="blue"), Text()
+    )
 
 
 def _wave(wave: WaveStanding, pods: list[PodStanding], now_ns: int) -> Iterator[RenderableType]:
@@ -80,7 +83,9 @@ def _wave(wave: WaveStanding, pods: list[PodStanding], now_ns: int) -> Iterator[
         yield Text(f"{period}, waiting", style="dim")
     elif wave.ended_ns:
         took = _seconds(wave.ended_ns - wave.began_ns)
-        yield Text(f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow")
+        yield Text(
+            f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
+        )
     else:
         yield _bar(wave, now_ns)
 

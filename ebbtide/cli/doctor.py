@@ -1,0 +1,73 @@
+"""``ebbtide doctor``: what would keep the next shutdown from being graceful, each finding with its cure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ebbtide.cli.options import config_option, journal_option, output_option, runtime_option, socket_option
+
+if TYPE_CHECKING:
+    from ebbtide.doctor.sight import Finding
+
+DOCTOR_VERSION = 1
+
+EPILOG = """\b
+Examples:
+  sudo ebbtide doctor
+  sudo ebbtide doctor -o json | jq '.findings[] | select(.level == "critical")'
+"""
+
+
+@click.command(epilog=EPILOG)
+@config_option
+@journal_option
+@runtime_option
+@socket_option
+@output_option("table", "json")
+def doctor(configs: tuple[Path, ...], journal: Path, runtime: Path, socket: Path | None, output: str) -> int:
+    """Look for what would keep the next shutdown from being graceful, and say how to put it right.
+
+    Only looks. Exit code 1: a finding stops a graceful shutdown.
+    """
+    from ebbtide.cli.guard import DONE, NOT_SO
+    from ebbtide.cli.output import show_json
+    from ebbtide.doctor.gather import gather
+    from ebbtide.doctor.rules import examine
+
+    findings = examine(gather(configs, journal, runtime, socket or runtime / "ebbtide.sock"))
+    healthy = not any(finding.level == "critical" for finding in findings)
+    if output == "json":
+        show_json(document(findings, healthy))
+    else:
+        _tell(findings)
+    return DONE if healthy else NOT_SO
+
+
+def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
+    """``kind: Diagnosis``; ``graceful`` false: a critical finding stops a graceful shutdown."""
+    return {
+        "kind": "Diagnosis",
+        "version": DOCTOR_VERSION,
+        "graceful": healthy,
+        "findings": [finding._asdict() for finding in findings],
+    }
+
+
+def _tell(findings: list[Finding]) -> None:
+    from rich.text import Text
+
+    from ebbtide.cli.output import STYLES, show
+
+    for finding in findings:
+        style = STYLES.get(finding.level, "")
+        show(
+            Text.assemble(
+                (f"{finding.level:<8}", style), f" {finding.message} ", (f"[{finding.code}]", "dim")
+            )
+        )
+        show(Text.assemble(" " * 9, ("cure: ", "dim"), finding.cure))
+    if not findings:
+        show(Text("ok: nothing stands in the way of a graceful shutdown", style="green"))

@@ -1,0 +1,102 @@
+"""``ebbtide status``: armed or not, the lock, the grant, and how the last shutdown went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.options import output_option, runtime_option, socket_option
+from ebbtide.cli.reading import journals_option
+
+EPILOG = """\b
+Examples:
+  sudo ebbtide status
+  sudo ebbtide status -o json | jq .armed
+"""
+
+
+@click.command(epilog=EPILOG)
+@journals_option
+@runtime_option
+@socket_option
+@output_option("table", "json")
+def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, output: str) -> int:
+    """Show whether this node is protected, and what became of the last shutdown.
+
+    Exit code 1: it is not protected; the daemon does not answer, or is not armed.
+    """
+    from ebbtide.cli.guard import DONE, NOT_SO
+    from ebbtide.cli.output import show_json
+    from ebbtide.control import ControlError, ask
+
+    why = ""
+    try:
+        answer = ask("status", socket or runtime / "ebbtide.sock")
+    except ControlError as error:
+        answer, why = {"kind": "Status", "version": 1, "armed": False, "phase": "down"}, str(error)
+    document = {**answer, "running": not why, "error": why or None, "lastShutdown": _last(journals)}
+    if output == "json":
+        show_json(document)
+    else:
+        _tell(document)
+    return DONE if document["armed"] or document["phase"] in ("running", "cancelling", "released") else NOT_SO
+
+
+def _last(journals: tuple[Path, ...]) -> dict[str, Any] | None:
+    """The journal's last episode; None where it tells of none, or may not be read."""
+    from actors.edges.system import boot_id
+    from ebbtide.cli.episodes import document
+    from ebbtide.cli.guard import Refused
+    from ebbtide.cli.reading import open_journal
+    from events.codec import BadPayload
+    from events.episodes import episodes
+
+    try:
+        found = list(episodes(open_journal(journals), boot_id=boot_id()))
+    except (Refused, OSError, BadPayload):
+        return None
+    return document(found[-1]) if found else None
+
+
+def _tell(document: dict[str, Any]) -> None:
+    from ebbtide.cli.output import pairs, show, table
+
+    show(pairs(_rows(document)))
+    if document.get("phase") in ("running", "cancelling", "released") and document.get("shutdown"):
+        pods = document["shutdown"]["pods"]
+        rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
+        show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
+
+
+def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if not document["running"]:
+        yield "daemon", document["error"]
+    else:
+        yield from _running(document)
+    last = document["lastShutdown"]
+    if last is not None:
+        pods = ", ".join(f"{count} {outcome}" for outcome, count in last["pods"].items() if count)
+        yield "last shutdown", f"{last['id']}, {last['kind']}, {last['started'][:19]}Z: {last['outcome']}"
+        yield "", pods or "no pods"
+    else:
+        yield "last shutdown", "none in the journal"
+
+
+def _running(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    off = "graceful shutdown is off by configuration"
+    why = document["whyNot"] if document["enabled"] else off
+    yield "armed", "yes, the delay lock is held" if document["armed"] else f"no: {why}"
+    enough = "" if document["sufficient"] else ", more is needed"
+    yield "grant", f"{document['grantSeconds']:g} s of {document['neededSeconds']:g} s{enough}"
+    yield "phase", document["phase"]
+    shutdown = document["shutdown"]
+    if document["phase"] == "running" and shutdown:
+        yield "time left", f"{shutdown['leftSeconds']:.1f} s"
+    journal = document["journal"]
+    yield (
+        "journal",
+        f"{journal['location'] or 'lost'}, record {journal['writtenSeq']}, synced {journal['syncedSeq']}",
+    )
