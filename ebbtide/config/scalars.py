@@ -36,7 +36,7 @@ _INTS = tuple(
     )
 )
 _FLOAT = re.compile(
-    r"[-+]?([0-9][0-9_]*\.?[0-9_]*|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+    r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 
 _STR, _INT_TAG, _FLOAT_TAG, _BOOL, _NULL_TAG = (

@@ -1,8 +1,4 @@
-"""A container's environment and its ``$(VARIABLES)``, expanded as Kubernetes expands them.
-
-``$(NAME)`` becomes the value of a variable that was defined before; an undefined one stays as written;
-``$$`` is a dollar sign. Growth is bounded: variables that double each other would fill the memory.
-"""
+"""A container's command and environment, as far as they can be known without a cluster."""
 
 from __future__ import annotations
 
@@ -12,32 +8,16 @@ from collections.abc import Mapping
 from ebbtide.config import readers
 from ebbtide.config.documents import Node
 from ebbtide.config.scalars import DocumentError, quote
+from ebbtide.manifests.expansion import Expander
 from ebbtide.manifests.model import Fields
 
-#: Longest argument or variable that Linux takes (MAX_ARG_STRLEN).
-WORD_BYTES_MAX = 131_072
 #: Words of one command, and variables of one container.
 WORDS_MAX = 4096
 
-_REFERENCE = re.compile(r"\$(\$|\([^)]*\))")
 _LABEL_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
 
 #: A pod's address: its processes are local.
 LOOPBACK = "127.0.0.1"
-
-
-def expand(text: str, variables: Mapping[str, str], path: str, line: int) -> str:
-    """``text`` with its references replaced. Raises DocumentError when it grows beyond what Linux takes."""
-    pieces, position, size = [], 0, 0
-    for match in _REFERENCE.finditer(text):
-        pieces += [text[position : match.start()], _replacement(match, variables)]
-        size += len(pieces[-1]) + len(pieces[-2])
-        position = match.end()
-        if size > WORD_BYTES_MAX:
-            break
-    if size + len(text) - position >= WORD_BYTES_MAX:
-        raise DocumentError(f"{path} is longer than {WORD_BYTES_MAX} bytes: shorten it", line)
-    return "".join(pieces) + text[position:]
 
 
 def words(node: Node | None, path: str) -> list[tuple[str, int]]:
@@ -48,47 +28,54 @@ def words(node: Node | None, path: str) -> list[tuple[str, int]]:
     return [(readers.secret(each, f"{path}[{index}]"), each.line) for index, each in enumerate(entries)]
 
 
-def command(container: Fields, variables: Mapping[str, str]) -> tuple[str, ...]:
+def command(container: Fields, variables: Mapping[str, str], expander: Expander) -> tuple[str, ...]:
     """``command`` and ``args`` together, expanded. Empty: the image would have to say."""
     argv = []
     for name in ("command", "args"):
         path = container.at(name)
-        argv += [expand(word, variables, path, line) for word, line in words(container.get(name), path)]
+        found = words(container.get(name), path)
+        argv += [expander.expand(word, variables, path, line) for word, line in found]
     return tuple(argv)
 
 
-def environment(container: Fields, metadata: Fields, uid: str) -> tuple[dict[str, str], list[str]]:
-    """The variables in their order, and why some of them cannot be known here."""
-    variables: dict[str, str] = {}
-    obstacles: list[str] = []
-    node = container.get("env")
-    for index, each in enumerate(readers.sequence(node, container.at("env"), WORDS_MAX) if node else ()):
-        entry = Fields(each, f"{container.at('env')}[{index}]")
-        _define(entry, metadata, uid, variables, obstacles)
-    obstacles += _whole_sources(container)
-    return variables, obstacles
+class Environment:
+    """The variables of one container in their order; ``obstacles`` says which cannot be known, and why."""
+
+    def __init__(self, metadata: Fields, uid: str, expander: Expander) -> None:
+        self._metadata = metadata
+        self._uid = uid
+        self._expander = expander
+        self.variables: dict[str, str] = {}
+        self.obstacles: list[str] = []
+
+    def read(self, container: Fields) -> None:
+        """Raises DocumentError."""
+        node, path = container.get("env"), container.at("env")
+        for index, each in enumerate(readers.sequence(node, path, WORDS_MAX) if node else ()):
+            self._define(Fields(each, f"{path}[{index}]"))
+        self.obstacles += _whole_sources(container)
+
+    def _define(self, entry: Fields) -> None:
+        name, origin = _variable_name(entry), entry.child("valueFrom")
+        value = self._written(entry) if origin is None else _field_value(origin, self._metadata, self._uid)
+        if value is not None:
+            self.variables[name] = value
+        elif origin is not None and not _optional(origin):
+            cure = "has a valueFrom that only a cluster knows: write a value"
+            self.obstacles.append(f"the variable {quote(name)} {cure}")
+
+    def _written(self, entry: Fields) -> str:
+        node, path = entry.get("value"), entry.at("value")
+        text = "" if node is None else readers.secret(node, path)
+        return self._expander.expand(text, self.variables, path, entry.line)
 
 
-def _define(
-    entry: Fields, metadata: Fields, uid: str, variables: dict[str, str], obstacles: list[str]
-) -> None:
-    name_node = entry.need("name")
-    name = readers.text(name_node, entry.at("name"))
+def _variable_name(entry: Fields) -> str:
+    node, path = entry.need("name"), entry.at("name")
+    name = readers.text(node, path)
     if not name or "=" in name or not name.isprintable():
-        raise DocumentError(f"{entry.at('name')} is {quote(name)}: no variable is called so", name_node.line)
-    origin = entry.child("valueFrom")
-    if origin is None:
-        node = entry.get("value")
-        text = "" if node is None else readers.secret(node, entry.at("value"))
-        variables[name] = expand(text, variables, entry.at("value"), entry.line)
-        return
-    value = _field_value(origin, metadata, uid)
-    if value is not None:
-        variables[name] = value
-    elif not _optional(origin):
-        obstacles.append(
-            f"the variable {quote(name)} has a valueFrom that only a cluster knows: write a value"
-        )
+        raise DocumentError(f"{path} is {quote(name)}: no variable is called so", node.line)
+    return name
 
 
 def _field_value(origin: Fields, metadata: Fields, uid: str) -> str | None:
@@ -135,9 +122,3 @@ def _whole_sources(container: Fields) -> list[str]:
 
 def _is_true(node: Node | None) -> bool:
     return node is not None and node.value is True
-
-
-def _replacement(match: re.Match[str], variables: Mapping[str, str]) -> str:
-    if match[1] == "$":
-        return "$"
-    return variables.get(match[1][1:-1], match[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from actors.edges.process.signals import signal_number
 from actors.edges.process.spec import ContainerSpec, ProcessSpec
@@ -11,7 +12,8 @@ from ebbtide.config import readers
 from ebbtide.config.documents import Node
 from ebbtide.config.scalars import DocumentError, quote
 from ebbtide.manifests import names
-from ebbtide.manifests.environment import WORDS_MAX, command, environment
+from ebbtide.manifests.environment import WORDS_MAX, Environment, command
+from ebbtide.manifests.expansion import Expander
 from ebbtide.manifests.hooks import INT64_MAX, PORT_MAX, hook_of, pre_stop
 from ebbtide.manifests.model import Fields, Manifest
 from events.model import Container, Pod
@@ -24,24 +26,32 @@ _CLASS_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-crit
 _TERMINAL = ("Succeeded", "Failed")
 
 
-def read_pod(node: Node, source: str, allow_zero_sleep: bool) -> Manifest:
+class Reading(NamedTuple):
+    """What holds for all pods of one text."""
+
+    #: The gate PodLifecycleSleepActionAllowZero.
+    allow_zero_sleep: bool
+    expander: Expander
+
+
+def read_pod(node: Node, source: str, reading: Reading) -> Manifest:
     """Raises DocumentError; its message names the pod as soon as the pod has a name."""
     document = Fields(node, "")
     metadata = Fields(document.need("metadata"), "metadata")
     name = names.subdomain(metadata.need("name"), "metadata.name")
     try:
-        return _named(document, metadata, name, source, allow_zero_sleep)
+        return _named(document, metadata, name, source, reading)
     except DocumentError as error:
         raise DocumentError(f"pod {quote(name)}: {error.message}", error.line) from error
 
 
-def _named(document: Fields, metadata: Fields, name: str, source: str, allow_zero_sleep: bool) -> Manifest:
+def _named(document: Fields, metadata: Fields, name: str, source: str, reading: Reading) -> Manifest:
     space = metadata.get("namespace")
     namespace = "default" if space is None else names.label(space, "metadata.namespace")
     uid = names.uid(metadata.get("uid"), "metadata.uid", namespace, name)
     spec = Fields(document.need("spec"), "spec")
     grace_seconds = _optional_number(spec, "terminationGracePeriodSeconds", 0, INT64_MAX)
-    reader = _Containers(metadata, uid, grace_seconds, allow_zero_sleep)
+    reader = _Containers(metadata, uid, grace_seconds, reading)
     init = reader.read(spec, "initContainers", is_init=True)
     containers = reader.read(spec, "containers", is_init=False)
     if not containers:
@@ -68,11 +78,11 @@ def _named(document: Fields, metadata: Fields, name: str, source: str, allow_zer
 class _Containers:
     """Reads the containers of one pod and collects what stands against running them here."""
 
-    def __init__(self, metadata: Fields, uid: str, grace_seconds: int | None, allow_zero_sleep: bool) -> None:
+    def __init__(self, metadata: Fields, uid: str, grace_seconds: int | None, reading: Reading) -> None:
         self._metadata = metadata
         self._uid = uid
         self._grace_seconds = grace_seconds
-        self._allow_zero_sleep = allow_zero_sleep
+        self._reading = reading
         self._names: list[str] = []
         self.obstacles: list[str] = []
 
@@ -86,17 +96,18 @@ class _Containers:
     def _container(self, fields: Fields, is_init: bool) -> ContainerSpec:
         name = self._name(fields)
         sidecar = is_init and _says(fields.get("restartPolicy"), "Always")
-        env, missing = environment(fields, self._metadata, self._uid)
-        argv = command(fields, env)
+        environment = Environment(self._metadata, self._uid, self._reading.expander)
+        environment.read(fields)
+        argv, missing = command(fields, environment.variables, self._reading.expander), environment.obstacles
         if not argv or fields.get("command") is None:
             missing.append("it has no command, and without an image nobody knows one: write command")
         self.obstacles += [f"container {name}: {reason}" for reason in missing]
         lifecycle = fields.child("lifecycle")
-        hook = pre_stop(lifecycle, self._grace_seconds, self._allow_zero_sleep)
+        hook = pre_stop(lifecycle, self._grace_seconds, self._reading.allow_zero_sleep)
         return ContainerSpec(
             name=name,
             argv=argv,
-            env=env,
+            env=environment.variables,
             working_dir=_optional_text(fields, "workingDir"),
             stop_signal=_stop_signal(lifecycle),
             sidecar=sidecar,

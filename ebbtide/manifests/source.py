@@ -12,8 +12,9 @@ from ebbtide.config.documents import Node, decode, parse_yaml
 from ebbtide.config.jsontext import looks_like_json, parse_json
 from ebbtide.config.readers import describe, sequence
 from ebbtide.config.scalars import DocumentError, one_line
+from ebbtide.manifests.expansion import Expander
 from ebbtide.manifests.model import Fields, Manifest, ManifestError
-from ebbtide.manifests.pods import read_pod
+from ebbtide.manifests.pods import Reading, read_pod
 from events.model import Pod
 
 #: A thousand pods as ``kubectl -o json`` prints them.
@@ -67,11 +68,12 @@ def parse(name: str, raw: bytes, *, allow_zero_sleep: bool = True) -> list[Manif
     except DocumentError as error:
         raise ManifestError(_located(name, 0, error)) from error
     manifests: list[Manifest] = []
+    reading = Reading(allow_zero_sleep, Expander())
     for number, document in enumerate(documents, start=1):
         try:
             for node in _pods(document):
                 source = f"{name}:{node.line}" if node.line else f"{name}, document {number}"
-                manifests.append(read_pod(node, source, allow_zero_sleep))
+                manifests.append(read_pod(node, source, reading))
         except DocumentError as error:
             raise ManifestError(_located(name, number, error)) from error
     _refuse_twins(manifests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -210,3 +211,13 @@ def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
         except DocumentError as error:
             said = error.message
         assert said.isprintable()
+
+
+@pytest.mark.parametrize(
+    "text", ["9" * 200_000 + "x", "_" * 200_000, "0b" + "_" * 200_000, "1." + "_" * 200_000]
+)
+def test_a_long_word_costs_one_look(text: str) -> None:
+    """Telling words from numbers stays linear in their length."""
+    started = time.process_time()
+    assert read(f"a: {text}y") == [{"a": text + "y"}]
+    assert time.process_time() - started < 1.0

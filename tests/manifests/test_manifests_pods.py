@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from typing import Any
 
@@ -139,7 +140,7 @@ def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
     """Those before it count in a variable, all of them in a command; unknown ones stay, $$ is a dollar."""
     found = read(
         with_main(
-            command=["sh", "$(A)-$(B)-$(NO)-$$(A)-$$$(A)-$A-$("],
+            command=["sh", "$(A)-$(B)-$(NO)-$$(A)-$$$(A)-$A-$(a$$b$"],
             args=["$(B)$(B)"],
             env=[
                 {"name": "A", "value": "1"},
@@ -148,7 +149,7 @@ def test_variables_are_expanded_as_kubernetes_expands_them() -> None:
             ],
         )
     ).spec.containers[0]
-    assert found.argv == ("sh", "1-1$(C)-$(NO)-$(A)-$1-$A-$(", "1$(C)1$(C)")
+    assert found.argv == ("sh", "1-1$(C)-$(NO)-$(A)-$1-$A-$(a$b$", "1$(C)1$(C)")
     assert found.env == {"A": "1", "B": "1$(C)", "C": "3"}
 
 
@@ -322,3 +323,21 @@ def test_variables_that_double_each_other_are_stopped() -> None:
     env = [{"name": "E0", "value": "x" * 100}]
     env += [{"name": f"E{n}", "value": f"$(E{n - 1})" * 10} for n in range(1, 12)]
     assert "longer than 131072 bytes" in error(with_main(env=env))
+
+
+def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each alone is within what Linux takes; the limit for all of them is lowered here to be reached."""
+    monkeypatch.setattr("ebbtide.manifests.expansion.EXPANDED_BYTES_MAX", 1000)
+    env = [{"name": "A", "value": "x" * 100}, {"name": "B", "value": "$(A)" * 4}]
+    assert read(with_main(env=env)).spec.containers[0].env["B"] == "x" * 400
+    listed = [pod([{"name": "c", "env": env}], metadata={"name": f"p{number}"}) for number in range(4)]
+    with pytest.raises(ManifestError, match=r"pod 'p2': .*variables add more than 1000 bytes in all"):
+        parse("f", yaml.safe_dump_all(listed).encode())
+
+
+def test_references_that_never_end_cost_one_look() -> None:
+    """Reading stays linear in the length of the text."""
+    text = "$(" * 60_000
+    started = time.process_time()
+    assert read(with_main(command=[text])).spec.containers[0].argv == (text,)
+    assert time.process_time() - started < 1.0
