@@ -8,27 +8,23 @@ location if only space was missing and at the next one otherwise, begins with ev
 from __future__ import annotations
 
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, TypeVar, TypeVarTuple, Unpack
+from typing import NamedTuple
 
 import trio
 
 from events.backlog import Backlog
+from events.bounds import SYNC_HANG_SECONDS, bounded
 from events.chain import Item
 from events.segment import Link, file_name
+from events.settle import settle
 from events.storage import NO_SPACE, JournalLocked, SegmentFile, Storage
 
-#: A disk that has not answered for so long is given up: longer than a healthy disk's stall, short against
-#: the smallest grant.
-HANG_SECONDS = 1.0
 #: The longest that written data stays unsynced when nobody waits for it.
 SYNC_SECONDS_MAX = 0.1
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
 
 
 class Reports(NamedTuple):
@@ -59,12 +55,16 @@ class Driver:
         """Where the journal is being written; empty when it is lost."""
         return "" if self._backlog.lost else self._storages[self._at].location
 
+    @property
+    def away(self) -> bool:
+        """Not at the first location: the next segment tries to go back there."""
+        return self._at > 0
+
     async def open(self) -> None:
         """Become the writer of the first location that works. Raises JournalLocked."""
         while not self._backlog.lost:
             try:
-                await _bounded(self._storages[self._at].acquire, self._program)
-                await self._sync_history()
+                await self._settle(self._at)
                 return
             except OSError as error:
                 self._give_up(error)
@@ -80,7 +80,7 @@ class Driver:
     async def release(self) -> None:
         for storage in self._storages[: self._at + 1]:
             with suppress(OSError):
-                await _bounded(storage.release)
+                await bounded(storage.release)
 
     # --- writing -------------------------------------------------------------------------------
 
@@ -105,30 +105,32 @@ class Driver:
         else:
             file, data = self._open_file(), self._backlog.take_records()
             end = self._backlog.taken()
-            await _bounded(file.write, data)
+            await bounded(file.write, data)
             self._backlog.publish_written(end)
 
     async def _begin_segment(self, item: Item) -> None:
+        if self.away:
+            await self._go_back()
         name = file_name(item.end.segment, self._backlog.chain.journal_id)
-        file = await _bounded(self._storages[self._at].create, name)
+        file = await bounded(self._storages[self._at].create, name)
         self._backlog.take()
-        await _bounded(file.write, item.data)
+        await bounded(file.write, item.data)
         self._file = file
         self._backlog.publish_written(item.end)
 
     async def _seal(self, item: Item) -> None:
         """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
         file = self._open_file()
-        await _bounded(file.sync)
+        await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
         self._durable(file, self._backlog.written)
         self._backlog.take()
-        await _bounded(file.write, item.data)
+        await bounded(file.write, item.data)
         self._backlog.publish_written(item.end)
-        await _bounded(file.sync)
+        await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
         self._durable(file, item.end)
         self._file = None
         with suppress(OSError):
-            await _bounded(file.close)
+            await bounded(file.close)
 
     def _open_file(self) -> SegmentFile:
         if self._file is None:
@@ -151,7 +153,7 @@ class Driver:
         if file is None:
             return
         try:
-            await _bounded(file.sync)
+            await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
         except OSError as error:
             if file is self._file:
                 self._broken = error
@@ -182,17 +184,17 @@ class Driver:
     async def _carry(self, in_reserve: bool, error: OSError) -> None:
         if in_reserve:
             self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
-            await _bounded(self._storages[self._at].set_reserve, 0)
+            await bounded(self._storages[self._at].set_reserve, 0)
         else:
             self._give_up(error)
         if self._backlog.lost:
             return
         storage = self._storages[self._at]
-        await _bounded(storage.acquire, self._program)
+        await bounded(storage.acquire, self._program)
         data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
         end = self._backlog.chain.end
-        file = await _bounded(storage.create, file_name(end.segment, self._backlog.chain.journal_id))
-        await _bounded(file.write, data)
+        file = await bounded(storage.create, file_name(end.segment, self._backlog.chain.journal_id))
+        await bounded(file.write, data)
         self._file = file
         self._reports.moved(storage.location, first_seq)
         self._backlog.publish_written(end)
@@ -206,22 +208,21 @@ class Driver:
 
     # --- beginning -----------------------------------------------------------------------------
 
-    async def _sync_history(self) -> None:
-        """What we go on from may only be in the page cache: no link may name what a power cut can take."""
-        after = self._backlog.durable
-        for storage in self._storages if after.segment else ():
-            with suppress(FileNotFoundError):
-                await _bounded(storage.sync_file, file_name(after.segment, self._backlog.chain.journal_id))
+    async def _settle(self, at: int) -> None:
+        chain, after = self._backlog.chain, self._backlog.durable
+        storage, others = self._storages[at], self._storages[at + 1 :]
+        await settle(storage, others, self._program, chain.journal_id, after)
+
+    async def _go_back(self) -> None:
+        """The first location may be well again; where it is not, all stays as it is."""
+        with suppress(OSError, JournalLocked):
+            await self._settle(0)
+            self._at = 0
+            self._reports.moved(self.location, self._backlog.written.seq + 1)
 
     async def _reserve(self) -> None:
         """Without a reserve a full disk moves the journal to the next location: no reason to stop."""
         if not self._backlog.lost:
             with suppress(OSError):
-                await _bounded(self._storages[self._at].set_reserve, RESERVE_BYTES)
+                await bounded(self._storages[self._at].set_reserve, RESERVE_BYTES)
                 self._reserved = True
-
-
-async def _bounded(function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts) -> T:
-    with trio.move_on_after(HANG_SECONDS):
-        return await function(*args)
-    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {HANG_SECONDS:g} s")

@@ -20,6 +20,9 @@ DIRECTORY_MODE = 0o700
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
 
+#: What a lock file may say of its holder.
+OWNER_BYTES_MAX = 256
+
 #: A write, a sync and one call of retention at a time; a hung location keeps its threads for itself.
 THREADS_MAX = 3
 
@@ -87,6 +90,9 @@ class Storage(Protocol):
 
     async def sync_file(self, name: str) -> None:
         """Make an existing file durable that another process wrote."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """A whole file, durable, or none at all. Raises OSError."""
 
     async def set_reserve(self, size_bytes: int) -> None:
         """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
@@ -160,6 +166,9 @@ class DirectoryStorage:
     async def sync_file(self, name: str) -> None:
         await self.call(_sync_file, self._path / name)
 
+    async def put(self, name: str, data: bytes) -> None:
+        await self.call(_put, self._path, name, data)
+
     async def set_reserve(self, size_bytes: int) -> None:
         await self.call(_set_reserve, self._path / RESERVE_NAME, size_bytes)
 
@@ -196,6 +205,18 @@ def _create(directory: Path, name: str) -> int:
     return descriptor
 
 
+def _put(directory: Path, name: str, data: bytes) -> None:
+    part = directory / f"{name}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        _write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(part, directory / name)
+    _sync_directory(directory)
+
+
 def _remove(directory: Path, name: str) -> None:
     os.unlink(directory / name)
     _sync_directory(directory)
@@ -225,7 +246,9 @@ def _lock(directory: Path, owner: str) -> int:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, owner.encode(), 0)
     except BlockingIOError as error:
-        raise JournalLocked(_locked_by(directory, os.pread(descriptor, 256, 0))) from error
+        holder = os.pread(descriptor, OWNER_BYTES_MAX, 0)
+        os.close(descriptor)
+        raise JournalLocked(_locked_by(directory, holder)) from error
     except OSError:
         os.close(descriptor)
         raise

@@ -57,6 +57,11 @@ class Writer:
         return self._driver.location
 
     @property
+    def away(self) -> bool:
+        """Not at the first location. The next segment tries to go back there, and takes the others along."""
+        return self._driver.away
+
+    @property
     def lost(self) -> bool:
         """No location is left: nothing more is written, and nobody need wait for it."""
         return self._backlog.lost

@@ -107,6 +107,10 @@ class SimulatedDisk:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         await SimulatedSegment(self, self.files_by_name[name]).sync()
 
+    async def put(self, name: str, data: bytes) -> None:
+        await self.operation()
+        self.files_by_name[name] = SimulatedFile(data, name_durable=True)
+
     async def set_reserve(self, size_bytes: int) -> None:
         await self.operation()
         self.reserved_bytes = 0
