@@ -6,6 +6,7 @@ a configuration, a signal from the service manager, a word from a person) and sh
 
 from __future__ import annotations
 
+import gc
 import signal
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -26,7 +27,7 @@ from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
 from ebbtide.standing import Standing
 from ebbtide.status import status_of
-from events.base import Order
+from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.decisions import Armed
 from events.facts import (
     DaemonStarted,
@@ -46,6 +47,9 @@ SEGMENT_BYTES_MAX = 4 * 1024 * 1024
 
 #: How long the end of the process waits for the journal's last records.
 CLOSE_SECONDS_MAX = 2
+
+#: How long the log's lines wait for their records to be written: a little longer than the orders do.
+LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
 
 Tell = Callable[[int, str], None]
 
@@ -86,10 +90,12 @@ class Daemon:
         self._options = options
         self._tell = tell
         self._lines = Lines()
+        self._untold: list[Record] = []
+        self._told_of = trio.Event()
         self._inbox = Inbox()
         self._effects = Effects(edges, self._inbox, writer, clock)
         self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
-        self.sequencer.observers += [self.standing.fold, self._log, self._after]
+        self.sequencer.observers += [self.standing.fold, self._keep, self._after]
         self.trace_id = recovered.trace_id
         self._shown = ""
 
@@ -115,6 +121,7 @@ class Daemon:
         reason = ""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
+            nursery.start_soon(self._log)
             await self._begin(nursery)
             reason = await self.sequencer.run()
             self._surroundings.notify(STOPPING=1)
@@ -191,7 +198,26 @@ class Daemon:
 
     # --- what comes out --------------------------------------------------------------------------
 
-    def _log(self, records: Sequence[Record]) -> None:
+    def _keep(self, records: Sequence[Record]) -> None:
+        self._untold += records
+        self._told_of.set()
+
+    async def _log(self) -> None:
+        """Tell what happened once it is on record and its orders are out: a hundred lines in the log must
+        not stand between the signal and the first stop.
+        """
+        try:
+            while True:
+                await self._told_of.wait()
+                with trio.move_on_after(LOG_SECONDS_MAX):
+                    await self.writer.wait_written(self._untold[-1].seq)
+                await trio.lowlevel.checkpoint()  # the orders that waited for the same write go first
+                self._tell_all()
+        finally:
+            self._tell_all()
+
+    def _tell_all(self) -> None:
+        records, self._untold, self._told_of = self._untold, [], trio.Event()
         for level, line in self._lines.of(records):
             self._tell(level, line)
 
@@ -199,6 +225,8 @@ class Daemon:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
+                gc.collect()
+                gc.freeze()  # what is here stays; a collection in mid-shutdown need not look at it
                 for edge in self.edges:
                     getattr(edge, "prewarm", lambda: None)()
         line = self._status_line()

@@ -17,8 +17,9 @@ NS_PER_SECOND = 1_000_000_000
 BARRIER_NS_MAX = 20_000_000
 
 #: What an order waits for. Effects that die with the boot need their order only *written* (a completed
-#: ``write()`` survives our own death); effects that outlive the boot need it *synced*.
-Barrier = Literal["written", "synced"]
+#: ``write()`` survives our own death); effects that outlive the boot need it *synced*; one that changes
+#: nothing, only looks, waits for nothing.
+Barrier = Literal["none", "written", "synced"]
 
 EventT = TypeVar("EventT", bound="type[Event]")
 

@@ -169,6 +169,9 @@ class DeadlineMoved(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
 class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """List the pods of this node. ``refresh`` False: from the warm cache, without any call."""
 
+    #: Stands between the signal and the first stop: a disk that hangs must not hold it.
+    barrier: ClassVar[Barrier] = "none"
+
     refresh: bool = False
 
 

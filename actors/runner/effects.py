@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, get_args
 
 import trio
 
@@ -26,6 +26,9 @@ class Durable(Protocol):
     async def wait_written(self, seq: int) -> bool: ...
 
     async def wait_synced(self, seq: int) -> bool: ...
+
+
+BARRIERS: tuple[Barrier, ...] = get_args(Barrier)
 
 
 class Held(NamedTuple):
@@ -48,8 +51,8 @@ class Effects:
         self._inbox = inbox
         self._journal = journal
         self._clock = clock
-        self._queues: dict[Barrier, deque[Held]] = {"written": deque(), "synced": deque()}
-        self._arrived: dict[Barrier, trio.Event] = {"written": trio.Event(), "synced": trio.Event()}
+        self._queues: dict[Barrier, deque[Held]] = {barrier: deque() for barrier in BARRIERS}
+        self._arrived: dict[Barrier, trio.Event] = {barrier: trio.Event() for barrier in BARRIERS}
         self._scopes: dict[str, trio.CancelScope] = {}
         self._verdicts: dict[str, Ending] = {}
         self._nursery: trio.Nursery | None = None
@@ -67,8 +70,8 @@ class Effects:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             self._running.set()
-            nursery.start_soon(self._pump, "written")
-            nursery.start_soon(self._pump, "synced")
+            for barrier in BARRIERS:
+                nursery.start_soon(self._pump, barrier)
 
     async def _pump(self, barrier: Barrier) -> None:
         queue = self._queues[barrier]
@@ -81,6 +84,8 @@ class Effects:
 
     async def _pass(self, barrier: Barrier, held: Held) -> None:
         """Wait for the barrier, at most its bound; a late one is on record once for what it let through."""
+        if barrier == "none":
+            return
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
         waited_ns = self._clock.mono_ns() - held.since_ns
         with trio.move_on_after(max(0, BARRIER_NS_MAX - waited_ns) / NS_PER_SECOND) as scope:

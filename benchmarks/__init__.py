@@ -1,0 +1,1 @@
+"""What was promised in figures, measured: each script prints its figures beside their limits."""
