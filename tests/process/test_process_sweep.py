@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from process_bed import bed_of, pod_of, shell, until
 
-from actors.edges.process import proc, scan
+from actors.edges.process import proc
 from actors.edges.process.cgroup import Cgroups, delegated_group, kill_group, remove_group
 from actors.edges.process.marks import Mark, Marker
 from actors.edges.process.scan import Process, Scanner
@@ -82,7 +82,6 @@ def test_kill_exactly_spares_a_number_s_new_owner() -> None:
 
 async def test_a_look_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process that hangs its readers costs one bounded wait; then looks go on without marks."""
-    monkeypatch.setattr(scan, "SCAN_SECONDS_MAX", 0.05)
     release = threading.Event()
     scanner = Scanner(Marker(tmp_path))
     real = scanner.look_now
@@ -95,7 +94,7 @@ async def test_a_look_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(scanner, "look_now", hang)
     try:
-        first = await scanner.look()
+        first = await scanner.look(0.05)
         second = await scanner.look()
         for look in (first, second):
             assert os.getpid() in {item.pid for item in look}
