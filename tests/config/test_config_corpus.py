@@ -91,6 +91,7 @@ def test_each_file_of_the_corpus_is_loaded_or_refused_in_one_line(path: Path) ->
     assert time.monotonic() - started < SECONDS_MAX
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=400)
 @given(texts=st.lists(st.tuples(HEADERS, LINES | st.binary(max_size=200)), max_size=3))
 def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[bytes, bytes]]) -> None:
@@ -99,6 +100,7 @@ def test_any_bytes_are_a_configuration_or_one_clear_error(texts: list[tuple[byte
     assert complaint(named).isprintable()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=300)
 @given(
     path=st.sampled_from(CORPUS),
