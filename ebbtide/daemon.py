@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import signal
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import trio
@@ -142,9 +143,11 @@ class Daemon:
         """The process's own facts come first, then what the edges see."""
         open_orders = self._open_orders()
         started = await self._surroundings.started()
+        before = self._episode_state()
+        same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
         nursery.start_soon(self._effects.run)
         self.sequencer.admit(started)
-        nursery.start_soon(self._effects.adopt, open_orders)
+        nursery.start_soon(partial(self._effects.adopt, open_orders, same_userspace=same))
         self.reload()
         for edge in self.edges:
             nursery.start_soon(edge.run, self._inbox)
@@ -159,9 +162,12 @@ class Daemon:
     @property
     def sleeps_terminated_early(self) -> int:
         """``sleep_action_terminated_early_total``, over all that the journal remembers."""
+        return self._episode_state().sleeps_terminated_early
+
+    def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
         assert isinstance(state, EpisodeState)
-        return state.sleeps_terminated_early
+        return state
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
         verbs = {"status": self._status, "hurry": self._hurry, "release": self._release}

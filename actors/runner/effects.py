@@ -167,12 +167,16 @@ class Effects:
 
     # --- after a restart ----------------------------------------------------------------------
 
-    async def adopt(self, orders: Iterable[Order]) -> None:
-        """Every order that was open gets its outcome: followed if its effect lives, else unknown."""
+    async def adopt(self, orders: Iterable[Order], *, same_userspace: bool) -> None:
+        """Every order that was open gets its outcome: followed if its effect lives, else unknown.
+
+        In another boot only effects that outlive a boot are still meant: a pod of this one may have the UID
+        of the pod that was to be stopped.
+        """
         await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
-            if edge is None:
+            if edge is None or not (same_userspace or order.barrier == "synced"):
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
             else:
                 self._spawn(order, self._readopt(edge, order), self._clock.mono_ns())
