@@ -89,11 +89,17 @@ class Cgroups:
 def kill_group(group: str) -> bool:
     """SIGKILL to everything in it at once. False when that failed; a group that is gone is empty."""
     try:
-        Path(group, "cgroup.kill").write_text("1")
+        fd = os.open(f"{group}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return True
     except OSError:
         return False
+    try:
+        os.write(fd, b"1")
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
     return True
 
 

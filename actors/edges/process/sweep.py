@@ -126,8 +126,10 @@ class Sweeper:
         return False
 
     def leftovers(self, key: TreeKey, group: str = "") -> None:
-        """The first process has ended by itself: the rest of its tree goes, soon."""
-        if not self._kill_group(group):
+        """The first process has ended by itself: the rest of its tree goes, soon. A group that can be
+        removed is empty: nothing is left, for the price of one call.
+        """
+        if not (group and remove_group(group)) and not self._kill_group(group):
             self._roots.setdefault(key, Root())
             self._wake.set()
 
