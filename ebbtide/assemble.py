@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
+
+import trio
 
 from actors.edges.embedded_logind import EmbeddedLogindEdge
 from actors.edges.process.edge import ProcessEdge
@@ -25,11 +29,18 @@ from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, recover
 from events.lastresort import last_resort
+from events.retention import Limits, trim
 from events.storage import DirectoryStorage
 from events.writer import Writer
 
 #: Bytes of a journal's id.
 JOURNAL_ID_BYTES = 16
+
+#: A healthy disk gives a journal back in a tenth of a second; one that hangs gives nothing.
+RECOVER_SECONDS_MAX = 5
+
+#: Removing a few files; a disk that needs longer keeps them.
+TRIM_SECONDS_MAX = 10
 
 
 def tell_stderr(level: int, line: str) -> None:
@@ -75,11 +86,8 @@ async def _assemble(
     """Raises JournalLocked, ForeignJournal, Unreadable, OSError: each in one line that says what to do."""
     who = identity()
     storages = _storages(options, loaded)
-    await storages[0].acquire("ebbtide")
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
-    sources = [storage.source for storage in storages]
-    recovered = recover(sources, who.machine_id, fresh_id)
-    _tell_recovered(recovered, tell)
+    recovered = await _recover(storages, who.machine_id, fresh_id, tell)
     made: list[Daemon] = []
     writer = Writer(
         storages,
@@ -91,10 +99,38 @@ async def _assemble(
         last_resort=last_resort,
     )
     node = Node("process", logind, service, recovered.failed_starts)
-    edges = (logind_edge, *_process_edges(options))
-    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell))
+    edges = (logind_edge, *_process_edges(options, loaded))
+    trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max))
+    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim))
     await writer.open()
     return made[0]
+
+
+async def _recover(
+    storages: Sequence[DirectoryStorage], machine_id: str, fresh_id: bytes, tell: Tell
+) -> Recovered:
+    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected."""
+    sources = [storage.source for storage in storages]
+    try:
+        with trio.fail_after(RECOVER_SECONDS_MAX):
+            with suppress(OSError):
+                await storages[0].acquire("ebbtide")
+            recovered = await storages[0].call(recover, sources, machine_id, fresh_id)
+    except (OSError, trio.TooSlowError) as error:
+        why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
+        tell(3, f"the journal at {sources[0].location} cannot be read ({why}): going on without its history")
+        recovered = recover(sources[1:], machine_id, fresh_id)
+    _tell_recovered(recovered, tell)
+    return recovered
+
+
+async def _trim(
+    storages: Sequence[DirectoryStorage], limits: Limits, keep_from_seq: int | None
+) -> Sequence[str]:
+    """Remove old segments; whatever is in the way is a reason to leave them."""
+    with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
+        return await trim(storages, time.time_ns(), keep_from_seq, limits)
+    return ()
 
 
 def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]:
@@ -102,12 +138,10 @@ def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]
     return [DirectoryStorage(path) for path in dict.fromkeys(paths)]
 
 
-def _process_edges(options: RunOptions) -> tuple[Edge, ...]:
+def _process_edges(options: RunOptions, loaded: Loaded) -> tuple[Edge, ...]:
     state = options.runtime / "process"
-    read = partial(local_pods)
-    runtime = ProcessEdge(
-        state, manifests=options.pods, load=read, capture_lines=options.capture_lines
-    )
+    read = partial(local_pods, allow_zero_sleep=loaded.settings.gate("PodLifecycleSleepActionAllowZero"))
+    runtime = ProcessEdge(state, manifests=options.pods, load=read, capture_lines=options.capture_lines)
     return runtime, LocalStatusEdge(state)
 
 
@@ -115,4 +149,7 @@ def _tell_recovered(recovered: Recovered, tell: Tell) -> None:
     if recovered.verdict.state != "intact":
         tell(4, recovered.verdict.banner)
     if recovered.divergence is not None:
-        tell(3, f"the journal's decisions differ from this version's, from record {recovered.divergence.seq} on")
+        tell(
+            3,
+            f"the journal's decisions differ from this version's, from record {recovered.divergence.seq} on",
+        )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -26,7 +26,6 @@ from ebbtide.control import ControlError, serve
 from ebbtide.lines import Lines
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
-from ebbtide.standing import Standing
 from ebbtide.status import status_of
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.decisions import Armed
@@ -41,10 +40,8 @@ from events.facts import (
     StorageMoved,
 )
 from events.record import Record, Stamp, trace_id
+from events.retention import SEGMENT_BYTES_MAX
 from events.writer import Writer
-
-#: A segment that has grown beyond this is sealed outside of shutdowns, so that retention can remove it.
-SEGMENT_BYTES_MAX = 4 * 1024 * 1024
 
 #: How long the end of the process waits for the journal's last records.
 CLOSE_SECONDS_MAX = 2
@@ -81,7 +78,9 @@ class Daemon:
         load: Callable[[], Loaded],
         options: RunOptions,
         tell: Tell,
+        trim: Callable[[int | None], Awaitable[Sequence[str]]],
     ) -> None:
+        self._trim, self._grown = trim, trio.Event()
         self.standing = recovered.standing
         self.writer = writer
         self.edges = edges
@@ -123,6 +122,7 @@ class Daemon:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._log)
+            nursery.start_soon(self._keep_small)
             await self._begin(nursery)
             reason = await self.sequencer.run()
             self._surroundings.notify(STOPPING=1)
@@ -132,6 +132,14 @@ class Daemon:
                 await self.writer.close()
             nursery.cancel_scope.cancel()
         return reason
+
+    async def _keep_small(self) -> None:
+        """Old segments go when a new one has begun: at the start, and as the journal grows."""
+        while True:
+            for name in await self._trim(self.sequencer.system.episode or None):
+                self._tell(6, f"journal: removed the old segment {name}")
+            self._grown = trio.Event()
+            await self._grown.wait()
 
     def _begin_segment(self) -> None:
         system = self.sequencer.system
@@ -241,6 +249,7 @@ class Daemon:
             self._surroundings.notify(STATUS=line)
         if not self.sequencer.system.episode and self.writer.segment_bytes > SEGMENT_BYTES_MAX:
             self._begin_segment()
+            self._grown.set()
 
     def _status_line(self) -> str:
         standing = self.standing
@@ -256,8 +265,7 @@ class Daemon:
     async def _hurry(self, arguments: dict[str, Any], uid: int) -> Any:
         pod = arguments.get("pod")
         if not isinstance(pod, str) or not any(
-            pod in (key, each.label, each.label.partition("/")[2])
-            for key, each in self.standing.pods.items()
+            pod in (key, each.label, each.label.partition("/")[2]) for key, each in self.standing.pods.items()
         ):
             raise ControlError(f"no pod {pod!r} in a running shutdown: see 'ebbtide status'")
         self._in_episode()
