@@ -23,9 +23,11 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 
 class ActorType(NamedTuple):
-    """``deadline`` is when the actor wants a `Tick`; ``done`` says that it may be dropped at an episode's end.
+    """``deadline`` is when the actor wants a `Tick`; ``done``: it may be dropped at an episode's end.
 
-    ``handover`` is the pod that a failed actor leaves to the fallback, None if it has none (any more).
+    ``handover`` is the pod that a failed actor leaves to the fallback, None if it has none (any more), with
+    what the event says that it failed at. ``afresh`` is the state with which it goes on after a failure: what
+    it was told, without what it was doing; given the time, and whether a shutdown is open.
     """
 
     name: str
@@ -33,7 +35,8 @@ class ActorType(NamedTuple):
     handlers: dict[type[Event], Handler]
     deadline: Callable[[Any], int]
     done: Callable[[Any], bool] = lambda state: True
-    handover: Callable[[Any], Handover | None] = lambda state: None
+    handover: Callable[[Any, Event, int], Handover | None] = lambda state, event, now: None
+    afresh: Callable[[Any, int, bool], State] = lambda state, now, in_episode: state
 
 
 def never(state: State) -> int:

@@ -165,7 +165,11 @@ def _end_cancelled(state: EpisodeState) -> Result:
 
 
 def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
-    closed = EpisodeClosed(outcome=outcome, last_wave=state.wave)
+    return _afresh(state, 0, False), [EpisodeClosed(outcome=outcome, last_wave=state.wave)]
+
+
+def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState:
+    """Without a shutdown. One that this actor has failed in is the fallback's to the end."""
     return EpisodeState(
         periods=state.periods,
         requested_ns=state.requested_ns,
@@ -176,7 +180,7 @@ def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
         userspace_id=state.userspace_id,
         ordinal=state.ordinal,
         sleeps_terminated_early=state.sleeps_terminated_early,
-    ), [closed]
+    )
 
 
 # --- a start -----------------------------------------------------------------------------------
@@ -248,4 +252,5 @@ EPISODE = ActorType(
         DaemonStarted: _started,
     },
     deadline=_deadline,
+    afresh=_afresh,
 )

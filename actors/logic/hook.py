@@ -243,12 +243,20 @@ def _deadline(state: PodState) -> int:
     return min([down.due_ns() for down in state.downs], default=NEVER_NS)
 
 
-def _handover(state: PodState) -> Handover | None:
+def _handover(state: PodState, event: Event, now: int) -> Handover | None:
+    """The fallback must not lose what the event said that could not be handled."""
+    if isinstance(event, PodPlanned) and not state.begun:
+        return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
     if state.over or state.pod is None:
         return None
-    exited = tuple(down.spec.name for down in state.downs if down.phase == "exited")
+    exited = [down.spec.name for down in state.downs if down.phase == "exited"]
+    if isinstance(event, ContainerExited):
+        exited.append(event.container)
+    grace_ns, begun_ns = state.grace_ns, state.begun_ns
+    if isinstance(event, PodStopBegan) and not state.begun:
+        grace_ns, begun_ns = event.grace_ns, max(now, 1)
     return Handover(
-        pod=state.pod, wave=state.wave, grace_ns=state.grace_ns, begun_ns=state.begun_ns, exited=exited
+        pod=state.pod, wave=state.wave, grace_ns=grace_ns, begun_ns=begun_ns, exited=tuple(exited)
     )
 
 

@@ -99,24 +99,27 @@ class System:
     def trace(self, fact: Event, mono_ns: int) -> list[Trace]:
         """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
         first = self.next_seq
-        self._admit(fact)
+        self._admit(fact, mono_ns)
         trail: list[Trace] = [(0, EDGE, fact, self.episode)]
-        if type(fact) is DaemonStarted:
-            self._give_up_on(fact, trail)
         for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
             if type(event) is EpisodeClosed:
-                self._revive()
+                self._revive(mono_ns)
             for slot in self._recipients(event, mono_ns):
                 for decision in self._handle(slot, event, mono_ns):
                     self._note(decision, first, len(trail))
                     trail.append((first + at, slot.label, decision, self.episode))
                     if type(decision) is EpisodeClosed:
                         self.episode = 0
+            if at == 0 and type(fact) is DaemonStarted:
+                self._give_up_on(fact, mono_ns, trail)
         if self.episode == first:
             trail = [(cause, actor, event, episode or first) for cause, actor, event, episode in trail]
+            trail[0] = (0, EDGE, fact, first)
         self.next_seq = first + len(trail)
         if self._closing:
             self._drop_done()
+        if not self.episode:
+            self._revive(mono_ns)
         return trail
 
     def _note(self, decision: Event, first: int, at: int) -> None:
@@ -128,11 +131,11 @@ class System:
         elif type(decision) is EpisodeClosed:
             self._closing = True
 
-    def _admit(self, fact: Event) -> None:
+    def _admit(self, fact: Event, now_ns: int) -> None:
         if type(fact) is OrderEnded:
             self.open_orders.pop(fact.key, None)
         elif type(fact) is DaemonStarted:
-            self._revive()
+            self._revive(now_ns)
 
     def _handle(self, slot: Slot, event: Event, now_ns: int) -> Any:
         handler = slot.kind.handlers.get(type(event))
@@ -142,18 +145,22 @@ class System:
             state, decisions = handler(slot.state, event, now_ns)
             deadline_ns = slot.kind.deadline(state)
         except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
-            return (self._fail(slot, type(error).__name__),)
+            return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
             self._watch(slot, deadline_ns)
         return decisions
 
-    def _fail(self, slot: Slot, error: str) -> ActorFailed:
+    def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
         """Its own pod passes to the fallback; from an actor that many depend on, every pod does."""
         slot.failed = True
         slot.deadline_ns = NEVER_NS
         givers = [slot] if slot.kind is HOOK else self._by_kind.get(HOOK.name, [])
-        handed = (giver.kind.handover(giver.state) for giver in givers if giver is slot or not giver.failed)
+        handed = [
+            giver.kind.handover(giver.state, event, now_ns)
+            for giver in givers
+            if giver is slot or not giver.failed
+        ]
         return ActorFailed(
             actor=slot.kind.name,
             subject=slot.subject,
@@ -161,13 +168,18 @@ class System:
             handover=tuple(each for each in handed if each is not None),
         )
 
-    def _give_up_on(self, fact: DaemonStarted, trail: list[Trace]) -> None:
-        """Two starts that failed at the same place: whatever it is, it is not tried a third time."""
-        if fact.failed_starts < FAILED_STARTS_MAX or not self.episode:
+    def _give_up_on(self, fact: DaemonStarted, now_ns: int, trail: list[Trace]) -> None:
+        """Two starts that failed at the same place: whatever it is, it is not tried a third time.
+
+        Not for a shutdown that this start has found closed or cancelled: there is nothing left to carry out.
+        """
+        if fact.failed_starts < FAILED_STARTS_MAX or not self.episode or fact.preparing is False:
             return
         for slot in (self.slots[(EPISODE.name, "")], *self._by_kind.get(HOOK.name, ())):
-            if not slot.failed and (slot.kind is EPISODE or not slot.kind.done(slot.state)):
-                failed = self._fail(slot, "the last starts failed")
+            if slot.failed:
+                continue
+            failed = self._fail(slot, fact, now_ns, "the last starts failed")
+            if slot.kind is EPISODE or failed.handover:
                 trail.append((self.next_seq, SYSTEM, failed, self.episode))
 
     def watch(self, slot: Slot) -> None:
@@ -248,12 +260,14 @@ class System:
         heapify(self._due)
         self._closing = False
 
-    def _revive(self) -> None:
-        """A failed singleton starts afresh with the next episode or the next process, not before."""
-        for slot in self.slots.values():
-            if slot.failed and not slot.subject:
+    def _revive(self, now_ns: int) -> None:
+        """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
+        for kind in SINGLETONS:
+            slot = self.slots[(kind.name, "")]
+            if slot.failed:
                 slot.failed = False
-                slot.state = slot.kind.state()
+                slot.state = kind.afresh(slot.state, now_ns, self.episode > 0)
+                self.watch(slot)
 
 
 def _is_done(slot: Slot) -> bool:

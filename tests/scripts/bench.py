@@ -6,12 +6,13 @@ a script does, a system that was put away and fetched back does the same (design
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import msgspec
 
+from actors.logic.actor import Handler
 from actors.logic.routes import BY_NAME
 from actors.logic.snapshot import restore, take
 from actors.logic.system import System
@@ -116,21 +117,28 @@ class Bench:
 
 
 class Saboteur:
-    """Makes an actor's handlers raise while a step runs: all of them, or the one for ``event``."""
+    """Makes an actor's handlers raise while a step runs: all of them, or the one for ``event``.
+
+    ``actor`` may name one pod's actor (``HookActor:web``); else every actor of that kind fails.
+    """
 
     def __init__(self, actor: str, event: str = "") -> None:
-        self._handlers: dict[type[Event], Callable[..., Any]] = BY_NAME[actor].handlers
-        self._targets = [kind for kind in self._handlers if event in ("", kind.__name__)]
-        assert self._targets, f"{actor} has no handler for {event}"
-        self._kept: dict[type[Event], Callable[..., Any]] = {}
+        name, _, self._subject = actor.partition(":")
+        self._handlers: dict[type[Event], Handler] = BY_NAME[name].handlers
+        self._kept = {kind: each for kind, each in self._handlers.items() if event in ("", kind.__name__)}
+        assert self._kept, f"{name} has no handler for {event}"
 
     def __enter__(self) -> None:
-        self._kept = {kind: self._handlers[kind] for kind in self._targets}
-        self._handlers.update(dict.fromkeys(self._targets, _raise))
+        self._handlers.update({kind: self._spoilt(handler) for kind, handler in self._kept.items()})
 
     def __exit__(self, *failure: object) -> None:
         self._handlers.update(self._kept)
 
+    def _spoilt(self, handler: Handler) -> Handler:
+        def handle(state: Any, event: Any, now: int) -> Any:
+            pod = getattr(state, "pod", None) or getattr(event, "pod", None)
+            if self._subject in ("", getattr(pod, "uid", "")):
+                raise RuntimeError("sabotaged")
+            return handler(state, event, now)
 
-def _raise(state: Any, event: Any, now: int) -> Any:
-    raise RuntimeError("sabotaged")
+        return handle

@@ -1,6 +1,6 @@
 """The compact notation of scripts: durations, pods and their containers.
 
-``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then one word a
+``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then a word for each
 container: ``app``, with ``*`` for a sidecar, ``!`` for one that is not running, ``@SIGQUIT`` for its stop
 signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without one it has a container ``main``.
 """
@@ -16,7 +16,9 @@ from tests.scripts.parse import ScriptError
 
 _UNITS = {"s": NS_PER_SECOND, "ms": 1_000_000}
 _DURATION = re.compile(r"(\d+)(s|ms)")
-_CONTAINER = re.compile(r"(?P<name>[a-z0-9-]+)(?P<marks>[*!]*)(@(?P<signal>[A-Z0-9+]+))?(\[(?P<hook>[^\]]+)\])?")
+_CONTAINER = re.compile(
+    r"(?P<name>[a-z0-9-]+)(?P<marks>[*!]*)(@(?P<signal>[A-Z0-9+]+))?(\[(?P<hook>[^\]]+)\])?"
+)
 
 
 def duration_ns(text: str) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from events.base import NS_PER_SECOND, Event, Order
-from events.model import Container, Period, PlannedPod, PlannedWave, Pod
+from events.model import Container, Handover, Period, PlannedPod, PlannedWave, Pod
 from events.record import Record
 
 #: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
@@ -96,13 +96,16 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     Period: lambda period: f"{period.priority}:{period.seconds}s",
     PlannedPod: lambda pod: f"{pod.uid}:{pod.grace_seconds}s",
     PlannedWave: _wave,
+    Handover: lambda handed: str(handed.pod.uid),
 }
 
 
 def state(value: msgspec.Struct) -> list[str]:
     """An actor's state, one field a line, what is as at the beginning left out."""
     shown = ((each.name, getattr(value, each.name), each.default) for each in msgspec.structs.fields(value))
-    return [f"{name}: {_state_value(name, now)}" for name, now, default in shown if now != default and now != ()]
+    return [
+        f"{name}: {_state_value(name, now)}" for name, now, default in shown if now != default and now != ()
+    ]
 
 
 def _state_value(name: str, value: Any) -> str:

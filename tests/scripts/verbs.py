@@ -84,7 +84,7 @@ def _start(bench: Bench, command: Command) -> Output:
 
 
 def _die(bench: Bench, command: Command) -> Output:
-    """SIGKILL of the daemon: from now on no order is answered, until a start; the clock may be another one."""
+    """SIGKILL of the daemon: until a start no order is answered. ``clock`` sets that of another boot."""
     bench.daemon_runs = False
     bench.system = bench.restored()
     if "clock" in command.options:
@@ -134,7 +134,7 @@ def _fresh(bench: Bench, command: Command) -> Output:
 
 
 def _shutdown(bench: Bench, command: Command) -> Output:
-    """An armed node whose shutdown has begun, cut to the waves that started: settings and grant as options."""
+    """An armed node whose shutdown has begun; shows only the waves. Settings and grant are options."""
     if not bench.records:
         _node(bench, command)
     _signal(bench, command)
@@ -145,7 +145,9 @@ def _shutdown(bench: Bench, command: Command) -> Output:
 
 def _stop(bench: Bench, command: Command) -> Output:
     bench.feed(
-        StopRequested(system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s"))
+        StopRequested(
+            system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
+        )
     )
     return None
 
@@ -218,7 +220,9 @@ def _inventory(bench: Bench, command: Command) -> Output:
     key = command.options.get("key") or bench.inventory_key()
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
     pods = tuple(map(pod, command.body))
-    bench.feed(InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods))
+    bench.feed(
+        InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods)
+    )
     if part == parts and key in bench.orders:
         bench.feed(OrderEnded(key=key, result="done"), hide_if_alone=True)
     return None
@@ -280,7 +284,9 @@ def _ends(result: Result) -> Verb:
 def _matching(bench: Bench, command: Command) -> list[str]:
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
-        raise ScriptError(f"line {command.line}: no open order is like {command.words[0]!r}: {list(bench.orders)}")
+        raise ScriptError(
+            f"line {command.line}: no open order is like {command.words[0]!r}: {list(bench.orders)}"
+        )
     return keys
 
 

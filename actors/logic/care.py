@@ -1,0 +1,195 @@
+"""Pods in the fallback's own care: those whose HookActor failed.
+
+No hooks, no turns, no autopsy: the stop signal (again, if need be), then what is left of the pod's grace and
+of the budget, then SIGKILL (design, rule 7). A pod whose stop had not begun waits for its wave's word.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from actors.logic.actor import NEVER_NS, Result, State
+from events.base import Event, order_key
+from events.decisions import (
+    ActorFailed,
+    FallbackEngaged,
+    KillContainer,
+    PodEnded,
+    PodOutcome,
+    PodPlanned,
+    PodStopBegan,
+    SendSignal,
+    ShutdownDetected,
+)
+from events.facts import ContainerExited
+from events.model import Handover, Pod
+
+OWNER = "FallbackActor"
+
+# Not imported: the fallback must not lean on the code that it stands in for.
+EPISODE = "EpisodeActor"
+
+
+class Care(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``left`` are the containers that still run; ``begun_ns`` 0: its stop has not begun."""
+
+    pod: Pod
+    wave: int
+    grace_ns: int
+    begun_ns: int = 0
+    kill_at_ns: int = NEVER_NS
+    left: tuple[str, ...] = ()
+    killed: bool = False
+
+
+Step = tuple[Care, list[Event]]
+
+
+def _care(handed: Handover) -> Care:
+    """From a failed actor; nothing is done yet."""
+    left = tuple(c.name for c in handed.pod.containers if c.running and c.name not in handed.exited)
+    return Care(
+        pod=handed.pod, wave=handed.wave, grace_ns=handed.grace_ns, begun_ns=handed.begun_ns, left=left
+    )
+
+
+def _stop(care: Care, grace_ns: int, deadline_ns: int, now: int) -> Step:
+    """The stop signal; SIGKILL when what is left of the grace is over, or the budget, at ``deadline_ns``."""
+    begun_ns = care.begun_ns or max(now, 1)
+    kill_at_ns = max(now, min(begun_ns + grace_ns, deadline_ns))
+    care = replace(care, begun_ns=begun_ns, kill_at_ns=kill_at_ns)
+    return care, _signals(care) if care.left else [_ended(care, now)]
+
+
+def _signals(care: Care) -> list[Event]:
+    uid = care.pod.uid
+    return [
+        SendSignal(
+            key=order_key(OWNER, f"stop:{c.name}", uid), uid=uid, container=c.name, signal=c.stop_signal
+        )
+        for c in care.pod.containers
+        if c.name in care.left
+    ]
+
+
+def kill(care: Care) -> Step:
+    uid = care.pod.uid
+    return replace(care, killed=True), [
+        KillContainer(key=order_key(OWNER, f"kill:{name}", uid), uid=uid, container=name)
+        for name in care.left
+    ]
+
+
+def _saw_exit(care: Care, container: str, now: int) -> Step:
+    """Observed. A pod whose stop has not begun still waits for its wave, like any other."""
+    if container not in care.left:
+        return care, []
+    care = replace(care, left=tuple(name for name in care.left if name != container))
+    return care, [_ended(care, now)] if care.begun_ns and not care.left else []
+
+
+def _ended(care: Care, now: int) -> PodEnded:
+    outcome: PodOutcome = "killed" if care.killed else "graceful"
+    how = "ended by the fallback, with SIGKILL" if care.killed else "ended under the fallback"
+    return PodEnded(
+        uid=care.pod.uid, wave=care.wave, outcome=outcome, reason=how, elapsed_ns=now - care.begun_ns
+    )
+
+
+def give_up(care: Care, now: int) -> PodEnded:
+    """The last word on a pod that outlived the budget, or that no wave ever called."""
+    uid, wave = care.pod.uid, care.wave
+    if not care.begun_ns:
+        return PodEnded(uid=uid, wave=wave, outcome="unknown", reason="the lock was released before its wave")
+    outcome: PodOutcome = "failed" if care.killed else "unknown"
+    reason = "still there after the fallback's SIGKILL" if care.killed else "still running under the fallback"
+    return PodEnded(uid=uid, wave=wave, outcome=outcome, reason=reason, elapsed_ns=now - care.begun_ns)
+
+
+def spare(care: Care) -> PodEnded:
+    """A cancel came before its stop had begun."""
+    return PodEnded(uid=care.pod.uid, wave=care.wave, outcome="spared", reason="the shutdown was cancelled")
+
+
+# --- many of them ------------------------------------------------------------------------------
+
+
+class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    in_episode: bool = False
+    #: A signal that no episode has answered yet.
+    detected: ShutdownDetected | None = None
+    deadline_ns: int = 0
+    release_by_ns: int = NEVER_NS
+    released: bool = False
+    stage: Literal["", "pods-ended", "settled", "cancelled"] = ""
+    #: The last wave that began.
+    wave: int = -1
+    #: Whose duty is ours now.
+    failed: tuple[str, ...] = ()
+    cares: dict[str, Care] = {}
+    #: The inventory, until there is a plan.
+    inventory: tuple[Pod, ...] = ()
+    listed: bool = False
+    planned: bool = False
+    #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
+    waited: dict[str, int] = {}
+    home: str = ""
+
+    @property
+    def leads(self) -> bool:
+        return EPISODE in self.failed
+
+
+def engaged(event: ActorFailed, uids: tuple[str, ...] = ()) -> FallbackEngaged:
+    return FallbackEngaged(pods=uids, reason=f"{event.actor} failed")
+
+
+def take_pod(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    """Also after a cancel: a pod whose stop has begun is finished by somebody."""
+    decisions: list[Event] = []
+    for handed in event.handover:
+        care, made = _first_step(state, _care(handed), now)
+        state, _ = put(state, care, made)
+        decisions += [engaged(event, (handed.pod.uid,)), *made]
+    return state, decisions
+
+
+def _first_step(state: FallbackState, care: Care, now: int) -> Step:
+    """A pod whose wave has not begun waits for it."""
+    if state.stage in ("pods-ended", "settled"):
+        return care, [give_up(care, now)]
+    if care.begun_ns:
+        return _stop(care, care.grace_ns, state.deadline_ns, now)
+    if state.stage == "cancelled":
+        return care, [spare(care)]
+    due = care.wave <= state.wave
+    return _stop(care, care.grace_ns, state.deadline_ns, now) if due else (care, [])
+
+
+def put(state: FallbackState, care: Care, decisions: list[Event]) -> Result:
+    return replace(state, cares={**state.cares, care.pod.uid: care}), decisions
+
+
+def stop_began(state: FallbackState, event: PodStopBegan, now: int) -> Result:
+    care = state.cares.get(event.uid)
+    if care is None or care.begun_ns:
+        return state, ()
+    return put(state, *_stop(care, event.grace_ns, state.deadline_ns, now))
+
+
+def container_exited(state: FallbackState, event: ContainerExited, now: int) -> Result:
+    care = state.cares.get(event.uid)
+    return (state, ()) if care is None else put(state, *_saw_exit(care, event.container, now))
+
+
+def replanned(state: FallbackState, event: PodPlanned, now: int) -> Result:
+    """A second shutdown gives a pod of ours an actor of its own again."""
+    return without(state, event.pod.uid), ()
+
+
+def without(state: FallbackState, uid: str) -> FallbackState:
+    if uid not in state.cares:
+        return state
+    return replace(state, cares={each: care for each, care in state.cares.items() if each != uid})

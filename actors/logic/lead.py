@@ -1,0 +1,133 @@
+"""What the fallback does in the EpisodeActor's place: open, plan, begin everything, and have the last word.
+
+As plainly as it can be: no waves any more. Every pod that has not begun begins now, with what is left of the
+budget; when all have ended that is said; what another boot finds of it is closed.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actors.logic.actor import Result
+from actors.logic.care import EPISODE, OWNER, Care, FallbackState, engaged
+from events.base import NS_PER_SECOND, Event, order_key
+from events.decisions import (
+    ActorFailed,
+    EpisodeClosed,
+    EpisodeOutcome,
+    PodEnded,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
+    ShutdownBegan,
+    ShutdownCancelled,
+    TakeInventory,
+)
+from events.facts import InventoryTaken
+from events.model import Handover, Pod
+
+#: Kept free before logind's own timer in an episode that the fallback itself had to open.
+MARGIN_NS = NS_PER_SECOND
+
+
+def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    """The EpisodeActor has failed, in whatever it was doing."""
+    if not state.in_episode and state.stage != "cancelled":
+        return _open(state, event, now)
+    waited = {each.pod.uid: each.wave for each in event.handover}
+    waited |= {uid: each.wave for uid, each in state.cares.items()}
+    state = replace(state, failed=(*state.failed, EPISODE), waited=waited)
+    if state.stage == "cancelled":
+        said = not state.in_episode
+        return state, close_if_over(state) if said else [ShutdownCancelled(reason="cancelled")]
+    if state.planned:
+        begun = begin_waiting(state, event, now)
+        state, over = end_if_over(state)
+        return state, [*begun, *over]
+    state, decisions = _plan(state, now) if state.listed else (state, [_list()])
+    return state, [engaged(event), *decisions]
+
+
+def _open(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    signal = state.detected
+    if signal is None:
+        return state, ()
+    left_ns = max(0, signal.grant_ns - MARGIN_NS)
+    began = ShutdownBegan(
+        kind=signal.kind,
+        grant_ns=signal.grant_ns,
+        requested_ns=signal.grant_ns,
+        budget_ns=left_ns,
+        deadline_ns=now + left_ns,
+        release_by_ns=now + left_ns,
+        lock_held=signal.lock_held,
+    )
+    return replace(state, failed=(EPISODE,)), [began, engaged(event), _list()]
+
+
+def _list() -> TakeInventory:
+    return TakeInventory(key=order_key(OWNER, "inventory"), refresh=True)
+
+
+def listed(state: FallbackState, event: InventoryTaken, now: int) -> Result:
+    """Kept for the case that the plan itself fails."""
+    if state.planned or not state.in_episode:
+        return state, ()
+    before = state.inventory if event.part > 1 else ()
+    state = replace(state, inventory=before + event.pods, listed=event.part == event.parts)
+    return _plan(state, now) if state.listed and state.leads else (state, ())
+
+
+def _plan(state: FallbackState, now: int) -> Result:
+    """Every pod of the inventory into one wave, with the grace that it asks for itself."""
+    pods = tuple({pod.uid: pod for pod in state.inventory}.values())
+    left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
+    decisions: list[Event] = []
+    for pod in pods:
+        asked_seconds = left_seconds if pod.grace_seconds is None else pod.grace_seconds
+        seconds = max(0, min(asked_seconds, left_seconds))
+        planned = PodPlanned(wave=0, grace_seconds=seconds, pod=pod)
+        decisions += [planned, _stop(state, pod, 0, seconds * NS_PER_SECOND, now)]
+    waited = {pod.uid: 0 for pod in pods}
+    state, over = end_if_over(replace(state, planned=True, inventory=(), wave=0, waited=waited))
+    return state, [*decisions, *over]
+
+
+def begin_waiting(state: FallbackState, event: ActorFailed, now: int, wave: str = "") -> list[Event]:
+    """Every pod (of one wave) that has not begun begins now; who has it in his care takes it from there."""
+    everybody: list[Handover | Care] = [*event.handover, *state.cares.values()]
+    waiting = [each for each in everybody if not each.begun_ns and wave in ("", str(each.wave))]
+    decisions: list[Event] = [engaged(event, tuple(each.pod.uid for each in waiting))]
+    return decisions + [_stop(state, each.pod, each.wave, each.grace_ns, now) for each in waiting]
+
+
+def _stop(state: FallbackState, pod: Pod, wave: int, grace_ns: int, now: int) -> PodStopBegan:
+    deadline_ns = max(now, state.deadline_ns)
+    return PodStopBegan(
+        uid=pod.uid, wave=wave, grace_ns=min(grace_ns, deadline_ns - now), kill_by_ns=deadline_ns
+    )
+
+
+# --- the last word -----------------------------------------------------------------------------
+
+
+def end_if_over(state: FallbackState) -> Result:
+    """What the EpisodeActor would say once nothing is left to wait for."""
+    if state.waited or not state.leads or state.stage:
+        return state, ()
+    return replace(state, stage="pods-ended"), [PodsEnded()]
+
+
+def close_if_over(state: FallbackState) -> list[Event]:
+    """The end of a cancelled shutdown."""
+    return [EpisodeClosed(outcome="cancelled")] if state.leads and not state.waited else []
+
+
+def last_words(state: FallbackState) -> list[Event]:
+    """Another boot, or userspace: the pods went with theirs."""
+    outcome: EpisodeOutcome = "complete" if state.released else "truncated"
+    reason = "the machine went down before its end was seen"
+    unseen: list[Event] = [
+        PodEnded(uid=uid, wave=wave, outcome="unknown", reason=reason) for uid, wave in state.waited.items()
+    ]
+    return [*unseen, EpisodeClosed(outcome=outcome)]
