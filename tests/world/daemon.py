@@ -90,6 +90,8 @@ class Life:
         self.failed_storage = False
         self.ready = False
         self.verdict = ""
+        self.records: list[Record] = []
+        self.readers: list[Callable[[Life, Sequence[Record]], object]] = []
         self.divergence: Divergence | None = None
         self._settings, self._point = settings, point
         self._scope = trio.CancelScope()
@@ -137,6 +139,11 @@ class Life:
 
     def observe(self, records: Sequence[Record]) -> None:
         """Where each order's step ends, to check the barriers of its effect."""
+        if not self.alive:
+            return
+        self.records += records
+        for read in self.readers:
+            read(self, records)
         for record in records:
             if isinstance(record.event, Order):
                 self._held[record.event.key] = (records[-1].seq, self.node.clock.mono_ns())
@@ -147,7 +154,7 @@ class Life:
         writer = self.daemon.writer
         # An adopted order stood in the journal before this process began.
         seq, since_ns = self._held.get(order.key, (0, 0))
-        reached = writer.written_seq if order.barrier == "written" else writer.synced_seq
+        reached = {"none": seq, "written": writer.written_seq, "synced": writer.synced_seq}[order.barrier]
         waited_ns = self.node.clock.mono_ns() - since_ns
         if reached < seq and waited_ns < BARRIER_NS_MAX and not writer.lost:
             self.impatient.append((order.key, waited_ns))

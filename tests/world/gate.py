@@ -72,6 +72,11 @@ class GatedStorage:
         await _pass(self._life)
         await self._storage.sync_file(name)
 
+    async def put(self, name: str, data: bytes) -> None:
+        await _pass(self._life)
+        await self._storage.put(name, data)
+        await _pass(self._life)
+
     async def set_reserve(self, size_bytes: int) -> None:
         await _pass(self._life)
         await self._storage.set_reserve(size_bytes)

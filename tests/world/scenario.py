@@ -57,7 +57,11 @@ class BootPlan(NamedTuple):
 
 
 class Scenario(NamedTuple):
-    """A whole world. ``crash_at``: points at which a daemon dies, counted over all lives of the first boot."""
+    """A whole world.
+
+    ``crash_at``: points at which a daemon dies, counted over all its lives. ``cut_at``: the point at which
+    the power goes; 0 for never.
+    """
 
     settings: Settings
     other_settings: Settings
@@ -65,6 +69,7 @@ class Scenario(NamedTuple):
     pods: tuple[PodPlan, ...]
     boots: tuple[BootPlan, ...]
     crash_at: tuple[int, ...] = ()
+    cut_at: int = 0
     restart_ns: int = 100 * MS
 
 

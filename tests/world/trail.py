@@ -47,7 +47,7 @@ class Trail:
     def __init__(self) -> None:
         self.seen: list[Seen] = []
         self.boot = 0
-        self.listeners: list[Callable[[Seen], None]] = []
+        self.listeners: list[Callable[[Seen], object]] = []
 
     def note(
         self,

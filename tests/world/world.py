@@ -6,13 +6,14 @@ tasks, and the order in which a node's own tasks get their turn. Time jumps as s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import trio
 from trio.testing import MockClock
 
+from ebbtide import daemon
 from events.history import History
 from events.record import Record
 from tests.world.daemon import OWNER, Life
@@ -21,13 +22,20 @@ from tests.world.draws import Draws
 from tests.world.node import Clock, Node
 from tests.world.pods import PodPlan
 from tests.world.scenario import Act, BootPlan, Scenario
-from tests.world.trail import MS, NS_PER_SECOND, Seen, Trail, sleep_ns, world_ns
+from tests.world.trail import NS_PER_SECOND, Seen, Trail, sleep_ns, world_ns
 
 #: A world that takes more steps of the daemon's tasks than this has run away.
 STEPS_MAX = 400_000
 
 #: Between two boots, as far as the wall clock can tell.
 OFF_NS = 20 * NS_PER_SECOND
+
+Watch = Callable[[Seen], object]
+Read = Callable[[Life, Sequence[Record]], object]
+
+
+def _ignore(*told: object) -> None:
+    """Who listens to nothing."""
 
 
 class Booted(NamedTuple):
@@ -36,22 +44,27 @@ class Booted(NamedTuple):
     node: Node
     plan: BootPlan
     lives: list[Life]
-    #: What a reader finds in the journal once the boot is over.
+    #: What a reader found in the journal as long as the machine was up.
+    inside: list[Record]
+    #: What one finds once the boot is over.
     records: list[Record]
     state: str
+    banner: str
     ended_ns: int
 
 
 class World:
-    """One run of one scenario. ``seed`` gives the schedule, the latencies and the faults."""
+    """One run of one scenario. ``seed`` gives the schedule, the latencies and the faults.
 
-    def __init__(
-        self, scenario: Scenario, seed: int, listeners: tuple[Callable[[Seen], None], ...] = ()
-    ) -> None:
+    ``watch`` hears of every happening on the node, ``read`` of every step of a daemon.
+    """
+
+    def __init__(self, scenario: Scenario, seed: int, watch: Watch = _ignore, read: Read = _ignore) -> None:
         self.scenario, self.seed = scenario, seed
         self._draws = Draws(seed).fork("world")
         self.trail = Trail()
-        self.trail.listeners += listeners
+        self.trail.listeners.append(watch)
+        self._read = read
         self.disks = Disks(self._draws.fork("disks"))
         self.boots: list[Booted] = []
         self.lives: list[Life] = []
@@ -59,7 +72,7 @@ class World:
         self.steps = 0
         self.ran_away = False
         self._crashes = list(scenario.crash_at)
-        self._settings = scenario.settings
+        self.settings = scenario.settings
         self._life: Life | None = None
         self._main = trio.CancelScope()
 
@@ -68,7 +81,10 @@ class World:
     def point(self, life: Life) -> None:
         """Counted over the whole world; the scenario names the fatal ones."""
         self.points += 1
-        if self._crashes and self.points >= self._crashes[0]:
+        if self.points == self.scenario.cut_at:
+            life.node.cut_power()
+            life.crash(f"no power at point {self.points}")
+        elif self._crashes and self.points >= self._crashes[0]:
             del self._crashes[0]
             life.crash(f"point {self.points}")
 
@@ -117,15 +133,23 @@ class World:
             if self._life is not None:
                 self._life.crash("the machine is down")
             nursery.cancel_scope.cancel()
+        inside = list(self._history().records())
         self.disks.machine_down(power_cut=node.powered_off, soft=node.kind == "soft-reboot")
-        self._look_back(node, plan, self.lives[first_life:])
+        self._look_back(node, plan, self.lives[first_life:], inside)
         await sleep_ns(OFF_NS)
         return node
 
-    def _look_back(self, node: Node, plan: BootPlan, lives: list[Life]) -> None:
-        history = History([place.source for place in self.disks.places])
+    def _history(self) -> History:
+        return History([place.source for place in self.disks.places])
+
+    def _look_back(self, node: Node, plan: BootPlan, lives: list[Life], inside: list[Record]) -> None:
+        history = self._history()
         records = list(history.records())
-        self.boots.append(Booted(node, plan, lives, records, history.verdict.state, world_ns()))
+        self.boots.append(
+            Booted(
+                node, plan, lives, inside, records, history.verdict.state, history.verdict.banner, world_ns()
+            )
+        )
 
     async def _bring(self, node: Node, pod: PodPlan) -> None:
         """A manifest is laid in the folder."""
@@ -159,7 +183,8 @@ class World:
         number = len(self.lives) + 1
         self.trail.note("daemon", life=number)
         draws = self._draws.fork(f"life {number}")
-        life = Life(number, node, draws, lambda: self._settings, plan.status, self.point)
+        life = Life(number, node, draws, lambda: self.settings, plan.status, self.point)
+        life.readers.append(self._read)
         self.lives.append(life)
         self._life = life
         return life
@@ -207,7 +232,7 @@ class World:
             await self._life.release()
 
     async def _reload(self, node: Node, act: Act) -> None:
-        self._settings = self.scenario.other_settings
+        self.settings = self.scenario.other_settings
         node.trail.note("reload")
         if self._life is not None:
             self._life.signal("HUP")
@@ -259,12 +284,35 @@ class StepCounter(trio.abc.Instrument):
         self._world.before_task_step(task)
 
 
-def run(scenario: Scenario, seed: int, listeners: tuple[Callable[[Seen], None], ...] = ()) -> World:
+def run(scenario: Scenario, seed: int, watch: Watch = _ignore, read: Read = _ignore) -> World:
     """One world from its first boot to its end. Not to be called from inside a running Trio."""
-    world = World(scenario, seed, listeners)
-    with scheduled_by(Draws(seed).fork("scheduler")):
+    world = World(scenario, seed, watch, read)
+    with _without_collections(), scheduled_by(Draws(seed).fork("scheduler")):
         trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
     return world
+
+
+class _NoCollector:
+    """What the daemon asks of the collector once it is armed."""
+
+    @staticmethod
+    def collect() -> int:
+        return 0
+
+    @staticmethod
+    def freeze() -> None:
+        return None
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """A full collection for each daemon that arms would take most of a run's time, and none of its clock."""
+    before = getattr(daemon, "gc", None)
+    setattr(daemon, "gc", _NoCollector)
+    try:
+        yield
+    finally:
+        setattr(daemon, "gc", before)
 
 
 @contextmanager

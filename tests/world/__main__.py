@@ -1,0 +1,123 @@
+"""Run worlds by hand: one to look at, or many to find one that breaks.
+
+python -m tests.world --seed 42 -v
+python -m tests.world --seeds 1000 --seconds 600
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from events.base import Order
+from events.facts import OrderEnded, Tick
+from events.record import Record
+from tests.world.daemon import Life
+from tests.world.trail import NS_PER_SECOND, Seen, world_ns
+from tests.world.worlds import Name, points, try_out
+
+#: How often a long run says where it is.
+PROGRESS_SECONDS = 5.0
+
+COLUMNS = "{at:>12.6f} {boot:>2} {life:>3} {where:<22.22} {what:<18.18} {rest}"
+
+
+def show(seen: Seen) -> None:
+    """A happening on the node."""
+    subject = "/".join(filter(None, (seen.uid, seen.container)))
+    rest = " ".join(filter(None, (subject, seen.detail, "late" if seen.late else "")))
+    at = seen.at_ns / NS_PER_SECOND
+    print(COLUMNS.format(at=at, boot=seen.boot, life=seen.life, where="node", what=seen.what, rest=rest))
+
+
+def tell(life: Life, records: Sequence[Record]) -> None:
+    """A step of a daemon: one line for each transition."""
+    for record in records:
+        event = record.event
+        if isinstance(event, Tick):
+            continue
+        rest = event.key if isinstance(event, Order) else _fields(event)
+        print(
+            COLUMNS.format(
+                at=world_ns() / NS_PER_SECOND,
+                boot=life.node.trail.boot,
+                life=life.number,
+                where=f"{record.seq} {record.actor}",
+                what=type(event).__name__,
+                rest=rest,
+            )
+        )
+
+
+def _fields(event: object) -> str:
+    """Short fields in full, long ones by their size."""
+    names = (
+        "key",
+        "result",
+        "uid",
+        "container",
+        "wave",
+        "outcome",
+        "reason",
+        "action",
+        "active",
+        "preparing",
+    )
+    shown = (f"{name}={value}" for name in names if (value := getattr(event, name, "")) not in ("", None))
+    return (
+        " ".join(shown) if not isinstance(event, OrderEnded) else f"{event.result} {event.key} {event.reason}"
+    )
+
+
+def names(options: argparse.Namespace) -> Iterator[Name]:
+    """Which worlds are asked for."""
+    for kind in ("seed", "crash-at", "cut-at"):
+        number = getattr(options, kind.replace("-", "_"))
+        if number is not None:
+            yield Name(kind, number)
+    if options.every:
+        yield from (Name(options.every, number) for number in range(1, points() + 1))
+    first = options.first
+    yield from (Name("seed", seed) for seed in range(first, first + options.seeds))
+
+
+def main() -> int:
+    """0 when everything held, else 1."""
+    options = _options()
+    began = told = time.monotonic()
+    tried, broken = 0, 0
+    for name in names(options):
+        result = try_out(name, show, tell) if options.verbose else try_out(name)
+        tried += 1
+        if result.breaches:
+            broken += 1
+            print(result, flush=True)
+        now = time.monotonic()
+        if now - told > PROGRESS_SECONDS:
+            told = now
+            print(f"{tried} worlds in {now - began:.0f} s, {broken} broken; at {name}", file=sys.stderr)
+        if now - began > options.seconds:
+            break
+    print(f"{tried} worlds, {broken} broken", file=sys.stderr)
+    return 1 if broken else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__.splitlines()[0])
+    parser.add_argument("--seed", type=int, help="run this one")
+    parser.add_argument(
+        "--crash-at", type=int, metavar="POINT", help="the small shutdown, killed there; 0: nowhere"
+    )
+    parser.add_argument("--cut-at", type=int, metavar="POINT", help="the same, the power cut there")
+    parser.add_argument("--every", choices=("crash-at", "cut-at"), help="at every point, one after the other")
+    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run so many seeds")
+    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="beginning with this one (0)")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    parser.add_argument("-v", "--verbose", action="store_true", help="one line for each transition")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""What the invariants look at: one boot from outside (the trail) and from inside (the journal), side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, TypeVar
+
+from events.base import Event
+from events.decisions import EpisodeClosed, PodStopBegan
+from events.facts import DaemonStarted
+from events.record import Record
+from tests.world.pods import Box
+from tests.world.trail import MS, Seen
+from tests.world.world import Booted, World
+
+EventT = TypeVar("EventT", bound=Event)
+
+#: What an effect may take on its way: a step, its barrier, the edge's own latency, the way back.
+SLACK_NS = 300 * MS
+
+#: Between a daemon's readiness and its knowing what had happened before it.
+CATCH_UP_NS = 50 * MS
+
+
+class Served(NamedTuple):
+    """When a daemon was at work: from its readiness to its end."""
+
+    life: int
+    from_ns: int
+    to_ns: int
+
+
+class BootView:
+    """One boot. ``records`` are those of this boot, the last daemon's unwritten ones included."""
+
+    def __init__(self, world: World, index: int) -> None:
+        self.world = world
+        self.booted: Booted = world.boots[index]
+        self.node = self.booted.node
+        self.number = index + 1
+        self.seen = [seen for seen in world.trail.seen if seen.boot == self.number]
+        before = world.boots[index - 1].records[-1:] if index else []
+        since = before[0].seq if before else 0
+        self.records = [record for record in self.booted.inside if record.seq > since]
+        self.records += _unwritten(self.booted)
+        self.served = list(self._served())
+        #: The journal left the disk in this boot, so that the next boot may know less than happened.
+        self.fled = any(seen.what.startswith("journal-") for seen in self.seen)
+        #: No place was left for the journal: even this boot's own daemons may know less.
+        self.hurt = any(seen.what == "journal-lost" for seen in self.seen)
+
+    def of(self, *whats: str) -> list[Seen]:
+        return [seen for seen in self.seen if seen.what in whats]
+
+    def events(self, kind: type[EventT]) -> Iterator[tuple[Record, EventT]]:
+        for record in self.records:
+            if isinstance(record.event, kind):
+                yield record, record.event
+
+    def at_ns(self, record: Record) -> int:
+        """A record's stamp in world time."""
+        return self.node.clock.world_ns(record.mono_ns)
+
+    def _served(self) -> Iterator[Served]:
+        ready: dict[int, int] = {}
+        for seen in self.seen:
+            if seen.what == "ready":
+                ready[seen.life] = seen.at_ns
+            elif seen.what in ("crash", "left") and seen.life in ready:
+                yield Served(seen.life, ready.pop(seen.life), seen.at_ns)
+
+    def served_through(self, from_ns: int, to_ns: int) -> bool:
+        """Whether one and the same daemon was at work all the time."""
+        return any(each.from_ns <= from_ns and to_ns <= each.to_ns for each in self.served)
+
+    @property
+    def ended_ns(self) -> int:
+        return next(seen.at_ns for seen in self.seen if seen.what == "down")
+
+    @property
+    def stopping_ns(self) -> int:
+        """When the service manager began to stop units, or the machine went down."""
+        return next(seen.at_ns for seen in self.seen if seen.what in ("stopping", "down"))
+
+    # --- pods --------------------------------------------------------------------------------------
+
+    def boxes(self) -> list[Box]:
+        return list(self.node.pods.boxes.values())
+
+    def of_box(self, box: Box, *whats: str) -> list[Seen]:
+        return [seen for seen in self.of(*whats) if (seen.uid, seen.container) == (box.uid, box.name)]
+
+    def exit_ns(self, box: Box) -> int:
+        """When it was gone; after the boot's end if it never was."""
+        exits = self.of_box(box, "exit", "dropped")
+        return exits[0].at_ns if exits else self.ended_ns + 1
+
+    def exit_signal(self, box: Box) -> str:
+        return next((seen.detail for seen in self.of_box(box, "exit")), "")
+
+    def gone_was_known_ns(self, box: Box) -> int:
+        """When a daemon can have heard of its end: of what ended while none was there, after its start."""
+        exit_ns = self.exit_ns(box)
+        starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
+        return max(exit_ns + 10 * MS, min(starts, default=self.ended_ns) + CATCH_UP_NS)
+
+    def begins(self) -> dict[str, tuple[int, PodStopBegan]]:
+        """Each pod's first `PodStopBegan` and when it was, by UID."""
+        found: dict[str, tuple[int, PodStopBegan]] = {}
+        for record, event in self.events(PodStopBegan):
+            found.setdefault(event.uid, (self.at_ns(record), event))
+        return found
+
+    # --- episodes ----------------------------------------------------------------------------------
+
+    def episodes(self) -> dict[int, list[Record]]:
+        """The records of each shutdown that stand in this boot."""
+        found: dict[int, list[Record]] = {}
+        for record in self.records:
+            if record.episode:
+                found.setdefault(record.episode, []).append(record)
+        return found
+
+
+def _unwritten(booted: Booted) -> list[Record]:
+    """Steps of the last daemon that the end of the boot kept from the journal."""
+    last = max((record.seq for record in booted.inside), default=0)
+    return [record for life in booted.lives[-1:] for record in life.records if record.seq > last]
