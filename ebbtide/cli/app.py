@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import Any, NamedTuple
 
 import click
 
 from ebbtide import __version__
+from ebbtide.cli.guard import ReaderGone
 
 
 class Entry(NamedTuple):
@@ -68,6 +70,14 @@ class Lazy(click.Group):
         if args[0] not in COMMANDS and not args[0].startswith("-"):
             ctx.fail(f"no such command {args[0]!r}{_nearest(args[0])}")
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+        return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         width = max(map(len, COMMANDS))

@@ -42,10 +42,13 @@ def demo(journal: Path | None, output: str) -> int:
 
     No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
     """
+    from ebbtide.cli.guard import Refused
     from ebbtide.cli.output import show, show_json
     from ebbtide.demo.ending import ending, ending_json
     from ebbtide.demo.stage import set_stage
 
+    if journal is not None and journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
+        raise Refused(f"{journal} is there already: name a new directory with --journal")
     stage = set_stage(journal.absolute() if journal is not None else None)
     played = _play(stage, live=output == "table" and sys.stdout.isatty(), quiet=output == "json")
     if not played.whole:

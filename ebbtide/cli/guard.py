@@ -27,6 +27,10 @@ class Refused(click.ClickException):
     exit_code = WRONG
 
 
+class ReaderGone(Exception):
+    """Nobody reads standard output any more. (Click would turn the OSError into exit code 1.)"""
+
+
 def worst(codes: Iterable[int]) -> int:
     """The exit code that wins."""
     return min(codes, key=PRECEDENCE.index, default=DONE)
@@ -38,8 +42,7 @@ def guarded(arguments: Sequence[str]) -> int:
 
     try:
         code = cli.main(list(arguments), prog_name="ebbtide", standalone_mode=False)
-        sys.stdout.flush()
-    except BrokenPipeError:
+    except ReaderGone:
         return _die_of(signal.SIGPIPE)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
