@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
 from events.model import Settings
 from events.record import Record
+from events.retention import trim
 from events.segment import Identity
 from events.storage import Storage
 from events.writer import Writer
@@ -214,10 +216,16 @@ class Life:
             lambda: _defaults()._replace(settings=self._settings()),
             NO_SOCKET,
             lambda level, line: None,
+            lambda keep_from_seq: self._trim(storages, keep_from_seq),
         )
         daemon.life = self
         daemon.sequencer.observers.append(self.observe)
         return await daemon.run()
+
+    async def _trim(self, storages: Sequence[Storage], keep_from_seq: int | None) -> Sequence[str]:
+        with trio.move_on_after(1), suppress(OSError):
+            return await trim(storages, self.node.clock.wall_ns(), keep_from_seq)
+        return ()
 
     def _edges(self) -> tuple[Edge, ...]:
         node, draws = self.node, self.draws
