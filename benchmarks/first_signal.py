@@ -21,12 +21,12 @@ from pathlib import Path
 import trio
 
 from benchmarks.node import POLL_SECONDS, WAIT_SECONDS_MAX, Node, node
+from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, parser, percentile, say
 from events.base import BARRIER_NS_MAX
 
 PODS = 100
 WAVES = 3
-SETTLE_SECONDS = 0.2
 NS_PER_MS = 1_000_000
 P50_MS, P99_MS = 10, 25
 
@@ -76,7 +76,7 @@ class Bench:
             self.node.pod(f"r{at:04}-{pod:04}", ["sleep", "3600"] if pod else probe, pod % WAVES * 1000)
         await until_there(hit.with_suffix(".ready"))
         await self.node.until_running(self.pods)
-        await trio.sleep(SETTLE_SECONDS)
+        await quiet()
         with disk:
             asked_ns = await self.node.bed.power_off()
             await until_there(hit)

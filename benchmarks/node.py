@@ -151,7 +151,6 @@ async def node(waves: int = 3) -> AsyncIterator[Node]:
             made.stop()
             end_all(folder)
             shutil.rmtree(folder, ignore_errors=True)
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def end_all(folder: Path) -> None:

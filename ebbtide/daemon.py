@@ -98,6 +98,7 @@ class Daemon:
         self.sequencer.observers += [self.standing.fold, self._keep, self._after]
         self.trace_id = recovered.trace_id
         self._shown = ""
+        self._full_at_bytes = SEGMENT_BYTES_MAX
 
     # --- the journal as the sequencer sees it ---------------------------------------------------
 
@@ -145,6 +146,7 @@ class Daemon:
         system = self.sequencer.system
         stamp = Stamp(self._clock.mono_ns(), self._clock.wall_ns())
         self.writer.begin_segment(stamp, take(system))
+        self._full_at_bytes = self.writer.segment_bytes + SEGMENT_BYTES_MAX
         system.next_seq += 1
 
     async def _begin(self, nursery: trio.Nursery) -> None:
@@ -247,7 +249,7 @@ class Daemon:
         if line != self._shown:
             self._shown = line
             self._surroundings.notify(STATUS=line)
-        if not self.sequencer.system.episode and self.writer.segment_bytes > SEGMENT_BYTES_MAX:
+        if not self.sequencer.system.episode and self.writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
             self._grown.set()
 

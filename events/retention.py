@@ -13,8 +13,9 @@ from events.base import NS_PER_SECOND
 from events.catalog import Segment, find, find_path
 from events.storage import Source, Storage
 
-#: Outside of an episode a segment this large is sealed, so that retention has something to remove.
-SEGMENT_BYTES_MAX = 8 * 1024 * 1024
+#: Outside of an episode a segment that has grown by so much is sealed: a start reads the newest one again,
+#: and 1 MiB of records takes it 50 ms.
+SEGMENT_BYTES_MAX = 1024 * 1024
 #: A month of idle days and a hundred shutdowns of a hundred pods fit.
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
 AGE_NS_MAX = 90 * 24 * 3600 * NS_PER_SECOND
