@@ -65,7 +65,7 @@ class Node:
         )
 
     async def stopping(self, needed_ns: int) -> StopRequested:
-        """The service manager is asked for the time that the shutdown needs, and gives it (EXTEND_TIMEOUT)."""
+        """The service manager is asked for the time that the shutdown needs, and gives it."""
         stopping = await system_is_stopping()
         if stopping:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND

@@ -15,8 +15,8 @@ from events.codec import BadPayload, UnknownType
 from events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from events.frames import RawRecord, decode
 from events.history import History
-from events.recovery import Verdict, refuse_foreign
 from events.record import trace_id
+from events.recovery import Verdict, refuse_foreign
 from events.storage import Source
 from replay.engine import Divergence, Replayer
 

@@ -84,7 +84,8 @@ def curve(a: tuple[float, float], b: tuple[float, float], color: str, dashed: bo
     middle = (a[0] + b[0]) / 2
     dash = ' stroke-dasharray="3 4"' if dashed else ""
     return (
-        f'<path d="M{a[0]:.0f} {a[1]:.1f} C{middle:.0f} {a[1]:.1f} {middle:.0f} {b[1]:.1f} {b[0]:.0f} {b[1]:.1f}"'
+        f'<path d="M{a[0]:.0f} {a[1]:.1f} '
+        f'C{middle:.0f} {a[1]:.1f} {middle:.0f} {b[1]:.1f} {b[0]:.0f} {b[1]:.1f}"'
         f' fill="none" stroke="{color}" stroke-opacity="0.65"{dash}/>'
     )
 
@@ -93,7 +94,8 @@ def arc(a: Node, b: Node, color: str) -> str:
     """A decision from one actor to another, along the right side of the boxes."""
     x, bend = ACTORS_X + BOX, 40 + abs(a.y - b.y) * 0.28
     return (
-        f'<path d="M{x} {a.y:.1f} C{x + bend:.0f} {a.y:.1f} {x + bend:.0f} {b.y:.1f} {x} {b.y:.1f}"'
+        f'<path d="M{x} {a.y:.1f} '
+        f'C{x + bend:.0f} {a.y:.1f} {x + bend:.0f} {b.y:.1f} {x} {b.y:.1f}"'
         f' fill="none" stroke="{color}" stroke-opacity="0.35" stroke-dasharray="3 4"/>'
     )
 
@@ -101,23 +103,27 @@ def arc(a: Node, b: Node, color: str) -> str:
 def draw() -> str:
     makes = {actor.name: emitted(modules_of(actor)) for actor in ALL}
     facts = [name for name, kind in TYPES.items() if issubclass(kind, Fact) and kind in ROUTES]
-    orders = [
-        name for name, kind in TYPES.items() if issubclass(kind, Order) and any(name in m for m in makes.values())
-    ]
+    made = {name for names in makes.values() for name in names}
+    orders = [name for name, kind in TYPES.items() if issubclass(kind, Order) and name in made]
     height = TOP + ROW * (max(len(facts), len(orders)) + 1)
     left, right = column(facts, FACTS_X, height), column(orders, ORDERS_X, height)
     middle = column([actor.name for actor in ALL], ACTORS_X, height)
     colors = dict(zip(middle, COLORS, strict=True))
     parts = [*_fact_lines(left, middle, colors), *_order_lines(makes, middle, right, colors)]
     parts += _decision_lines(makes, middle, colors)
-    parts += [_label(node, "end") for node in left.values()] + [_label(node, "start") for node in right.values()]
+    parts += [_label(node, "end") for node in left.values()]
+    parts += [_label(node, "start") for node in right.values()]
     parts += [_box(node, colors[name], makes[name]) for name, node in middle.items()]
     return _page(height + 40, parts)
 
 
 def _fact_lines(left: dict[str, Node], middle: dict[str, Node], colors: dict[str, str]) -> list[str]:
     return [
-        curve((FACTS_X + 172, left[kind.__name__].y), (ACTORS_X, middle[route.kind.name].y), colors[route.kind.name])
+        curve(
+            (FACTS_X + 172, left[kind.__name__].y),
+            (ACTORS_X, middle[route.kind.name].y),
+            colors[route.kind.name],
+        )
         for kind, routes in ROUTES.items()
         for route in routes
         if kind.__name__ in left
@@ -135,7 +141,9 @@ def _order_lines(
     ]
 
 
-def _decision_lines(makes: dict[str, list[str]], middle: dict[str, Node], colors: dict[str, str]) -> list[str]:
+def _decision_lines(
+    makes: dict[str, list[str]], middle: dict[str, Node], colors: dict[str, str]
+) -> list[str]:
     pairs: dict[tuple[str, str], None] = {}
     for actor, names in makes.items():
         for name in names:
@@ -147,24 +155,27 @@ def _decision_lines(makes: dict[str, list[str]], middle: dict[str, Node], colors
 
 def _label(node: Node, anchor: str) -> str:
     x = node.x + 168 if anchor == "end" else node.x + 6
-    return f'<text x="{x}" y="{node.y + 4:.1f}" text-anchor="{anchor}" class="event">{escape(node.name)}</text>'
+    where = f'x="{x}" y="{node.y + 4:.1f}" text-anchor="{anchor}"'
+    return f'<text {where} class="event">{escape(node.name)}</text>'
 
 
 def _box(node: Node, color: str, names: list[str]) -> str:
     decisions = sum(1 for name in names if not issubclass(TYPES[name], Order))
-    orders = len(names) - decisions
+    orders, center = len(names) - decisions, node.x + BOX / 2
     return (
-        f'<rect x="{node.x}" y="{node.y - 24:.1f}" width="{BOX}" height="48" rx="7" class="box" stroke="{color}"/>'
-        f'<text x="{node.x + BOX / 2}" y="{node.y - 2:.1f}" text-anchor="middle" class="actor">{node.name}</text>'
-        f'<text x="{node.x + BOX / 2}" y="{node.y + 15:.1f}" text-anchor="middle" class="note">'
+        f'<rect x="{node.x}" y="{node.y - 24:.1f}" width="{BOX}" height="48" rx="7" '
+        f'class="box" stroke="{color}"/>'
+        f'<text x="{center}" y="{node.y - 2:.1f}" text-anchor="middle" class="actor">{node.name}</text>'
+        f'<text x="{center}" y="{node.y + 15:.1f}" text-anchor="middle" class="note">'
         f"{decisions} kinds of decisions, {orders} of orders</text>"
     )
 
 
 def _page(height: float, parts: list[str]) -> str:
     style = (
-        "text{font-family:system-ui,sans-serif;fill:#1d2733}.event{font-size:12px}.actor{font-size:14px;font-weight:600}"
-        ".note{font-size:10.5px;fill:#5b6773}.head{font-size:13px;font-weight:600;fill:#5b6773}.box{fill:#fff;stroke-width:2}"
+        "text{font-family:system-ui,sans-serif;fill:#1d2733}.event{font-size:12px}"
+        ".actor{font-size:14px;font-weight:600}.note{font-size:10.5px;fill:#5b6773}"
+        ".head{font-size:13px;font-weight:600;fill:#5b6773}.box{fill:#fff;stroke-width:2}"
     )
     heads = (
         f'<text x="{FACTS_X + 168}" y="36" text-anchor="end" class="head">facts, from the edges</text>'
@@ -184,7 +195,9 @@ def main() -> int:
     picture = draw()
     if "--check" in sys.argv[1:]:
         current = PICTURE.read_text() if PICTURE.exists() else ""
-        print("docs/actors.svg is current" if current == picture else "docs/actors.svg is stale: draw it again")
+        print(
+            "docs/actors.svg is current" if current == picture else "docs/actors.svg is stale: draw it again"
+        )
         return int(current != picture)
     PICTURE.write_text(picture)
     return 0
