@@ -9,11 +9,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from process_bed import bed_of, hook_pod, pod_of, python, running, shell, until
+from process_bed import bed_of, pod_of, python, shell, until
 
 from actors.edges.process import autopsy, proc, rings
 from actors.edges.process.rings import KEEP_BYTES, LINE_BYTES_MAX, TRIM_BYTES, Rings
-from actors.edges.process.spec import ExecAction, HttpGetAction
 from actors.edges.process.status import FILE_NAME, LocalStatusEdge
 from actors.interfaces import Ending
 from events.codec import decode_event, encode_event
@@ -149,32 +148,40 @@ async def test_output_is_trimmed_while_a_pod_runs(tmp_path: Path, monkeypatch: p
         await bed.kill("p")
 
 
-async def test_prewarm_imports_only_what_a_pod_needs(tmp_path: Path) -> None:
-    """h11 is imported for a pod with an httpGet hook, and for no other."""
-    script = """
-import sys, trio
+IMPORTS = """
+import resource, sys, trio
 from pathlib import Path
 sys.path[:0] = [{tests!r}, {root!r}]
-from process_bed import running, hook_pod
+from process_bed import Ending, PodAppeared, running, hook_pod, nothing_left
 from actors.edges.process.spec import ExecAction, HttpGetAction
-async def main(folder, action):
-    async with running(folder, [hook_pod("p", action)]) as bed:
-        await bed.outbox.wait_for(__import__("events.facts").facts.PodAppeared)
+
+async def main(uid, action):
+    async with running(Path({folder!r}) / uid, [hook_pod(uid, action)]) as bed:
+        await bed.start(uid)
         bed.edge.prewarm()
-    print("h11" in sys.modules)
-trio.run(main, Path({folder!r}) / "a", ExecAction(argv=("true",)))
-trio.run(main, Path({folder!r}) / "b", HttpGetAction(port=80))
+        before = set(sys.modules)
+        print("h11" in before)
+        await bed.order(bed.hook(uid))
+        await bed.autopsy(uid)
+        await bed.inventory()
+        await bed.signal(uid)
+        await bed.kill(uid)
+        await nothing_left(bed)
+        print(sorted(set(sys.modules) - before))
+
+trio.run(main, "a", ExecAction(argv=("true",)))
+trio.run(main, "b", HttpGetAction(port=1, host="localhost", scheme="HTTPS"))
 """
+
+
+def test_a_shutdown_imports_nothing(tmp_path: Path) -> None:
+    """After prewarming no module is read from a disk that may be dying; h11 only where a hook needs it."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     here = Path(__file__).parent
-    text = script.format(tests=str(here), root=str(here.parents[1]), folder=str(tmp_path))
+    text = IMPORTS.format(tests=str(here), root=str(here.parents[1]), folder=str(tmp_path))
     found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["False", "True"]
-    async with running(
-        tmp_path, [hook_pod("p", ExecAction(argv=())), hook_pod("q", HttpGetAction(port=1))]
-    ) as bed:
-        bed.edge.prewarm()
+    assert found.stdout.splitlines() == ["False", "[]", "True", "[]"]
 
 
 async def test_statuses_are_in_a_file_that_survives(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from process_bed import bed_of, held_pids, nothing_left, pod_of, python, running
 from actors.edges.process.cgroup import Cgroups
 from actors.edges.process.spec import ContainerSpec
 from actors.interfaces import Ending
+from benchmarks.bare_loop import measure
 from events.decisions import SendSignal, StartPod
 from events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
 
@@ -360,3 +363,41 @@ async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
             await bed.shows("ready")
             nursery.cancel_scope.cancel()
         await until(lambda: not bed.processes())
+
+
+LIMITED = """
+import resource, sys, trio
+from pathlib import Path
+sys.path[:0] = [{tests!r}, {root!r}]
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
+from process_bed import bed_of, pod_of, shell
+
+script = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done; echo 50 > {folder}/limit; exec sleep 1000"
+
+async def main():
+    pods = [pod_of(f"p{{n}}", shell("ulimit -n > {folder}/limit; exec sleep 1000")) for n in range(60)]
+    async with bed_of(Path({folder!r}), *pods) as bed:
+        print(await bed.shows("limit"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        for pod, _ in pods:
+            await bed.kill(pod.uid)
+
+trio.run(main)
+"""
+
+
+def test_the_limit_on_files_is_raised_for_us_and_not_for_the_pods(tmp_path: Path) -> None:
+    """A pidfd a container needs room; the pods keep the limit that the daemon was started with."""
+    here = Path(__file__).parent
+    text = LIMITED.format(tests=str(here), root=str(here.parents[1]), folder=str(tmp_path))
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["50", "4096"]
+
+
+def test_the_bare_loop_measures_waves_and_leaves_nothing() -> None:
+    """The peer of the benchmarks takes its waves one after another, each as long as its programs need."""
+    quick = measure(6, 0.0)
+    slow = measure(3, 0.05, waves=2)
+    assert len(quick) == 3
+    assert len(slow) == 2
+    assert min(slow) >= 0.05
+    assert not held_pids()

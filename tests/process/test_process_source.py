@@ -71,6 +71,27 @@ async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
     edge.close()
 
 
+async def test_without_notifications_the_folder_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where inotify is used up, a new manifest is still found."""
+
+    def refuse(folders: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("actors.edges.process.source.FolderWatch", refuse)
+    monkeypatch.setattr("actors.edges.process.source.PATROL_SECONDS", 0.01)
+    folder = Folder(tmp_path)
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        await trio.sleep(0)
+        folder.write("a.yaml", "one: exit 0")
+        assert await appeared(folder, 1) == ["one"]
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
 async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: Path) -> None:
     """A file that stays broken is reported with its path and reason; corrected, its pods come."""
     folder = Folder(tmp_path)

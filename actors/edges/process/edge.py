@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import trio
 
 from actors.edges.process import proc
+from actors.edges.process.arrivals import Arrivals
 from actors.edges.process.autopsy import AUTOPSY_NS_MAX, examine
 from actors.edges.process.cgroup import Cgroups
 from actors.edges.process.hooks import Hooks
@@ -25,7 +26,7 @@ from actors.edges.process.recover import Recovery
 from actors.edges.process.rings import TRIM_SECONDS, Rings
 from actors.edges.process.scan import Scanner
 from actors.edges.process.signals import signal_number
-from actors.edges.process.source import Change, Gone, Load, Source
+from actors.edges.process.source import Load, Source
 from actors.edges.process.spawn import raise_file_limit
 from actors.edges.process.spec import HttpGetAction
 from actors.edges.process.start import Starter, exited
@@ -33,7 +34,7 @@ from actors.edges.process.sweep import Root, Sweeper, members
 from actors.edges.process.table import ContainerEntry, PodEntry, Table
 from actors.edges.process.watch import Watch
 from actors.interfaces import Effect, Ending, Outlet
-from events.base import Fact, Order
+from events.base import Order
 from events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from events.facts import (
     INVENTORY_PODS_MAX,
@@ -41,8 +42,6 @@ from events.facts import (
     ContainerExited,
     ContainerStarted,
     InventoryTaken,
-    ManifestRejected,
-    PodAppeared,
 )
 from events.model import Pod
 
@@ -77,8 +76,8 @@ class ProcessEdge:
         pod_ip: str = "127.0.0.1",
         mono_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        for name in ("pods", "output"):
-            (state_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (state_dir, state_dir / "pods", state_dir / "output"):
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._mono_ns = mono_ns
         self._capture_lines = capture_lines
         self._source = Source(manifests, load) if manifests is not None and load is not None else None
@@ -93,6 +92,7 @@ class ProcessEdge:
         self._starter = Starter(marker, self._records, self._rings, self._watch, self._sweeper, self._cgroups)
         self._hooks = Hooks(marker, self._scanner, self._sweeper, self._watch, self._rings, pod_ip)
         self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._sweeper)
+        self._arrivals = Arrivals(self._table, self._records, self._rings, self._recovery)
         self.effects: Mapping[type[Order], Effect] = {
             StartPod: self._start_pod,
             SendSignal: self._send_signal,
@@ -132,12 +132,11 @@ class ProcessEdge:
             self._cgroups.close()
 
     def prewarm(self) -> None:
-        """Import what a shutdown needs beyond what runs already: called after arming, while the disk
-        still answers.
+        """Import what the hooks of the pods that run need: called after arming, while the disk answers. For
+        pods that are started later it is done then.
         """
-        specs = (entry.spec for pod in self._table.pods.values() for entry in pod.containers.values())
-        if any(isinstance(spec.pre_stop, HttpGetAction) for spec in specs):
-            from actors.edges.process import http  # noqa: F401
+        for pod in self._table.pods.values():
+            _warm(pod)
 
     def active(self) -> list[Pod]:
         """The pods that a shutdown would have to end, with running flags."""
@@ -177,51 +176,14 @@ class ProcessEdge:
         await self._starter.end_inits(pod)
         return await self._starter.start(pod, outlet)
 
-    # --- pods come and go ------------------------------------------------------------------------
+    # --- what goes on by itself --------------------------------------------------------------------
 
     async def _follow(self, source: Source, outlet: Outlet) -> None:
         async with aclosing(source.changes()) as changes:
             async for batch in changes:
-                facts = [fact for change in batch for fact in self._take(change)]
+                facts = [fact for change in batch for fact in self._arrivals.take(change)]
                 if facts:
                     await outlet.put(*facts)
-
-    def _take(self, change: Change) -> list[Fact]:
-        path = str(change.path)
-        if isinstance(change, Gone):
-            self._forget(path)
-            return []
-        if change.error:
-            return [ManifestRejected(path=path, error=change.error)]
-        self._forget(path, {pod.uid for pod, _ in change.pods})
-        return [fact for pod, spec in change.pods for fact in self._appear(PodEntry(pod, spec, path))]
-
-    def _appear(self, new: PodEntry) -> list[Fact]:
-        known = self._table.pods.get(new.pod.uid)
-        if known is not None and known.path not in ("", new.path):
-            return [ManifestRejected(path=new.path, error=f"pod {new.pod.label} stands in {known.path} too")]
-        if known is not None and known.begun and (known.recovered or not known.over):
-            # It runs, or it ended before this daemon began: then meeting its manifest starts nothing.
-            known.path, known.recovered = new.path, False
-            return []
-        self._table.pods[new.pod.uid] = new
-        found = self._recovery.claim(new)
-        return [PodAppeared(pod=new.pod)] if found is None else found
-
-    def _forget(self, path: str, keep: Set[str] = frozenset()) -> None:
-        """A manifest went, or names these pods only: forget those of its pods that do not run."""
-        for uid, entry in list(self._table.pods.items()):
-            if entry.path == path and uid not in keep:
-                entry.path = ""
-                if entry.over or not entry.begun:
-                    self._drop(entry)
-
-    def _drop(self, pod: PodEntry) -> None:
-        uid = pod.pod.uid
-        del self._table.pods[uid]
-        self._records.remove(uid)
-        for name in pod.containers:
-            self._rings.remove(output_name(uid, name))
 
     async def _trim(self) -> None:
         while True:
@@ -237,6 +199,7 @@ class ProcessEdge:
         if pod.begun:
             return Ending()
         pod.order = order.key
+        _warm(pod)
         return await self._starter.start(pod, outlet)
 
     def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
@@ -310,6 +273,11 @@ class ProcessEdge:
         ]
         await outlet.put(*facts)
         return Ending()
+
+
+def _warm(pod: PodEntry) -> None:
+    if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
+        from actors.edges.process import http  # noqa: F401
 
 
 def _signal(entry: ContainerEntry, name: str) -> Ending:

@@ -8,6 +8,7 @@ asked again in plain HTTP, without the Authorization header. h11 is imported wit
 
 from __future__ import annotations
 
+import codecs
 import ssl
 from typing import NamedTuple
 from urllib.parse import quote, urlsplit
@@ -16,6 +17,9 @@ import h11
 import trio
 
 from actors.edges.process.spec import ContainerSpec, HttpGetAction
+
+# Looking a host up imports this on first use; the disk may no longer answer then.
+codecs.lookup("idna")
 
 USER_AGENT = "ebbtide-lifecycle/0.1"
 DEFAULTS = (("User-Agent", USER_AGENT), ("Accept", "*/*"))

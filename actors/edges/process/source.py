@@ -23,6 +23,9 @@ SUFFIXES = (".yaml", ".yml", ".json")
 #: Longer than any editor or copy takes between two writes of a manifest.
 HALF_WRITTEN_SECONDS = 0.2
 
+#: One look at a folder; a new manifest may wait so long where there are no notifications.
+PATROL_SECONDS = 2.0
+
 
 class Found(NamedTuple):
     """A file that appeared or changed: its pods, or why it cannot be used."""
@@ -51,11 +54,11 @@ class Source:
         self._seen: dict[Path, Stamp] = {}
 
     async def changes(self) -> AsyncGenerator[list[Change], None]:
-        """What is there at first, then each change; ends at once for a single file. Raises OSError."""
+        """What is there at first, then each change; ends at once for a single file."""
         if not self._path.is_dir():
             yield [self._read(self._path)]
             return
-        watch = FolderWatch([self._path])
+        watch = _watch(self._path)
         try:
             while True:
                 yield await self._look()
@@ -91,3 +94,20 @@ class Source:
             return Found(path, self._load(path))
         except (ValueError, OSError) as error:
             return Found(path, [], str(error) or type(error).__name__)
+
+
+class Patrol:
+    """Where the system gives out no more notifications (a limit on them): look every now and then."""
+
+    async def changed(self) -> None:
+        await trio.sleep(PATROL_SECONDS)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _watch(folder: Path) -> FolderWatch | Patrol:
+    try:
+        return FolderWatch([folder])
+    except OSError:
+        return Patrol()

@@ -73,6 +73,7 @@ def _child(popen: subprocess.Popen[bytes]) -> Child:
     # The end is waited for through the pidfd; Popen must not wait for the number on its own.
     popen.returncode = 0
     if _own_limit is not None:
+        # From outside, so that no code of ours runs in the child; it sees our limit for some microseconds.
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
     stat = proc.read_stat(pid)
     return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
