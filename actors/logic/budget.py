@@ -22,6 +22,9 @@ RELEASE_MARGIN_NS = 250_000_000
 #: Kept free before the release for the last statuses.
 FLUSH_MARGIN_NS = 250_000_000
 
+#: Kept free between the last moment of the regular release and the fallback's.
+FALLBACK_LEAD_NS = 50_000_000
+
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 

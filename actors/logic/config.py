@@ -167,6 +167,10 @@ def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
     ), ()
 
 
+def _afresh(state: ConfigState, now: int, in_episode: bool) -> ConfigState:
+    return replace(state, in_episode=in_episode, order_open="", retry_at_ns=NEVER_NS)
+
+
 CONFIG = ActorType(
     NAME,
     ConfigState,
@@ -182,4 +186,5 @@ CONFIG = ActorType(
         DaemonStarted: _started,
     },
     deadline=lambda state: state.retry_at_ns,
+    afresh=_afresh,
 )

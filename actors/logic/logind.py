@@ -68,6 +68,8 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     kind: ShutdownKind = "unknown"
     in_episode: bool = False
     released: bool = False
+    #: Pods of a cancelled shutdown may still be going down; the configuration waits for its end.
+    finishing: bool = False
     leaving: bool = False
 
 
@@ -92,9 +94,7 @@ def _config_adopted(state: LogindState, event: ConfigAdopted, now: int) -> Resul
     if state.phase == "off" and not state.lock_held:
         return state, [Disarmed(reason="switched off by configuration")]
     order = Disarm(key=order_key(NAME, "disarm", "", state.ordinal))
-    state = replace(
-        state, phase="off", ordinal=state.ordinal + 1, lock_held=False, retry_at_ns=NEVER_NS
-    )
+    state = replace(state, phase="off", ordinal=state.ordinal + 1, lock_held=False, retry_at_ns=NEVER_NS)
     return state, [order, Disarmed(reason="switched off by configuration")]
 
 
@@ -171,12 +171,13 @@ def _detected(state: LogindState, *, overtime: bool = False) -> Result:
 def _withdrawn(state: LogindState) -> Result:
     """After a cancel, or when the final unit failed after our release, the lock is taken anew."""
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
-    state, orders = _arm(replace(state, in_episode=False, released=False, attempt=0))
+    state = replace(state, in_episode=False, released=False, finishing=True, attempt=0)
+    state, orders = _arm(state)
     return state, [ShutdownWithdrawn(reason=reason), *orders]
 
 
 def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
-    return replace(state, in_episode=True, released=False), ()
+    return replace(state, in_episode=True, released=False, finishing=False), ()
 
 
 def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
@@ -197,7 +198,7 @@ def _released(state: LogindState, event: ReleaseLock, now: int) -> Result:
 
 
 def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
-    return replace(state, in_episode=False, released=False), ()
+    return replace(state, in_episode=False, released=False, finishing=False), ()
 
 
 def _stop(state: LogindState, event: StopRequested, now: int) -> Result:
@@ -225,11 +226,24 @@ def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
 
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
     """An episode that goes on is listened to at once; its configuration waits, so nobody else arms us."""
-    if event.action in GOES_ON:
+    if event.action in GOES_ON or state.finishing:
         state, orders = _arm(state)
         again = _release(state) if event.action == "release-again" else (state, ())
         return again[0], [*orders, *again[1]]
     return _withdrawn(state) if event.action in WITHDRAWN_WHILE_AWAY else (state, ())
+
+
+def _afresh(state: LogindState, now: int, in_episode: bool) -> LogindState:
+    """Armed again after the longest pause, so that a bug that stays costs one record each time."""
+    return replace(
+        state,
+        phase="waiting" if state.enabled else "off",
+        attempt=0,
+        retry_at_ns=now + BACKOFF_SECONDS[-1] * NS_PER_SECOND if state.enabled else NEVER_NS,
+        in_episode=in_episode,
+        released=state.released and in_episode,
+        finishing=state.finishing and in_episode,
+    )
 
 
 LOGIND = ActorType(
@@ -252,4 +266,5 @@ LOGIND = ActorType(
         Resumed: _resumed,
     },
     deadline=lambda state: state.retry_at_ns,
+    afresh=_afresh,
 )

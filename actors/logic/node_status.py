@@ -9,6 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.budget import FALLBACK_LEAD_NS
 from events.base import Event, order_key
 from events.decisions import (
     AnnounceNode,
@@ -89,9 +90,7 @@ def _appeared(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
     """While the node goes down every pod is rejected, static and critical ones too (facts-kubelet 1.4)."""
     uid = event.pod.uid
     if state.in_episode:
-        rejected = PodRejected(
-            uid=uid, label=event.pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE
-        )
+        rejected = PodRejected(uid=uid, label=event.pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE)
         return state, [rejected]
     order = StartPod(key=order_key(NAME, "start", uid, state.ordinal), uid=uid)
     return replace(state, ordinal=state.ordinal + 1), [order]
@@ -123,7 +122,8 @@ def _deliver(state: NodeStatusState, decisions: list[Event]) -> Result:
 
 def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """``unfinished`` pods still get their last word in this very step; they are awaited, not looked for."""
-    flush_by_ns = max(now, min(now + state.flush_ns, state.release_by_ns))
+    last_ns = state.release_by_ns - FALLBACK_LEAD_NS
+    flush_by_ns = max(now, min(now + state.flush_ns, last_ns))
     return _flush(replace(state, flush_by_ns=flush_by_ns, awaited=len(event.unfinished)), [])
 
 
@@ -166,6 +166,16 @@ def _restore(state: NodeStatusState, event: ShutdownCancelled | EpisodeClosed, n
     return _announce(state, ready=True) if state.announced else (state, ())
 
 
+def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
+    """Pods that a cancelled shutdown ended are final; those of another boot may be running again."""
+    state, restored = _restore(state, event, now)
+    return _deliver(state, list(restored)) if event.outcome == "cancelled" else (state, restored)
+
+
+def _afresh(state: NodeStatusState, now: int, in_episode: bool) -> NodeStatusState:
+    return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, awaited=0)
+
+
 NODE_STATUS = ActorType(
     NAME,
     NodeStatusState,
@@ -179,7 +189,8 @@ NODE_STATUS = ActorType(
         OrderEnded: _order_ended,
         Tick: _tick,
         ShutdownCancelled: _restore,
-        EpisodeClosed: _restore,
+        EpisodeClosed: _closed,
     },
     deadline=lambda state: state.flush_by_ns,
+    afresh=_afresh,
 )
