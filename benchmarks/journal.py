@@ -1,8 +1,8 @@
 """The journal against its disk: durable appends beside bare syncs, ten sources, and reading it all again.
 
 Appends go through the real writer in a directory of your choice (it should be on the disk that counts); a
-bare ``write`` and ``fdatasync`` of as many bytes into a file beside it alternates with them, so that both see the same
-disk. Reading is measured in a process of its own, for the sake of its memory.
+bare ``write`` and ``fdatasync`` of as many bytes into a file beside it alternates with them, so that both see
+the same disk. Reading is measured in a process of its own, for the sake of its memory.
 
     python -m benchmarks.journal --directory /var/tmp
 """
@@ -40,6 +40,8 @@ UID = "8f2d6c1e-3b7a-4d52-9a55-0e7f6d1c2b3a"
 
 DURABLE_MS, SOURCES, SOURCES_EVENTS_PER_SECOND = 5, 10, 10_000
 READ_EVENTS_PER_SECOND, READ_MIB_MAX = 100_000, 200
+#: Facts that one source reports before it waits: a wave's pods exit together.
+FACTS_PER_WAIT = 10
 STEP: tuple[Event, ...] = (
     ContainerExited(uid=UID, container="app", exit_code=0),
     PodStopBegan(uid=UID, wave=1, grace_ns=30_000_000_000, kill_by_ns=1_234_567_890_123),
@@ -123,10 +125,6 @@ async def ten_sources(directory: Path, seconds: float) -> tuple[float, list[floa
     return rate, waits
 
 
-#: Facts that one source reports before it waits: a wave's pods exit together.
-FACTS_PER_WAIT = 10
-
-
 async def _begin(directory: Path, nursery: trio.Nursery) -> Writer:
     writer = make_writer(directory)
     await writer.open()
@@ -189,7 +187,7 @@ def measure(directory: Path, arguments: argparse.Namespace) -> list[Figure]:
     (directory / "read").mkdir()
     lay_out(directory / "read", arguments.events)
     speeds = [read_in_child(directory / "read") for _ in range(3)]
-    speed, memory_mib = max(speeds)
+    speed, memory_mib = sorted(speeds)[1]
     limit = max(DURABLE_MS, 2 * bare_p99)
     basis = f"5 ms or twice a bare fdatasync, whose p99 is {bare_p99:.2f} ms"
     return [
