@@ -161,9 +161,7 @@ def _first_difference(produced: Side, recorded: Side) -> str:
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
     names = [*recorded.data, *produced.data]
-    return next(
-        (name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding"
-    )
+    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding")
 
 
 def _checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:

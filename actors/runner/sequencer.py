@@ -40,9 +40,7 @@ Observer = Callable[[Sequence[Record]], None]
 class Sequencer:
     """One per process. ``run`` returns the reason once an actor has decided to `Leave`."""
 
-    def __init__(
-        self, system: System, inbox: Inbox, journal: Sink, effects: Effects, clock: Clock
-    ) -> None:
+    def __init__(self, system: System, inbox: Inbox, journal: Sink, effects: Effects, clock: Clock) -> None:
         self.system = system
         self._inbox = inbox
         self._journal = journal

@@ -1,4 +1,4 @@
-"""Draws docs/actors.svg from the code: which facts reach which actor, what it orders, who hears its decisions.
+"""Draws docs/actors.svg from the code: which facts reach which actor, what it orders, and who hears it.
 
     python docs/tools/draw_actors.py          # writes docs/actors.svg
     python docs/tools/draw_actors.py --check  # exits 1 if it is not current
@@ -181,8 +181,8 @@ def _page(height: float, parts: list[str]) -> str:
         f'<text x="{FACTS_X + 168}" y="36" text-anchor="end" class="head">facts, from the edges</text>'
         f'<text x="{ACTORS_X + BOX / 2}" y="36" text-anchor="middle" class="head">actors</text>'
         f'<text x="{ORDERS_X + 6}" y="36" class="head">orders, to the edges</text>'
-        f'<text x="{ACTORS_X}" y="{height - 12:.0f}" class="note">dashed: decisions that another actor hears; '
-        f"{' and '.join(DYNAMIC)} go to whom they concern</text>"
+        f'<text x="{ACTORS_X}" y="{height - 12:.0f}" class="note">'
+        f"dashed: decisions that another actor hears; {' and '.join(DYNAMIC)} go to whom they concern</text>"
     )
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height:.0f}" role="img" '

@@ -1,0 +1,51 @@
+"""For all tests: every journal that a test leaves behind is a function of its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from events.codec import BadPayload, UnknownType, decode_event
+from events.history import History
+from events.marks import Checkpoint
+from events.storage import DirectorySource
+from replay.engine import Divergence, Replayer
+
+SEGMENTS = "*.ebj"
+
+
+@pytest.fixture(autouse=True)
+def _every_journal_replays(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After the test: re-execute each journal in its folder that a whole system wrote.
+
+    A journal that a test of the writer made up from loose records holds no actors, and is passed over. Of a
+    damaged one the intact prefix replays.
+    """
+    folder: Path | None = request.getfixturevalue("tmp_path") if "tmp_path" in request.fixturenames else None
+    yield
+    if folder is None:
+        return
+    for journal in sorted({file.parent for file in folder.rglob(SEGMENTS)}):
+        divergence = replayed(journal)
+        assert divergence is None, f"the journal in {journal} diverges: {divergence}"
+
+
+def replayed(journal: Path) -> Divergence | None:
+    """The first divergence of a journal that a system wrote; None also for any other."""
+    replayer, history = Replayer(), History([DirectorySource(journal)])
+    raws = history.raw()
+    first = next(raws, None)
+    if first is None or not _has_actors(first.tag, first.payload):
+        return None
+    replayer.feed((first,))
+    return replayer.feed(raws)
+
+
+def _has_actors(tag: str, payload: bytes) -> bool:
+    try:
+        mark = decode_event(tag, payload)
+    except (UnknownType, BadPayload):
+        return False
+    return isinstance(mark, Checkpoint) and bool(mark.actors)
