@@ -22,11 +22,16 @@ def describe(downs: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> Fa
     still = [down for down in downs if down.phase != "exited"]
     if still:
         return _unfinished(still)
-    killed = [down for down in downs if down.killed and down.exit_signal in ("SIGKILL", "")]
+    killed = [down for down in downs if down.killed and _by_sigkill(down)]
     if killed:
         return Fate("killed", _killed(killed, grace_ns, pod, finding) + _notes(downs), False)
     succeeded = all(down.exit_code == 0 for down in downs)
     return Fate("graceful", _graceful(downs) + _notes(downs), succeeded)
+
+
+def _by_sigkill(down: Down) -> bool:
+    """A runtime may say it with 128 + 9; of an adopted process nothing is known, and ours came last."""
+    return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
 
 
 def _unfinished(still: Sequence[Down]) -> Fate:

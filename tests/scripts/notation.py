@@ -2,7 +2,7 @@
 
 ``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then a word
 for each container: ``app``, with ``*`` for a sidecar, ``!`` for one that is not running, ``@SIGQUIT`` for its
-stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without one it has a container ``main``.
+stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without any it has one named ``main``.
 """
 
 from __future__ import annotations
