@@ -56,11 +56,13 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
     """
     gone, left_bytes = 0, sum(segment.size for segment in held)
     for upto in range(1, len(held)):
-        front = held[upto]
-        if front.current and not front.checkpoint:
+        # Reading begins at the first segment of the path that stays, not at a stray copy before it.
+        front = next((segment for segment in held[upto:] if segment.current), None)
+        loses = any(segment.current for segment in held[gone:upto])
+        if loses and (front is None or not front.checkpoint):
             continue
         too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
-        needed = front.current and keep_from_seq is not None and front.seq_from > keep_from_seq
+        needed = loses and front and keep_from_seq is not None and front.seq_from > keep_from_seq
         if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
             break
         left_bytes -= sum(segment.size for segment in held[gone:upto])

@@ -66,3 +66,11 @@ def test_segments_that_nobody_continues_need_no_keeping() -> None:
     """Another journal in the same place goes by size and age alone."""
     others = held(3, checkpoint=False, current=False)
     assert removable([*others, *held(2)], NOW_NS, 1, LIMITS) == 3
+
+
+def test_a_copy_elsewhere_is_not_the_journal() -> None:
+    """A segment that stands in two locations is on the path once; its copy is no reason to remove it."""
+    segments = held(3)
+    segments[1] = segments[1]._replace(checkpoint=False)
+    segments[2] = segments[1]._replace(current=False)
+    assert removable(segments, NOW_NS, 11, LIMITS) == 0
