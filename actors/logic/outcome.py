@@ -25,6 +25,10 @@ def describe(downs: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> Fa
     killed = [down for down in downs if down.killed and _by_sigkill(down)]
     if killed:
         return Fate("killed", _killed(killed, grace_ns, pod, finding) + _notes(downs), False)
+    foreign = [down for down in downs if down.stop_since_ns and down.exit_signal == "SIGKILL"]
+    if foreign:
+        names = ", ".join(down.spec.name for down in foreign)
+        return Fate("killed", f"SIGKILL from elsewhere for {names}" + _notes(downs), False)
     succeeded = all(down.exit_code == 0 for down in downs)
     return Fate("graceful", _graceful(downs) + _notes(downs), succeeded)
 
