@@ -1,0 +1,133 @@
+"""``status``, ``hurry`` and ``release``: what is asked of a daemon, and what is said when there is none."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_bed import whole_shutdown
+from conftest import Run
+
+STATUS: dict[str, Any] = {
+    "kind": "Status",
+    "version": 1,
+    "enabled": True,
+    "armed": True,
+    "whyNot": "",
+    "grantSeconds": 35.0,
+    "neededSeconds": 35.0,
+    "sufficient": True,
+    "scheduledWallNs": 0,
+    "phase": "idle",
+    "lastOutcome": "",
+    "journal": {"id": "00", "location": "/j", "writtenSeq": 12, "syncedSeq": 12},
+    "shutdown": None,
+}
+RUNNING = {
+    **STATUS,
+    "armed": False,
+    "whyNot": "a shutdown runs",
+    "phase": "running",
+    "shutdown": {
+        "id": "00-1",
+        "leftSeconds": 7.25,
+        "waves": [],
+        "pods": [{"pod": "shop/web-0", "wave": 0, "phase": "SIGTERM", "reason": ""}],
+    },
+}
+
+
+class Daemon:
+    """A daemon's socket that answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.asked: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {"ok": True, "data": STATUS}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, client.makefile("rwb") as file:
+                self.asked.append(json.loads(file.readline()))
+                file.write(json.dumps(self.answer).encode() + b"\n")
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path / "ebbtide.sock")
+    yield made
+    made.close()
+
+
+def test_status_of_an_armed_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """0, and the daemon's answer with the journal's last shutdown beside it."""
+    whole_shutdown(tmp_path / "journal")
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal", "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 0
+    assert (document["running"], document["armed"], document["error"]) == (True, True, None)
+    assert document["lastShutdown"]["outcome"] == "complete"
+    assert daemon.asked == [{"verb": "status"}]
+
+
+def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
+    """1; the cure is named, and the journal still tells of the last shutdown."""
+    whole_shutdown(tmp_path / "journal")
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")
+    assert (ran.code, ran.err) == (1, "")
+    assert "start it with 'ebbtide run'" in ran.out
+    assert "poweroff" in ran.out
+    assert "complete" in ran.out
+
+
+def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """1, and why not."""
+    daemon.answer = {"ok": True, "data": {**STATUS, "armed": False, "whyNot": "the bus is gone"}}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
+    assert ran.code == 1
+    assert "no: the bus is gone" in ran.out
+
+
+def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """While a shutdown runs: the time left and every pod's phase."""
+    daemon.answer = {"ok": True, "data": RUNNING}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
+    assert ran.code == 0
+    assert "7.2 s" in ran.out
+    assert "shop/web-0" in ran.out
+    assert "SIGTERM" in ran.out
+
+
+def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """Each verb reaches the socket, with the pod."""
+    daemon.answer = {"ok": True, "data": {}}
+    assert run("hurry", "shop/web-0", "--runtime", tmp_path).code == 0
+    assert run("release", "--socket", daemon.path).code == 0
+    assert daemon.asked == [{"verb": "hurry", "pod": "shop/web-0"}, {"verb": "release"}]
+
+
+def test_a_daemon_that_refuses_is_quoted(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """The daemon's own words, and 2."""
+    daemon.answer = {"ok": False, "error": "no shutdown is running: there is nothing to release"}
+    ran = run("release", "--runtime", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "ebbtide: no shutdown is running: there is nothing to release\n"

@@ -1,0 +1,189 @@
+"""``ebbtide replay verify``: identical, or the first difference explained; the order of the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from cli_bed import Node, whole_shutdown, write
+from conftest import Run
+from test_cli_journal import damage
+
+from ebbtide.cli.guard import PRECEDENCE, worst
+from events.base import Fact
+from events.record import Record
+
+
+class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An event that this version does not know, because it is not registered."""
+
+    what: str
+
+
+def node_after_shutdown() -> Node:
+    node = Node()
+    node.start()
+    node.shut_down()
+    return node
+
+
+def tamper(records: list[Record], kind: str, **changes: object) -> int:
+    """Change the last decision of a kind as if another logic had made it; its number."""
+    at = max(at for at, record in enumerate(records) if type(record.event).__name__ == kind)
+    changed = msgspec.structs.replace(records[at].event, **changes)
+    records[at] = msgspec.structs.replace(records[at], event=changed)
+    return records[at].seq
+
+
+def test_identical(run: Run, tmp_path: Path) -> None:
+    """The promised shape, and 0."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 0
+    assert document.pop("seconds") > 0
+    assert document.pop("events") == len(node_after_shutdown().records)
+    assert document == {
+        "kind": "Verification",
+        "version": 1,
+        "episodes": 1,
+        "identical": True,
+        "divergence": None,
+    }
+
+
+def test_a_difference_is_explained(run: Run, tmp_path: Path) -> None:
+    """Record, actor, both versions, the causes back to the fact, and the actor's state just before."""
+    records = node_after_shutdown().records
+    seq = tamper(records, "PodEnded", reason="made up")
+    write(tmp_path, records)
+    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    document = json.loads(ran.out)
+    divergence = document["divergence"]
+    assert (ran.code, document["identical"]) == (3, False)
+    assert (divergence["seq"], divergence["field"]) == (seq, "reason")
+    assert divergence["actor"].startswith("HookActor:")
+    assert divergence["expected"]["data"]["reason"] == "made up"
+    assert divergence["produced"]["data"]["reason"] == "exit code 0"
+    assert [cause["type"] for cause in divergence["causes"]] == ["ContainerExited"]
+    assert divergence["causes"][-1]["actor"] == "edge"
+    assert divergence["state"]["pod"]["namespace"] == "shop"
+
+
+def test_a_long_chain_of_causes(run: Run, tmp_path: Path) -> None:
+    """From a decision deep in its step, every link back to the fact is told, nearest first."""
+    records = node_after_shutdown().records
+    tamper(records, "PodStopBegan", grace_ns=1)
+    write(tmp_path, records)
+    divergence = json.loads(run("replay", "verify", "--journal", tmp_path, "-o", "json").out)["divergence"]
+    causes = [cause["type"] for cause in divergence["causes"]]
+    assert causes[0] == "WaveStarted"
+    assert len(causes) > 2
+    seqs = [cause["seq"] for cause in divergence["causes"]]
+    assert seqs == sorted(seqs, reverse=True)
+
+
+def test_a_difference_for_people(run: Run, tmp_path: Path) -> None:
+    """The table says the same in words."""
+    records = node_after_shutdown().records
+    seq = tamper(records, "PodEnded", reason="made up")
+    write(tmp_path, records)
+    out = run("replay", "verify", "--journal", tmp_path).out
+    for words in (f"record {seq} of HookActor:", "reason differs", "recorded", "produced", "because of"):
+        assert words in out
+
+
+def test_an_event_that_was_left_out(run: Run, tmp_path: Path) -> None:
+    """A decision that stands where another fact should is a difference as well."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if type(record.event).__name__ == "Armed")
+    del records[at]
+    shifted = [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(records, 1)]
+    shifted[at - 1] = msgspec.structs.replace(shifted[at - 1], last=True)
+    write(tmp_path, shifted)
+    assert run("replay", "verify", "--journal", tmp_path).code == 3
+
+
+@pytest.mark.parametrize("name", ["last", "-1"])
+def test_an_episode_limits_what_is_reported(run: Run, tmp_path: Path, name: str) -> None:
+    """``last`` and ``-1`` count the last shutdown's events only."""
+    whole_shutdown(tmp_path)
+    whole = json.loads(run("replay", "verify", "--journal", tmp_path, "-o", "json").out)
+    part = json.loads(run("replay", "verify", name, "--journal", tmp_path, "-o", "json").out)
+    assert part["identical"]
+    assert part["episodes"] == 1
+    assert 0 < part["events"] < whole["events"]
+
+
+def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, tmp_path: Path) -> None:
+    """A difference in a later episode is not the earlier one's; by its id each is found."""
+    node = Node()
+    node.start()
+    node.shut_down()
+    node.cancel()
+    node.records, kept = [], node.records
+    node.shut_down()
+    tamper(node.records, "PlanMade", pods=77)
+    write(tmp_path, [*kept, *node.records])
+    listed = json.loads(run("journal", "ls", "--journal", tmp_path, "-o", "json").out)["episodes"]
+    assert len(listed) == 2
+    assert run("replay", "verify", listed[0]["id"], "--journal", tmp_path).code == 0
+    assert run("replay", "verify", listed[1]["id"], "--journal", tmp_path).code == 3
+    assert run("replay", "verify", "--journal", tmp_path).code == 3
+
+
+@pytest.mark.parametrize("name", ["-9", "nobody", "--last", "0"])
+def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> None:
+    """An unknown episode is a wrong request."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", name, "--journal", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_an_unknown_event_is_6(run: Run, tmp_path: Path) -> None:
+    """A journal with an event type of a version to come cannot be executed; reading it still works."""
+    node = Node()
+    node.start()
+    last = node.records[-1]
+    node.records.append(
+        msgspec.structs.replace(last, seq=last.seq + 1, cause=0, actor="edge", event=FromTheFuture(what="x"))
+    )
+    write(tmp_path, node.records)
+    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    assert (ran.code, json.loads(ran.out)["identical"]) == (6, False)
+    assert "use a newer ebbtide" in ran.err
+    shown = run("journal", "show", "--journal", tmp_path, "-o", "json")
+    assert shown.code == 0
+    assert json.loads(shown.out.splitlines()[-1])["type"] == "FromTheFuture"
+
+
+def test_an_unknown_logic_flag_is_6(run: Run, tmp_path: Path) -> None:
+    """Logic that this version does not know is not guessed at; reading still works."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records, flags=("from-the-future",))
+    ran = run("replay", "verify", "--journal", tmp_path)
+    assert ran.code == 6
+    assert "from-the-future" in ran.err
+    assert run("journal", "show", "--journal", tmp_path).code == 0
+
+
+@pytest.mark.parametrize("how, code", [("torn", 3), ("corrupt", 5)])
+def test_corrupt_before_diverged_before_torn(run: Run, tmp_path: Path, how: str, code: int) -> None:
+    """Where several apply, 6 before 5 before 3 before 4."""
+    records = node_after_shutdown().records
+    tamper(records, "Armed", attempt=9)
+    damage(write(tmp_path, records), how)
+    assert run("replay", "verify", "--journal", tmp_path).code == code
+
+
+def test_precedence_of_all_codes() -> None:
+    """6, 5, 3, 4, then the rest; nothing is 0."""
+    assert worst([4, 3, 5, 6, 0]) == 6
+    assert worst([4, 3, 5]) == 5
+    assert worst([4, 3]) == 3
+    assert worst([0, 4]) == 4
+    assert worst([]) == 0
+    assert sorted(PRECEDENCE) == list(range(7))
