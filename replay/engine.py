@@ -143,7 +143,7 @@ class Replayer:
 
 
 def _plain(event: Any) -> Any:
-    return msgspec.to_builtins(event, builtin_types=(bytes,))
+    return msgspec.msgpack.decode(encode_event(event))
 
 
 def _recorded(raw: Raw) -> Side:

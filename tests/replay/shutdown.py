@@ -1,0 +1,198 @@
+"""A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
+
+    python -m tests.replay.shutdown tests/golden/shutdown-v1     # only for a new format version
+
+Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from actors.logic.snapshot import take
+from actors.logic.system import System
+from events.base import NS_PER_SECOND, Event
+from events.chain import Chain, Start
+from events.facts import (
+    AutopsyTaken,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PrepareForShutdown,
+    SettingsLoaded,
+    Tick,
+)
+from events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from events.record import Record, Stamp
+from events.segment import Identity, Link, file_name
+
+JOURNAL_ID = bytes(range(16))
+WALL_NS = 1_700_000_000 * NS_PER_SECOND
+WAVES = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5), Period(priority=2000, seconds=5))
+GRANT_NS = 25 * NS_PER_SECOND
+
+
+def pods() -> tuple[Pod, ...]:
+    def pod(name: str, priority: int, *containers: Container, grace: int = 30) -> Pod:
+        return Pod(
+            uid=f"uid-{name}",
+            namespace="shop",
+            name=name,
+            priority=priority,
+            grace_seconds=grace,
+            containers=containers or (Container(name="main"),),
+        )
+
+    return (
+        pod("web-0", 0, Container(name="main", hook=Hook(kind="exec", detail="drain"))),
+        pod("web-1", 0, Container(name="main", hook=Hook(kind="sleep", sleep_seconds=4))),
+        pod("stuck-0", 0),
+        pod("api-0", 1000, Container(name="proxy", sidecar=True), Container(name="main"), grace=3),
+        pod("db-0", 2000, Container(name="main", stop_signal="SIGQUIT")),
+    )
+
+
+class Book:
+    """Writes what a system decides, one file a process, as the writer would without a disk."""
+
+    def __init__(self) -> None:
+        self.system = System()
+        self.records: list[Record] = []
+        self.files: dict[str, bytes] = {}
+        self.now_ns = 5 * NS_PER_SECOND
+        self._after = Link()
+        self._number = 1
+
+    def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
+        """One process's life: facts with the milliseconds that passed before each."""
+        identity = Identity("node-1", "machine-1", boot, "0.1.0")
+        chain = Chain(identity, Start(JOURNAL_ID, self._after, self._number))
+        parts = [item.data for item in chain.begin_segment(self._stamp())]
+        parts.append(self._append(chain, [self._checkpoint()]))
+        for after_ms, fact in facts:
+            self.now_ns += after_ms * 1_000_000
+            parts.append(self._append(chain, self.system.step(fact, self._stamp())))
+        self.files[file_name(self._number, JOURNAL_ID)] = b"".join(parts)
+        self._after, self._number = chain.end, self._number + 1
+
+    def _append(self, chain: Chain, records: list[Record]) -> bytes:
+        self.records += records
+        return b"".join(chain.append(record, 0).data for record in records)
+
+    def _checkpoint(self) -> Record:
+        mark, seq = take(self.system), self.system.next_seq
+        self.system.next_seq += 1
+        mono_ns, wall_ns = self._stamp()
+        return Record(
+            seq=seq,
+            mono_ns=mono_ns,
+            wall_ns=wall_ns,
+            episode=mark.episode,
+            cause=0,
+            actor="journal",
+            last=True,
+            event=mark,
+        )
+
+    def _stamp(self) -> Stamp:
+        return Stamp(self.now_ns, WALL_NS + self.now_ns)
+
+
+def started(boot: str, preparing: bool) -> DaemonStarted:
+    return DaemonStarted(
+        version="0.1.0",
+        pid=7,
+        mode="process",
+        node="node-1",
+        boot_id=boot,
+        userspace_id=boot,
+        preparing=preparing,
+        lock_inherited=preparing,
+    )
+
+
+def armed(grant_ns: int, arm: int = 0) -> Iterator[tuple[int, Event]]:
+    yield 1, LogindRead(owner=":1.4", grant_ns=grant_ns, preparing=False)
+    yield 1, DropInsRead(others_ns=5 * NS_PER_SECOND, ours_ns=grant_ns)
+    yield 1, OrderEnded(key=f"LogindActor/arm//{arm}", result="done", elapsed_ns=900_000)
+
+
+def ended(key: str, result: str = "done", reason: str = "") -> OrderEnded:
+    return OrderEnded(key=key, result=result, reason=reason, elapsed_ns=40_000)  # type: ignore[arg-type]
+
+
+def first_life() -> Iterator[tuple[int, Event]]:
+    yield 1, started("boot-1", preparing=False)
+    yield 1, SettingsLoaded(settings=Settings(by_pod_priority=WAVES), sources={"reserve": "default"})
+    yield from armed(GRANT_NS)
+    yield 60_000, PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+    yield 1, InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=pods())
+    yield 0, ended("EpisodeActor/inventory//0")
+    yield 0, ended("NodeStatusActor/announce//0")
+    yield 0, ended("HookActor/stop:main/uid-stuck-0/0")
+    yield 700, ended("HookActor/hook:main/uid-web-0/0", "failed", "exit code 3")
+    yield 0, ended("HookActor/stop:main/uid-web-0/0")
+    yield 100, ContainerExited(uid="uid-web-0", container="main", exit_code=0)
+    yield 500, ContainerExited(uid="uid-web-1", container="main", exit_code=0)
+
+
+def second_life() -> Iterator[tuple[int, Event]]:
+    yield 800, started("boot-1", preparing=True)
+    yield 0, ended("EpisodeActor/inventory//1", "unknown")
+    yield 0, SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
+    yield 7651, Tick()
+    yield (
+        1,
+        AutopsyTaken(
+            uid="uid-stuck-0",
+            container="main",
+            processes=(
+                ProcessReport(
+                    pid=70, parent_pid=7, command="stuck", state="sleeping", signals_ignored=("SIGTERM",)
+                ),
+            ),
+        ),
+    )
+    yield 0, ended("HookActor/autopsy:main/uid-stuck-0/0")
+    yield 249, Tick()
+    yield 3, ContainerExited(uid="uid-stuck-0", container="main", signal="SIGKILL")
+    yield 0, ended("HookActor/kill:main/uid-stuck-0/0")
+    yield 400, ContainerExited(uid="uid-api-0", container="main", exit_code=0)
+    yield 300, ContainerExited(uid="uid-api-0", container="proxy", exit_code=143)
+    yield 900, ContainerExited(uid="uid-db-0", container="main", exit_code=0)
+
+
+def third_life() -> Iterator[tuple[int, Event]]:
+    yield 30_000, started("boot-2", preparing=False)
+    yield 1, SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
+
+
+def write() -> Book:
+    """The whole story: two processes of one boot, and the next boot."""
+    book = Book()
+    book.process("boot-1", first_life())
+    book.process("boot-1", _with_statuses(book, second_life()))
+    book.process("boot-2", third_life())
+    return book
+
+
+def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[tuple[int, Event]]:
+    """The given facts, and every delivery answered as soon as it is ordered."""
+    for fact in facts:
+        yield fact
+        for key in [key for key in book.system.open_orders if "/deliver/" in key or "/release/" in key]:
+            yield 2, ended(key)
+    for key in [key for key in book.system.open_orders if "/release/" in key]:
+        yield 2, ended(key)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in write().files.items():
+        (folder / name).write_bytes(data)

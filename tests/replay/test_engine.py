@@ -1,0 +1,179 @@
+"""Re-execution: the golden journal is what its facts lead to, and every difference is found and named."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from actors.logic import budget, container, hook, wave
+from events.decisions import PodEnded
+from events.frames import RawRecord
+from events.history import History
+from events.storage import DirectorySource
+from replay.engine import Divergence, Replayer
+from tests.replay import shutdown
+
+ROOT = Path(__file__).resolve().parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "shutdown-v1"
+
+
+def raws() -> list[RawRecord]:
+    return list(History([DirectorySource(GOLDEN)]).raw())
+
+
+def verify(records: Iterator[RawRecord] | list[RawRecord]) -> Divergence | None:
+    replayer = Replayer()
+    return replayer.feed(records) or replayer.finish()
+
+
+def edited(seq: int, **changes: Any) -> list[RawRecord]:
+    """The golden records with one of them changed."""
+    return [raw._replace(**changes) if raw.seq == seq else raw for raw in raws()]
+
+
+def first(tag: str) -> RawRecord:
+    return next(raw for raw in raws() if raw.tag == tag)
+
+
+def test_the_golden_journal_replays_to_the_same_bytes() -> None:
+    """The first format's journal: two processes, a restart in the middle, and the next boot."""
+    replayer = Replayer()
+    assert replayer.feed(raws()) is None
+    assert replayer.finish() is None
+    assert replayer.events == 96
+
+
+def test_the_golden_journal_can_be_made_again() -> None:
+    """The story that made it makes the same bytes today: format, encoding and logic are as they were."""
+    made = shutdown.write().files
+    assert made == {file.name: file.read_bytes() for file in GOLDEN.iterdir()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", ["0", "1", "4294967295"])
+def test_the_hash_seed_changes_nothing(seed: str) -> None:
+    """The same records in another process under another hash seed."""
+    code = (
+        "import hashlib; from tests.replay import shutdown; book = shutdown.write();"
+        "print(hashlib.sha256(b''.join(book.files.values())).hexdigest())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    golden = b"".join(file.read_bytes() for file in sorted(GOLDEN.iterdir()))
+    assert run.stdout.strip() == hashlib.sha256(golden).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"cause": 1}, "cause"),
+        ({"actor": "WaveActor:9"}, "actor"),
+        ({"tag": "Leave"}, "type"),
+        ({"episode": 3}, "episode"),
+    ],
+)
+def test_an_edited_envelope_is_found_where_it_stands(change: dict[str, Any], field: str) -> None:
+    """Each part of a decision's envelope is compared."""
+    record = first("PodStopBegan")
+    found = verify(edited(record.seq, **change))
+    assert found is not None
+    assert (found.seq, found.field) == (record.seq, field)
+
+
+def test_an_edited_decision_shows_both_sides_and_the_field() -> None:
+    """Expected is what stands there, produced is what the facts lead to."""
+    record = first("PodEnded")
+    data = {**msgspec.msgpack.decode(record.payload), "outcome": "killed"}
+    found = verify(edited(record.seq, payload=msgspec.msgpack.encode(data)))
+    assert found is not None
+    assert (found.seq, found.field) == (record.seq, "outcome")
+    assert found.expected.data["outcome"] == "killed"
+    assert found.produced.data["outcome"] == "graceful"
+
+
+def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
+    """A fact is believed; what follows from the edited one is not what stands there."""
+    exits = [raw for raw in raws() if raw.tag == "ContainerExited"]
+    data = {**msgspec.msgpack.decode(exits[0].payload), "exit_code": 9}
+    found = verify(edited(exits[0].seq, payload=msgspec.msgpack.encode(data)))
+    assert found is not None
+    assert (found.seq, found.expected.type, found.field) == (exits[0].seq + 1, "PodEnded", "reason")
+
+
+def test_a_removed_decision_is_found() -> None:
+    """A record cut out shifts the rest: the first that is not what it should be is named."""
+    record = first("WaveStarted")
+    found = verify([raw for raw in raws() if raw.seq != record.seq])
+    assert found is not None
+    assert found.produced.type == "WaveStarted"
+
+
+def test_a_journal_that_ends_in_a_step_lacks_what_its_fact_leads_to() -> None:
+    """The reader never hands out half a step; handed out all the same, the missing decision is named."""
+    record = first("PodPlanned")
+    found = verify([raw for raw in raws() if raw.seq <= record.seq])
+    assert found is not None
+    assert (found.seq, found.field) == (record.seq + 1, "the journal ends here")
+
+
+def test_an_edited_checkpoint_names_the_actor_and_the_field() -> None:
+    """A checkpoint is compared with the state that history leads to."""
+    later = [raw for raw in raws() if raw.tag == "Checkpoint"][1]
+    data = msgspec.msgpack.decode(later.payload)
+    for kept in data["actors"]:
+        if kept["actor"] == "EpisodeActor":
+            kept["state"]["wave"] = 7
+    found = verify(edited(later.seq, payload=msgspec.msgpack.encode(data)))
+    assert found is not None
+    assert (found.seq, found.field) == (later.seq, "EpisodeActor wave")
+
+
+def test_a_journal_without_its_beginning_replays_from_its_first_checkpoint() -> None:
+    """Retention removes the oldest segments; what is left is verified from its first checkpoint."""
+    second = [raw.seq for raw in raws() if raw.tag == "Checkpoint"][1]
+    assert verify([raw for raw in raws() if raw.seq >= second]) is None
+
+
+@pytest.mark.parametrize("mutation", ["margin", "late stop", "no autopsy", "wave forgets"])
+def test_a_change_of_the_logic_is_caught(mutation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison turned round, a constant changed, a decision forgotten: each diverges."""
+    MUTATIONS[mutation](monkeypatch)
+    assert verify(raws()) is not None
+
+
+def _margin(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(budget, "RELEASE_MARGIN_NS", budget.RELEASE_MARGIN_NS - 1)
+
+
+def _late_stop(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(hook, "_has_turn", lambda downs, index: False)
+
+
+def _no_autopsy(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(container, "autopsy", lambda down: (down, []))
+
+
+def _wave_forgets(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(wave.WAVE.handlers, PodEnded, lambda state, event, now: (state, ()))
+
+
+MUTATIONS = {
+    "margin": _margin,
+    "late stop": _late_stop,
+    "no autopsy": _no_autopsy,
+    "wave forgets": _wave_forgets,
+}
