@@ -1,0 +1,375 @@
+"""The whole daemon as an operator has it: a process of its own, the real logind, a service manager, pods.
+
+The daemon and its pods live in a process namespace inside the logind bed, so that nothing outlives a test.
+`Rig` plays the service manager: it starts the daemon, keeps its descriptors, hands them back to the next
+one, and reads what the journal, the log and the pods themselves say. Every journal that was written is put
+through the replayer when the rig is left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import trio
+
+from actors.edges.process.cgroup import Cgroups, delegated_group
+from events.base import Event
+from events.history import History
+from events.record import Record
+from events.storage import DirectorySource
+from replay.engine import Replayer
+from tests.beds.inside import die_with_parent
+from tests.beds.logind import LogindBed, logind_bed
+from tests.beds.notify import NotifyBed
+
+HERE = Path(__file__).parent
+PROGRAM = (sys.executable, "-I", "-S", str(HERE / "program.py"))
+EBBTIDE = (sys.executable, "-c", "import sys, ebbtide.cli as cli; sys.exit(cli.main())")
+LOCK_NAME = "ebbtide-lock"
+WAIT_SECONDS_MAX = 12
+POLL_SECONDS = 0.005
+
+#: Descriptors as systemd passes them: from 3 on, with the process's own number.
+PASS_ON = 'n=3; for fd in $EBBTIDE_TEST_FDS; do eval "exec $n<&$fd $fd<&-"; n=$((n+1)); done; ' + (
+    'unset EBBTIDE_TEST_FDS; [ "$LISTEN_FDS" = 0 ] || export LISTEN_PID=$$; exec "$@"'
+)
+
+E = TypeVar("E", bound=Event)
+
+
+class Mark(NamedTuple):
+    """One line of a pod's own account: up, hook, hooked, TERM, gone."""
+
+    at_ns: int
+    what: str
+    pid: int
+
+
+class Store(NotifyBed):
+    """A service manager that can also be stuck: then it removes nothing and confirms nothing."""
+
+    stuck = False
+
+    def _take(self, message: dict[str, str], descriptors: list[int]) -> None:
+        if self.stuck and ("FDSTOREREMOVE" in message or "BARRIER" in message):
+            self._unanswered.extend(descriptors)
+            self.said.append(message)
+            return
+        super()._take(message, descriptors)
+
+
+class Rig:
+    """``folder`` holds the pods, their traces, the configuration, the journal and the runtime files."""
+
+    def __init__(self, bed: LogindBed, folder: Path, store: Store, holder: subprocess.Popen[str]) -> None:
+        self.bed = bed
+        self.folder = folder
+        self.store = store
+        self.pods = folder / "pods"
+        self.journal = folder / "journal"
+        self.fallback = folder / "fallback"
+        self.runtime = folder / "run"
+        self.config = folder / "config.yaml"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._inits = _children(holder.pid)
+        for made in (self.pods, folder / "traces"):
+            made.mkdir()
+        self.configure({0: 2})
+
+    # --- what the daemon is given ----------------------------------------------------------------
+
+    def configure(self, periods: dict[int, int], **fields: Any) -> None:
+        """Waves by priority, in seconds; other fields by the configuration's own names."""
+        document = {
+            "apiVersion": "ebbtide/v1alpha1",
+            "kind": "EbbtideConfiguration",
+            "shutdownGracePeriodByPodPriority": [
+                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
+                for priority, seconds in periods.items()
+            ],
+            "reserve": "1s",
+            "journalFallbacks": [str(self.fallback)],
+        }
+        self.config.write_text(json.dumps(document | fields))
+
+    def pod(
+        self, name: str, *words: str, priority: int = 0, grace: int = 30, hook: float | None = None
+    ) -> None:
+        """A manifest whose container runs `tests.daemon.program` with ``words``; ``hook``: its seconds."""
+        trace = str(self.folder / "traces" / name)
+        container: dict[str, Any] = {"name": "main", "image": "x", "command": [*PROGRAM, trace, *words]}
+        if hook is not None:
+            command = [*PROGRAM, trace, f"hook={hook}"]
+            container["lifecycle"] = {"preStop": {"exec": {"command": command}}}
+        spec = {"priority": priority, "terminationGracePeriodSeconds": grace, "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        written = self.folder / "new.json"
+        written.write_text(json.dumps(pod))
+        written.rename(self.pods / f"{name}.yaml")
+
+    # --- its life --------------------------------------------------------------------------------
+
+    @property
+    def enter(self) -> list[str]:
+        return ["nsenter", "-t", str(self._inits[0]), "-m", "-p", "--"]
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.address}
+
+    @property
+    def argv(self) -> list[str]:
+        paths = {
+            "--pods": self.pods,
+            "--config": self.config,
+            "--journal": self.journal,
+            "--runtime": self.runtime,
+        }
+        words = [str(word) for pair in paths.items() for word in pair]
+        return [*EBBTIDE, "run", "--mode", "process", *words]
+
+    def launch(self, argv: list[str] | None = None) -> None:
+        """As the service manager starts its unit: with the descriptors that it kept."""
+        passed = {name: self.store.pass_on(name) for name in self.store.store}
+        fds = [fd for descriptors in passed.values() for fd in descriptors]
+        names = [name for name, descriptors in passed.items() for _ in descriptors]
+        environment = self.environment | {
+            "NOTIFY_SOCKET": self.store.address,
+            "LISTEN_FDS": str(len(fds)),
+            "LISTEN_FDNAMES": ":".join(names),
+            "EBBTIDE_TEST_FDS": " ".join(map(str, fds)),
+        }
+        with open(self.folder / "log", "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.enter, "bash", "-c", PASS_ON, "bash", *(argv or self.argv)],
+                env=environment,
+                pass_fds=fds,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+                cwd=HERE.parents[1],
+            )
+        for fd in fds:
+            os.close(fd)
+
+    async def start(self, until: str = "armed") -> None:
+        """Launch, and wait for a status line that begins so, and for every pod."""
+        before = len(self.store.said)
+        self.launch()
+        await self.status(until, before)
+        await self.ready(before)
+
+    async def ready(self, since: int = 0) -> None:
+        await self._until(lambda: any("READY" in said for said in self.store.said[since:]), "READY")
+
+    async def status(self, text: str, since: int = 0) -> None:
+        """Wait until the status shown to the service manager begins so."""
+
+        def shown() -> bool:
+            lines = [said["STATUS"] for said in self.store.said[since:] if "STATUS" in said]
+            return bool(lines) and lines[-1].startswith(text)
+
+        await self._until(shown, f"status {text!r}")
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process id outside of its namespace."""
+        assert self.process is not None
+        return _children(self.process.pid)[0]
+
+    def signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    async def kill(self) -> None:
+        """SIGKILL, and seen to be gone."""
+        self.signal(signal.SIGKILL)
+        await self.left()
+
+    async def left(self, seconds: float = WAIT_SECONDS_MAX) -> int:
+        """Wait until the daemon has left; its exit code (negative: the signal that ended it)."""
+        process = self.process
+        assert process is not None
+        await self._until(lambda: process.poll() is not None, "the daemon to leave", seconds)
+        return int(process.returncode)
+
+    async def stop(self) -> int:
+        self.signal(signal.SIGTERM)
+        return await self.left()
+
+    # --- what is to be seen ------------------------------------------------------------------------
+
+    async def _until(
+        self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX
+    ) -> None:
+        with trio.move_on_after(seconds):
+            while not holds():
+                await trio.sleep(POLL_SECONDS)
+            return
+        raise AssertionError(f"waited {seconds} s for {what}; the log:\n{self.log()}")
+
+    def log(self) -> str:
+        path = self.folder / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    async def logged(self, text: str, seconds: float = WAIT_SECONDS_MAX) -> None:
+        await self._until(lambda: text in self.log(), f"{text!r} in the log", seconds)
+
+    def trace(self, pod: str, what: str = "") -> list[Mark]:
+        """What a pod's own processes wrote down."""
+        path = self.folder / "traces" / pod
+        lines = path.read_text().splitlines() if path.exists() else []
+        marks = [Mark(int(at), said, int(pid)) for at, said, pid in map(str.split, lines)]
+        return [mark for mark in marks if what in ("", mark.what)]
+
+    async def traced(self, pod: str, what: str = "up", seconds: float = WAIT_SECONDS_MAX) -> Mark:
+        await self._until(lambda: bool(self.trace(pod, what)), f"{what} of {pod}", seconds)
+        return self.trace(pod, what)[0]
+
+    async def up(self, *pods: str) -> None:
+        for pod in pods:
+            await self.traced(pod)
+
+    def lives(self, pod: str) -> bool:
+        """Does the pod's first process run?"""
+        pid = self.trace(pod, "up")[0].pid
+        status = Path(f"/proc/{self._inits[0]}/root/proc/{pid}/stat")
+        try:
+            return status.read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            return False
+
+    async def ended(self, pod: str, seconds: float = WAIT_SECONDS_MAX) -> None:
+        await self._until(lambda: not self.lives(pod), f"the end of {pod}", seconds)
+
+    def running(self) -> list[str]:
+        """The command lines in the namespace, without its first process and the daemon."""
+        root = Path(f"/proc/{self._inits[0]}/root/proc")
+        found = []
+        for entry in root.iterdir():
+            if entry.name.isdigit() and entry.name != "1":
+                with contextlib.suppress(OSError):
+                    found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+        return [line for line in found if line and "ebbtide run" not in line]
+
+    def records(self, *kinds: type[E]) -> list[Record]:
+        """The journal's records of these types, over all its locations."""
+        sources = [DirectorySource(path) for path in (self.journal, self.fallback)]
+        return [record for record in History(sources).records() if isinstance(record.event, kinds or Event)]
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
+
+    async def recorded(self, kind: type[E], seconds: float = WAIT_SECONDS_MAX, **fields: Any) -> Record:
+        """Wait until the journal has such an event with these fields; its last record."""
+        found: list[Record] = []
+
+        def holds() -> bool:
+            found[:] = [
+                record
+                for record in self.records(kind)
+                if all(getattr(record.event, name) == value for name, value in fields.items())
+            ]
+            return bool(found)
+
+        await self._until(holds, f"{kind.__name__} {fields}", seconds)
+        return found[-1]
+
+
+def _children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def replay(*folders: Path) -> int:
+    """Every journal below these folders through the replayer; how many events.
+
+    Raises AssertionError at the first divergence.
+    """
+    events = 0
+    sources = [DirectorySource(path) for path in folders if path.is_dir()]
+    for journal in sorted({name.removesuffix(".ebj").rpartition("-")[2] for source in sources for name in _segments(source)}):
+        replayer = Replayer()
+        replayer.feed(History(sources, journal=journal).raw())
+        divergence = replayer.finish()
+        assert divergence is None, f"replay of journal {journal} diverged: {divergence}"
+        events += replayer.events
+    return events
+
+
+def _segments(source: DirectorySource) -> list[str]:
+    return [file.name for file in source.files() if file.name.endswith(".ebj")]
+
+
+@contextlib.asynccontextmanager
+async def rig() -> AsyncIterator[Rig]:
+    """A rig around a fresh bed. Leaving ends every process, then replays what was written."""
+    folder = Path(tempfile.mkdtemp(prefix="rig."))
+    try:
+        async with logind_bed() as bed, _store(folder) as store:
+            holder = _holder(bed)
+            made = Rig(bed, folder, store, holder)
+            try:
+                yield made
+            finally:
+                _end(holder, made)
+            replay(made.journal, made.fallback)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _holder(bed: LogindBed) -> subprocess.Popen[str]:
+    separate = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
+    holder = subprocess.Popen(
+        [*bed.enter, *separate, sys.executable, "-I", "-S", str(HERE / "holder.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=die_with_parent,
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "up\n"
+    return holder
+
+
+def _end(holder: subprocess.Popen[str], made: Rig) -> None:
+    assert holder.stdin is not None
+    assert holder.stdout is not None
+    holder.stdin.close()
+    holder.wait()
+    holder.stdout.close()
+    if made.process is not None:
+        made.process.wait()
+    _remove_groups(made.runtime / "process")
+
+
+def _remove_groups(state: Path) -> None:
+    """Where groups are delegated to a test, the daemon's outlive it, as they must."""
+    parent = delegated_group(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
+    base = Cgroups(parent, state).base if parent is not None else Path("/nonexistent")
+    for folder, _, _ in os.walk(base, topdown=False):
+        os.rmdir(folder)
+
+
+@contextlib.asynccontextmanager
+async def _store(folder: Path) -> AsyncIterator[Store]:
+    store = Store(folder / "notify")
+    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as endpoint:
+        await endpoint.bind(store.address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.serve, endpoint)
+            try:
+                yield store
+            finally:
+                nursery.cancel_scope.cancel()
+                store.close()
