@@ -22,6 +22,12 @@ class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     what: str
 
 
+@pytest.fixture
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outside the folder whose journals all have to replay after a test: these are made not to."""
+    return tmp_path_factory.mktemp("spoiled")
+
+
 def node_after_shutdown() -> Node:
     node = Node()
     node.start()
@@ -54,12 +60,12 @@ def test_identical(run: Run, tmp_path: Path) -> None:
     }
 
 
-def test_a_difference_is_explained(run: Run, tmp_path: Path) -> None:
+def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
     """Record, actor, both versions, the causes back to the fact, and the actor's state just before."""
     records = node_after_shutdown().records
     seq = tamper(records, "PodEnded", reason="made up")
-    write(tmp_path, records)
-    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    write(spoiled, records)
+    ran = run("replay", "verify", "--journal", spoiled, "-o", "json")
     document = json.loads(ran.out)
     divergence = document["divergence"]
     assert (ran.code, document["identical"]) == (3, False)
@@ -72,12 +78,12 @@ def test_a_difference_is_explained(run: Run, tmp_path: Path) -> None:
     assert divergence["state"]["pod"]["namespace"] == "shop"
 
 
-def test_a_long_chain_of_causes(run: Run, tmp_path: Path) -> None:
+def test_a_long_chain_of_causes(run: Run, spoiled: Path) -> None:
     """From a decision deep in its step, every link back to the fact is told, nearest first."""
     records = node_after_shutdown().records
     tamper(records, "PodStopBegan", grace_ns=1)
-    write(tmp_path, records)
-    divergence = json.loads(run("replay", "verify", "--journal", tmp_path, "-o", "json").out)["divergence"]
+    write(spoiled, records)
+    divergence = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)["divergence"]
     causes = [cause["type"] for cause in divergence["causes"]]
     assert causes[0] == "WaveStarted"
     assert len(causes) > 2
@@ -85,25 +91,25 @@ def test_a_long_chain_of_causes(run: Run, tmp_path: Path) -> None:
     assert seqs == sorted(seqs, reverse=True)
 
 
-def test_a_difference_for_people(run: Run, tmp_path: Path) -> None:
+def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
     """The table says the same in words."""
     records = node_after_shutdown().records
     seq = tamper(records, "PodEnded", reason="made up")
-    write(tmp_path, records)
-    out = run("replay", "verify", "--journal", tmp_path).out
+    write(spoiled, records)
+    out = run("replay", "verify", "--journal", spoiled).out
     for words in (f"record {seq} of HookActor:", "reason differs", "recorded", "produced", "because of"):
         assert words in out
 
 
-def test_an_event_that_was_left_out(run: Run, tmp_path: Path) -> None:
+def test_an_event_that_was_left_out(run: Run, spoiled: Path) -> None:
     """A decision that stands where another fact should is a difference as well."""
     records = node_after_shutdown().records
     at = next(at for at, record in enumerate(records) if type(record.event).__name__ == "Armed")
     del records[at]
     shifted = [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(records, 1)]
     shifted[at - 1] = msgspec.structs.replace(shifted[at - 1], last=True)
-    write(tmp_path, shifted)
-    assert run("replay", "verify", "--journal", tmp_path).code == 3
+    write(spoiled, shifted)
+    assert run("replay", "verify", "--journal", spoiled).code == 3
 
 
 @pytest.mark.parametrize("name", ["last", "-1"])
@@ -117,7 +123,7 @@ def test_an_episode_limits_what_is_reported(run: Run, tmp_path: Path, name: str)
     assert 0 < part["events"] < whole["events"]
 
 
-def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, tmp_path: Path) -> None:
+def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled: Path) -> None:
     """A difference in a later episode is not the earlier one's; by its id each is found."""
     node = Node()
     node.start()
@@ -126,12 +132,12 @@ def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, tmp_pat
     node.records, kept = [], node.records
     node.shut_down()
     tamper(node.records, "PlanMade", pods=77)
-    write(tmp_path, [*kept, *node.records])
-    listed = json.loads(run("journal", "ls", "--journal", tmp_path, "-o", "json").out)["episodes"]
+    write(spoiled, [*kept, *node.records])
+    listed = json.loads(run("journal", "ls", "--journal", spoiled, "-o", "json").out)["episodes"]
     assert len(listed) == 2
-    assert run("replay", "verify", listed[0]["id"], "--journal", tmp_path).code == 0
-    assert run("replay", "verify", listed[1]["id"], "--journal", tmp_path).code == 3
-    assert run("replay", "verify", "--journal", tmp_path).code == 3
+    assert run("replay", "verify", listed[0]["id"], "--journal", spoiled).code == 0
+    assert run("replay", "verify", listed[1]["id"], "--journal", spoiled).code == 3
+    assert run("replay", "verify", "--journal", spoiled).code == 3
 
 
 @pytest.mark.parametrize("name", ["-9", "nobody", "--last", "0"])
@@ -142,7 +148,7 @@ def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> No
     assert (ran.code, ran.out) == (2, "")
 
 
-def test_an_unknown_event_is_6(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
     """A journal with an event type of a version to come cannot be executed; reading it still works."""
     node = Node()
     node.start()
@@ -150,11 +156,11 @@ def test_an_unknown_event_is_6(run: Run, tmp_path: Path) -> None:
     node.records.append(
         msgspec.structs.replace(last, seq=last.seq + 1, cause=0, actor="edge", event=FromTheFuture(what="x"))
     )
-    write(tmp_path, node.records)
-    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    write(spoiled, node.records)
+    ran = run("replay", "verify", "--journal", spoiled, "-o", "json")
     assert (ran.code, json.loads(ran.out)["identical"]) == (6, False)
     assert "use a newer ebbtide" in ran.err
-    shown = run("journal", "show", "--journal", tmp_path, "-o", "json")
+    shown = run("journal", "show", "--journal", spoiled, "-o", "json")
     assert shown.code == 0
     assert json.loads(shown.out.splitlines()[-1])["type"] == "FromTheFuture"
 
@@ -171,12 +177,12 @@ def test_an_unknown_logic_flag_is_6(run: Run, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how, code", [("torn", 3), ("corrupt", 5)])
-def test_corrupt_before_diverged_before_torn(run: Run, tmp_path: Path, how: str, code: int) -> None:
+def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, code: int) -> None:
     """Where several apply, 6 before 5 before 3 before 4."""
     records = node_after_shutdown().records
     tamper(records, "Armed", attempt=9)
-    damage(write(tmp_path, records), how)
-    assert run("replay", "verify", "--journal", tmp_path).code == code
+    damage(write(spoiled, records), how)
+    assert run("replay", "verify", "--journal", spoiled).code == code
 
 
 def test_precedence_of_all_codes() -> None:
