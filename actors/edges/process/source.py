@@ -71,7 +71,10 @@ class Source:
         gone: list[Change] = [Gone(path) for path in self._seen if path not in now]
         changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
         self._seen = now
-        found = [self._read(path) for path in changed]
+        found = []
+        for path in changed:
+            await trio.lowlevel.checkpoint()  # a folder full of manifests must not keep the node from arming
+            found.append(self._read(path))
         if any(item.error for item in found):
             await trio.sleep(HALF_WRITTEN_SECONDS)
         again = [self._read(item.path) if item.error else item for item in found]
