@@ -10,7 +10,7 @@ import gc
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import trio
 
@@ -22,17 +22,16 @@ from actors.runner.effects import Effects
 from actors.runner.inbox import Inbox
 from actors.runner.sequencer import Sequencer
 from ebbtide.config import ConfigError, Loaded
-from ebbtide.control import ControlError, serve
-from ebbtide.lines import Lines
+from ebbtide.control import serve
+from ebbtide.lines import Lines, tell
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
 from ebbtide.status import status_of
+from ebbtide.verbs import verbs
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.decisions import Armed
 from events.facts import (
     DaemonStarted,
-    HurryRequested,
-    ReleaseRequested,
     SettingsLoaded,
     SettingsRejected,
     StopRequested,
@@ -180,9 +179,9 @@ class Daemon:
         return state
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        verbs = {"status": self._status, "hurry": self._hurry, "release": self._release}
+        table = verbs(self.standing, self._inbox, lambda: status_of(self, self._clock.mono_ns()))
         try:
-            await serve(self._options.control_socket, verbs, task_status=task_status)
+            await serve(self._options.control_socket, table, task_status=task_status)
         except OSError as error:
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror}")
             task_status.started()
@@ -234,7 +233,7 @@ class Daemon:
 
     def _tell_all(self) -> None:
         records, self._untold, self._told_of = self._untold, [], trio.Event()
-        for level, line in self._lines.of(records):
+        for level, line in tell(self._lines, records):
             self._tell(level, line)
 
     def _after(self, records: Sequence[Record]) -> None:
@@ -258,27 +257,3 @@ class Daemon:
         if standing.phase != "idle":
             return f"shutdown {standing.phase}: {standing.kind}"
         return "armed" if standing.armed else f"not armed: {standing.why_not}"
-
-    # --- people ----------------------------------------------------------------------------------
-
-    async def _status(self, arguments: dict[str, Any], uid: int) -> Any:
-        return status_of(self, self._clock.mono_ns())
-
-    async def _hurry(self, arguments: dict[str, Any], uid: int) -> Any:
-        pod = arguments.get("pod")
-        if not isinstance(pod, str) or not any(
-            pod in (key, each.label, each.label.partition("/")[2]) for key, each in self.standing.pods.items()
-        ):
-            raise ControlError(f"no pod {pod!r} in a running shutdown: see 'ebbtide status'")
-        self._in_episode()
-        await self._inbox.put(HurryRequested(pod=pod, asked_by=uid))
-        return {"pod": pod}
-
-    async def _release(self, arguments: dict[str, Any], uid: int) -> Any:
-        self._in_episode()
-        await self._inbox.put(ReleaseRequested(asked_by=uid))
-        return {}
-
-    def _in_episode(self) -> None:
-        if self.standing.phase not in ("running", "cancelling"):
-            raise ControlError("no shutdown is running: there is nothing to hurry or to release")
