@@ -37,8 +37,3 @@ class ActorType(NamedTuple):
     done: Callable[[Any], bool] = lambda state: True
     handover: Callable[[Any, Event, int], Handover | None] = lambda state, event, now: None
     afresh: Callable[[Any, int, bool], State] = lambda state, now, in_episode: state
-
-
-def never(state: State) -> int:
-    """The deadline of an actor that watches none."""
-    return NEVER_NS

@@ -60,8 +60,6 @@ def _begin(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
 
 def _late(state: WaveState, event: PodPlanned, now: int) -> Result:
     """A pod that was not in the inventory, planned into this running wave: it gets what is left of it."""
-    if not event.late or event.pod.uid in state.roll:
-        return state, ()
     left_ns = max(0, state.deadline_ns - now)
     state = replace(state, roll=state.roll.join(event.pod.uid))
     return state, [_begin(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]

@@ -2,7 +2,8 @@
 
 ``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then a word
 for each container: ``app``, with ``*`` for a sidecar, ``!`` for one that is not running, ``@SIGQUIT`` for its
-stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without any it has one named ``main``.
+stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without any it has one named
+``main``, with ``-`` it has none.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ def duration_ns(text: str) -> int:
 def pod(line: str) -> Pod:
     name, *words = line.split()
     options = dict(word.split("=", 1) for word in words if "=" in word)
-    containers = tuple(_container(word) for word in words if "=" not in word)
+    containers = tuple(_container(word) for word in words if "=" not in word and word != "-")
     return Pod(
         uid=name,
         namespace="default",
         name=name,
         priority=int(options["p"]) if "p" in options else None,
         grace_seconds=int(options["grace"]) if "grace" in options else None,
-        containers=containers or (Container(name="main"),),
+        containers=() if "-" in words else containers or (Container(name="main"),),
     )
 
 
