@@ -19,7 +19,7 @@ def use_cgroups(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
         found = Cgroups.detect(tmp_path / "probe")
         if found is None:
             pytest.skip("no cgroup v2 with cgroup.kill is delegated here")
-        found.close()
+        found.prune()
     return wanted
 
 
@@ -31,4 +31,8 @@ def nothing_outlives_its_test(tmp_path: Path) -> Iterator[None]:
     left = [item for place in places if place.is_dir() for item in ours(place)]
     for item in left:
         kill_exactly(item.pid, item.stat.start_ticks)
+    for place in places:
+        groups = Cgroups.detect(place)
+        if groups is not None:
+            groups.prune()
     assert not left, f"left behind: {left}"

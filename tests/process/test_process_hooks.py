@@ -58,7 +58,7 @@ async def test_a_failing_hook_says_why(tmp_path: Path, action: HookAction, endin
     """A hook that fails ends in words, with its exit code where it has one; its container lives on."""
     async with bed_of(tmp_path, hook_pod("p", action)) as bed:
         assert await run_hook(bed) == ending
-        assert len(bed.processes()) == 1
+        await until(lambda: len(bed.processes()) == 1)
         await bed.kill("p")
 
 

@@ -72,8 +72,8 @@ class Cgroups:
             return ""
         return str(group)
 
-    def close(self) -> None:
-        """Take away what is empty; groups of pods that live stay."""
+    def prune(self) -> None:
+        """Take away what is empty; groups of pods that live stay. The base comes back with the next pod."""
         for group in [*self.base.glob("*/"), self.base]:
             remove_group(str(group))
 

@@ -119,6 +119,7 @@ class ProcessEdge:
                     nursery.start_soon(self._follow, self._source, outlet)
         finally:
             self.detach()
+            self._prune()
 
     def detach(self) -> None:
         """The daemon goes: from now on nothing is killed, whatever is cancelled."""
@@ -128,8 +129,11 @@ class ProcessEdge:
         """Give back every descriptor. After `run` has ended; ends no process."""
         self.detach()
         self._watch.close()
+        self._prune()
+
+    def _prune(self) -> None:
         if self._cgroups is not None:
-            self._cgroups.close()
+            self._cgroups.prune()
 
     def prewarm(self) -> None:
         """Import what the hooks of the pods that run need: called after arming, while the disk answers. For

@@ -25,6 +25,10 @@ SHARED_NS = 50_000_000
 #: Half of an autopsy's time.
 BRIEF_SECONDS_MAX = 0.05
 
+#: A process that is just becoming another program shows an empty environment for less than this in all.
+EMPTY_READS_MAX = 5
+EMPTY_SECONDS = 0.0005
+
 
 class Process(NamedTuple):
     """One process in a look. ``mark`` None: not ours, or not readable."""
@@ -87,8 +91,12 @@ class Scanner:
         # Zombies and kernel threads have no environment.
         if stat.state in "ZX" or stat.parent_pid == 2:
             return None
-        data = proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
-        return self._marker.read(data) if data else None
+        for _ in range(EMPTY_READS_MAX):
+            data = proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
+            if data != b"":
+                return self._marker.read(data) if data else None
+            time.sleep(EMPTY_SECONDS)
+        return None
 
 
 def _stats() -> Iterator[proc.Stat]:

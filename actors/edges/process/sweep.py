@@ -116,9 +116,11 @@ class Sweeper:
 
     def kill_soon(self, key: TreeKey, root: Root, group: str = "") -> bool:
         """The same without waiting. True when it is done already, by its cgroup."""
-        if self._kill_group(group):
-            # A process that was only just started may not have entered its group yet.
+        if group:
+            # First of all, so that it ends by SIGKILL and not because a child of it did; and a process that
+            # was only just started may not have entered its group yet.
             kill_exactly(*root)
+        if self._kill_group(group):
             return True
         self._roots[key] = root
         self._wake.set()
@@ -180,7 +182,8 @@ class Sweeper:
     ) -> set[tuple[int, int]]:
         found = {(process.pid, process.stat.start_ticks) for process in members(look, roots)}
         new = set() if self.closed else found - killed
-        for pid, start_ticks in new:
+        # Parents first: a container's first process is to end by SIGKILL, not because its child did.
+        for pid, start_ticks in sorted(new, key=lambda one: (one[1], one[0])):
             kill_exactly(pid, start_ticks)
         return new
 
