@@ -30,7 +30,7 @@ from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, recover
 from events.lastresort import last_resort
 from events.retention import Limits, trim
-from events.storage import DirectoryStorage
+from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
 
 #: Bytes of a journal's id.
@@ -87,7 +87,7 @@ async def _assemble(
     who = identity()
     storages = _storages(options, loaded)
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
-    recovered = await _recover(storages, who.machine_id, fresh_id, tell)
+    recovered = await recover_in_time(storages, who.machine_id, fresh_id, tell)
     made: list[Daemon] = []
     writer = Writer(
         storages,
@@ -106,8 +106,8 @@ async def _assemble(
     return made[0]
 
 
-async def _recover(
-    storages: Sequence[DirectoryStorage], machine_id: str, fresh_id: bytes, tell: Tell
+async def recover_in_time(
+    storages: Sequence[Storage], machine_id: str, fresh_id: bytes, tell: Tell
 ) -> Recovered:
     """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected."""
     sources = [storage.source for storage in storages]

@@ -49,6 +49,8 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     hook_key: str = ""
     stop_since_ns: int = 0
     kill_at_ns: int = NEVER_NS
+    #: The stop signal is ordered, and its outcome not known yet.
+    stop_open: bool = False
     autopsy: bool = False
     killed: bool = False
     tries: int = 0
@@ -163,12 +165,20 @@ def stop(down: Down, now: int) -> Step:
     order = SendSignal(
         key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
     )
-    return replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns), [order]
+    down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
+    return down, [order]
+
+
+def resume_stop(down: Down, now: int) -> Down:
+    """A daemon died between the order and its outcome: perhaps nothing was sent. The floor counts from now."""
+    if down.phase != "stopping" or not down.stop_open:
+        return down
+    return replace(down, kill_at_ns=max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns)))
 
 
 def repeat_stop(down: Down) -> Step:
     """The daemon died between the call and its record: the signal is sent once more, its time goes on."""
-    down = replace(down, tries=down.tries + 1)
+    down = replace(down, tries=down.tries + 1, stop_open=True)
     order = SendSignal(
         key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
     )

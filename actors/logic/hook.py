@@ -24,7 +24,7 @@ from events.decisions import (
     PodStopBegan,
     ShutdownCancelled,
 )
-from events.facts import AutopsyTaken, ContainerExited, HurryRequested, OrderEnded, Tick
+from events.facts import AutopsyTaken, ContainerExited, DaemonStarted, HurryRequested, OrderEnded, Tick
 from events.model import Handover, Pod
 
 NAME = steps.OWNER
@@ -64,9 +64,7 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
 
 
 def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
-    if state.over:
-        return state, ()
-    if state.begun:
+    if state.begun or state.over:
         return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=event.grace_ns)
@@ -171,9 +169,14 @@ def _hook_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
 
 
 def _stop_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
+    down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
         return steps.repeat_stop(down)
     return replace(down, error=event.reason if event.result == "failed" else ""), []
+
+
+def _restarted(state: PodState, event: DaemonStarted, now: int) -> Result:
+    return replace(state, downs=tuple(steps.resume_stop(down, now) for down in state.downs)), ()
 
 
 def _kill_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
@@ -275,6 +278,7 @@ HOOK = ActorType(
         PodsEnded: _budget_over,
         PodEnded: _ended_elsewhere,
         DeadlineMoved: _moved,
+        DaemonStarted: _restarted,
     },
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,
