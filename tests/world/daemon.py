@@ -16,15 +16,15 @@ from pathlib import Path
 import trio
 
 from actors.interfaces import Edge
+from ebbtide.assemble import recover_in_time
 from ebbtide.config import Loaded, parse
 from ebbtide.daemon import Daemon
 from ebbtide.options import RunOptions
-from ebbtide.recover import recover
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
 from events.model import Settings
 from events.record import Record
-from events.retention import trim
+from events.retention import Limits, trim
 from events.segment import Identity
 from events.storage import Storage
 from events.writer import Writer
@@ -195,7 +195,7 @@ class Life:
 
     async def _live(self, storages: Sequence[Storage]) -> str:
         fresh_id = bytes(self.draws.below(256) for _ in range(16))
-        recovered = recover([storage.source for storage in storages], MACHINE, fresh_id)
+        recovered = await recover_in_time(storages, MACHINE, fresh_id, self._tell)
         self.verdict, self.divergence = recovered.verdict.state, recovered.divergence
         writer = Writer(
             storages,
@@ -215,16 +215,23 @@ class Life:
             Surroundings(self, recovered.failed_starts),
             lambda: _defaults()._replace(settings=self._settings()),
             NO_SOCKET,
-            lambda level, line: None,
+            self._tell,
             lambda keep_from_seq: self._trim(storages, keep_from_seq),
         )
         daemon.life = self
         daemon.sequencer.observers.append(self.observe)
         return await daemon.run()
 
+    def _tell(self, level: int, line: str) -> None:
+        """Errors are part of the story; the rest says what the journal says."""
+        if level <= 3 and self.alive:
+            self.node.trail.note("error", detail=line, life=self.number)
+
     async def _trim(self, storages: Sequence[Storage], keep_from_seq: int | None) -> Sequence[str]:
         with trio.move_on_after(1), suppress(OSError):
-            return await trim(storages, self.node.clock.wall_ns(), keep_from_seq)
+            # Simulated files carry no time: nothing is ever too old, only too much.
+            limits = Limits(total_bytes=self.node.features.journal_bytes)
+            return await trim(storages, 0, keep_from_seq, limits)
         return ()
 
     def _edges(self) -> tuple[Edge, ...]:

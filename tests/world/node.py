@@ -11,6 +11,7 @@ from typing import NamedTuple
 import trio
 
 from events.model import ShutdownKind
+from events.retention import TOTAL_BYTES_MAX
 from tests.world.logind import Logind
 from tests.world.pods import Pods
 from tests.world.trail import MS, NS_PER_SECOND, Trail, sleep_ns, world_ns
@@ -49,6 +50,8 @@ class Features(NamedTuple):
     fd_store: bool = True
     #: How long the daemon's unit may take to stop.
     stop_time_ns: int = 10 * NS_PER_SECOND
+    #: What the journal may hold.
+    journal_bytes: int = TOTAL_BYTES_MAX
 
 
 class Node:

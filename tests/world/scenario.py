@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
+from events.retention import TOTAL_BYTES_MAX
 from tests.world.draws import Draws
 from tests.world.edges import StatusFault
 from tests.world.node import Features
@@ -173,6 +174,7 @@ def _features(draws: Draws) -> Features:
         obeys_drop_in=not draws.chance(1, 6),
         fd_store=not draws.chance(1, 5),
         stop_time_ns=draws.weighted((2, 10), (1, 2), (1, 90)) * NS_PER_SECOND,
+        journal_bytes=draws.weighted((3, TOTAL_BYTES_MAX), (1, 20_000)),
     )
 
 
