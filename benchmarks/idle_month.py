@@ -20,7 +20,15 @@ from actors.logic.system import System
 from ebbtide.node import identity
 from events.base import NS_PER_SECOND, Fact, Order
 from events.chain import Start
-from events.facts import BusLost, DaemonStarted, DropInsRead, LogindRead, OrderEnded, ScheduleRead, SettingsLoaded
+from events.facts import (
+    BusLost,
+    DaemonStarted,
+    DropInsRead,
+    LogindRead,
+    OrderEnded,
+    ScheduleRead,
+    SettingsLoaded,
+)
 from events.model import Period, Settings
 from events.record import Record, Stamp
 from events.retention import SEGMENT_BYTES_MAX
@@ -44,7 +52,9 @@ def day() -> Iterator[Fact]:
         yield BusLost(error="logind left the bus")
         yield read
         yield DropInsRead(others_ns=GRANT_NS, others_path="/etc/systemd/logind.conf.d/10-site.conf")
-        yield ScheduleRead(at_wall_ns=BEGAN_WALL_NS, kind="reboot", uid=0, tty="pts/0", wall_message="upgrade")
+        yield ScheduleRead(
+            at_wall_ns=BEGAN_WALL_NS, kind="reboot", uid=0, tty="pts/0", wall_message="upgrade"
+        )
         yield ScheduleRead()
         yield settings()
 
@@ -133,7 +143,9 @@ async def make(folder: Path, days: int = DAYS, megabytes_a_day: float = MEGABYTE
 
 
 def main() -> int:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("folder", type=Path, metavar="DIR", help="where the journal is made")
     options.add_argument("--days", type=int, default=DAYS, help=f"default {DAYS}")
     options.add_argument("--megabytes-a-day", type=float, default=MEGABYTES_A_DAY, help="default 1")

@@ -61,7 +61,8 @@ class Node:
         self.log = folder / "log"
         self.config = folder / "config.yaml"
         periods = "\n".join(
-            f"- {{priority: {wave * 1000}, shutdownGracePeriodSeconds: {WAVE_SECONDS}}}" for wave in range(waves)
+            f"- {{priority: {wave * 1000}, shutdownGracePeriodSeconds: {WAVE_SECONDS}}}"
+            for wave in range(waves)
         )
         self.config.write_text(CONFIG.format(periods=periods))
         self.process: subprocess.Popen[bytes] | None = None
@@ -77,9 +78,13 @@ class Node:
         assert self.process is not None
         return self.process.pid
 
-    def pod(self, name: str, command: Sequence[str], priority: int = 0, grace_seconds: int = WAVE_SECONDS) -> None:
+    def pod(
+        self, name: str, command: Sequence[str], priority: int = 0, grace_seconds: int = WAVE_SECONDS
+    ) -> None:
         """A manifest; a daemon that runs starts it."""
-        text = POD.format(name=name, priority=priority, grace=grace_seconds, command=json.dumps(list(command)))
+        text = POD.format(
+            name=name, priority=priority, grace=grace_seconds, command=json.dumps(list(command))
+        )
         hidden = self.pods / f".{name}"
         hidden.write_text(text)
         hidden.rename(self.pods / f"{name}.yaml")
@@ -161,4 +166,3 @@ def end_all(folder: Path) -> None:
             with contextlib.suppress(OSError):
                 if mark in (entry / "environ").read_bytes():
                     os.kill(int(entry.name), signal.SIGKILL)
-

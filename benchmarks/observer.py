@@ -1,6 +1,6 @@
 """A program on the bus that notes when logind's signal came: one line of monotonic nanoseconds each.
 
-    python -m benchmarks.observer ADDRESS
+Run as ``python -m benchmarks.observer ADDRESS``.
 """
 
 from __future__ import annotations

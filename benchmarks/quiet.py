@@ -1,4 +1,4 @@
-"""Waits for a moment in which the machine does little else: absolute figures are about us, not about others."""
+"""Waits for a moment in which the machine does little else: absolute figures are about us, not others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The daemon on a disk that can be made to hang: every write and sync first takes a lock on a file.
 
-    python -m benchmarks.stalled GATE ebbtide's arguments...
+Run as ``python -m benchmarks.stalled GATE`` and then ebbtide's arguments.
 
 While somebody holds an exclusive lock on GATE, the daemon's disk threads block in the kernel, as they do on a
 disk that does not answer. Nothing else of the daemon is changed.

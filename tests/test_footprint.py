@@ -1,0 +1,109 @@
+"""What a resident daemon may weigh: its memory, and what is imported while it idles (issue 3, "measured").
+
+The real command line in a process of its own, mode ``process``, without a bus: it runs, unarmed, and idles.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+WAIT_SECONDS_MAX = 20
+POLL_SECONDS = 0.01
+RESIDENT_MIB_MAX = 40
+
+#: Runs the command line, and lists what it had imported when it leaves.
+PROGRAM = """
+import atexit, pathlib, sys
+place = pathlib.Path(sys.argv.pop(1))
+atexit.register(lambda: place.write_text("\\n".join(sorted(sys.modules))))
+from ebbtide.cli import main
+main()
+"""
+
+CONFIG = """
+apiVersion: ebbtide/v1alpha1
+kind: EbbtideConfiguration
+shutdownGracePeriod: 4s
+journalFallbacks: []
+"""
+
+#: Ours and our dependencies', and what these import; anything else has to earn its place here.
+PACKAGES = {
+    *("actors", "ebbtide", "events", "replay"),
+    *("click", "jeepney", "msgspec", "trio", "yaml"),
+    *("attr", "attrs", "idna", "outcome", "sniffio", "sortedcontainers", "typing_extensions"),
+    #: Made by extension modules and by site-packages' own start-up, not by an import of ours.
+    *("_cython_3_1_4", "_distutils_hack", "cython_runtime", "coverage", "__main__", "a1_coverage"),
+}
+
+#: Of the standard library and of our own, what an idle daemon has no use for.
+UNWANTED = re.compile(
+    r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
+    r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
+    r"|ebbtide\.(demo|plan_view)|ebbtide\.cli\.(?!app|guard|options|run)\w+|replay\.(?!engine)\w+"
+)
+
+
+class Idle(NamedTuple):
+    """What was seen of a daemon: its memory while it idled, and what it had imported."""
+
+    resident_mib: float
+    modules: frozenset[str]
+
+
+@pytest.fixture(scope="module")
+def idle(tmp_path_factory: pytest.TempPathFactory) -> Idle:
+    folder = tmp_path_factory.mktemp("idle")
+    (folder / "pods").mkdir()
+    (folder / "config.yaml").write_text(CONFIG)
+    modules = folder / "modules"
+    places = ("--pods", "pods", "--config", "config.yaml", "--journal", "journal", "--runtime", "run")
+    argv = [sys.executable, "-c", PROGRAM, str(modules), "run", "--mode", "process", *places]
+    environ = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={folder / 'no-bus'}"}
+    with subprocess.Popen(argv, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True) as daemon:
+        assert daemon.stderr is not None
+        try:
+            assert daemon.stderr.readline().startswith("not armed: ")
+            _wait_for(folder / "run" / "ebbtide.sock")
+            resident_mib = _resident_mib(daemon.pid)
+        finally:
+            daemon.terminate()
+            daemon.wait(WAIT_SECONDS_MAX)
+    return Idle(resident_mib, frozenset(modules.read_text().split()))
+
+
+def _wait_for(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not path.exists():
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(POLL_SECONDS)
+
+
+def _resident_mib(pid: int) -> float:
+    found = re.search(r"^VmRSS:\s*(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) / 1024
+
+
+def test_an_idle_daemon_fits_in_40_mib(idle: Idle) -> None:
+    """Resident memory when idle in mode process is at most 40 MiB."""
+    assert idle.resident_mib <= RESIDENT_MIB_MAX
+
+
+def test_an_idle_daemon_imports_only_what_it_needs(idle: Idle) -> None:
+    """No package beyond the five that it stands on and theirs: no tables, no asyncio, no cluster client."""
+    packages = {name.partition(".")[0] for name in idle.modules}
+    assert packages - PACKAGES - sys.stdlib_module_names == set()
+
+
+def test_an_idle_daemon_imports_nothing_for_other_commands(idle: Idle) -> None:
+    """What other commands, or only a shutdown with an httpGet hook, need is not in memory."""
+    assert sorted(name for name in idle.modules if UNWANTED.fullmatch(name)) == []
