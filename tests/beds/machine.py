@@ -1,0 +1,217 @@
+"""A whole systemd machine in a container: boot it, work in it, power it off, read what it left behind.
+
+A writable layer lies over a root folder from `tests.beds.rootfs`; it stays from boot to boot and goes with
+the bed. The machine has no network but its own loopback. Needs root, mmdebstrap and systemd-container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import trio
+
+from tests.beds.inside import Inside
+from tests.beds.rootfs import Unavailable, rootfs
+
+BOOT_SECONDS_MAX = 20
+LEAVE_SECONDS_MAX = 60
+RUN_SECONDS_MAX = 60
+#: nspawn's exit code when the machine asked to be booted again.
+WANTS_REBOOT = 133
+#: A question that comes too early in a boot may stay unanswered: ask again.
+LOOK_SECONDS_MAX = 2
+POLL_SECONDS = 0.02
+NEEDS = ("unshare", "nsenter", "systemd-nspawn")
+
+
+class Machine:
+    """One machine, not booted yet. Paths are the machine's own, absolute."""
+
+    def __init__(self, suite: str, folder: Path, lower: Path, inside: Inside) -> None:
+        self.suite = suite
+        self.folder = folder
+        self.lower = lower
+        self.upper = folder / "upper"
+        self.inside = inside
+        self._nspawn = 0
+        self._state: object = "not asked"
+
+    # --- life ----------------------------------------------------------------------------------
+
+    async def boot(self) -> None:
+        """Boot, and wait as `wait_booted` does."""
+        self._nspawn = await self.inside.do("boot")
+        await self.wait_booted()
+
+    async def wait_booted(self, seconds: float = BOOT_SECONDS_MAX) -> None:
+        """Wait until every unit that boot starts has started; also after a soft reboot.
+
+        Raises RuntimeError with what is known of it.
+        """
+        with trio.move_on_after(seconds):
+            while await self.inside.do("left") is None:
+                if await self._settled():
+                    return
+                await trio.sleep(POLL_SECONDS)
+        raise RuntimeError(f"{self.suite} did not boot: init {self.init}, {self._state}\n{self.console()}")
+
+    async def reboot(self) -> None:
+        """`systemctl reboot`: the machine leaves with the code that asks for another boot, and gets it."""
+        await self.run("systemctl", "reboot")
+        code = await self.wait_left()
+        if code != WANTS_REBOOT:
+            raise RuntimeError(f"the machine left with {code}\n{self.console()}")
+        await self.boot()
+
+    async def _settled(self) -> bool:
+        if self.init is None:
+            return False
+        with trio.move_on_after(LOOK_SECONDS_MAX):
+            self._state = await self.run("systemctl", "is-system-running", check=False)
+            return self._state.stdout.strip() in ("running", "degraded")
+        return False
+
+    @property
+    def init(self) -> int | None:
+        """The machine's first process, by its number outside; another one after a reboot.
+
+        None also while nspawn still prepares it: who entered then would be on the host.
+        """
+        with contextlib.suppress(OSError):
+            children = Path(f"/proc/{self._nspawn}/task/{self._nspawn}/children").read_text().split()
+            return next((int(child) for child in children if _is_init(child)), None)
+        return None
+
+    async def wait_left(self, seconds: float = LEAVE_SECONDS_MAX) -> int:
+        """Wait until the machine is down; nspawn's exit code. Raises trio.TooSlowError."""
+        with trio.fail_after(seconds):
+            while (code := await self.inside.do("left")) is None:
+                await trio.sleep(POLL_SECONDS)
+        await self.inside.do("kill")
+        return int(code)
+
+    async def power_off(self) -> int:
+        """`systemctl poweroff`, to its end; nspawn's exit code."""
+        await self.run("systemctl", "poweroff")
+        return await self.wait_left()
+
+    async def pull_the_plug(self) -> None:
+        """The machine is gone at once, as in a power loss (its disk keeps what was written)."""
+        await self.inside.do("kill")
+
+    # --- work inside ---------------------------------------------------------------------------
+
+    @property
+    def enter(self) -> list[str]:
+        """Put before a command, it runs in the machine as root."""
+        if self.init is None:
+            raise RuntimeError(f"the machine is not running\n{self.console()}")
+        return ["nsenter", "-t", str(self.init), "--all", "--"]
+
+    async def run(
+        self, *argv: str, check: bool = True, seconds: float = RUN_SECONDS_MAX
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command in the machine; raises RuntimeError with its output if it fails and ``check``."""
+        with trio.fail_after(seconds):
+            done = await trio.run_process(
+                [*self.enter, *argv], capture_stdout=True, capture_stderr=True, check=False, stdin=b""
+            )
+        result = subprocess.CompletedProcess(
+            argv, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
+        )
+        if check and result.returncode:
+            raise RuntimeError(f"{' '.join(argv)}: {result.returncode}\n{result.stdout}{result.stderr}")
+        return result
+
+    async def until(self, *argv: str, seconds: float = RUN_SECONDS_MAX) -> str:
+        """Run a command in the machine until it succeeds; its output. Raises trio.TooSlowError."""
+        with trio.fail_after(seconds):
+            while (done := await self.run(*argv, check=False)).returncode:
+                await trio.sleep(POLL_SECONDS)
+        return done.stdout
+
+    # --- files ---------------------------------------------------------------------------------
+
+    def place(self, path: str) -> Path:
+        """Where to write a file of the machine, from outside: its live root, or its layer when it is down."""
+        inside = path.lstrip("/")
+        return Path(f"/proc/{self.init}/root", inside) if self.init else self.upper / inside
+
+    def copy_in(self, source: Path, path: str, mode: int | None = None) -> None:
+        """A file or a folder. What a link of the machine points to is not followed while it is down."""
+        target = self.place(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, target)
+        if mode is not None:
+            target.chmod(mode)
+
+    def write(self, path: str, text: str, mode: int = 0o644) -> None:
+        target = self.place(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+        target.chmod(mode)
+
+    def found(self, path: str) -> Path:
+        """A file or folder of the machine for reading, also when it is down. Raises FileNotFoundError."""
+        for place in (self.place(path), self.lower / path.lstrip("/")):
+            if place.exists():
+                return place
+        raise FileNotFoundError(path)
+
+    def read(self, path: str) -> str:
+        return self.found(path).read_text(errors="replace")
+
+    def console(self) -> str:
+        """What was printed while it booted and left."""
+        return (self.folder / "console").read_text(errors="replace")
+
+    async def system_log(self, *words: str) -> str:
+        """`journalctl WORDS` over what the machine logged, in all boots, also when it is down."""
+        argv = ["journalctl", "--directory", str(self.found("/var/log/journal")), "--no-pager", *words]
+        done = await trio.run_process(argv, capture_stdout=True, check=False)
+        return done.stdout.decode(errors="replace")
+
+
+def _is_init(pid: str) -> bool:
+    """Is it systemd, in a process namespace that is not ours?"""
+    process = Path("/proc", pid)
+    elsewhere = os.readlink(process / "ns/pid") != os.readlink("/proc/self/ns/pid")
+    return elsewhere and (process / "comm").read_text() == "systemd\n"
+
+
+def missing() -> str:
+    """Why no machine can be had here; empty when one can."""
+    if os.geteuid() != 0:
+        return "needs root"
+    absent = [need for need in NEEDS if shutil.which(need) is None]
+    return f"needs {', '.join(absent)}" if absent else ""
+
+
+@contextlib.asynccontextmanager
+async def machine_bed(suite: str) -> AsyncIterator[Machine]:
+    """A machine of that suite, not booted. Leaving ends it and removes its layer, mounts and groups.
+
+    Raises Unavailable.
+    """
+    if reason := missing():
+        raise Unavailable(reason)
+    lower = await trio.to_thread.run_sync(rootfs, suite)
+    folder = Path(tempfile.mkdtemp(prefix="machine."))
+    for name in ("upper/var/log/journal", "work", "root"):
+        (folder / name).mkdir(parents=True)
+    (folder / "lower").symlink_to(lower)
+    inside = Inside("tests.beds.machine_inside", folder)
+    try:
+        yield Machine(suite, folder, lower, inside)
+    finally:
+        inside.close()
+        shutil.rmtree(folder, ignore_errors=True)

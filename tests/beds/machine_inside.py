@@ -1,0 +1,123 @@
+"""The inside of the machine bed: lays a writable layer over the root folder and boots it with nspawn.
+
+Each boot is a new nspawn on the same layer. It runs in a control group of its own, which is removed with
+it: nspawn leaves its groups behind when nobody registered the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import trio
+
+from tests.beds.inside import die_with_parent, mount, take_commands
+
+CGROUPS = Path("/sys/fs/cgroup")
+#: Where processes can be moved to: the one tree of version 2, or the two that systemd uses beside version 1.
+HIERARCHIES = (CGROUPS / "unified", CGROUPS / "systemd")
+ARGV = ("systemd-nspawn", "-q", "--register=no", "--keep-unit", "--private-network", "--link-journal=no")
+EMPTY_SECONDS_MAX = 5
+LEAVE_SECONDS_MAX = 5
+
+
+class Inside:
+    """One machine: at most one nspawn at a time. Each ``do_`` is a command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.nspawn: subprocess.Popen[bytes] | None = None
+        trees = [tree for tree in HIERARCHIES if tree.is_dir()] or [CGROUPS]
+        self.groups = [tree / f"ebbtide-{folder.name}" for tree in trees]
+
+    def lay_file_systems(self) -> None:
+        """The machine's root, and a ``/run/systemd`` of our own: nspawn keeps its state there."""
+        lower = (self.folder / "lower").resolve(strict=True)
+        layers = f"lowerdir={lower},upperdir={self.folder / 'upper'},workdir={self.folder / 'work'}"
+        mount("-t", "overlay", "-o", layers, "bed", str(self.folder / "root"))
+        mount("-t", "tmpfs", "-o", "mode=755", "bed", "/run/systemd")
+
+    async def do_boot(self) -> int:
+        """The process id of nspawn; its child is the machine's first process."""
+        await self.do_kill()
+        for group in self.groups:
+            group.mkdir(exist_ok=True)
+        argv = [*ARGV, f"--machine=ebbtide-{os.getpid()}", "-D", str(self.folder / "root")]
+        with open(self.folder / "console", "ab") as console:
+            self.nspawn = subprocess.Popen(
+                [*argv, "--boot", "--console=pipe"],
+                stdin=subprocess.DEVNULL,
+                stdout=console,
+                stderr=console,
+                preexec_fn=self.enter_groups,
+            )
+        return self.nspawn.pid
+
+    def enter_groups(self) -> None:
+        """In the child, before exec."""
+        die_with_parent()
+        for group in self.groups:
+            (group / "cgroup.procs").write_text(str(os.getpid()))
+
+    async def do_left(self) -> int | None:
+        """nspawn's exit code when the machine has gone, else None."""
+        return None if self.nspawn is None else self.nspawn.poll()
+
+    async def do_kill(self) -> None:
+        """Pull the plug, if it runs."""
+        for pid in self.inits():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        if self.nspawn is not None:
+            await self.end(self.nspawn)
+        await self.remove_groups()
+
+    async def end(self, nspawn: subprocess.Popen[bytes]) -> None:
+        """It leaves when its child has gone, and must: it is the one that waits for it."""
+        with trio.move_on_after(LEAVE_SECONDS_MAX):
+            while nspawn.poll() is None:
+                await trio.sleep(0.01)
+        nspawn.kill()
+        nspawn.wait()
+
+    def inits(self) -> list[int]:
+        """The machine's first process, whose end is the end of all; it outlives a killed nspawn."""
+        if self.nspawn is None:
+            return []
+        with contextlib.suppress(OSError):
+            pid = self.nspawn.pid
+            return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+        return []
+
+    async def remove_groups(self) -> None:
+        """The kernel empties a group a moment after its last process is gone."""
+        with trio.move_on_after(EMPTY_SECONDS_MAX):
+            while any(not self.removed(group) for group in self.groups):
+                await trio.sleep(0.01)
+
+    def removed(self, group: Path) -> bool:
+        for folder, _, _ in os.walk(group, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        return not group.exists()
+
+
+async def main(folder: Path) -> None:
+    inside = Inside(folder)
+    inside.lay_file_systems()
+    try:
+        await take_commands(inside)
+    finally:
+        with trio.CancelScope(shield=True):
+            await inside.do_kill()
+        subprocess.run(["umount", "-l", str(folder / "root")], check=False)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]))

@@ -1,0 +1,69 @@
+"""Root folders of whole Debian systems, built once and kept outside the tree.
+
+Keyed by what went into them, so that a second run costs nothing and a change of the list builds anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "python3")
+#: bookworm has systemd 252, trixie 257.
+SUITES = ("bookworm", "trixie")
+BUILD_SECONDS_MAX = 600
+
+
+class Unavailable(Exception):
+    """The root folder cannot be had here; says why, in one line."""
+
+
+def cache_folder() -> Path:
+    """``$XDG_CACHE_HOME/ebbtide-tests``."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "ebbtide-tests"
+
+
+def rootfs(suite: str) -> Path:
+    """The root folder of a suite, built if it is not there. Never written to: a layer goes over it.
+
+    Raises Unavailable: no root, no mmdebstrap, no mirror.
+    """
+    key = hashlib.sha256("\n".join((suite, *PACKAGES)).encode()).hexdigest()[:12]
+    wanted = cache_folder() / f"rootfs-{suite}-{key}"
+    with _alone(wanted):
+        if not wanted.exists():
+            _build(suite, wanted)
+    return wanted
+
+
+@contextlib.contextmanager
+def _alone(wanted: Path) -> Iterator[None]:
+    """Two test runs that need the same folder build it once."""
+    wanted.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{wanted}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(suite: str, wanted: Path) -> None:
+    if os.geteuid() != 0 or shutil.which("mmdebstrap") is None:
+        raise Unavailable("needs root and mmdebstrap")
+    building = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.", dir=wanted.parent))
+    include = ",".join(PACKAGES)
+    argv = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={include}", suite, str(building)]
+    try:
+        subprocess.run(argv, check=True, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+        shutil.rmtree(building, ignore_errors=True)
+        said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
+        raise Unavailable(f"mmdebstrap {suite}: {said[-1] if said else 'failed'}") from error
+    building.chmod(0o755)
+    building.rename(wanted)

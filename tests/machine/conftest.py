@@ -1,0 +1,20 @@
+"""A whole machine for each test, once with the oldest systemd that we know and once with a new one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.beds.machine import Machine, machine_bed
+from tests.beds.rootfs import SUITES, Unavailable
+
+
+@pytest.fixture(params=SUITES)
+async def machine(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
+    """A machine that is not booted yet: put in what it needs, then `boot`."""
+    try:
+        async with machine_bed(request.param) as made:
+            yield made
+    except Unavailable as reason:
+        pytest.skip(str(reason))

@@ -1,0 +1,165 @@
+"""Ebbtide installed on a whole machine as the operator's page says: the built wheel, the shipped unit, pods.
+
+The wheel's dependencies come from the registry once, by the lock file's hashes, for the machine's own
+Python; they are kept outside the tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from events.base import Event
+from events.history import History
+from events.record import Record
+from events.storage import DirectorySource
+from tests.beds.inside import PROJECT
+from tests.beds.machine import Machine
+from tests.beds.rootfs import cache_folder
+from tests.daemon.rig import Mark, marks_in, replay
+
+PROGRAM = "/opt/pods/program.py"
+TRACES = "/var/lib/pods"
+JOURNAL = "/var/lib/ebbtide/journal"
+UNITS = "/etc/systemd/system"
+PIP = (sys.executable, "-m", "pip", "-q", "--disable-pip-version-check")
+BUILD_SECONDS_MAX = 300
+ARMED_SECONDS_MAX = 30
+POLL_SECONDS = 0.02
+
+LAUNCHER = "#!/opt/ebbtide/bin/python3\nimport sys\nfrom ebbtide.cli import main\nsys.exit(main())\n"
+
+E = TypeVar("E", bound=Event)
+
+
+class Node:
+    """A machine with Ebbtide on it. Not booted yet."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    # --- putting it in ---------------------------------------------------------------------------
+
+    def install(self) -> None:
+        """What ``docs/operations.md`` says, done from outside: an environment, a command, a unit."""
+        machine = self.machine
+        python = next(machine.lower.glob("usr/bin/python3.[0-9]*")).name
+        library = f"/opt/ebbtide/lib/{python}/site-packages"
+        machine.write("/opt/ebbtide/pyvenv.cfg", "home = /usr/bin\ninclude-system-site-packages = false\n")
+        link = machine.place("/opt/ebbtide/bin/python3")
+        link.parent.mkdir(parents=True)
+        link.symlink_to("/usr/bin/python3")
+        machine.copy_in(_dependencies(python.removeprefix("python")), library)
+        _unpack(_wheel(), machine.place(library))
+        machine.write("/opt/ebbtide/bin/ebbtide", LAUNCHER, 0o755)
+        command = machine.place("/usr/local/bin/ebbtide")
+        command.parent.mkdir(parents=True, exist_ok=True)
+        command.symlink_to("/opt/ebbtide/bin/ebbtide")
+        deploy = PROJECT / "deploy/systemd"
+        machine.copy_in(deploy / "ebbtide.service", f"{UNITS}/ebbtide.service")
+        machine.copy_in(deploy / "process.conf", f"{UNITS}/ebbtide.service.d/process.conf")
+        wants = machine.place(f"{UNITS}/multi-user.target.wants/ebbtide.service")
+        wants.parent.mkdir(parents=True, exist_ok=True)
+        wants.symlink_to(f"{UNITS}/ebbtide.service")
+        machine.copy_in(PROJECT / "tests/daemon/program.py", PROGRAM)
+        machine.place(TRACES).mkdir(parents=True)
+
+    def configure(self, periods: dict[int, int], **fields: Any) -> None:
+        document = {
+            "apiVersion": "ebbtide/v1alpha1",
+            "kind": "EbbtideConfiguration",
+            "shutdownGracePeriodByPodPriority": [
+                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
+                for priority, seconds in periods.items()
+            ],
+        }
+        self.machine.write("/etc/ebbtide/config.yaml", json.dumps(document | fields))
+
+    def pod(self, name: str, *words: str, priority: int = 0, hook: float | None = None) -> None:
+        program = ["/usr/bin/python3", "-I", "-S", PROGRAM, f"{TRACES}/{name}"]
+        container: dict[str, Any] = {"name": "main", "image": "x", "command": [*program, *words]}
+        if hook is not None:
+            container["lifecycle"] = {"preStop": {"exec": {"command": [*program, f"hook={hook}"]}}}
+        spec = {"priority": priority, "terminationGracePeriodSeconds": 30, "containers": [container]}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
+        self.machine.write(f"/etc/ebbtide/pods/{name}.yaml", json.dumps(pod))
+
+    # --- what is to be seen ----------------------------------------------------------------------
+
+    async def armed(self, *pods: str) -> None:
+        """Wait until the status line says so, and these pods run."""
+        with trio.move_on_after(ARMED_SECONDS_MAX):
+            while await self.status() != "armed" or not all(self.trace(pod, "up") for pod in pods):
+                await trio.sleep(POLL_SECONDS)
+            return
+        raise AssertionError(f"not armed; the unit's log:\n{await self.log()}")
+
+    async def status(self) -> str:
+        shown = await self.machine.run("systemctl", "show", "-P", "StatusText", "ebbtide")
+        return shown.stdout.strip()
+
+    async def log(self) -> str:
+        """What the unit wrote to the system's log, in all boots."""
+        return await self.machine.system_log("-u", "ebbtide", "-o", "cat")
+
+    def trace(self, pod: str, what: str = "") -> list[Mark]:
+        """A pod's own account, also when the machine is down."""
+        place = self.machine.place(f"{TRACES}/{pod}")
+        return marks_in(place, what)
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [record.event for record in self.records() if isinstance(record.event, kind)]
+
+    def records(self) -> list[Record]:
+        """The journal as it stands on the machine's disk."""
+        return list(History([DirectorySource(self.machine.place(JOURNAL))]).records())
+
+    def replays(self) -> int:
+        """How many events the replayer found to follow from the facts; raises AssertionError."""
+        return replay(self.machine.place(JOURNAL))
+
+
+def _dependencies(version: str) -> Path:
+    """The locked dependencies for that Python, unpacked; from the registry once."""
+    lock = PROJECT / "requirements.lock"
+    key = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
+    wanted = cache_folder() / f"dependencies-{version}-{key}"
+    if not wanted.exists():
+        building = Path(tempfile.mkdtemp(prefix=f"{wanted.name}.", dir=wanted.parent))
+        for_python = ("--only-binary=:all:", "--python-version", version)
+        _pip("install", "--require-hashes", *for_python, "--target", str(building), "-r", str(lock))
+        building.chmod(0o755)
+        os.rename(building, wanted)
+    return wanted
+
+
+_built: list[Path] = []
+
+
+def _wheel() -> Path:
+    """The wheel of this tree, built once a run, in a folder that goes with the cache's next wheel."""
+    if not _built:
+        folder = cache_folder() / "wheel"
+        shutil.rmtree(folder, ignore_errors=True)
+        _pip("wheel", "--no-deps", "--no-build-isolation", "-w", str(folder), str(PROJECT))
+        _built.extend(folder.glob("ebbtide-*.whl"))
+    return _built[0]
+
+
+def _unpack(wheel: Path, library: Path) -> None:
+    """Pure Python: what pip would do as well."""
+    shutil.unpack_archive(wheel, library, "zip")
+
+
+def _pip(*words: str) -> None:
+    done = subprocess.run([*PIP, *words], capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+    assert done.returncode == 0, done.stderr
