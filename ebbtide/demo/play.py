@@ -24,7 +24,7 @@ from ebbtide.demo.chronicle import Chronicle
 from ebbtide.demo.stage import Stage, bring_late_pod
 from ebbtide.options import RunOptions
 from ebbtide.standing import Standing
-from events.decisions import WaveStarted
+from events.decisions import PodRejected, WaveStarted
 from events.record import Record
 
 #: Time to read who is there, before the power goes off.
@@ -90,8 +90,9 @@ def _late(stage: Stage, say: Callable[[str], None]) -> Callable[[Sequence[Record
     def look(records: Sequence[Record]) -> None:
         for record in records:
             if isinstance(record.event, WaveStarted) and record.event.wave == LATE_WAVE:
-                say("A manifest appears in the folder: a late pod knocks.")
                 bring_late_pod(stage)
+            elif isinstance(record.event, PodRejected):
+                say(f"A manifest appeared while the node goes down: {record.event.label} is turned away.")
 
     return look
 
