@@ -372,12 +372,12 @@ sys.path[:0] = [{tests!r}, {root!r}]
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
 from process_bed import bed_of, pod_of, shell
 
-script = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done; echo 50 > {folder}/limit; exec sleep 1000"
+script = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done; echo 50 > {folder}/$EBBTIDE_POD_UID.limit; exec sleep 1000"
 
 async def main():
     pods = [pod_of(f"p{{n}}", shell(script)) for n in range(60)]
     async with bed_of(Path({folder!r}), *pods) as bed:
-        print(await bed.shows("limit"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        print(await bed.shows("p59.limit"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         for pod, _ in pods:
             await bed.kill(pod.uid)
 

@@ -25,8 +25,9 @@ SHARED_NS = 50_000_000
 #: Half of an autopsy's time.
 BRIEF_SECONDS_MAX = 0.05
 
-#: A process that is just becoming another program shows an empty environment for less than this in all.
-EMPTY_READS_MAX = 5
+#: A process that is just becoming another program shows an empty environment for less than this in all;
+#: a process that really has none costs every look so much, once.
+EMPTY_READS_MAX = 4
 EMPTY_SECONDS = 0.0005
 
 
@@ -85,18 +86,19 @@ class Scanner:
 
     def look_now(self) -> list[Process]:
         """The same at once, on the caller's thread; may hang."""
-        return [Process(stat, self._mark(stat)) for stat in _stats()]
-
-    def _mark(self, stat: proc.Stat) -> Mark | None:
-        # Zombies and kernel threads have no environment.
-        if stat.state in "ZX" or stat.parent_pid == 2:
-            return None
+        found = [(stat, self._environ(stat)) for stat in _stats()]
         for _ in range(EMPTY_READS_MAX):
-            data = proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
-            if data != b"":
-                return self._marker.read(data) if data else None
+            if all(environ != b"" for _, environ in found):
+                break
             time.sleep(EMPTY_SECONDS)
-        return None
+            found = [(stat, self._environ(stat) if environ == b"" else environ) for stat, environ in found]
+        return [Process(stat, self._marker.read(environ) if environ else None) for stat, environ in found]
+
+    def _environ(self, stat: proc.Stat) -> bytes | None:
+        """None where there is nothing to read: zombies, kernel threads, and what is not ours."""
+        if stat.state in "ZX" or 2 in (stat.pid, stat.parent_pid):
+            return None
+        return proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
 
 
 def _stats() -> Iterator[proc.Stat]:
