@@ -25,9 +25,6 @@ class Roll(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         places = {uid: at for at, uid in enumerate(uids)}
         return cls(places=places, ended=bytes(len(places)))
 
-    def __contains__(self, uid: str) -> bool:
-        return uid in self.places
-
     def is_open(self, uid: str) -> bool:
         """Does it belong here, and has it not ended?"""
         at = self.places.get(uid)

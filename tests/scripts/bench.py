@@ -55,6 +55,7 @@ class Bench:
             twin = shadow.step(fact, stamp)
             records = self.system.step(fact, stamp)
         assert records == twin, f"a restored system differs: {records} / {twin}"
+        assert take(shadow) == take(self.system), f"a restored system is in another state after {records[0]}"
         self.records += records
         if len(records) > 1 or not hide_if_alone:
             self.shown += records

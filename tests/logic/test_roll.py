@@ -1,0 +1,28 @@
+"""A roll call of pods: who belongs here, who has ended."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from actors.logic.roll import Roll
+
+
+@given(st.lists(st.text(max_size=3), unique=True, max_size=12), st.data())
+def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject) -> None:
+    """Whatever is marked, in whatever order: the open ones are the others, in the order in which they came."""
+    roll = Roll.of(uids)
+    marked = data.draw(st.lists(st.sampled_from(uids), unique=True) if uids else st.just([]))
+    for uid in marked:
+        roll = roll.mark(uid)
+    left = [uid for uid in uids if uid not in marked]
+    assert list(roll.missing()) == left
+    assert roll.open_pods == len(left)
+    assert all(roll.is_open(uid) == (uid in left) for uid in uids)
+
+
+def test_joining_comes_last_and_is_open() -> None:
+    """A late pod is one more at the end."""
+    roll = Roll.of(["a", "b"]).mark("a").join("c")
+    assert list(roll.missing()) == ["b", "c"]
+    assert not roll.is_open("nobody")

@@ -1,0 +1,68 @@
+"""A checkpoint brings the whole deterministic state back, or says why it cannot."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from actors.logic.snapshot import restore, take
+from actors.logic.system import System
+from events.codec import BadPayload
+from events.marks import ActorState
+from tests.scripts.bench import Bench
+from tests.scripts.parse import parse
+from tests.scripts.verbs import run
+
+SCRIPT = """
+shutdown poweroff total=30s critical=10s
+  web p=0 grace=20 app[exec] log*
+  dns p=2000000000 grace=30
+fail HookActor:web HurryRequested
+hurry web
+"""
+
+
+def bench() -> Bench:
+    made = Bench()
+    for command in parse(SCRIPT)[0].commands:
+        run(made, command)
+    return made
+
+
+def test_round_trip_keeps_everything() -> None:
+    """States, failures, open orders, the episode and the order of registration come back."""
+    system = bench().system
+    twin = restore(take(system), system.next_seq)
+    assert take(twin) == take(system)
+    assert twin.episode == system.episode > 0
+    assert twin.open_orders == system.open_orders
+    assert list(twin.slots) == list(system.slots)
+    assert twin.next_deadline_ns() == system.next_deadline_ns()
+    assert twin.slots[("HookActor", "web")].failed
+
+
+def test_a_fresh_system_has_nothing_open() -> None:
+    """Before the first fact there is no episode, no order and no deadline."""
+    checkpoint = take(System())
+    assert checkpoint.episode == 0
+    assert checkpoint.open_orders == ()
+    assert System().next_deadline_ns() is None
+
+
+def test_unknown_actor_is_named() -> None:
+    """A checkpoint of a newer version is refused with the actor's name, not with a traceback."""
+    state = ActorState(actor="OracleActor", subject="", state=msgspec.Raw(b"\x80"))
+    checkpoint = msgspec.structs.replace(take(System()), actors=(state,))
+    with pytest.raises(BadPayload) as refused:
+        restore(checkpoint, 1)
+    assert "OracleActor" in str(refused.value)
+
+
+def test_unreadable_state_is_named() -> None:
+    """A state that does not fit its type is refused with its actor's name."""
+    bad = msgspec.Raw(msgspec.msgpack.encode({"in_episode": "perhaps"}))
+    state = ActorState(actor="NodeStatusActor", subject="", state=bad)
+    checkpoint = msgspec.structs.replace(take(System()), actors=(state,))
+    with pytest.raises(BadPayload) as refused:
+        restore(checkpoint, 1)
+    assert "NodeStatusActor" in str(refused.value)
