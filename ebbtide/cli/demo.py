@@ -5,6 +5,7 @@ On a terminal a live view, in a pipe one line a transition; both end with every 
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -49,6 +50,7 @@ def demo(journal: Path | None, output: str) -> int:
 
     if journal is not None and journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
         raise Refused(f"{journal} is there already: name a new directory with --journal")
+    program = _program()
     stage = set_stage(journal.absolute() if journal is not None else None)
     played = _play(stage, live=output == "table" and sys.stdout.isatty(), quiet=output == "json")
     if not played.whole:
@@ -56,8 +58,13 @@ def demo(journal: Path | None, output: str) -> int:
     if output == "json":
         show_json(ending_json(played.told, played.trace_id, stage.journal))
     else:
-        show(ending(played.told, played.trace_id, stage.journal))
+        show(ending(played.told, played.trace_id, stage.journal, program))
     return 0
+
+
+def _program() -> str:
+    """What to type: the name alone where the shell finds it, else the path that was typed just now."""
+    return "ebbtide" if shutil.which("ebbtide") else sys.argv[0]
 
 
 def _play(stage: Stage, *, live: bool, quiet: bool) -> Played:

@@ -24,20 +24,20 @@ MEANT_TO_END = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
 
 #: Where to look further, with the option that names the journal added.
 FURTHER = (
-    ("every event, and what caused it", "ebbtide journal show"),
-    ("one pod's story", "ebbtide journal show --pod legacy-0"),
-    ("the shutdown in one line", "ebbtide journal ls"),
-    ("the same again, from its facts", "ebbtide replay verify"),
+    ("every event, and what caused it", "journal show"),
+    ("one pod's story", "journal show --pod legacy-0"),
+    ("the shutdown in one line", "journal ls"),
+    ("the same again, from its facts", "replay verify"),
 )
 
 
-def ending(told: Chronicle, trace_id: str, journal: Path) -> RenderableType:
+def ending(told: Chronicle, trace_id: str, journal: Path, program: str) -> RenderableType:
     """The last page, for people."""
     parts: list[RenderableType] = [Text(), _pods(told.rows()), Text()]
     for autopsy in told.autopsies:
         parts += [*_autopsy(told, autopsy), Text()]
     parts += [Text(_total(told), style="bold"), Text(f"trace id {trace_id}"), Text()]
-    return Group(*parts, Text("Look further:", style="bold"), *_further(journal))
+    return Group(*parts, Text("Look further:", style="bold"), *_further(journal, program))
 
 
 def ending_json(told: Chronicle, trace_id: str, journal: Path) -> dict[str, Any]:
@@ -125,10 +125,10 @@ def _total(told: Chronicle) -> str:
     return f"The machine was let go after {told.took_ns / NS_PER_SECOND:.1f} s: {outcomes}."
 
 
-def _further(journal: Path) -> Iterator[Text]:
+def _further(journal: Path, program: str) -> Iterator[Text]:
     width = max(len(meaning) for meaning, _ in FURTHER)
     for meaning, command in FURTHER:
-        whole = f"{command} --journal {shlex.quote(str(journal))}"
+        whole = shlex.join((program, *command.split(), "--journal", str(journal)))
         line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
         line.no_wrap, line.overflow = True, "ignore"
         yield line

@@ -94,6 +94,8 @@ def _bar(wave: WaveStanding, now_ns: int) -> RenderableType:
     total_ns = max(1, wave.deadline_ns - wave.began_ns)
     used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
     cell = Table.grid(padding=(0, 1))
+    cell.add_column(no_wrap=True)
+    cell.add_column(no_wrap=True)
     bar = ProgressBar(total=total_ns, completed=used_ns, width=BAR_WIDTH, complete_style="cyan")
     cell.add_row(bar, Text(f"{_seconds(used_ns)} of {_seconds(total_ns)}"))
     return cell

@@ -1,0 +1,147 @@
+"""One real run of the demo in a pipe: what it shows, what it leaves, and how long it takes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from demo_bed import COMMAND, SECONDS_MAX, Ran, left_over, run_demo
+
+from ebbtide.cli.guard import guarded
+from ebbtide.demo.chronicle import Chronicle
+from ebbtide.demo.play import Played
+from events.history import History
+from events.storage import DirectorySource
+from replay.engine import Replayer
+
+pytestmark = pytest.mark.slow
+
+#: Every pod, its wave, its outcome, and words of its reason.
+EXPECTED = [
+    ("shop/legacy-0", "0", "killed", "ignores SIGTERM"),
+    ("shop/orders-0", "0", "graceful", "ended early, the container has exited"),
+    ("batch/reports-0", "0", "graceful", "asked for 60 s, its wave has 4 s"),
+    ("batch/thumbs-0", "0", "graceful", "ended by SIGTERM"),
+    ("shop/web-0", "0", "graceful", "preStop httpGet"),
+    ("shop/api-0", "1", "graceful", "sidecar proxy ended"),
+    ("shop/cache-0", "1", "graceful", "preStop failed: exit code 3"),
+    ("shop/ingest-0", "1", "graceful", "stopped with SIGQUIT"),
+    ("shop/db-0", "2", "graceful", "preStop exec"),
+    ("shop/gateway-0", "2", "graceful", "preStop sleep 1.0 s"),
+    ("kube-system/dns-0", "3", "graceful", "exit code 0"),
+    ("kube-system/logs-0", "3", "graceful", "exit code 0"),
+    ("shop/late-0", "-", "rejected", "Pod was rejected as the node is shutting down."),
+]
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return run_demo(tmp_path_factory.mktemp("demo"))
+
+
+def test_it_ends_well_and_in_time(ran: Ran) -> None:
+    """Exit code 0, nothing on standard error, under 20 s."""
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.seconds < SECONDS_MAX
+
+
+@pytest.mark.parametrize("pod, wave, outcome, why", EXPECTED, ids=[row[0] for row in EXPECTED])
+def test_every_pod_has_its_outcome_and_why(ran: Ran, pod: str, wave: str, outcome: str, why: str) -> None:
+    """The table at the end has each pod of the plot, with what became of it and the reason."""
+    (line,) = re.findall(rf"^{pod} .*$", ran.out, re.MULTILINE)
+    words = line.split()
+    assert words[1] == wave
+    assert outcome in words[2:5]
+    assert why in line
+
+
+def test_lines_in_a_pipe_are_plain(ran: Ran) -> None:
+    """One line a transition, without colours or cursor movements, waves in their order."""
+    assert "\x1b" not in ran.out
+    assert "\r" not in ran.out
+    assert re.findall(r"wave (\d) \(priority", ran.out) == ["0", "1", "2", "3"]
+
+
+def test_the_autopsy_is_shown(ran: Ran) -> None:
+    """What the deaf pod was doing: its process, what it ignores, and its last words."""
+    page = ran.out.partition("Autopsy of shop/legacy-0, container legacy")[2]
+    assert re.search(r"python3\S* \(\d+\) sleeping", page)
+    assert "ignores SIGTERM" in page
+    assert "still busy with last year's invoices" in page
+
+
+def test_the_end_says_where_to_look_further(ran: Ran) -> None:
+    """Total time, trace id, and commands that name the journal and work as they are printed."""
+    assert re.search(r"let go after \d\.\d s: 1 killed, 11 graceful, 1 rejected", ran.out)
+    assert re.search(r"^trace id [0-9a-f]{32}$", ran.out, re.MULTILINE)
+    commands = re.findall(
+        rf"(?:journal|replay) .*--journal {re.escape(str(ran.journal))}$", ran.out, re.MULTILINE
+    )
+    assert len(commands) == 4
+    for command in commands:
+        done = subprocess.run([*COMMAND[:-1], *command.split()], capture_output=True, timeout=30, check=False)
+        assert done.returncode == 0, (command, done.stderr)
+        assert done.stdout
+
+
+def test_its_journal_replays(ran: Ran) -> None:
+    """The journal is intact and a function of its facts."""
+    history, replayer = History([DirectorySource(ran.journal)]), Replayer()
+    assert replayer.feed(history.raw()) is None
+    assert history.verdict.state == "intact"
+
+
+def test_waves_do_not_overlap_and_keep_their_periods(ran: Ran) -> None:
+    """Each wave begins when the one before has ended, and takes no longer than its period."""
+    began: dict[int, int] = {}
+    ended: dict[int, int] = {}
+    for record in History([DirectorySource(ran.journal)]).records():
+        kind = type(record.event).__name__
+        if kind == "WaveStarted":
+            began[record.event.wave] = record.mono_ns  # type: ignore[attr-defined]
+        elif kind == "WaveEnded":
+            ended[record.event.wave] = record.mono_ns  # type: ignore[attr-defined]
+    periods = dict(enumerate((4, 3, 3, 2)))
+    assert list(began) == list(ended) == list(periods)
+    for wave, seconds in periods.items():
+        assert ended[wave] - began[wave] <= seconds * 1_000_000_000
+        assert wave == 0 or began[wave] >= ended[wave - 1]
+
+
+def test_nothing_is_left_running(ran: Ran) -> None:
+    """No process of any pod survives the demo."""
+    assert left_over(ran.journal.parent) == []
+
+
+def test_json(
+    ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """``-o json``: one document on standard output, and the director's words are not in it."""
+    told = Chronicle()
+    told.fold(list(History([DirectorySource(ran.journal)]).records()))
+    monkeypatch.setattr("ebbtide.cli.demo._play", lambda *_, **__: Played(told, "ab" * 16, True))
+    assert guarded(["demo", "-o", "json", "--journal", str(tmp_path / "journal")]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["kind"], document["shutdown"], document["traceId"]) == ("Demo", "poweroff", "ab" * 16)
+    assert 5 < document["seconds"] < 12
+    assert {pod["pod"]: pod["outcome"] for pod in document["pods"]} == {row[0]: row[2] for row in EXPECTED}
+
+
+@pytest.mark.parametrize("words", ["pods are up", "wave 1 (priority"])
+def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, words: str) -> None:
+    """Ctrl-C before or in the middle of the shutdown ends the demo as the signal does, and its pods with it."""
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environ) as child:
+        assert child.stdout is not None
+        for line in child.stdout:
+            if words in line:
+                break
+        assert left_over(tmp_path)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=10) == -signal.SIGINT
+    assert left_over(tmp_path) == []
