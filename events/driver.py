@@ -61,13 +61,22 @@ class Driver:
         return self._at > 0
 
     async def open(self) -> None:
-        """Become the writer of the first location that works. Raises JournalLocked."""
-        while not self._backlog.lost:
-            try:
-                await self._settle(self._at)
-                return
-            except OSError as error:
-                self._give_up(error)
+        """Become the writer of the first location that works. Raises JournalLocked.
+
+        Where the history cannot be brought together at any, a gap in it is better than no evidence at all.
+        """
+        reason = "there is no location"
+        for settle_at in (self._settle, self._settle_alone, self._acquire):
+            for at, storage in enumerate(self._storages):
+                try:
+                    await settle_at(at)
+                except OSError as error:
+                    reason = str(error)
+                    self._reports.failed(storage.location, reason)
+                else:
+                    self._at = at
+                    return
+        self._reports.lost(reason, self._backlog.lose())
 
     async def run(self) -> None:
         """Until the backlog is closed and empty, or lost."""
@@ -208,10 +217,15 @@ class Driver:
 
     # --- beginning -----------------------------------------------------------------------------
 
+    async def _settle_alone(self, at: int) -> None:
+        await settle(self._storages[at], (), self._program, self._backlog.chain.journal_id)
+
+    async def _acquire(self, at: int) -> None:
+        await bounded(self._storages[at].acquire, self._program)
+
     async def _settle(self, at: int) -> None:
-        chain, after = self._backlog.chain, self._backlog.durable
         storage, others = self._storages[at], self._storages[at + 1 :]
-        await settle(storage, others, self._program, chain.journal_id, after)
+        await settle(storage, others, self._program, self._backlog.chain.journal_id)
 
     async def _go_back(self) -> None:
         """The first location may be well again; where it is not, all stays as it is."""

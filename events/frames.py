@@ -21,6 +21,8 @@ FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
 #: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
+#: The head without magic and CRC: what the CRC covers begins here.
+FRAME_CHECKED = struct.Struct("<IQQqqQQBBH")
 HASH_BYTES = 32
 FRAME_BYTES_MIN = FRAME_HEAD.size + HASH_BYTES
 
@@ -96,10 +98,8 @@ def _frame(
     length = FRAME_BYTES_MIN + len(actor) + len(tag) + len(payload)
     if length > FRAME_BYTES_MAX:
         raise FrameTooLarge(f"{tag.decode()} of {length} bytes is above {FRAME_BYTES_MAX}: split the event")
-    tail = actor + tag + payload
-    head = FRAME_HEAD.pack(FRAME_MAGIC, 0, length, *numbers, flags, len(tag), len(actor))
-    crc = zlib.crc32(tail, zlib.crc32(head[_CRC_FROM:]))
-    body = b"".join((head[:4], crc.to_bytes(4, "little"), head[_CRC_FROM:], tail))
+    checked = FRAME_CHECKED.pack(length, *numbers, flags, len(tag), len(actor)) + actor + tag + payload
+    body = FRAME_MAGIC_BYTES + zlib.crc32(checked).to_bytes(4, "little") + checked
     return body + hashlib.sha256(previous_hash + body).digest()
 
 

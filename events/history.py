@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from events.catalog import Path, Segment, find_path
 from events.frames import RawRecord, decode
+from events.reach import furthest
 from events.record import Record
 from events.recovery import SEVERITY, Case, Finding, Verdict, row_for
 from events.scan import Evidence, Scan, evidence
@@ -45,7 +46,7 @@ class History:
         logic_flags: Collection[str] | None = None,
     ) -> None:
         """Raises OSError where a location cannot be listed."""
-        self.path: Path = find_path(sources, journal)
+        self.path: Path = furthest(find_path(sources, journal))
         self._segments, self._gap = _choose(self.path, from_checkpoint)
         self._flags = None if logic_flags is None else frozenset(logic_flags)
         self._findings: list[Finding] = []

@@ -7,45 +7,29 @@ of the others along, as whole files: no link may name what a power cut or a rebo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
 
 from events.bounds import SYNC_HANG_SECONDS, bounded
-from events.segment import Link, file_name, parse_file_name
+from events.segment import parse_file_name
 from events.storage import Source, Storage
 
 #: Of one segment that is brought from another location: far more than one ever has.
 FILE_BYTES_MAX = 1024 * 1024 * 1024
 
 
-async def settle(
-    storage: Storage, others: Sequence[Storage], program: str, journal_id: bytes, after: Link
-) -> None:
-    """Raises JournalLocked, and OSError where the location cannot be used. Others that fail are left out."""
+async def settle(storage: Storage, others: Sequence[Storage], program: str, journal_id: bytes) -> None:
+    """Raises JournalLocked, and OSError where the location or the history at another cannot be used.
+
+    All segments there are synced: a process before may have left any of them in the page cache only.
+    """
     await bounded(storage.acquire, program)
-    if after.segment == 0:
-        return
-    with suppress(FileNotFoundError):
-        await bounded(storage.sync_file, file_name(after.segment, journal_id), seconds=SYNC_HANG_SECONDS)
     there = await bounded(storage.call, _segments, storage.source, journal_id)
+    for name in there:
+        await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)
     for other in others:
-        for name in await _names(other, journal_id):
+        for name in await bounded(other.call, _segments, other.source, journal_id):
             if name not in there:
-                await _bring(name, other, storage)
-
-
-async def _bring(name: str, other: Storage, storage: Storage) -> None:
-    try:
-        data = await bounded(other.call, other.source.read, name, 0, FILE_BYTES_MAX)
-    except OSError:
-        return
-    await bounded(storage.put, name, data, seconds=SYNC_HANG_SECONDS)
-
-
-async def _names(other: Storage, journal_id: bytes) -> list[str]:
-    try:
-        return await bounded(other.call, _segments, other.source, journal_id)
-    except OSError:
-        return []
+                data = await bounded(other.call, other.source.read, name, 0, FILE_BYTES_MAX)
+                await bounded(storage.put, name, data, seconds=SYNC_HANG_SECONDS)
 
 
 def _segments(source: Source, journal_id: bytes) -> list[str]:

@@ -89,7 +89,7 @@ class Storage(Protocol):
         """A new file, its name durable. Raises OSError, also where the name is taken."""
 
     async def sync_file(self, name: str) -> None:
-        """Make an existing file durable that another process wrote."""
+        """Make an existing file durable that another process may have written; cheap where it is."""
 
     async def put(self, name: str, data: bytes) -> None:
         """A whole file, durable, or none at all. Raises OSError."""

@@ -103,8 +103,6 @@ class SimulatedDisk:
         return SimulatedSegment(self, file)
 
     async def sync_file(self, name: str) -> None:
-        if name not in self.files_by_name:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
         await SimulatedSegment(self, self.files_by_name[name]).sync()
 
     async def put(self, name: str, data: bytes) -> None:
