@@ -13,8 +13,8 @@ from rich.text import Text
 from ebbtide.standing import PodStanding, Standing, WaveStanding
 from events.base import NS_PER_SECOND
 
-#: Narrow enough for 80 columns, wide enough for the longest reason's gist.
-BAR_WIDTH = 24
+#: With it a wave's row fits into 80 columns.
+BAR_WIDTH = 14
 
 
 class Look(NamedTuple):

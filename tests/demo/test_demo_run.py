@@ -134,7 +134,7 @@ def test_json(
 
 @pytest.mark.parametrize("words", ["pods are up", "wave 1 (priority"])
 def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, words: str) -> None:
-    """Ctrl-C before or in the middle of the shutdown ends the demo as the signal does, and its pods with it."""
+    """Ctrl-C, before or in mid-shutdown, ends the demo as the signal does, and its pods with it."""
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
     with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environ) as child:
         assert child.stdout is not None
