@@ -372,7 +372,8 @@ sys.path[:0] = [{tests!r}, {root!r}]
 resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
 from process_bed import bed_of, pod_of, shell
 
-script = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done; echo 50 > {folder}/$EBBTIDE_POD_UID.limit; exec sleep 1000"
+wait = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done"
+script = wait + "; echo 50 > {folder}/$EBBTIDE_POD_UID.limit; exec sleep 1000"
 
 async def main():
     pods = [pod_of(f"p{{n}}", shell(script)) for n in range(60)]
