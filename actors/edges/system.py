@@ -21,6 +21,11 @@ PRIVATE = "unix:path=/run/systemd/private"
 #: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
 LAST_PROCESS = "systemd-shutdow"
 ASK_SECONDS_MAX = 0.3
+#: Written by a service manager that runs in a container.
+CONTAINER = Path("/run/systemd/container")
+FIRST_PROCESS = Path("/proc/1")
+#: Of ``/proc/PID/stat``, counted behind the command's name.
+START_TICKS_FIELD = 19
 #: These know soft reboots but do not count them; their userspace has a time at which it began.
 UNCOUNTED = range(254, 257)
 
@@ -45,12 +50,24 @@ async def _get(bus: Bus, name: str) -> Any:
 async def userspace_id(address: str | None = None) -> str:
     """The boot id, and after a soft reboot what tells this userspace from the one before.
 
-    Without a soft reboot it *is* the boot id, so a start that could not ask makes no difference.
+    Without a soft reboot it *is* the boot id, so a start that could not ask makes no difference. A whole
+    machine in a container shares the kernel's boot id with all its lives; there the service manager's own
+    start tells them apart.
     """
+    boot = boot_id() + _container_start()
     count = await manager_property("SoftRebootsCount", address)
     if count is None and _major(await manager_property("Version", address)) in UNCOUNTED:
         count = await manager_property("UserspaceTimestampMonotonic", address)
-    return f"{boot_id()}+{count}" if isinstance(count, int) and count > 0 else boot_id()
+    return f"{boot}+{count}" if isinstance(count, int) and count > 0 else boot
+
+
+def _container_start() -> str:
+    """Empty on a host, and where the first process is no service manager (a pod's own process namespace)."""
+    with contextlib.suppress(OSError):
+        name, _, fields = (FIRST_PROCESS / "stat").read_text().rpartition(") ")
+        if CONTAINER.exists() and name.endswith("(systemd"):
+            return f".{fields.split()[START_TICKS_FIELD]}"
+    return ""
 
 
 def _major(version: object) -> int:

@@ -209,9 +209,7 @@ class Rig:
 
     # --- what is to be seen ------------------------------------------------------------------------
 
-    async def _until(
-        self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX
-    ) -> None:
+    async def _until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
         with trio.move_on_after(seconds):
             while not holds():
                 await trio.sleep(POLL_SECONDS)
@@ -227,10 +225,7 @@ class Rig:
 
     def trace(self, pod: str, what: str = "") -> list[Mark]:
         """What a pod's own processes wrote down."""
-        path = self.folder / "traces" / pod
-        lines = path.read_text().splitlines() if path.exists() else []
-        marks = [Mark(int(at), said, int(pid)) for at, said, pid in map(str.split, lines)]
-        return [mark for mark in marks if what in ("", mark.what)]
+        return marks_in(self.folder / "traces" / pod, what)
 
     async def traced(self, pod: str, what: str = "up", seconds: float = WAIT_SECONDS_MAX) -> Mark:
         await self._until(lambda: bool(self.trace(pod, what)), f"{what} of {pod}", seconds)
@@ -286,6 +281,13 @@ class Rig:
         return found[-1]
 
 
+def marks_in(path: Path, what: str = "") -> list[Mark]:
+    """A trace that `tests.daemon.program` wrote, or only its lines of that kind."""
+    lines = path.read_text().splitlines() if path.exists() else []
+    marks = [Mark(int(at), said, int(pid)) for at, said, pid in map(str.split, lines)]
+    return [mark for mark in marks if what in ("", mark.what)]
+
+
 def _children(pid: int) -> list[int]:
     text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
     return [int(child) for child in text.split()]
@@ -298,7 +300,9 @@ def replay(*folders: Path) -> int:
     """
     events = 0
     sources = [DirectorySource(path) for path in folders if path.is_dir()]
-    for journal in sorted({name.removesuffix(".ebj").rpartition("-")[2] for source in sources for name in _segments(source)}):
+    for journal in sorted(
+        {name.removesuffix(".ebj").rpartition("-")[2] for source in sources for name in _segments(source)}
+    ):
         replayer = Replayer()
         replayer.feed(History(sources, journal=journal).raw())
         divergence = replayer.finish()
