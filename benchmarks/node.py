@@ -26,6 +26,7 @@ from tests.beds.logind import LOGIN1, LogindBed, logind_bed, missing
 ROOT = Path(__file__).parents[1]
 WAIT_SECONDS_MAX = 60.0
 POLL_SECONDS = 0.002
+MEMORY = Path("/dev/shm")
 WAVE_SECONDS = 10
 
 POD = """\
@@ -53,7 +54,7 @@ journalFallbacks: []
 class Node:
     """Folders of one daemon, and its process while it runs."""
 
-    def __init__(self, folder: Path, bed: LogindBed, waves: int = 3) -> None:
+    def __init__(self, folder: Path, runtime: Path, bed: LogindBed, waves: int = 3) -> None:
         self.folder = folder
         self.bed = bed
         self.pods = folder / "pods"
@@ -65,12 +66,13 @@ class Node:
             for wave in range(waves)
         )
         self.config.write_text(CONFIG.format(periods=periods))
+        self.runtime = runtime
         self.process: subprocess.Popen[bytes] | None = None
         self.program: Sequence[str] = (str(Path(sys.executable).with_name("ebbtide")),)
 
     @property
     def socket(self) -> Path:
-        return self.folder / "run" / "ebbtide.sock"
+        return self.runtime / "ebbtide.sock"
 
     @property
     def pid(self) -> int:
@@ -95,7 +97,7 @@ class Node:
         environ.pop("NOTIFY_SOCKET", None)
         environ["PYTHONPATH"] = str(ROOT)
         options = ("--mode", "process", "--pods", self.pods, "--config", self.config)
-        places = ("--journal", self.folder / "journal", "--runtime", self.folder / "run")
+        places = ("--journal", self.folder / "journal", "--runtime", self.runtime)
         argv = [*self.bed.enter, *self.program, "run", *map(str, (*options, *places))]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(argv, env=environ, stdout=log, stderr=log)
@@ -146,21 +148,24 @@ async def node(waves: int = 3) -> AsyncIterator[Node]:
     if reason := missing():
         sys.exit(f"the logind bed {reason}")
     folder = Path(tempfile.mkdtemp(prefix="ebbtide-bench."))
+    # As /run, where it belongs: in memory, gone with the boot.
+    runtime = Path(tempfile.mkdtemp(prefix="ebbtide-bench.", dir=MEMORY if MEMORY.is_dir() else None))
     async with logind_bed() as bed:
         await bed.config("/run/systemd/logind.conf.d/10-bench.conf", "10min")
         await bed.hang_up()
-        made = Node(folder, bed, waves)
+        made = Node(folder, runtime, bed, waves)
         try:
             yield made
         finally:
             made.stop()
-            end_all(folder)
-            shutil.rmtree(folder, ignore_errors=True)
+            end_all(runtime)
+            for place in (folder, runtime):
+                shutil.rmtree(place, ignore_errors=True)
 
 
-def end_all(folder: Path) -> None:
+def end_all(runtime: Path) -> None:
     """What pods of ours still run: by the marks in their environment, never by name."""
-    mark = os.fsencode(str(folder))
+    mark = os.fsencode(str(runtime))
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):

@@ -62,8 +62,8 @@ class Starts:
         if kind == PODS_TOO:
             await self.node.until_running(PODS)
         self.node.stop()
-        end_all(self.node.folder)
-        shutil.rmtree(self.node.folder / "run")
+        end_all(self.node.runtime)
+        shutil.rmtree(self.node.runtime)
 
 
 def bare_seconds() -> float:
