@@ -1,0 +1,76 @@
+"""Verified replay: every record's hash checked, every fact stepped again, every decision compared.
+
+Three journals: a hundred shutdowns of 100 pods, twenty of 1 000 (the cost of an event must not grow with the
+pods), and a month of idle days. Reading from the disk's cache is part of it.
+
+    python -m benchmarks.verify --rounds 5
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from benchmarks import episodes, idle_month
+from benchmarks.report import Figure, conclude, median, parser, say
+from events.history import History
+from events.storage import DirectorySource
+from replay.engine import Replayer
+
+EVENTS_PER_SECOND = 100_000
+BUSY, LARGE, MONTH = "100 shutdowns of 100 pods", "20 shutdowns of 1 000 pods", "a month of idle days"
+
+
+def verify(folder: Path) -> float:
+    """Events a second, by the processor time of this process: nobody else's load is in it."""
+    began = time.process_time()
+    history, replayer = History([DirectorySource(folder)]), Replayer()
+    divergence = replayer.feed(history.raw()) or replayer.finish()
+    seconds = time.process_time() - began
+    assert divergence is None, divergence
+    assert history.verdict.state == "intact", history.verdict.banner
+    return replayer.events / seconds
+
+
+def measure(folder: Path, rounds: int) -> list[Figure]:
+    places = {name: folder / str(at) for at, name in enumerate((BUSY, LARGE, MONTH))}
+    for place in places.values():
+        place.mkdir()
+    counts = {
+        BUSY: episodes.lay_out(places[BUSY], 100, 100),
+        LARGE: episodes.lay_out(places[LARGE], 1000, 20),
+        MONTH: trio.run(idle_month.make, places[MONTH]),
+    }
+    rates: dict[str, list[float]] = {name: [] for name in places}
+    for _ in range(rounds):
+        for name, place in places.items():
+            rates[name].append(verify(place))
+            say(f"{name}: {rates[name][-1]:.0f} events/s")
+    return [
+        Figure(
+            f"verified replay of {name}",
+            median(found),
+            EVENTS_PER_SECOND,
+            "events/s",
+            f"{counts[name]} events",
+            at_least=True,
+        )
+        for name, found in rates.items()
+    ]
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=5, help="readings of each journal (default 5)")
+    arguments = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-bench.") as folder:
+        figures = measure(Path(folder), arguments.rounds)
+    return conclude("verify", arguments, figures, {"rounds": arguments.rounds})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
