@@ -1,6 +1,6 @@
 """One life of the daemon: the real composition root on simulated edges, until it leaves or is killed.
 
-A kill can come before every step of every task, and around every touch of the node or the disk (`Life.touch`).
+A kill can come before every step of every task, and around every touch of node and disk (`Life.touch`).
 From then on nothing that the dead code still does has an effect; then its tasks are cancelled.
 """
 
@@ -92,6 +92,8 @@ class Life:
         self.failed_storage = False
         self.ready = False
         self.verdict = ""
+        #: The last record of its predecessors that it knows of; None: it died before it had read.
+        self.goes_on_after: int | None = None
         self.records: list[Record] = []
         self.readers: list[Callable[[Life, Sequence[Record]], object]] = []
         self.divergence: Divergence | None = None
@@ -197,6 +199,7 @@ class Life:
         fresh_id = bytes(self.draws.below(256) for _ in range(16))
         recovered = await recover_in_time(storages, MACHINE, fresh_id, self._tell)
         self.verdict, self.divergence = recovered.verdict.state, recovered.divergence
+        self.goes_on_after = recovered.verdict.start(fresh_id).after.seq
         writer = Writer(
             storages,
             Identity(node="node", machine_id=MACHINE, boot_id=self.node.boot_id, code_version="0"),

@@ -136,6 +136,7 @@ class LogindEdge(Edge):
             await self._look(outlet)
 
     def _signal(self, said: Going) -> PrepareForShutdown:
+        """As below systemd 255: the limit is asked for after the signal, and may have been raised just then."""
         grant_ns = self._node.logind.grant_ns
         return PrepareForShutdown(
             active=said.active, kind=said.kind, grant_ns=grant_ns, lock_held=self._held, owner=said.owner

@@ -282,8 +282,10 @@ def the_grant_is_enough(view: BootView) -> Breaches:
 
 
 def _heard_at_once(view: BootView, limit: Seen) -> bool:
+    """Not so where the limit was being raised at that moment: the property is read after the signal."""
     signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
-    return any(
+    raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
+    return not raising and any(
         event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
         for record, event in view.events(PrepareForShutdown)
     )

@@ -9,6 +9,7 @@ from events.base import Event
 from events.decisions import EpisodeClosed, PodStopBegan
 from events.facts import DaemonStarted
 from events.record import Record
+from tests.world.daemon import Life
 from tests.world.pods import Box
 from tests.world.trail import MS, Seen
 from tests.world.world import Booted, World
@@ -31,7 +32,7 @@ class Served(NamedTuple):
 
 
 class BootView:
-    """One boot. ``records`` are those of this boot, the last daemon's unwritten ones included."""
+    """One boot. ``records`` are those that its daemons made, in their order."""
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
@@ -39,15 +40,12 @@ class BootView:
         self.node = self.booted.node
         self.number = index + 1
         self.seen = [seen for seen in world.trail.seen if seen.boot == self.number]
-        before = world.boots[index - 1].records[-1:] if index else []
-        since = before[0].seq if before else 0
-        self.records = [record for record in self.booted.inside if record.seq > since]
-        self.records += _unwritten(self.booted)
+        self.records = list(_remembered(self.booted.lives))
         self.served = list(self._served())
         #: The journal left the disk in this boot, so that the next boot may know less than happened.
         self.fled = any(seen.what.startswith("journal-") for seen in self.seen)
-        #: No place was left for the journal: even this boot's own daemons may know less.
-        self.hurt = any(seen.what == "journal-lost" for seen in self.seen)
+        #: No place was left for the journal, or it could not be read: even this boot's own daemons know less.
+        self.hurt = any(seen.what in ("journal-lost", "error") for seen in self.seen)
 
     def of(self, *whats: str) -> list[Seen]:
         return [seen for seen in self.seen if seen.what in whats]
@@ -122,7 +120,12 @@ class BootView:
         return found
 
 
-def _unwritten(booted: Booted) -> list[Record]:
-    """Steps of the last daemon that the end of the boot kept from the journal."""
-    last = max((record.seq for record in booted.inside), default=0)
-    return [record for life in booted.lives[-1:] for record in life.records if record.seq > last]
+def _remembered(lives: list[Life]) -> Iterator[Record]:
+    """What each daemon decided, as far as the next one knew of it; of the last one everything.
+
+    The journal itself is not asked: retention may have taken the beginning, and the boot's end the rest.
+    """
+    readers = [life for life in lives if life.goes_on_after is not None]
+    for at, life in enumerate(readers):
+        known = readers[at + 1].goes_on_after if at + 1 < len(readers) else None
+        yield from (record for record in life.records if not known or record.seq <= known)

@@ -44,9 +44,7 @@ class Booted(NamedTuple):
     node: Node
     plan: BootPlan
     lives: list[Life]
-    #: What a reader found in the journal as long as the machine was up.
-    inside: list[Record]
-    #: What one finds once the boot is over.
+    #: What a reader finds in the journal once the boot is over.
     records: list[Record]
     state: str
     banner: str
@@ -133,22 +131,19 @@ class World:
             if self._life is not None:
                 self._life.crash("the machine is down")
             nursery.cancel_scope.cancel()
-        inside = list(self._history().records())
         self.disks.machine_down(power_cut=node.powered_off, soft=node.kind == "soft-reboot")
-        self._look_back(node, plan, self.lives[first_life:], inside)
+        self._look_back(node, plan, self.lives[first_life:])
         await sleep_ns(OFF_NS)
         return node
 
     def _history(self) -> History:
         return History([place.source for place in self.disks.places])
 
-    def _look_back(self, node: Node, plan: BootPlan, lives: list[Life], inside: list[Record]) -> None:
+    def _look_back(self, node: Node, plan: BootPlan, lives: list[Life]) -> None:
         history = self._history()
         records = list(history.records())
         self.boots.append(
-            Booted(
-                node, plan, lives, inside, records, history.verdict.state, history.verdict.banner, world_ns()
-            )
+            Booted(node, plan, lives, records, history.verdict.state, history.verdict.banner, world_ns())
         )
 
     async def _bring(self, node: Node, pod: PodPlan) -> None:

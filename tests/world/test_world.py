@@ -1,0 +1,119 @@
+"""The world in CI: every point of one small shutdown, and as many seeds as a minute allows.
+
+A failure names its world: the first line of the message is the command that runs it again.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.world import scenario
+from tests.world.trail import MS, NS_PER_SECOND
+from tests.world.world import run
+from tests.world.worlds import EXHAUSTIVE_SEED, Name, Result, points, try_out
+
+#: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
+SEEDS = 600
+PARTS = 12
+
+#: What a crash may add to the small shutdown: the restart's pause, and the start itself.
+CRASH_COSTS_NS = 100 * MS + 150 * MS
+
+
+def _ended_ns(result: Result) -> int:
+    """When the first boot's machine was down."""
+    return next(seen.at_ns for seen in result.world.trail.of("down"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_seeds(part: int) -> None:
+    """Whatever the seed makes go wrong, every invariant holds."""
+    for seed in range(part, SEEDS, PARTS):
+        result = try_out(Name("seed", seed))
+        assert not result.breaches, str(result)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_daemon_may_die_at_every_point(part: int) -> None:
+    """Killed at any await, write or touch, the daemon comes back, and the shutdown takes no longer for it."""
+    limit_ns = _ended_ns(try_out(Name("crash-at", 0))) + CRASH_COSTS_NS
+    for point in range(1 + part, points() + 1, PARTS):
+        result = try_out(Name("crash-at", point))
+        assert not result.breaches, str(result)
+        assert _ended_ns(result) <= limit_ns, (
+            f"{result.name}: down at {_ended_ns(result)} ns, {limit_ns} allowed"
+        )
+        assert any(result.world.trail.of("release")), f"{result.name}: the lock was never released"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_power_may_go_at_every_point(part: int) -> None:
+    """Whatever sectors had reached the disk, the next boot reads its journal and says how far it came."""
+    for point in range(1 + part, points() + 1, PARTS):
+        result = try_out(Name("cut-at", point))
+        assert not result.breaches, str(result)
+
+
+def test_a_seed_is_a_world() -> None:
+    """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
+    first, second = (try_out(Name("seed", 42)).world for _ in range(2))
+    assert first.trail.seen == second.trail.seen
+    assert first.points == second.points
+    files = [
+        [
+            (file.name, place.read(file.name, 0, file.size))
+            for place in world.disks.places
+            for file in place.files()
+        ]
+        for world in (first, second)
+    ]
+    assert files[0] == files[1]
+
+
+def test_a_small_shutdown_goes_as_planned() -> None:
+    """Without any misfortune: hook, stop, floor, SIGKILL, second wave, release, each at its time."""
+    world = run(scenario.two_waves(), EXHAUSTIVE_SEED)
+    began_ns = next(seen.at_ns for seen in world.trail.of("shutdown"))
+    story = [
+        (seen.what, seen.uid, (seen.at_ns - began_ns + 50 * MS) // (100 * MS) * 100)
+        for seen in world.trail.of("hook", "signal", "kill", "exit", "release")
+    ]
+    assert sorted(story, key=lambda each: each[2]) == sorted(
+        [
+            ("hook", "web", 0),
+            ("signal", "stuck", 0),
+            ("signal", "web", 500),
+            ("exit", "web", 800),
+            ("kill", "stuck", 3000),
+            ("exit", "stuck", 3000),
+            ("signal", "last", 3000),
+            ("exit", "last", 3100),
+            ("release", "", 3100),
+        ],
+        key=lambda each: each[2],
+    )
+
+
+@pytest.mark.parametrize("breaking", ["hook twice", "killed early", "never told", "lock kept"])
+def test_the_invariants_see(breaking: str) -> None:
+    """A trail that was tampered with is found out: the checks have teeth."""
+    from tests.world.invariants import check
+
+    world = run(scenario.two_waves(), EXHAUSTIVE_SEED)
+    seen = world.trail.seen
+    if breaking == "hook twice":
+        at = next(i for i, each in enumerate(seen) if each.what == "hook")
+        seen.insert(at + 1, seen[at])
+    elif breaking == "killed early":
+        at = next(i for i, each in enumerate(seen) if each.what == "kill")
+        seen[at] = seen[at]._replace(at_ns=seen[at].at_ns - NS_PER_SECOND)
+    elif breaking == "never told":
+        seen[:] = [each for each in seen if (each.what, each.uid) != ("signal", "last")]
+        seen[:] = [each for each in seen if (each.what, each.uid) != ("exit", "last")]
+    else:
+        at = next(i for i, each in enumerate(seen) if each.what == "release")
+        seen[at] = seen[at]._replace(what="limit", detail="1")
+    assert check(world)
