@@ -17,8 +17,8 @@ import trio
 from events.backlog import Backlog
 from events.bounds import SYNC_HANG_SECONDS, bounded
 from events.chain import Item
-from events.segment import Link, file_name
-from events.settle import settle
+from events.segment import file_name
+from events.settle import Settler
 from events.storage import NO_SPACE, JournalLocked, SegmentFile, Storage
 
 #: The longest that written data stays unsynced when nobody waits for it.
@@ -44,11 +44,12 @@ class Driver:
     def __init__(self, storages: Sequence[Storage], backlog: Backlog, program: str, reports: Reports) -> None:
         self._storages, self._at = list(storages), 0
         self._backlog = backlog
-        self._program = program
+        self._settler = Settler(program, backlog.chain.journal_id)
         self._reports = reports
         self._file: SegmentFile | None = None
         self._broken: OSError | None = None
         self._reserved = False
+        self._syncing = trio.Lock()
 
     @property
     def location(self) -> str:
@@ -124,19 +125,17 @@ class Driver:
         file = await bounded(self._storages[self._at].create, name)
         self._backlog.take()
         await bounded(file.write, item.data)
-        self._file = file
+        self._file, self._syncing = file, trio.Lock()
         self._backlog.publish_written(item.end)
 
     async def _seal(self, item: Item) -> None:
         """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
         file = self._open_file()
-        await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
-        self._durable(file, self._backlog.written)
+        await self._sync(file)
         self._backlog.take()
         await bounded(file.write, item.data)
         self._backlog.publish_written(item.end)
-        await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
-        self._durable(file, item.end)
+        await self._sync(file)
         self._file = None
         with suppress(OSError):
             await bounded(file.close)
@@ -155,25 +154,29 @@ class Driver:
                 continue
             with trio.move_on_after(SYNC_SECONDS_MAX):
                 await self._backlog.sync_asked()
-            await self._sync()
+            file = self._file
+            if file is not None:
+                with suppress(OSError):
+                    await self._sync(file)
 
-    async def _sync(self) -> None:
-        file, end = self._file, self._backlog.written
-        if file is None:
-            return
-        try:
-            await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
-        except OSError as error:
-            if file is self._file:
-                self._broken = error
-                self._backlog.kick()
-        else:
-            self._durable(file, end)
+    async def _sync(self, file: SegmentFile) -> None:
+        """One at a time: of two syncs the kernel tells only one that data was lost.
 
-    def _durable(self, file: SegmentFile, end: Link) -> None:
-        """A sync that ends after its file was given up says nothing about the one that replaced it."""
-        if file is self._file and end[:2] > self._backlog.durable[:2]:
-            self._backlog.publish_durable(end)
+        A sync that ends after its file was given up says nothing about the one that replaced it.
+        """
+        async with self._syncing:
+            if self._broken is not None:
+                raise self._broken
+            end = self._backlog.written
+            try:
+                await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
+            except OSError as error:
+                if file is self._file:
+                    self._broken = error
+                    self._backlog.kick()
+                raise
+            if file is self._file and end[:2] > self._backlog.durable[:2]:
+                self._backlog.publish_durable(end)
 
     # --- failing -------------------------------------------------------------------------------
 
@@ -199,12 +202,12 @@ class Driver:
         if self._backlog.lost:
             return
         storage = self._storages[self._at]
-        await bounded(storage.acquire, self._program)
+        await self._settler.acquire(storage)
         data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
         end = self._backlog.chain.end
         file = await bounded(storage.create, file_name(end.segment, self._backlog.chain.journal_id))
         await bounded(file.write, data)
-        self._file = file
+        self._file, self._syncing = file, trio.Lock()
         self._reports.moved(storage.location, first_seq)
         self._backlog.publish_written(end)
 
@@ -218,14 +221,13 @@ class Driver:
     # --- beginning -----------------------------------------------------------------------------
 
     async def _settle_alone(self, at: int) -> None:
-        await settle(self._storages[at], (), self._program, self._backlog.chain.journal_id)
+        await self._settler.settle(self._storages[at], ())
 
     async def _acquire(self, at: int) -> None:
-        await bounded(self._storages[at].acquire, self._program)
+        await self._settler.acquire(self._storages[at])
 
     async def _settle(self, at: int) -> None:
-        storage, others = self._storages[at], self._storages[at + 1 :]
-        await settle(storage, others, self._program, self._backlog.chain.journal_id)
+        await self._settler.settle(self._storages[at], self._storages[at + 1 :])
 
     async def _go_back(self) -> None:
         """The first location may be well again; where it is not, all stays as it is."""

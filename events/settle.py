@@ -16,20 +16,48 @@ from events.storage import Source, Storage
 FILE_BYTES_MAX = 1024 * 1024 * 1024
 
 
-async def settle(storage: Storage, others: Sequence[Storage], program: str, journal_id: bytes) -> None:
-    """Raises JournalLocked, and OSError where the location or the history at another cannot be used.
+class Settler:
+    """One process's way of settling. It remembers what it must not believe."""
 
-    All segments there are synced: a process before may have left any of them in the page cache only.
-    """
-    await bounded(storage.acquire, program)
-    there = await bounded(storage.call, _segments, storage.source, journal_id)
-    for name in there:
-        await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)
-    for other in others:
-        for name in await bounded(other.call, _segments, other.source, journal_id):
-            if name not in there:
-                data = await bounded(other.call, other.source.read, name, 0, FILE_BYTES_MAX)
-                await bounded(storage.put, name, data, seconds=SYNC_HANG_SECONDS)
+    def __init__(self, program: str, journal_id: bytes) -> None:
+        self._program = program
+        self._journal_id = journal_id
+        #: Files whose sync failed: the kernel has forgotten what is missing, and the next sync would succeed.
+        self._doubtful: set[tuple[str, str]] = set()
+
+    async def settle(self, storage: Storage, others: Sequence[Storage]) -> None:
+        """Raises JournalLocked, and OSError where the location or the history at another cannot be used.
+
+        All segments there are synced: a process before may have left any of them in the page cache only.
+        """
+        await self.acquire(storage)
+        there = await bounded(storage.call, _segments, storage.source, self._journal_id)
+        for name in there:
+            await self._make_durable(storage, name)
+        for other in others:
+            for name in await bounded(other.call, _segments, other.source, self._journal_id):
+                if name not in there:
+                    await _copy(name, other, storage)
+
+    async def acquire(self, storage: Storage) -> None:
+        await bounded(storage.acquire, self._program)
+
+    async def _make_durable(self, storage: Storage, name: str) -> None:
+        """A file that cannot be synced is replaced, in one rename, by a new one with the same bytes."""
+        doubt = (storage.location, name)
+        if doubt not in self._doubtful:
+            try:
+                await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)
+                return
+            except OSError:
+                self._doubtful.add(doubt)
+        await _copy(name, storage, storage)
+        self._doubtful.discard(doubt)
+
+
+async def _copy(name: str, source: Storage, target: Storage) -> None:
+    data = await bounded(source.call, source.source.read, name, 0, FILE_BYTES_MAX)
+    await bounded(target.put, name, data, seconds=SYNC_HANG_SECONDS)
 
 
 def _segments(source: Source, journal_id: bytes) -> list[str]:

@@ -25,6 +25,7 @@ from tests.world.draws import Draws
 SEEDS = int(os.environ.get("EBBTIDE_SEEDS", "40"))
 LIVES, STEPS = 4, 12
 OPERATIONS = 40
+READS_OF_A_START = 20
 
 
 class World:
@@ -44,10 +45,14 @@ class World:
         return list(history.raw()), history.verdict
 
     def arm(self) -> None:
-        """Faults for the next life: mostly on the first disk, and sometimes one that ends it."""
+        """Faults for the next life: mostly on the first disk, and sometimes one that ends it.
+
+        The second location can be read when a life begins: a history that stands only there, where it
+        cannot be read any more, is a gap by design.
+        """
         faults: list[Fault] = ["eio", "torn", "enospc", "hang"]
-        for disk, times in ((self.main, 2), (self.other, 1)):
-            at = [self.draws.below(OPERATIONS) for _ in range(self.draws.below(times + 1))]
+        for disk, times, first in ((self.main, 2, 0), (self.other, 1, READS_OF_A_START)):
+            at = [first + self.draws.below(OPERATIONS) for _ in range(self.draws.below(times + 1))]
             disk._faults = {each: self.draws.pick(faults) for each in at}
         if self.draws.chance(1, 2):
             self.main._faults[self.draws.below(OPERATIONS)] = "halt"
