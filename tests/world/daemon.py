@@ -20,8 +20,8 @@ from ebbtide.assemble import recover_in_time
 from ebbtide.config import Loaded, parse
 from ebbtide.daemon import Daemon
 from ebbtide.options import RunOptions
-from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
+from events.base import BARRIER_NS_MAX, Order
+from events.facts import HurryRequested, ReleaseRequested
 from events.model import Settings
 from events.record import Record
 from events.retention import Limits, trim
@@ -30,13 +30,12 @@ from events.storage import Storage
 from events.writer import Writer
 from replay.engine import Divergence
 from tests.world.draws import Draws
-from tests.world.edges import LogindEdge, RuntimeEdge, StatusEdge, StatusFault
 from tests.world.gate import GatedStorage
+from tests.world.logind_edge import LogindEdge
 from tests.world.node import Node
-from tests.world.trail import sleep_ns
-
-#: What the unit may take on top of the time that a shutdown needs (`ebbtide.node`).
-LEAVING_NS = 2 * NS_PER_SECOND
+from tests.world.runtime_edge import RuntimeEdge
+from tests.world.status_edge import StatusEdge, StatusFault
+from tests.world.surroundings import Surroundings
 
 #: No socket: what people ask comes over `Life.hurry` and `Life.release`.
 NO_SOCKET = RunOptions(socket=Path("/"))
@@ -44,7 +43,7 @@ NO_SOCKET = RunOptions(socket=Path("/"))
 MACHINE = "machine"
 
 #: Whose task is this? Inherited by every task that a life starts.
-OWNER: ContextVar["Life"] = ContextVar("OWNER")
+OWNER: ContextVar[Life] = ContextVar("OWNER")
 
 
 @cache
@@ -260,39 +259,3 @@ class Life:
         if self.alive:
             self.failed_storage = True
             self.node.trail.note(f"journal-{what}", detail=detail, life=self.number)
-
-
-class Surroundings:
-    """`ebbtide.daemon.Surroundings` on a simulated node."""
-
-    def __init__(self, life: Life, failed_starts: int) -> None:
-        self._life, self._failed_starts = life, failed_starts
-
-    async def started(self) -> DaemonStarted:
-        node, life = self._life.node, self._life
-        await sleep_ns(life.draws.between(200, 5000) * 1000)
-        logind = node.logind
-        return DaemonStarted(
-            version="0",
-            pid=1000 + life.number,
-            mode="process",
-            node="node",
-            boot_id=node.boot_id,
-            userspace_id=node.userspace_id,
-            preparing=logind.preparing if logind.up else None,
-            kind=logind.kind if logind.up and logind.preparing else "unknown",
-            grant_ns=logind.grant_ns if logind.up else 0,
-            lock_inherited=life.number in logind.holders,
-            failed_starts=self._failed_starts,
-        )
-
-    async def stopping(self, needed_ns: int) -> StopRequested:
-        node = self._life.node
-        if node.stopping.is_set():
-            node.extend_stop(needed_ns + LEAVING_NS)
-        return StopRequested(system_stopping=node.stopping.is_set(), stop_time_ns=needed_ns)
-
-    def notify(self, **variables: str | int) -> None:
-        if self._life.alive and "READY" in variables:
-            self._life.ready = True
-            self._life.node.trail.note("ready", life=self._life.number)

@@ -1,8 +1,8 @@
 """Draws: integers from a generator of our own, so that a seed means the same world everywhere.
 
 The standard library promises no sequence across its versions, and its helpers go through floats. This is
-SplitMix64 (Steele, Lea and Flood, 2014): a counter in steps of the golden ratio, then a mixing function; 64 bits
-of state, so a seed is one integer and a stream is forked by mixing a name into it.
+SplitMix64 (Steele, Lea and Flood, 2014): a counter in steps of the golden ratio, then a mixing function. Its
+state is 64 bits, so a seed is one integer, and a stream is forked by mixing a name into it.
 """
 
 from __future__ import annotations

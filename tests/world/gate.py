@@ -85,7 +85,7 @@ class GatedStorage:
         await _pass(self._life)
         await self._storage.remove(name)
 
-    async def call(self, function: Callable[[Unpack[Ts]], T], *args: Unpack[Ts]) -> T:
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
         await _pass(self._life)
         return await self._storage.call(function, *args)
 

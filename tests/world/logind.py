@@ -1,7 +1,7 @@
-"""logind, as far as a delay lock can tell it apart from the real one (design, "Rules that the real world taught").
+"""logind, as far as a delay lock can tell it apart from the real one.
 
-A lock is held by a daemon's life, by the service manager's descriptor store, or by both, and is open until the
-last of them closes. The delay is measured from the signal with the limit in force at that moment.
+A lock is held by a daemon's life, by the service manager's descriptor store, or by both, and stays open
+until the last of them closes. The delay runs from the signal, with the limit in force at that moment.
 """
 
 from __future__ import annotations

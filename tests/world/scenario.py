@@ -1,7 +1,7 @@
-"""What happens in one world: drawn from a seed, or written by hand for the exhaustive runs.
+"""What happens in one world: plain data, drawn from a seed (`drawing`) or written by hand (below).
 
-A scenario is plain data: the same scenario with the same seed is the same world, to the last step. The tables
-below say how often each misfortune comes; times are nanoseconds after the boot unless their name says otherwise.
+The same scenario with the same seed is the same world, to the last step. Times are nanoseconds after the boot
+unless their name says otherwise.
 """
 
 from __future__ import annotations
@@ -9,11 +9,9 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
-from events.retention import TOTAL_BYTES_MAX
-from tests.world.draws import Draws
-from tests.world.edges import StatusFault
 from tests.world.node import Features
 from tests.world.pods import HookPlan, Manner, PodPlan
+from tests.world.status_edge import StatusFault
 from tests.world.trail import MS, NS_PER_SECOND
 
 What = Literal[
@@ -31,9 +29,6 @@ What = Literal[
     "force",
     "disk-fault",
 ]
-
-#: The machine is given so long to come up and arm; a shutdown may come earlier.
-ARMED_NS = 2 * NS_PER_SECOND
 
 
 class Act(NamedTuple):
@@ -122,171 +117,3 @@ def two_waves(*, boots: int = 2) -> Scenario:
 
 #: A boot in which nothing happens but that the daemon looks back.
 QUIET_BOOT = BootPlan(uptime_ns=5 * NS_PER_SECOND, lasts_ns=3 * NS_PER_SECOND)
-
-
-# --- by seed -----------------------------------------------------------------------------------
-
-
-def draw(seed: int) -> Scenario:
-    """The scenario of a seed."""
-    draws = Draws(seed)
-    settings = _settings(draws.fork("settings"))
-    boots = tuple(_boot(draws.fork(f"boot {index}"), index) for index in range(1 + _more_boots(draws)))
-    return Scenario(
-        settings=settings,
-        other_settings=_settings(draws.fork("other settings")),
-        features=_features(draws.fork("features")),
-        pods=_pods(draws.fork("pods"), settings),
-        boots=(*boots, QUIET_BOOT),
-        crash_at=_crash_points(draws.fork("crashes")),
-        restart_ns=draws.weighted((4, 100 * MS), (2, 1000 * MS), (1, 5000 * MS), (1, 0)),
-    )
-
-
-def _more_boots(draws: Draws) -> int:
-    return draws.weighted((3, 0), (1, 1))
-
-
-def _settings(draws: Draws) -> Settings:
-    periods = tuple(
-        Period(priority=priority, seconds=draws.weighted((1, 0), (2, 1), (3, draws.between(2, 12))))
-        for priority in sorted({draws.between(-2, 4) * 1000 for _ in range(draws.between(1, 4))})
-    )
-    pair = draws.chance(1, 5)
-    critical_ns = draws.between(0, 5) * NS_PER_SECOND
-    return Settings(
-        by_pod_priority=() if pair else periods,
-        shutdown_grace_period_ns=critical_ns + draws.between(0, 15) * NS_PER_SECOND if pair else 0,
-        shutdown_grace_period_critical_pods_ns=critical_ns if pair else 0,
-        budget="elastic" if draws.chance(1, 4) else "strict",
-        reserve_seconds=draws.weighted((1, 0), (1, 2), (4, 5)),
-        raise_grant=not draws.chance(1, 4),
-        status_flush_seconds=draws.between(0, 3),
-        gates={"PodLifecycleSleepAction": False} if draws.chance(1, 8) else {},
-    )
-
-
-def _features(draws: Draws) -> Features:
-    return Features(
-        others_ns=draws.weighted(
-            (2, None), (2, 30 * NS_PER_SECOND), (2, draws.between(1, 20) * NS_PER_SECOND), (1, 100 * MS)
-        ),
-        obeys_drop_in=not draws.chance(1, 6),
-        fd_store=not draws.chance(1, 5),
-        stop_time_ns=draws.weighted((2, 10), (1, 2), (1, 90)) * NS_PER_SECOND,
-        journal_bytes=draws.weighted((3, TOTAL_BYTES_MAX), (1, 20_000)),
-    )
-
-
-def _pods(draws: Draws, settings: Settings) -> tuple[PodPlan, ...]:
-    return tuple(_pod(draws.fork(f"pod {index}"), index) for index in range(draws.between(0, 6)))
-
-
-def _pod(draws: Draws, index: int) -> PodPlan:
-    names = [f"c{number}" for number in range(draws.weighted((5, 1), (2, 2), (1, 3)))]
-    sidecars = draws.between(0, len(names) - 1)
-    containers = tuple(_container(draws, name, at < sidecars) for at, name in enumerate(names))
-    pod = Pod(
-        uid=f"pod-{index}",
-        namespace="default",
-        name=f"pod-{index}",
-        priority=draws.weighted((1, None), (4, draws.between(-3, 5) * 1000), (1, 2_000_000_000)),
-        grace_seconds=draws.weighted((1, None), (1, 0), (4, draws.between(1, 12))),
-        containers=containers,
-    )
-    appears_ns = draws.weighted((6, 0), (2, draws.between(0, 20_000) * MS))
-    return PodPlan(pod, {name: _manner(draws) for name in names}, appears_ns)
-
-
-def _container(draws: Draws, name: str, sidecar: bool) -> Container:
-    kind = draws.weighted((4, None), (2, "exec"), (1, "httpGet"), (1, "sleep"), (1, "tcpSocket"))
-    hook = None
-    if kind == "sleep":
-        hook = Hook(kind="sleep", sleep_seconds=draws.between(0, 8))
-    elif kind is not None:
-        hook = Hook(kind=kind)
-    return Container(name=name, hook=hook, sidecar=sidecar)
-
-
-def _manner(draws: Draws) -> Manner:
-    hook = HookPlan(
-        takes_ns=draws.weighted((3, draws.between(0, 900) * MS), (2, draws.between(1, 9000) * MS), (1, None)),
-        succeeds=not draws.chance(1, 4),
-    )
-    return Manner(
-        stop_ns=draws.weighted(
-            (2, 0), (4, draws.between(0, 1500) * MS), (2, draws.between(0, 9000) * MS), (2, None)
-        ),
-        lives_ns=draws.between(0, 25_000) * MS if draws.chance(1, 6) else None,
-        reap_ns=draws.weighted((8, 0), (2, draws.between(0, 400) * MS), (1, 3000 * MS), (1, None)),
-        exit_code=draws.weighted((3, 0), (1, 1), (1, 143)),
-        by_signal=draws.chance(1, 3),
-        hook=hook,
-    )
-
-
-def _crash_points(draws: Draws) -> tuple[int, ...]:
-    """Often in the thick of it: a shutdown of some pods has between a hundred and a thousand points."""
-    count = draws.weighted((3, 0), (3, 1), (2, 2), (1, 4))
-    return tuple(sorted(draws.weighted((3, draws.below(400)), (2, draws.below(1500))) for _ in range(count)))
-
-
-def _boot(draws: Draws, index: int) -> BootPlan:
-    """A story around one shutdown: what comes before it, what goes wrong in it, what follows."""
-    start_ns = draws.weighted((1, draws.between(0, 200) * MS), (4, ARMED_NS + draws.between(0, 2000) * MS))
-    acts = [Act(start_ns, "shutdown", draws.weighted(*KINDS))]
-    for what, times, of, low_ms, high_ms in MISFORTUNES:
-        if draws.chance(times, of):
-            at_ns = max(0, start_ns + draws.between(low_ms, high_ms) * MS)
-            acts.append(_act(draws, at_ns, what))
-    if any(act.what == "cancel" for act in acts) and draws.chance(1, 2):
-        acts.append(Act(start_ns + draws.between(0, 20_000) * MS, "shutdown", draws.weighted(*KINDS)))
-    return BootPlan(
-        acts=tuple(sorted(acts, key=lambda act: act.at_ns)),
-        uptime_ns=draws.weighted((3, 10), (1, 1_000_000)) * NS_PER_SECOND,
-        final_fails_ns=draws.between(1, 2000) * MS if draws.chance(1, 8) else None,
-        status=draws.weighted(*API_SERVERS),
-    )
-
-
-def _act(draws: Draws, at_ns: int, what: What) -> Act:
-    values = {
-        "logind-restart": draws.between(10, 1500) * MS,
-        "wall-step": draws.between(-100_000, 100_000) * MS,
-        "hurry": draws.below(6),
-        "crash": 0,
-        "disk-fault": draws.below(1 << 30),
-    }
-    text = "again" if what == "logind-restart" and draws.chance(1, 2) else ""
-    return Act(at_ns, what, value=values.get(what, 0), text=text)
-
-
-KINDS: tuple[tuple[int, ShutdownKind], ...] = (
-    (4, "poweroff"),
-    (3, "reboot"),
-    (1, "halt"),
-    (2, "soft-reboot"),
-)
-
-#: what, times, of, and when: milliseconds from the shutdown's start, lowest and highest.
-MISFORTUNES: tuple[tuple[What, int, int, int, int], ...] = (
-    ("cancel", 1, 5, 0, 12_000),
-    ("logind-restart", 1, 8, -500, 10_000),
-    ("bus-loss", 1, 8, -500, 10_000),
-    ("wall-step", 1, 5, -1000, 10_000),
-    ("hurry", 1, 6, 0, 10_000),
-    ("release", 1, 12, 0, 10_000),
-    ("reload", 1, 5, -1000, 10_000),
-    ("crash", 1, 5, -1000, 15_000),
-    ("power-cut", 1, 8, -200, 15_000),
-    ("unit-stop", 1, 20, -1000, 10_000),
-    ("force", 1, 15, -500, 10_000),
-    ("disk-fault", 1, 3, -1500, 8_000),
-)
-
-API_SERVERS: tuple[tuple[int, StatusFault], ...] = (
-    (5, StatusFault()),
-    (1, StatusFault(takes_ns=1500 * MS)),
-    (1, StatusFault(takes_ns=None)),
-    (1, StatusFault(fails=True)),
-)

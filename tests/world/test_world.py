@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.world import scenario
+from tests.world.invariants import check
+from tests.world.runs import run
 from tests.world.trail import MS, NS_PER_SECOND
-from tests.world.world import run
 from tests.world.worlds import EXHAUSTIVE_SEED, Name, Result, points, try_out
 
 #: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
@@ -100,8 +101,6 @@ def test_a_small_shutdown_goes_as_planned() -> None:
 @pytest.mark.parametrize("breaking", ["hook twice", "killed early", "never told", "lock kept"])
 def test_the_invariants_see(breaking: str) -> None:
     """A trail that was tampered with is found out: the checks have teeth."""
-    from tests.world.invariants import check
-
     world = run(scenario.two_waves(), EXHAUSTIVE_SEED)
     seen = world.trail.seen
     if breaking == "hook twice":

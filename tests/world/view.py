@@ -1,4 +1,4 @@
-"""What the invariants look at: one boot from outside (the trail) and from inside (the journal), side by side."""
+"""What the invariants look at: one boot from outside (the trail) and from inside (the records)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, TypeVar
 
 from events.base import Event
-from events.decisions import EpisodeClosed, PodStopBegan
-from events.facts import DaemonStarted
+from events.decisions import PodStopBegan
 from events.record import Record
 from tests.world.daemon import Life
 from tests.world.pods import Box

@@ -6,19 +6,17 @@ tasks, and the order in which a node's own tasks get their turn. Time jumps as s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import trio
-from trio.testing import MockClock
 
-from ebbtide import daemon
 from events.history import History
 from events.record import Record
 from tests.world.daemon import OWNER, Life
 from tests.world.disks import Disks
 from tests.world.draws import Draws
+from tests.world.misfortunes import ACTS
 from tests.world.node import Clock, Node
 from tests.world.pods import PodPlan
 from tests.world.scenario import Act, BootPlan, Scenario
@@ -34,7 +32,7 @@ Watch = Callable[[Seen], object]
 Read = Callable[[Life, Sequence[Record]], object]
 
 
-def _ignore(*told: object) -> None:
+def ignore(*told: object) -> None:
     """Who listens to nothing."""
 
 
@@ -57,7 +55,7 @@ class World:
     ``watch`` hears of every happening on the node, ``read`` of every step of a daemon.
     """
 
-    def __init__(self, scenario: Scenario, seed: int, watch: Watch = _ignore, read: Read = _ignore) -> None:
+    def __init__(self, scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> None:
         self.scenario, self.seed = scenario, seed
         self._draws = Draws(seed).fork("world")
         self.trail = Trail()
@@ -71,7 +69,7 @@ class World:
         self.ran_away = False
         self._crashes = list(scenario.crash_at)
         self.settings = scenario.settings
-        self._life: Life | None = None
+        self.life: Life | None = None
         self._main = trio.CancelScope()
 
     # --- points at which a daemon may die --------------------------------------------------------
@@ -128,8 +126,8 @@ class World:
             with trio.move_on_after(plan.lasts_ns / NS_PER_SECOND):
                 await node.down.wait()
             node.cut_power()
-            if self._life is not None:
-                self._life.crash("the machine is down")
+            if self.life is not None:
+                self.life.crash("the machine is down")
             nursery.cancel_scope.cancel()
         self.disks.machine_down(power_cut=node.powered_off, soft=node.kind == "soft-reboot")
         self._look_back(node, plan, self.lives[first_life:])
@@ -151,8 +149,8 @@ class World:
         if pod.appears_ns:
             await sleep_ns(pod.appears_ns)
         node.pods.add(pod)
-        if self._life is not None:
-            self._life.manifest_appeared()
+        if self.life is not None:
+            self.life.manifest_appeared()
 
     # --- the service manager -----------------------------------------------------------------------
 
@@ -181,149 +179,18 @@ class World:
         life = Life(number, node, draws, lambda: self.settings, plan.status, self.point)
         life.readers.append(self._read)
         self.lives.append(life)
-        self._life = life
+        self.life = life
         return life
 
     async def _stop_unit(self, node: Node) -> None:
         """SIGTERM, and SIGKILL when the time for it is over."""
         await node.stopping.wait()
-        if self._life is not None:
-            self._life.signal("TERM")
+        if self.life is not None:
+            self.life.signal("TERM")
         await node.stop_time_over()
-        if self._life is not None:
-            self._life.crash("the unit's stop time is over")
-
-    # --- misfortunes -------------------------------------------------------------------------------
+        if self.life is not None:
+            self.life.crash("the unit's stop time is over")
 
     async def _act(self, node: Node, act: Act) -> None:
         await sleep_ns(act.at_ns)
         await ACTS[act.what](self, node, act)
-
-    async def _shutdown(self, node: Node, act: Act) -> None:
-        node.logind.shutdown(act.kind)
-
-    async def _cancel(self, node: Node, act: Act) -> None:
-        if not node.logind.acting:
-            node.logind.withdraw("cancelled")
-
-    async def _logind_restart(self, node: Node, act: Act) -> None:
-        await node.logind.restart(act.value, bool(act.text))
-
-    async def _bus_loss(self, node: Node, act: Act) -> None:
-        node.logind.disconnect()
-
-    async def _wall_step(self, node: Node, act: Act) -> None:
-        node.clock.wall_step_ns += act.value
-        node.trail.note("wall-step", detail=f"{act.value / NS_PER_SECOND:g}")
-
-    async def _hurry(self, node: Node, act: Act) -> None:
-        if self._life is not None and self.scenario.pods:
-            pod = self.scenario.pods[act.value % len(self.scenario.pods)].pod
-            node.trail.note("hurry", pod.uid)
-            await self._life.hurry(pod.uid)
-
-    async def _release(self, node: Node, act: Act) -> None:
-        if self._life is not None:
-            await self._life.release()
-
-    async def _reload(self, node: Node, act: Act) -> None:
-        self.settings = self.scenario.other_settings
-        node.trail.note("reload")
-        if self._life is not None:
-            self._life.signal("HUP")
-
-    async def _crash(self, node: Node, act: Act) -> None:
-        if self._life is not None:
-            self._life.crash("by the story")
-
-    async def _power_cut(self, node: Node, act: Act) -> None:
-        node.cut_power()
-
-    async def _unit_stop(self, node: Node, act: Act) -> None:
-        """``systemctl restart``: the unit alone is stopped, and started again a little later."""
-        if self._life is not None and not node.stopping.is_set():
-            node.trail.note("unit-stop")
-            self._life.signal("TERM")
-
-    async def _force(self, node: Node, act: Act) -> None:
-        node.stop("reboot")
-
-    async def _disk_fault(self, node: Node, act: Act) -> None:
-        node.trail.note("disk-fault", detail=self.disks.fault(act.value))
-
-
-ACTS: dict[str, Callable[[World, Node, Act], Any]] = {
-    "shutdown": World._shutdown,
-    "cancel": World._cancel,
-    "logind-restart": World._logind_restart,
-    "bus-loss": World._bus_loss,
-    "wall-step": World._wall_step,
-    "hurry": World._hurry,
-    "release": World._release,
-    "reload": World._reload,
-    "crash": World._crash,
-    "power-cut": World._power_cut,
-    "unit-stop": World._unit_stop,
-    "force": World._force,
-    "disk-fault": World._disk_fault,
-}
-
-
-class StepCounter(trio.abc.Instrument):
-    """Tells the world of every step of every task."""
-
-    def __init__(self, world: World) -> None:
-        self._world = world
-
-    def before_task_step(self, task: trio.lowlevel.Task) -> None:
-        self._world.before_task_step(task)
-
-
-def run(scenario: Scenario, seed: int, watch: Watch = _ignore, read: Read = _ignore) -> World:
-    """One world from its first boot to its end. Not to be called from inside a running Trio."""
-    world = World(scenario, seed, watch, read)
-    with _without_collections(), scheduled_by(Draws(seed).fork("scheduler")):
-        trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
-    return world
-
-
-class _NoCollector:
-    """What the daemon asks of the collector once it is armed."""
-
-    @staticmethod
-    def collect() -> int:
-        return 0
-
-    @staticmethod
-    def freeze() -> None:
-        return None
-
-
-@contextmanager
-def _without_collections() -> Iterator[None]:
-    """A full collection for each daemon that arms would take most of a run's time, and none of its clock."""
-    before = getattr(daemon, "gc", None)
-    setattr(daemon, "gc", _NoCollector)
-    try:
-        yield
-    finally:
-        setattr(daemon, "gc", before)
-
-
-@contextmanager
-def scheduled_by(draws: Draws) -> Iterator[None]:
-    """Trio shuffles each batch of runnable tasks: with our draws, from a fixed order.
-
-    There is no public way; these two names are what Trio's own plugin for hypothesis sets.
-    """
-    from trio._core import _run as scheduler
-
-    names: dict[str, Any] = {"_ALLOW_DETERMINISTIC_SCHEDULING": True, "_r": draws}
-    before = {name: getattr(scheduler, name) for name in names}
-    for name, value in names.items():
-        setattr(scheduler, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(scheduler, name, value)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from tests.world import scenario
+from tests.world import drawing, scenario
 from tests.world.invariants import Breach, check
-from tests.world.world import Read, Watch, World, run
+from tests.world.runs import run
+from tests.world.world import Read, Watch, World, ignore
 
 #: The schedule of the exhaustive runs: one of many, always the same.
 EXHAUSTIVE_SEED = 1
@@ -31,15 +32,11 @@ class Name(NamedTuple):
 def scenario_of(name: Name) -> tuple[scenario.Scenario, int]:
     """The scenario and its seed."""
     if name.kind == "seed":
-        return scenario.draw(name.number), name.number
+        return drawing.draw(name.number), name.number
     small = scenario.two_waves()
     if name.kind == "crash-at":
         return small._replace(crash_at=(name.number,) if name.number else ()), EXHAUSTIVE_SEED
     return small._replace(cut_at=name.number), EXHAUSTIVE_SEED
-
-
-def _ignore(*told: object) -> None:
-    """Nobody watches."""
 
 
 class Result(NamedTuple):
@@ -54,7 +51,7 @@ class Result(NamedTuple):
         return "\n".join([f"{self.name}", *lines])
 
 
-def try_out(name: Name, watch: Watch = _ignore, read: Read = _ignore) -> Result:
+def try_out(name: Name, watch: Watch = ignore, read: Read = ignore) -> Result:
     """Run a world and look at it."""
     world = run(*scenario_of(name), watch, read)
     return Result(name, world, check(world))

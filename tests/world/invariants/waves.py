@@ -1,0 +1,162 @@
+"""Waves and the lock: in order, nobody forgotten, released in time and not before."""
+
+from __future__ import annotations
+
+from actors.policy.periods import enabled
+from events.base import NS_PER_SECOND
+from events.decisions import DeadlineMoved, PodPlanned, PodStopBegan, ReleaseLock, ShutdownBegan, WaveStarted
+from events.facts import PrepareForShutdown
+from events.record import Record
+from tests.world.invariants.words import Breaches, name, seconds
+from tests.world.pods import Box
+from tests.world.trail import MS, Seen
+from tests.world.view import BootView
+
+#: Between a daemon's start and its having caught up with what it missed.
+CATCH_UP_NS = NS_PER_SECOND
+
+#: The longest pause between two attempts to arm, and then some.
+REARM_NS = 35 * NS_PER_SECOND
+
+
+def waves_keep_their_order(view: BootView) -> Breaches:
+    """No pod is touched before the waves below its own have ended or had their time."""
+    for episode, records in view.episodes().items():
+        waves = {each.event.wave: each for each in records if isinstance(each.event, WaveStarted)}
+        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        for seen in view.of("hook", "signal"):
+            began = members.get(seen.uid)
+            if began is None or began.wave not in waves or seen.at_ns < view.at_ns(waves[began.wave]):
+                continue
+            yield from _waits_for_lower(view, episode, seen, began.wave, waves, members)
+
+
+def _waits_for_lower(
+    view: BootView,
+    episode: int,
+    seen: Seen,
+    wave: int,
+    waves: dict[int, Record],
+    members: dict[str, PodStopBegan],
+) -> Breaches:
+    for lower, record in waves.items():
+        assert isinstance(record.event, WaveStarted)
+        over_ns = view.at_ns(record) - record.mono_ns + record.event.deadline_ns
+        if lower >= wave or seen.at_ns >= over_ns:
+            continue
+        for box in view.boxes():
+            theirs = members.get(box.uid)
+            if theirs is not None and theirs.wave == lower and view.exit_ns(box) > seen.at_ns:
+                yield (
+                    f"episode {episode}: {seen.what} for {seen.uid} of wave {wave} at {seconds(seen.at_ns)}, "
+                    f"while {name(box)} of wave {lower} runs and has until {seconds(over_ns)}"
+                )
+
+
+def every_pod_is_signalled(view: BootView) -> Breaches:
+    """Nobody is forgotten: what still runs when the lock goes has been told to stop."""
+    for release in _orderly_releases(view):
+        for box in _still_planned(view, release):
+            told = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
+            if not told and _had_time(view, release):
+                yield f"{name(box)} ran at the release at {seconds(release.at_ns)}, never told to stop"
+
+
+def the_lock_waits_for_the_pods(view: BootView) -> Breaches:
+    """The lock is not released while pods run, but at the end of the time (or because somebody said so)."""
+    for release in _orderly_releases(view):
+        running = [name(box) for box in _still_planned(view, release)]
+        if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
+            yield f"the lock was released at {seconds(release.at_ns)} while {', '.join(running)} ran"
+
+
+def _orderly_releases(view: BootView) -> list[Seen]:
+    """Releases that nobody asked for, of a shutdown that is on record."""
+    asked = [seen.at_ns for seen in view.of("release-asked")]
+    return [
+        seen
+        for seen in view.of("release")
+        if seen.detail == ReleaseLock.__name__ and not any(at <= seen.at_ns for at in asked) and not view.hurt
+    ]
+
+
+def _still_planned(view: BootView, release: Seen) -> list[Box]:
+    """Containers of planned pods that run at that moment."""
+    planned = {
+        event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
+    }
+    return [
+        box
+        for box in view.boxes()
+        if box.uid in planned and view.exit_ns(box) > release.at_ns and view.of_box(box, "start")
+    ]
+
+
+def _release_by_ns(view: BootView, release: Seen) -> int:
+    """The last one decided before the release, in world time."""
+    found = 0
+    for record in view.records:
+        if isinstance(record.event, ShutdownBegan | DeadlineMoved) and view.at_ns(record) <= release.at_ns:
+            found = view.at_ns(record) - record.mono_ns + record.event.release_by_ns
+    return found
+
+
+def _had_time(view: BootView, release: Seen) -> bool:
+    """Whether the releasing daemon was there well before the time was over."""
+    end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
+    return view.served_through(end_ns - CATCH_UP_NS, end_ns)
+
+
+def the_grant_is_enough(view: BootView) -> Breaches:
+    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
+    for limit in view.of("limit"):
+        held = {int(holder) for holder in limit.detail.split(",") if holder}
+        alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
+        if alive and held and _heard_at_once(view, limit):
+            yield f"logind's limit came at {seconds(limit.at_ns)} with the lock still held by {limit.detail}"
+
+
+def _heard_at_once(view: BootView, limit: Seen) -> bool:
+    """Not so where the limit was being raised at that moment: the property is read after the signal."""
+    signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
+    raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
+    return not raising and any(
+        event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
+        for record, event in view.events(PrepareForShutdown)
+    )
+
+
+def a_node_that_stays_is_armed(view: BootView) -> Breaches:
+    """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as it was."""
+    quiet_ns = view.ended_ns - REARM_NS
+    calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
+    logind = view.node.logind
+    if not calm or logind.preparing or not view.served_through(quiet_ns, view.ended_ns):
+        return
+    held = any(seen.what == "lock" for seen in view.seen) and not _unlocked(view)
+    if enabled(view.world.settings) != held:
+        yield f"the lock is {'held' if held else 'not held'} at the end of a boot that went on quietly"
+    api = view.booted.plan.status
+    if not view.node.shown_ready and not api.fails and api.takes_ns is not None:
+        yield "the node is still shown as going down"
+
+
+#: What may keep a node from being armed for a while.
+DISTURBANCES = (
+    "shutdown",
+    "withdraw",
+    "reload",
+    "logind-gone",
+    "logind-back",
+    "bus-lost",
+    "crash",
+    "left",
+    "stopping",
+    "disk-fault",
+)
+
+
+def _unlocked(view: BootView) -> bool:
+    """Whether the last word on the lock was its loss; the boot's own end does not count."""
+    words = [seen for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
+    return bool(words) and words[-1].what == "unlock"
