@@ -59,12 +59,13 @@ _DYNAMIC = ("OrderEnded", "Tick")
 
 
 class Route(NamedTuple):
-    """``subject`` None: the singleton, or every instance of a kind that has many."""
+    """``subject`` None: every instance of the actor, the one of a singleton. ``creates``: the first event
+    of a subject makes its actor.
+    """
 
-    kind: ActorType
-    many: bool
+    name: str
     subject: Callable[[Any], str] | None
-    creates: bool
+    creates: ActorType | None
 
 
 def _routes() -> dict[type[Event], tuple[Route, ...]]:
@@ -75,8 +76,8 @@ def _routes() -> dict[type[Event], tuple[Route, ...]]:
             if event_type.__name__ in _DYNAMIC:
                 continue
             subject = _SUBJECT_OF.get((kind.name, event_type.__name__))
-            route = Route(kind, kind.name in creators, subject, creators.get(kind.name) is event_type)
-            table.setdefault(event_type, []).append(route)
+            creates = kind if creators.get(kind.name) is event_type else None
+            table.setdefault(event_type, []).append(Route(kind.name, subject, creates))
     return {event_type: tuple(routes) for event_type, routes in table.items()}
 
 

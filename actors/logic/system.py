@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from actors.logic.actor import NEVER_NS, ActorType, State
 from actors.logic.episode import EPISODE
 from actors.logic.hook import HOOK
-from actors.logic.routes import ROUTES, SINGLETONS, Route
+from actors.logic.routes import ROUTES, SINGLETONS
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, Tick
@@ -143,7 +143,9 @@ class System:
             return ()
         try:
             state, decisions = handler(slot.state, event, now_ns)
-            deadline_ns = slot.kind.deadline(state)
+            # A deadline follows from the state; only a `Tick` has taken it away while the state stayed.
+            same = state is slot.state and type(event) is not Tick
+            deadline_ns = slot.deadline_ns if same else slot.kind.deadline(state)
         except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
             return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state
@@ -200,21 +202,16 @@ class System:
         if kind is Tick:
             return self._take_due(now_ns)
         found: list[Slot] = []
-        for route in ROUTES.get(kind, ()):
-            self._follow(route, event, found)
-        return found
-
-    def _follow(self, route: Route, event: Event, found: list[Slot]) -> None:
-        name = route.kind.name
-        if route.many and route.subject is None:
-            found.extend(slot for slot in self._by_kind.get(name, ()) if not slot.failed)
-            return
-        subject = route.subject(event) if route.subject is not None else ""
-        slot = self.slots.get((name, subject))
-        if slot is None and route.creates:
-            slot = self.register(route.kind, subject)
-        if slot is not None and not slot.failed:
-            found.append(slot)
+        for name, subject_of, creates in ROUTES.get(kind, ()):
+            if subject_of is None:
+                found += self._by_kind.get(name, ())
+                continue
+            slot = self.slots.get((name, subject_of(event)))
+            if slot is None and creates is not None:
+                slot = self.register(creates, subject_of(event))
+            if slot is not None:
+                found.append(slot)
+        return [slot for slot in found if not slot.failed]
 
     def _owner(self, key: str) -> list[Slot]:
         parts = key.split("/")
