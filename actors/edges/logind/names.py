@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, get_args
+from typing import get_args
 
 from jeepney import DBusAddress
 
@@ -34,8 +34,10 @@ def kind_of(name: object) -> ShutdownKind:
     return name if isinstance(name, str) and name in KINDS else "unknown"  # type: ignore[return-value]
 
 
-def kind_in_metadata(metadata: dict[str, tuple[str, Any]]) -> ShutdownKind:
-    """The key ``type`` of an ``a{sv}``, as jeepney gives it: (signature, value)."""
+def kind_in_metadata(metadata: object) -> ShutdownKind:
+    """The key ``type`` of an ``a{sv}``, as jeepney gives it: name to (signature, value)."""
+    if not isinstance(metadata, dict):
+        return "unknown"
     return kind_of(metadata.get("type", ("s", ""))[1])
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
@@ -12,6 +12,7 @@ from actors.edges.logind.names import MANAGER, is_kubelet_lock, kind_in_metadata
 from actors.edges.logind.timespan import grant_ns
 from events.model import ShutdownKind
 
+T = TypeVar("T")
 Part = Callable[[Bus], Awaitable[Any]]
 
 
@@ -43,19 +44,26 @@ async def side_by_side(bus: Bus, *parts: Part) -> list[Any]:
     return answers
 
 
+def _as(kind: type[T], value: object) -> T:
+    """A value of the type that logind documents; raises BusError for another."""
+    if not isinstance(value, kind):
+        raise BusError(f"logind answered {value!r} where a {kind.__name__} was expected")
+    return value
+
+
 async def preparing(bus: Bus, seconds_max: float = CALL_SECONDS_MAX) -> bool:
     """Is the machine going down? True from the signal until it does, or does not."""
-    return bool(await bus.get(MANAGER, "PreparingForShutdown", seconds_max))
+    return _as(bool, await bus.get(MANAGER, "PreparingForShutdown", seconds_max))
 
 
 async def grant(bus: Bus) -> int:
     """The limit in force, in nanoseconds."""
-    return grant_ns(int(await bus.get(MANAGER, "InhibitDelayMaxUSec")))
+    return grant_ns(_as(int, await bus.get(MANAGER, "InhibitDelayMaxUSec")))
 
 
 async def kind(bus: Bus) -> ShutdownKind:
     """What is coming. On 252 the only place is ``ScheduledShutdown``, also for an immediate reboot."""
-    return kind_of((await bus.get(MANAGER, "ScheduledShutdown"))[0])
+    return kind_of(_as(tuple, await bus.get(MANAGER, "ScheduledShutdown"))[0])
 
 
 async def kind_now(bus: Bus) -> ShutdownKind:
@@ -64,7 +72,7 @@ async def kind_now(bus: Bus) -> ShutdownKind:
         metadata = await bus.get(MANAGER, "PreparingForShutdownWithMetadata")
     except Refused:
         return await kind(bus)
-    found = kind_in_metadata(metadata[1])
+    found = kind_in_metadata(metadata)
     return await kind(bus) if found == "unknown" else found
 
 
