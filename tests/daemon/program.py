@@ -1,6 +1,6 @@
 """What runs in a pod of the daemon's tests: it writes down what happens to it, and when.
 
-``program.py TRACE [ignore] [after=SECONDS] [code=N]`` is a container; ``program.py TRACE hook=SECONDS`` a hook.
+``program.py TRACE [ignore] [after=SECONDS] [code=N]`` is a container, with ``hook=SECONDS`` a hook.
 A line of the trace is ``NANOSECONDS WHAT PID`` (CLOCK_MONOTONIC, the same for every process).
 """
 

@@ -203,6 +203,12 @@ class Rig:
         await self._until(lambda: process.poll() is not None, "the daemon to leave", seconds)
         return int(process.returncode)
 
+    async def ebbtide(self, *words: str) -> str:
+        """A command of an operator on the running daemon; its output. Raises CalledProcessError."""
+        argv = [*self.enter, *EBBTIDE, *words, "--socket", str(self.runtime / "ebbtide.sock")]
+        done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
+        return done.stdout.decode()
+
     async def stop(self) -> int:
         self.signal(signal.SIGTERM)
         return await self.left()
@@ -215,6 +221,9 @@ class Rig:
                 await trio.sleep(POLL_SECONDS)
             return
         raise AssertionError(f"waited {seconds} s for {what}; the log:\n{self.log()}")
+
+    async def until_file(self, path: Path) -> None:
+        await self._until(path.exists, str(path))
 
     def log(self) -> str:
         path = self.folder / "log"

@@ -49,8 +49,11 @@ class Node:
 
     # --- putting it in ---------------------------------------------------------------------------
 
-    def install(self) -> None:
-        """What ``docs/operations.md`` says, done from outside: an environment, a command, a unit."""
+    def install(self, drop_in: str = "") -> None:
+        """What ``docs/operations.md`` says, done from outside: an environment, a command, a unit.
+
+        ``drop_in``: in place of the shipped one for mode process.
+        """
         machine = self.machine
         python = next(machine.lower.glob("usr/bin/python3.[0-9]*")).name
         library = f"/opt/ebbtide/lib/{python}/site-packages"
@@ -66,12 +69,14 @@ class Node:
         command.symlink_to("/opt/ebbtide/bin/ebbtide")
         deploy = PROJECT / "deploy/systemd"
         machine.copy_in(deploy / "ebbtide.service", f"{UNITS}/ebbtide.service")
-        machine.copy_in(deploy / "process.conf", f"{UNITS}/ebbtide.service.d/process.conf")
+        shipped = (deploy / "process.conf").read_text()
+        machine.write(f"{UNITS}/ebbtide.service.d/process.conf", drop_in or shipped)
         wants = machine.place(f"{UNITS}/multi-user.target.wants/ebbtide.service")
         wants.parent.mkdir(parents=True, exist_ok=True)
         wants.symlink_to(f"{UNITS}/ebbtide.service")
         machine.copy_in(PROJECT / "tests/daemon/program.py", PROGRAM)
         machine.place(TRACES).mkdir(parents=True)
+        machine.place("/etc/ebbtide/pods").mkdir(parents=True)
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
         document = {

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
+import time
 
-from events.decisions import EpisodeClosed, PodsEnded, ReleaseLock, ShutdownBegan
+import pytest
+import trio
+
+from events.decisions import EpisodeClosed, PodEnded, PodsEnded, ReleaseLock, ShutdownBegan, ShutdownDetected
+from events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.machine.node import Node
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
 LEFT_SECONDS_MAX = 40
+WAIT_SECONDS_MAX = 10
+POLL_SECONDS = 0.02
+#: The mode alone: the pods live in the daemon's own sandbox.
+SANDBOXED = """[Service]
+ExecStart=
+ExecStart=/usr/local/bin/ebbtide run --mode process --pods /etc/ebbtide/pods
+ReadWritePaths=/var/lib/pods
+"""
+#: As low as the daemon's work allows; systemd 252 counts a little differently.
+EXPOSURE_MAX = 2.8
+INHIBITORS = ("busctl", "call", "org.freedesktop.login1", "/org/freedesktop/login1")
+MANAGER = "org.freedesktop.login1.Manager"
 
 
 @pytest.fixture
@@ -24,26 +40,178 @@ async def node(machine: Machine) -> Node:
     return made
 
 
-def waited_for_us(node: Node) -> None:
+async def booted(node: Node) -> None:
+    await node.machine.boot()
+    await node.armed("web", "db")
+
+
+def waited_for_us(node: Node, kind: str) -> None:
     """Every pod was ended in its order, and the release is on the machine's disk."""
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [mark.what for mark in node.trace("db")] == ["up", "TERM", "gone"]
     assert node.trace("web")[-1].at_ns < node.trace("db")[1].at_ns
+    assert [began.kind for began in node.events(ShutdownBegan)] == [kind]
     assert len(node.events(ReleaseLock)) == 1
     assert node.events(PodsEnded)[-1].unfinished == ()
     assert node.replays() > 0
 
 
+async def until_recorded(node: Node, count: int) -> list[ScheduleRead]:
+    """Wait until the journal has so many schedules."""
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while len(found := node.events(ScheduleRead)) < count:
+            await trio.sleep(POLL_SECONDS)
+    return found
+
+
+async def lock_holders(node: Node) -> str:
+    return (await node.machine.run(*INHIBITORS, MANAGER, "ListInhibitors")).stdout
+
+
 async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> None:
     """`systemctl poweroff` waits for both waves; the next boot finds the journal and says how it ended."""
-    await node.machine.boot()
-    await node.armed("web", "db")
+    await booted(node)
     await node.machine.run("systemctl", "poweroff")
     assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
-    waited_for_us(node)
-    assert [began.kind for began in node.events(ShutdownBegan)] == ["poweroff"]
-    await node.machine.boot()
-    await node.armed("web", "db")
+    waited_for_us(node, "poweroff")
+    await booted(node)
     assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
     assert "last shutdown: complete" in await node.log()
     await node.machine.pull_the_plug()
+
+
+@pytest.mark.parametrize(
+    "command, kind",
+    [
+        (("systemctl", "halt"), "halt"),
+        (("shutdown", "-h", "now"), "poweroff"),
+    ],
+    ids=["halt", "shutdown-h-now"],
+)
+async def test_every_way_down_waits(node: Node, command: tuple[str, ...], kind: str) -> None:
+    """Whichever command ends the machine, it waits for both waves."""
+    await booted(node)
+    await node.machine.run(*command)
+    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    waited_for_us(node, kind)
+
+
+async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
+    """`systemctl reboot` waits for both waves; the pods come back with the machine."""
+    await booted(node)
+    before = node.machine.init
+    await node.machine.run("systemctl", "reboot")
+    await node.machine.rebooted(before)
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while len(node.trace("web", "up")) < 2:
+            await trio.sleep(POLL_SECONDS)
+    await node.armed()
+    assert [began.kind for began in node.events(ShutdownBegan)] == ["reboot"]
+    assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
+    assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
+    await node.machine.pull_the_plug()
+
+
+async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
+    """`systemctl soft-reboot` (254 and later) waits too; what comes back knows that the last one is over."""
+    if node.machine.suite == "bookworm":
+        pytest.skip("systemd 252 knows no soft reboot")
+    await booted(node)
+    before = node.machine.init
+    await node.machine.run("systemctl", "soft-reboot")
+    with trio.fail_after(LEFT_SECONDS_MAX):
+        while len(node.trace("db", "up")) < 2:
+            await trio.sleep(POLL_SECONDS)
+    await node.machine.wait_booted()
+    await node.armed()
+    assert node.machine.init == before
+    assert [began.kind for began in node.events(ShutdownBegan)] == ["soft-reboot"]
+    assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
+    assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
+    started = node.events(DaemonStarted)
+    assert started[0].boot_id == started[-1].boot_id
+    assert started[0].userspace_id != started[-1].userspace_id
+    await node.machine.pull_the_plug()
+
+
+async def test_a_scheduled_shutdown_is_known_cancelled_and_kept(node: Node) -> None:
+    """`shutdown +1` is on record with who asked, `shutdown -c` as well, and a schedule that comes due waits."""
+    await booted(node)
+    await node.machine.run("shutdown", "+1", "new kernel")
+    (scheduled,) = await until_recorded(node, 1)
+    assert (scheduled.kind, scheduled.uid, scheduled.wall_message) == ("poweroff", 0, "new kernel")
+    await node.machine.run("shutdown", "-c")
+    assert (await until_recorded(node, 2))[-1].at_wall_ns == 0
+    assert node.events(ShutdownBegan) == []
+    due_us = time.time_ns() // 1000 + 2_000_000
+    await node.machine.run(*INHIBITORS, MANAGER, "ScheduleShutdown", "st", "poweroff", str(due_us))
+    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    waited_for_us(node, "poweroff")
+
+
+async def test_bypassing_logind_ends_the_pods_in_overtime(node: Node) -> None:
+    """`systemctl --force poweroff` asks nobody: SIGTERM is the first word, and the waves still run."""
+    await booted(node)
+    await node.machine.run("systemctl", "--force", "poweroff", check=False)
+    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert [detected.overtime for detected in node.events(ShutdownDetected)] == [True]
+    assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
+    assert [mark.what for mark in node.trace("db")] == ["up", "TERM", "gone"]
+    assert len(node.events(ReleaseLock)) == 1
+    assert node.replays() > 0
+
+
+async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
+    """Stopped, started and killed, the unit leaves pods alone; a killed daemon's lock stays where it is."""
+    await booted(node)
+    await node.machine.run("systemctl", "restart", "ebbtide")
+    await node.armed()
+    before = await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")
+    await node.machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "ebbtide")
+    assert '"ebbtide"' in await lock_holders(node)
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while len(node.events(DaemonStarted)) < 3:
+            await trio.sleep(POLL_SECONDS)
+    await node.armed()
+    assert [started.lock_inherited for started in node.events(DaemonStarted)][1:] == [False, True]
+    assert before.stdout != (await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
+    assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
+    await node.machine.run("systemctl", "stop", "ebbtide")
+    assert '"ebbtide"' not in await lock_holders(node)
+    for pod in ("web", "db"):
+        await node.machine.run("kill", "-0", str(node.trace(pod)[0].pid)) if False else None
+    await node.machine.pull_the_plug()
+
+
+async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None:
+    """In the shipped unit's sandbox it raises the grant, reloads, runs hooks, looks at a straggler, kills it."""
+    node = Node(machine)
+    node.install(SANDBOXED)
+    node.configure({0: 6, 1000: 3})
+    node.pod("web", hook=0.5)
+    node.pod("db", "ignore", priority=1000)
+    await booted(node)
+    verified = await machine.run("systemd-analyze", "verify", "/etc/systemd/system/ebbtide.service", check=False)
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    assert await exposure(node) <= EXPOSURE_MAX
+    machine.write("/etc/ebbtide/config.yaml", "kind: Nonsense")
+    await machine.run("systemctl", "reload", "ebbtide")
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while not node.events(SettingsRejected):
+            await trio.sleep(POLL_SECONDS)
+    await machine.run("systemctl", "poweroff")
+    assert await machine.wait_left(LEFT_SECONDS_MAX) == 0
+    assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
+    assert [began.grant_ns for began in node.events(ShutdownBegan)] == [14_000_000_000]
+    assert [event.outcome for event in node.events(PodEnded)] == ["graceful", "killed"]
+    (autopsy,) = node.events(AutopsyTaken)
+    assert "program.py" in autopsy.processes[0].command
+    assert "SIGTERM" in autopsy.processes[0].signals_ignored or autopsy.processes[0].state
+    assert node.replays() > 0
+
+
+async def exposure(node: Node) -> float:
+    """What `systemd-analyze security` says of the unit, from 0 to 10."""
+    said = await node.machine.run("systemd-analyze", "security", "--no-pager", "ebbtide", check=False)
+    line = next(line for line in said.stdout.splitlines() if "Overall exposure level" in line)
+    return float(line.partition("service: ")[2].split()[0])
