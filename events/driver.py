@@ -48,7 +48,7 @@ class Driver:
         self._reports = reports
         self._file: SegmentFile | None = None
         self._broken: OSError | None = None
-        self._reserved = False
+        self._reserved = self._begun = False
         self._syncing = trio.Lock()
 
     @property
@@ -119,8 +119,9 @@ class Driver:
             self._backlog.publish_written(end)
 
     async def _begin_segment(self, item: Item) -> None:
-        if self.away:
+        if self.away and self._begun:
             await self._go_back()
+        self._begun = True
         name = file_name(item.end.segment, self._backlog.chain.journal_id)
         file = await bounded(self._storages[self._at].create, name)
         self._backlog.take()

@@ -121,8 +121,8 @@ async def test_a_failing_disk_moves_the_journal(
     assert verdict.state == "intact"
     if operation < main.operations - 1:
         assert [where for where, _ in told.failed] in (["main"], [])
-        assert [where for where, _ in told.moved] in ([], ["other"], ["other", "main"])
-        assert bool(told.moved) == bool(told.failed)
+        assert [where for where, _ in told.moved] in ([], ["main"], ["other"], ["other", "main"])
+        assert told.failed or not told.moved
 
 
 @pytest.mark.parametrize(("syncs", "bound_seconds"), [(False, HANG_SECONDS), (True, SYNC_HANG_SECONDS)])
