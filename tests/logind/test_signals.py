@@ -14,7 +14,7 @@ from actors.edges.logind.names import NAME, PLAIN, WITH_METADATA
 from actors.edges.logind.sifter import REJECTED_MAX, Going, OwnerChanged, Sifter
 from events.base import NS_PER_SECOND
 from events.decisions import Arm
-from events.facts import PrepareForShutdown, PreparingRead, SignalRejected
+from events.facts import LogindRead, PrepareForShutdown, PreparingRead, SignalRejected
 from tests.beds.login1 import FakeLogin1, fake_login1
 from tests.beds.logind import LogindBed, manager_signal
 from tests.logind.conftest import Rig
@@ -125,6 +125,24 @@ async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
     fact = await rig.facts.wait(PrepareForShutdown)
     assert (fact.kind, fact.grant_ns) == ("unknown", 5 * NS_PER_SECOND)
     assert trio.current_time() - began < 0.3
+
+
+async def test_the_metadata_property_of_newer_systemd(rig: Rig, fake: FakeLogin1) -> None:
+    """From 257 on the property names the kind of a shutdown that runs already; it has no boolean before it."""
+    metadata = {"preparing": ("b", True), "type": ("s", "soft-reboot")}
+    fake.properties["PreparingForShutdown"] = ("b", True)
+    fake.properties["PreparingForShutdownWithMetadata"] = ("a{sv}", metadata)
+    await rig.do(Arm(key="a"))
+    assert rig.facts.of(LogindRead)[0].kind == "soft-reboot"
+
+
+@pytest.mark.parametrize("name", ["PreparingForShutdown", "InhibitDelayMaxUSec", "ScheduledShutdown"])
+async def test_a_property_of_another_type_is_an_outcome(rig: Rig, fake: FakeLogin1, name: str) -> None:
+    """What logind never answers fails the order with one line, and raises nothing."""
+    fake.properties[name] = ("s", "surprise")
+    ending = await rig.do(Arm(key="a"))
+    assert ending.result == "failed"
+    assert "logind answered 'surprise' where a" in ending.reason
 
 
 async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
