@@ -18,9 +18,6 @@ EventT = TypeVar("EventT", bound=Event)
 #: What an effect may take on its way: a step, its barrier, the edge's own latency, the way back.
 SLACK_NS = 300 * MS
 
-#: Between a daemon's readiness and its knowing what had happened before it.
-CATCH_UP_NS = 50 * MS
-
 
 class Served(NamedTuple):
     """When a daemon was at work: from its readiness to its end."""
@@ -32,6 +29,9 @@ class Served(NamedTuple):
 
 class BootView:
     """One boot. ``records`` are those that its daemons made, in their order."""
+
+    #: Between a daemon's readiness and its knowing what had happened before it.
+    CATCH_UP_NS = 50 * MS
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
@@ -99,7 +99,7 @@ class BootView:
         """When a daemon can have heard of its end: of what ended while none was there, after its start."""
         exit_ns = self.exit_ns(box)
         starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
-        return max(exit_ns + 10 * MS, min(starts, default=self.ended_ns) + CATCH_UP_NS)
+        return max(exit_ns + 10 * MS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
 
     def begins(self) -> dict[str, tuple[int, PodStopBegan]]:
         """Each pod's first `PodStopBegan` and when it was, by UID."""

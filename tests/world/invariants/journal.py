@@ -70,17 +70,21 @@ def each_order_ends_once(world: World) -> Breaches:
 
 def fates_are_true(view: BootView) -> Breaches:
     """What the journal says became of a pod is what became of it, as far as it could be known."""
+    said: dict[str, int] = {}
     for record, event in view.events(PodEnded):
         boxes = [box for box in view.boxes() if box.uid == event.uid and view.of_box(box, "start")]
-        at_ns = view.at_ns(record)
+        at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
+        said[event.uid] = at_ns
         running = [box for box in boxes if view.exit_ns(box) > at_ns]
         unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
+        # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
+        rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
         fits = {
-            "graceful": not running and not any(view.exit_signal(box) == "SIGKILL" for box in boxes),
+            "graceful": not running and not any(_killed_since(view, box, since_ns) for box in boxes),
             "killed": not running and any(_died_of_kill(view, box) for box in boxes),
-            "failed": any(view.of_box(box, "kill") for box in unseen),
+            "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
             "unknown": bool(unseen) or not boxes,
-            "spared": not any(_touched_before(view, box, at_ns) for box in boxes),
+            "spared": not any(_touched(view, box, since_ns, at_ns) for box in boxes),
             "rejected": not boxes,
         }
         if not fits[event.outcome]:
@@ -93,8 +97,14 @@ def _died_of_kill(view: BootView, box: Box) -> bool:
     return adopted or view.exit_signal(box) == "SIGKILL"
 
 
-def _touched_before(view: BootView, box: Box, at_ns: int) -> bool:
-    return any(seen.at_ns < at_ns for seen in view.of_box(box, "hook", "signal", "kill"))
+def _killed_since(view: BootView, box: Box, since_ns: int) -> bool:
+    """SIGKILL of this shutdown, not one of an earlier shutdown that took its time."""
+    kills = [kill for kill in view.of_box(box, "kill") if kill.at_ns >= since_ns]
+    return bool(kills) and view.exit_signal(box) == "SIGKILL"
+
+
+def _touched(view: BootView, box: Box, since_ns: int, at_ns: int) -> bool:
+    return any(since_ns < seen.at_ns < at_ns for seen in view.of_box(box, "hook", "signal", "kill"))
 
 
 def each_pod_ends_once(view: BootView) -> Breaches:

@@ -27,7 +27,9 @@ CATCH_UP_NS = NS_PER_SECOND
 
 
 def no_hook_twice(view: BootView) -> Breaches:
-    """A container's hook runs at most once in a shutdown, over all daemons (rule 4)."""
+    """A container's hook runs at most once in a shutdown, over all daemons that know of it (rule 4)."""
+    if view.hurt:
+        return
     for box in view.boxes():
         for hooks in _by_shutdown(view, box, view.of_box(box, "hook")):
             if len(hooks) > 1 and not any(hook.late for hook in hooks[:-1]):
@@ -104,7 +106,7 @@ def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
         if not stops and _answerable(view, box, stop_by_ns):
             yield f"{name(box)} had no stop signal by {seconds(stop_by_ns)}, when its grace was over"
         if stops:
-            kill_by_ns = max(stop_by_ns, stops[0].at_ns + FLOOR_NS + SLACK_NS)
+            kill_by_ns = max(stop_by_ns, stops[-1].at_ns + FLOOR_NS + SLACK_NS)
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, kill_by_ns):
                 yield f"{name(box)} was not killed by {seconds(kill_by_ns)}"
