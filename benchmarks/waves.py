@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import trio
@@ -45,6 +46,7 @@ class Bench:
         self.node, self.pods = on, pods
         self.times = {0.0: Times(), SLOW_SECONDS: Times()}
         self.shutdowns = 0
+        self.cost = 0.0
 
     async def run(self, rounds: int) -> None:
         self.node.start()
@@ -63,14 +65,17 @@ class Bench:
             bare_loop.end_wave(pidfds[wave::WAVES])
         return time.perf_counter() - began
 
-    async def ours(self, seconds: float) -> float:
+    async def ours(self, seconds: float, meter: Callable[[], float] = time.perf_counter) -> float:
+        """From the request to the start of the power-off; ``cost`` is what ``meter`` grew by meanwhile."""
         for pod, command in enumerate(bare_loop.programs(self.pods, seconds)):
             self.node.pod(f"r{self.shutdowns:04}-{pod:04}", command, pod % WAVES * 1000)
         await self.node.until_running(self.pods)
         await quiet()
+        before = meter()
         asked_ns = await self.node.bed.power_off()
         self.shutdowns += 1
         await self.node.until_said("lock released", self.shutdowns)
+        self.cost = meter() - before
         await self.node.until_said("armed: ", self.shutdowns + 1)
         starts = await self.node.bed.starts()
         for path in self.node.pods.iterdir():
