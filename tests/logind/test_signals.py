@@ -128,7 +128,7 @@ async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
 
 
 async def test_the_metadata_property_of_newer_systemd(rig: Rig, fake: FakeLogin1) -> None:
-    """From 257 on the property names the kind of a shutdown that runs already; it has no boolean before it."""
+    """From 257 on a property names the kind of a shutdown that runs already, in a bare dictionary."""
     metadata = {"preparing": ("b", True), "type": ("s", "soft-reboot")}
     fake.properties["PreparingForShutdown"] = ("b", True)
     fake.properties["PreparingForShutdownWithMetadata"] = ("a{sv}", metadata)

@@ -53,12 +53,12 @@ class Limit:
             await bus.method(SYSTEMD, "KillUnit", "ssi", UNIT, "all", SIGHUP)
             grant_ns = await _settle(bus, reached)
             await self._desk.report_state(outlet)
+            await self._desk.report_files(outlet, always=True)
+            return Ending() if reached(grant_ns) else Ending("failed", await self._why(grant_ns))
         except BusError as error:
             return Ending("failed", str(error))
         except (OSError, HungDisk) as error:
             return Ending("failed", f"cannot change {self._desk.files.ours}: {error}")
-        await self._desk.report_files(outlet, always=True)
-        return Ending() if reached(grant_ns) else Ending("failed", await self._why(grant_ns))
 
     async def _why(self, grant_ns: int) -> str:
         limit = f"logind's limit is {grant_ns / NS_PER_SECOND:g} s"
