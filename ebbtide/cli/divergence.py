@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ebbtide.cli.events import payload_of
+from ebbtide.cli.labels import payload_of
 from events.frames import FLAG_LAST, RawRecord
 from events.history import History
 from replay.engine import Divergence, Replayer, Side

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.cli.guard import Refused
+from ebbtide.cli.labels import Labels, payload_of
 from ebbtide.config.durations import parse_duration
 from events.base import NS_PER_SECOND, TYPES, Fact, Order
 from events.frames import RawRecord
@@ -24,7 +25,6 @@ from events.segment import Header
 #: A line of text shows so much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160
 
-_decode = msgspec.msgpack.Decoder().decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -37,14 +37,6 @@ def rfc3339(wall_ns: int) -> str:
     """UTC with nanoseconds."""
     seconds, rest = divmod(wall_ns, NS_PER_SECOND)
     return f"{_to_the_second(seconds)}.{rest:09d}Z"
-
-
-def payload_of(raw: RawRecord) -> Any:
-    """A payload as plain values; hexadecimal digits where it cannot be read."""
-    try:
-        return _decode(raw.payload)
-    except msgspec.DecodeError:
-        return raw.payload.hex()
 
 
 def json_line(header: Header, raw: RawRecord) -> bytes:
@@ -61,40 +53,8 @@ def json_line(header: Header, raw: RawRecord) -> bytes:
     return _encode(document) + b"\n"
 
 
-#: Events that introduce a pod by name, and where in their payload it stands.
-INTRODUCTIONS = {"PodAppeared": "pod", "PodPlanned": "pod", "InventoryTaken": "pods", "PodRejected": ""}
-
-#: UIDs as the API server and the manifest reader give them.
-_UID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{32}")
-
-
-def introduced(raw: RawRecord) -> Iterator[tuple[str, str]]:
-    """(UID, namespace/name) of each pod that a record introduces; nothing for most records."""
-    where = INTRODUCTIONS.get(raw.tag)
-    data = payload_of(raw) if where is not None else None
-    if not isinstance(data, dict):
-        return
-    if not where:
-        yield str(data.get("uid")), str(data.get("label"))
-        return
-    entries = data.get(where) or []
-    for pod in entries if isinstance(entries, list) else [entries]:
-        yield str(pod.get("uid")), f"{pod.get('namespace')}/{pod.get('name')}"
-
-
-class Labels(dict[str, str]):
-    """UIDs to names, learned from the records as they pass; people read names."""
-
-    def learn(self, raw: RawRecord) -> None:
-        self.update(introduced(raw))
-
-    def named(self, text: str) -> str:
-        return _UID.sub(lambda match: self.get(match[0], match[0]), text)
-
-
 def text_line(header: Header, raw: RawRecord, labels: Labels, paint: Callable[[str, str], str]) -> bytes:
     """``time seq <- cause type actor data``; what was decided is indented below its fact."""
-    labels.learn(raw)
     wall = rfc3339(header.wall_ns(raw.mono_ns))
     cause = f"<- {raw.cause}" if raw.cause else ""
     head = f"{wall[:10]} {wall[11:23]} {raw.seq:>6} {cause:<9}"

@@ -13,7 +13,7 @@ from events.catalog import Segment, find_path
 from events.frames import RawRecord
 from events.history import Batch
 from events.scan import Scan
-from events.segment import Header, Link
+from events.segment import Link
 from events.storage import Source
 
 #: Soon enough for eyes, and seldom enough for an idle machine.
@@ -51,7 +51,7 @@ class Tail:
         self._end = scan.end
 
 
-def follow(sources: Sequence[Source]) -> Iterator[tuple[Header, list[RawRecord]] | None]:
+def follow(sources: Sequence[Source]) -> Iterator[Batch | None]:
     """All there is, then what comes, for ever; None whenever everything so far has been given."""
     tail = Tail(sources)
     while True:

@@ -47,18 +47,25 @@ def ls(journals: tuple[Path, ...], output: str) -> int:
 @journal.command(epilog=SHOW_EPILOG)
 @journals_option
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is being written.")
-@click.option("--since", metavar="SEQ|TIME|AGO", help="From a record's number, a time, or a while ago (10m).")
+@click.option(
+    "--since",
+    default="",
+    metavar="SEQ|TIME|AGO",
+    help="From a record's number, a time, or a while ago (10m).",
+)
 @click.option(
     "--actor", metavar="NAME", help="Only what this actor decided (HookActor, HookActor:UID, edge)."
 )
-@click.option("--pod", metavar="POD", help="Only what names this pod: namespace/name, a name, or a UID.")
+@click.option(
+    "--pod", default="", metavar="POD", help="Only what names this pod: namespace/name, a name, or a UID."
+)
 @output_option("table", "json")
 def show(
     journals: tuple[Path, ...],
     follow: bool,
-    since: str | None,
-    actor: str | None,
-    pod: str | None,
+    since: str,
+    actor: str,
+    pod: str,
     output: str,
 ) -> int:
     """Show a journal's events in their order, with the cause of each.

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import click
 
-from ebbtide.cli.events import Labels, Since, introduced, is_actor, json_line, parse_since, text_line
+from ebbtide.cli.events import Since, is_actor, json_line, parse_since, text_line
 from ebbtide.cli.follow import follow as follow_journal
 from ebbtide.cli.guard import DONE, Refused
+from ebbtide.cli.labels import Labels
 from ebbtide.cli.reading import conclude, open_journal, sources_of
 from events.frames import RawRecord
 from events.history import Batch
@@ -32,25 +33,35 @@ Printer = Callable[[Header, RawRecord], bytes]
 class Wanted(NamedTuple):
     """What the options say."""
 
-    since: str | None
-    actor: str | None
-    pod: str | None
+    since: str = ""
+    actor: str = ""
+    pod: str = ""
 
 
 def show_events(journals: tuple[Path, ...], wanted: Wanted, output: str, *, follow: bool) -> int:
-    """Exit code 0, or that of the journal's verdict."""
-    history = open_journal(journals)
-    tests, printer = _tests(journals, wanted), _printer(output)
+    """Exit code 0, or that of the journal's verdict. Raises Refused for what cannot be looked for."""
+    history, labels = open_journal(journals), Labels(wanted.pod)
+    tests = _tests(wanted, labels)
+    if wanted.pod:
+        _look_for_pod(journals, labels, must_be_there=not follow)
+    printer = json_line if output == "json" else _text(labels)
     if follow:
-        _write(follow_journal(sources_of(journals)), tests, printer)
+        _write(follow_journal(sources_of(journals)), labels, tests, printer)
         return DONE
-    _write(history.batches(), tests, printer)
+    _write(history.batches(), labels, tests, printer)
     return conclude(history.verdict)
 
 
-def _write(
-    batches: Iterable[Batch | tuple[Header, list[RawRecord]] | None], tests: list[Test], printer: Printer
-) -> None:
+def _look_for_pod(journals: tuple[Path, ...], labels: Labels, *, must_be_there: bool) -> None:
+    """Every UID of the pod is known before the first line; one that is followed may be yet to come."""
+    for raw in open_journal(journals).raw():
+        labels.learn(raw)
+    if must_be_there and not labels.uids:
+        pod, look = labels.wanted, "'ebbtide journal show --actor edge' shows those that came"
+        raise Refused(f"no pod {pod!r} in this journal: {look}")
+
+
+def _write(batches: Iterable[Batch | None], labels: Labels, tests: list[Test], printer: Printer) -> None:
     """A batch at a time: neither a write for each record nor a journal in memory."""
     out = sys.stdout.buffer
     for batch in batches:
@@ -58,18 +69,16 @@ def _write(
             out.flush()
             continue
         header, records = batch
+        for raw in records:
+            labels.learn(raw)
         for test in tests:
             records = [raw for raw in records if test(header, raw)]
         out.writelines([printer(header, raw) for raw in records])
     out.flush()
 
 
-def _printer(output: str) -> Printer:
-    if output == "json":
-        return json_line
+def _text(labels: Labels) -> Printer:
     coloured = sys.stdout.isatty()
-
-    labels = Labels()
 
     def paint(name: str, text: str) -> str:
         style = COLOURS.get(name)
@@ -78,16 +87,16 @@ def _printer(output: str) -> Printer:
     return lambda header, raw: text_line(header, raw, labels, paint)
 
 
-def _tests(journals: tuple[Path, ...], wanted: Wanted) -> list[Test]:
-    """Raises Refused for what cannot be looked for."""
+def _tests(wanted: Wanted, labels: Labels) -> list[Test]:
+    """One for each option that is given."""
     tests: list[Test] = []
-    if wanted.since is not None:
+    if wanted.since:
         tests.append(_after(parse_since(wanted.since, time.time_ns())))
-    if wanted.actor is not None:
+    if wanted.actor:
         name = wanted.actor
         tests.append(lambda header, raw: is_actor(name, raw.actor))
-    if wanted.pod is not None:
-        tests.append(_names(_uids(journals, wanted.pod)))
+    if wanted.pod:
+        tests.append(lambda header, raw: labels.concerns(raw))
     return tests
 
 
@@ -96,30 +105,3 @@ def _after(since: Since) -> Test:
     if seq:
         return lambda header, raw: raw.seq >= seq
     return lambda header, raw: header.wall_ns(raw.mono_ns) >= wall_ns
-
-
-# --- one pod -----------------------------------------------------------------------------------
-
-
-def _names(uids: frozenset[str]) -> Test:
-    needles = [uid.encode() for uid in uids]
-    return lambda header, raw: any(needle in raw.payload for needle in needles) or _subject(raw) in uids
-
-
-def _subject(raw: RawRecord) -> str:
-    return raw.actor.partition(":")[2]
-
-
-def _uids(journals: tuple[Path, ...], pod: str) -> frozenset[str]:
-    """Every UID that the journal knows under this name. Raises Refused when there is none."""
-    found = {
-        uid
-        for raw in open_journal(journals).raw()
-        for uid, label in introduced(raw)
-        if pod in (uid, label, label.partition("/")[2])
-    }
-    if not found:
-        raise Refused(
-            f"no pod {pod!r} in this journal: 'ebbtide journal show --actor edge' shows those that came"
-        )
-    return frozenset(found)

@@ -10,15 +10,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from cli_bed import NOWHERE, WALL_NS, Node, ebbtide, pod, whole_shutdown, write
+from cli_bed import IDENTITY, JOURNAL_ID, NOWHERE, WALL_NS, Node, ebbtide, pod, whole_shutdown, write
 from conftest import Run
+from hypothesis import given
+from hypothesis import strategies as st
 
 import events.segment
-from ebbtide.cli.events import Since, is_actor, parse_since, rfc3339
+from ebbtide.cli.events import Since, is_actor, json_line, parse_since, rfc3339, text_line
 from ebbtide.cli.guard import Refused
+from ebbtide.cli.labels import INTRODUCTIONS, Labels
 from events.facts import BusLost, PodAppeared
+from events.frames import RawRecord
+from events.segment import Header, Link
 
 GOLDEN = Path(__file__).parent / "golden"
+HEADER = Header(JOURNAL_ID, 1, WALL_NS, 0, False, Link(), IDENTITY)
 
 
 @pytest.fixture
@@ -144,6 +150,29 @@ def test_show_text_says_names_instead_of_uids(run: Run, journal: Path) -> None:
     assert "HookActor:shop/web-1" in out
 
 
+def test_show_text_knows_the_names_of_what_it_does_not_show(run: Run, journal: Path) -> None:
+    """Names are learned from every record, also from those that a filter leaves out."""
+    out = run("journal", "show", "--journal", journal, "--actor", "hook").out
+    assert "HookActor:shop/db-0" in out
+    assert pod("db-0").uid not in out
+
+
+def test_a_pod_whose_uid_begins_another_is_not_taken_for_it(run: Run, tmp_path: Path) -> None:
+    """``u-1`` is not ``u-10``, in values, keys and actors."""
+    pods = [msgspec.structs.replace(pod(f"web-{uid}"), uid=f"u-{uid}") for uid in (1, 10)]
+    node = Node(pods)
+    node.start()
+    node.shut_down()
+    write(tmp_path, node.records)
+    shown = run("journal", "show", "--journal", tmp_path, "--pod", "web-1", "-o", "json").out.splitlines()
+    actors = {json.loads(line)["actor"] for line in shown}
+    assert "HookActor:u-1" in actors
+    assert "HookActor:u-10" not in actors
+    keys = [json.loads(line)["data"].get("key", "") for line in shown]
+    assert any("/u-1/" in key for key in keys)
+    assert not any("/u-10/" in key for key in keys)
+
+
 def test_show_since_a_record(run: Run, journal: Path) -> None:
     """``--since 10`` begins with record 10."""
     out = run("journal", "show", "--journal", journal, "--since", "10", "-o", "json").out
@@ -158,6 +187,25 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
     assert parse_since("2023-11-14T23:13:20+01:00", 0).wall_ns == WALL_NS
     with pytest.raises(Refused, match="neither a record's number"):
         parse_since("soon", 0)
+
+
+@given(st.text())
+def test_any_other_since_is_refused_in_one_line(text: str) -> None:
+    """Whatever somebody types after --since, it is understood or refused."""
+    try:
+        assert isinstance(parse_since(text, 0), Since)
+    except Refused as refused:
+        assert "\n" not in refused.format_message()
+
+
+@given(st.binary(max_size=64), st.sampled_from(sorted(INTRODUCTIONS)))
+def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
+    """A payload that is no MessagePack, or not what its type says, is shown and names no pod by accident."""
+    raw = RawRecord(1, 0, 0, 0, 0, 1, "edge", tag, payload, bytes(32), 0)
+    labels = Labels()
+    labels.learn(raw)
+    assert json.loads(json_line(HEADER, raw))["seq"] == 1
+    assert text_line(HEADER, raw, labels, lambda _, text: text).endswith(b"\n")
 
 
 def test_actor_names() -> None:
