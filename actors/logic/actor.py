@@ -27,7 +27,7 @@ class ActorType(NamedTuple):
 
     ``handover`` is the pod that a failed actor leaves to the fallback, None if it has none (any more), with
     what the event says that it failed at. ``afresh`` is the state with which it goes on after a failure: what
-    it was told, without what it was doing; given the time, and whether a shutdown is open.
+    it was told, without what it was doing; given the time, and whether a shutdown is open. None: not yet.
     """
 
     name: str
@@ -36,4 +36,4 @@ class ActorType(NamedTuple):
     deadline: Callable[[Any], int]
     done: Callable[[Any], bool] = lambda state: True
     handover: Callable[[Any, Event, int], Handover | None] = lambda state, event, now: None
-    afresh: Callable[[Any, int, bool], State] = lambda state, now, in_episode: state
+    afresh: Callable[[Any, int, bool], State | None] = lambda state, now, in_episode: state

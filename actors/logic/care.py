@@ -42,6 +42,7 @@ class Care(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     kill_at_ns: int = NEVER_NS
     left: tuple[str, ...] = ()
     killed: bool = False
+    tries: int = 0
 
 
 Step = tuple[Care, list[Event]]
@@ -75,9 +76,10 @@ def _signals(care: Care) -> list[Event]:
 
 
 def kill(care: Care) -> Step:
+    """SIGKILL; said again after a restart that lost its outcome."""
     uid = care.pod.uid
-    return replace(care, killed=True), [
-        KillContainer(key=order_key(OWNER, f"kill:{name}", uid), uid=uid, container=name)
+    return replace(care, killed=True, tries=care.tries + 1), [
+        KillContainer(key=order_key(OWNER, f"kill:{name}", uid, care.tries), uid=uid, container=name)
         for name in care.left
     ]
 
@@ -133,9 +135,11 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     inventory: tuple[Pod, ...] = ()
     listed: bool = False
     planned: bool = False
+    listings: int = 0
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
     waited: dict[str, int] = {}
     home: str = ""
+    ordinal: int = 0
 
     @property
     def leads(self) -> bool:

@@ -65,8 +65,16 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     wave: int = -1
     carried_ns: int = 0
     ordinal: int = 0
+    #: Pods of a cancelled shutdown that still go down while the next one begins: UID to wave.
+    carried: dict[str, int] = {}
     #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
+
+
+def open_pods(state: EpisodeState) -> dict[str, int]:
+    """Who has not ended, with the wave of each: UID to wave."""
+    waves = {pod.uid: index for index, wave in enumerate(state.waves) for pod in wave.pods}
+    return {**state.carried, **{uid: waves[uid] for uid in state.roll.missing()}}
 
 
 # --- the plan ----------------------------------------------------------------------------------
@@ -92,6 +100,7 @@ def inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
 
 def _plan(state: EpisodeState, now: int) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
+    state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
     state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
     decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]

@@ -20,6 +20,7 @@ from actors.logic.course import (
     list_pods,
     listing_ended,
     next_wave,
+    open_pods,
 )
 from actors.logic.wave import NAME as WAVE_NAME
 from actors.policy.resume import Found, resume_action
@@ -120,9 +121,15 @@ def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
     return next_wave(replace(state, carried_ns=event.unused_ns), now, [])
 
 
+def _without_carried(state: EpisodeState, uid: str) -> EpisodeState:
+    if uid not in state.carried:
+        return state
+    return replace(state, carried={each: wave for each, wave in state.carried.items() if each != uid})
+
+
 def _pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
     if not state.roll.is_open(event.uid):
-        return state, ()
+        return _without_carried(state, event.uid), ()
     state = replace(state, roll=state.roll.mark(event.uid))
     if state.roll.open_pods:
         return state, ()
@@ -139,6 +146,11 @@ def _actor_failed(state: EpisodeState, event: ActorFailed, now: int) -> Result:
 
 
 # --- the end -----------------------------------------------------------------------------------
+
+
+def _let_go(state: EpisodeState, event: ReleaseRequested, now: int) -> Result:
+    """After a cancel there is nothing to let go: what has begun is finished."""
+    return (state, ()) if state.phase == "cancelling" else _give_up(state, event, now)
 
 
 def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> Result:
@@ -165,11 +177,15 @@ def _end_cancelled(state: EpisodeState) -> Result:
 
 
 def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
-    return _afresh(state, 0, False), [EpisodeClosed(outcome=outcome, last_wave=state.wave)]
+    return _without_shutdown(state), [EpisodeClosed(outcome=outcome, last_wave=state.wave)]
 
 
-def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState:
-    """Without a shutdown. One that this actor has failed in is the fallback's to the end."""
+def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState | None:
+    """A shutdown that this actor has failed in is the fallback's to the end, also in another process."""
+    return None if in_episode else replace(_without_shutdown(state), carried={})
+
+
+def _without_shutdown(state: EpisodeState) -> EpisodeState:
     return EpisodeState(
         periods=state.periods,
         requested_ns=state.requested_ns,
@@ -179,6 +195,7 @@ def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState:
         boot_id=state.boot_id,
         userspace_id=state.userspace_id,
         ordinal=state.ordinal,
+        carried=open_pods(state),
         sleeps_terminated_early=state.sleeps_terminated_early,
     )
 
@@ -195,19 +212,21 @@ def _started(state: EpisodeState, event: DaemonStarted, now: int) -> Result:
     state = replace(state, boot_id=event.boot_id, userspace_id=event.userspace_id)
     left = _left_behind(state, action, new_boot=known and not same_userspace)
     resumed = Resumed(action=action, previous=left)
-    if action.startswith("close-") or (state.phase == "cancelling" and not same_userspace):
-        unseen = _never_seen(state)
-        state, closed = _close(state, _outcome(state))
-        return state, [*unseen, *closed, resumed]
-    return state, [resumed]
+    if same_userspace:
+        return state, [resumed]
+    unseen = _never_seen(state)
+    closed: list[Event] = []
+    if state.phase != "idle":
+        closed = [EpisodeClosed(outcome=_outcome(state), last_wave=state.wave)]
+    return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
 
 
 def _never_seen(state: EpisodeState) -> list[Event]:
     """The last boot's pods went with it. Said for each: nothing is waited for, or killed, in this one."""
-    waves = {pod.uid: index for index, wave in enumerate(state.waves) for pod in wave.pods}
     reason = "the machine went down before its end was seen"
     return [
-        PodEnded(uid=uid, wave=waves[uid], outcome="unknown", reason=reason) for uid in state.roll.missing()
+        PodEnded(uid=uid, wave=wave, outcome="unknown", reason=reason)
+        for uid, wave in open_pods(state).items()
     ]
 
 
@@ -245,7 +264,7 @@ EPISODE = ActorType(
         PodEnded: _pod_ended,
         HookEnded: _hook_ended,
         Tick: _give_up,
-        ReleaseRequested: _give_up,
+        ReleaseRequested: _let_go,
         ReleaseLock: _released,
         ActorFailed: _actor_failed,
         ShutdownWithdrawn: _withdrawn,

@@ -32,7 +32,15 @@ from actors.logic.care import (
     take_pod,
     without,
 )
-from actors.logic.lead import begin_waiting, close_if_over, end_if_over, last_words, lead, listed
+from actors.logic.lead import (
+    begin_waiting,
+    close_if_over,
+    end_if_over,
+    lead,
+    list_again,
+    listed,
+    take_up,
+)
 from events.base import Event, order_key
 from events.decisions import (
     ActorFailed,
@@ -51,7 +59,7 @@ from events.decisions import (
     StatusesSettled,
     WaveStarted,
 )
-from events.facts import ContainerExited, DaemonStarted, InventoryTaken, ReleaseRequested, Tick
+from events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
 
 NAME = OWNER
 
@@ -74,6 +82,7 @@ def _began(state: FallbackState, event: ShutdownBegan, now: int) -> Result:
         failed=state.failed,
         cares=state.cares,
         home=state.home,
+        ordinal=state.ordinal,
     ), ()
 
 
@@ -129,6 +138,16 @@ def _pod_ended(state: FallbackState, event: PodEnded, now: int) -> Result:
     return (state, close_if_over(state)) if state.stage == "cancelled" else end_if_over(state)
 
 
+def _order_ended(state: FallbackState, event: OrderEnded, now: int) -> Result:
+    what, uid = event.key.split("/")[1:3]
+    if what == "inventory" and event.result != "done":
+        return list_again(state, event.result, now)
+    care = state.cares.get(uid)
+    if care is None or not what.startswith("kill:") or event.result != "unknown":
+        return state, ()
+    return put(state, *kill(care))
+
+
 def _tick(state: FallbackState, event: Tick, now: int) -> Result:
     decisions: list[Event] = []
     for care in state.cares.values():
@@ -145,11 +164,15 @@ def _tick(state: FallbackState, event: Tick, now: int) -> Result:
 # --- the end -----------------------------------------------------------------------------------
 
 
+def _let_go(state: FallbackState, event: ReleaseRequested, now: int) -> Result:
+    return _give_up(state, event, now) if state.in_episode else (state, ())
+
+
 def _give_up(state: FallbackState, event: Tick | ReleaseRequested, now: int) -> Result:
-    """The EpisodeActor would name here who is left."""
-    if not state.leads or state.stage or not state.in_episode:
+    """The EpisodeActor would name here who is left, also of a cancelled shutdown."""
+    if not state.leads or state.stage not in ("", "cancelled"):
         return state, ()
-    return replace(state, stage="pods-ended"), [PodsEnded(unfinished=tuple(state.waited))]
+    return replace(state, stage=state.stage or "pods-ended"), [PodsEnded(unfinished=tuple(state.waited))]
 
 
 def _pods_ended(state: FallbackState, event: PodsEnded, now: int) -> Result:
@@ -172,9 +195,10 @@ def _release_if_over(state: FallbackState) -> Result:
 
 
 def _release(state: FallbackState) -> Result:
-    state, was = replace(state, released=True, release_by_ns=NEVER_NS), state
-    needed = was.in_episode and not was.released
-    return state, [ReleaseLock(key=order_key(NAME, "release"))] if needed else ()
+    if not state.in_episode or state.released:
+        return replace(state, release_by_ns=NEVER_NS), ()
+    order = ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
+    return replace(state, released=True, release_by_ns=NEVER_NS, ordinal=state.ordinal + 1), [order]
 
 
 def _seen_release(state: FallbackState, event: ReleaseLock, now: int) -> Result:
@@ -189,13 +213,14 @@ def _withdrawn(state: FallbackState, event: ShutdownWithdrawn, now: int) -> Resu
 def _stands_down(state: FallbackState, event: ShutdownCancelled, now: int) -> Result:
     """Pods of ours are followed to their end; nothing is released for a machine that stays."""
     spared: list[Event] = [spare(care) for care in state.cares.values() if not care.begun_ns]
-    state = replace(state, in_episode=False, release_by_ns=NEVER_NS, stage="cancelled")
+    end_by_ns = state.release_by_ns if state.leads else NEVER_NS
+    state = replace(state, in_episode=False, release_by_ns=end_by_ns, stage="cancelled")
     return state, [*spared, *close_if_over(state)]
 
 
 def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
     """Pods of ours outlive the episode, like any other pod whose stop has begun."""
-    return FallbackState(home=state.home, cares=state.cares), ()
+    return FallbackState(home=state.home, cares=state.cares, ordinal=state.ordinal), ()
 
 
 # --- a start -----------------------------------------------------------------------------------
@@ -204,12 +229,11 @@ def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
 def _started(state: FallbackState, event: DaemonStarted, now: int) -> Result:
     """In another boot, or userspace, the processes are gone, and so is what we cared for."""
     home, was = f"{event.boot_id}/{event.userspace_id}", state
+    same = home == was.home
     state = replace(state, home=home, failed=(EPISODE,) if was.leads else ())
-    if home != was.home:
-        return replace(state, cares={}, waited={}), last_words(was) if was.leads else ()
-    if was.leads and was.in_episode and event.preparing is False:
-        return replace(state, stage="cancelled"), [ShutdownCancelled(reason="cancelled")]
-    return state, ()
+    if not same:
+        state = replace(state, cares={}, waited={})
+    return state, take_up(was, event, same=same) if was.leads else ()
 
 
 def _deadline(state: FallbackState) -> int:
@@ -232,8 +256,9 @@ FALLBACK = ActorType(
         PodStopBegan: stop_began,
         ContainerExited: container_exited,
         PodEnded: _pod_ended,
+        OrderEnded: _order_ended,
         Tick: _tick,
-        ReleaseRequested: _give_up,
+        ReleaseRequested: _let_go,
         PodsEnded: _pods_ended,
         StatusesSettled: _settled,
         ReleaseLock: _seen_release,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from actors.logic.actor import Result
 from actors.logic.care import EPISODE, OWNER, Care, FallbackState, engaged
+from actors.policy.resume import Found, LastEpisode, resume_action
 from events.base import NS_PER_SECOND, Event, order_key
 from events.decisions import (
     ActorFailed,
@@ -19,19 +20,25 @@ from events.decisions import (
     PodPlanned,
     PodsEnded,
     PodStopBegan,
+    Resumed,
     ShutdownBegan,
     ShutdownCancelled,
     TakeInventory,
 )
-from events.facts import InventoryTaken
+from events.facts import DaemonStarted, InventoryTaken
 from events.model import Handover, Pod
+
+#: Listings that may fail before the shutdown goes on without one.
+LISTINGS_MAX = 2
 
 #: Kept free before logind's own timer in an episode that the fallback itself had to open.
 MARGIN_NS = NS_PER_SECOND
 
 
 def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
-    """The EpisodeActor has failed, in whatever it was doing."""
+    """The EpisodeActor has failed, in whatever it was doing. After that it has no part in this shutdown."""
+    if state.leads:
+        return state, ()
     if not state.in_episode and state.stage != "cancelled":
         return _open(state, event, now)
     waited = {each.pod.uid: each.wave for each in event.handover}
@@ -40,11 +47,13 @@ def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
     if state.stage == "cancelled":
         said = not state.in_episode
         return state, close_if_over(state) if said else [ShutdownCancelled(reason="cancelled")]
+    if state.stage:
+        return state, ()
     if state.planned:
         begun = begin_waiting(state, event, now)
         state, over = end_if_over(state)
         return state, [*begun, *over]
-    state, decisions = _plan(state, now) if state.listed else (state, [_list()])
+    state, decisions = _plan(state, now) if state.listed else _list(state)
     return state, [engaged(event), *decisions]
 
 
@@ -62,16 +71,27 @@ def _open(state: FallbackState, event: ActorFailed, now: int) -> Result:
         release_by_ns=now + left_ns,
         lock_held=signal.lock_held,
     )
-    return replace(state, failed=(EPISODE,)), [began, engaged(event), _list()]
+    state, order = _list(replace(state, failed=(EPISODE,)))
+    return state, [began, engaged(event), *order]
 
 
-def _list() -> TakeInventory:
-    return TakeInventory(key=order_key(OWNER, "inventory"), refresh=True)
+def _list(state: FallbackState) -> tuple[FallbackState, list[Event]]:
+    order = TakeInventory(key=order_key(OWNER, "inventory", "", state.ordinal), refresh=True)
+    return replace(state, listings=state.listings + 1, ordinal=state.ordinal + 1), [order]
+
+
+def list_again(state: FallbackState, result: str, now: int) -> Result:
+    """A lost listing is taken again, a failed one once; then it goes on without."""
+    if state.planned or state.stage or not state.leads:
+        return state, ()
+    if result == "unknown" or state.listings < LISTINGS_MAX:
+        return _list(state)
+    return _plan(state, now)
 
 
 def listed(state: FallbackState, event: InventoryTaken, now: int) -> Result:
     """Kept for the case that the plan itself fails."""
-    if state.planned or not state.in_episode:
+    if state.planned or state.stage or not state.in_episode:
         return state, ()
     before = state.inventory if event.part > 1 else ()
     state = replace(state, inventory=before + event.pods, listed=event.part == event.parts)
@@ -123,9 +143,18 @@ def close_if_over(state: FallbackState) -> list[Event]:
     return [EpisodeClosed(outcome="cancelled")] if state.leads and not state.waited else []
 
 
-def last_words(state: FallbackState) -> list[Event]:
+def take_up(state: FallbackState, event: DaemonStarted, *, same: bool) -> list[Event]:
+    """A start, in the same boot and userspace or not, by the same table."""
+    last: LastEpisode = "closed" if state.stage == "cancelled" else "released" if state.released else "open"
+    found = Found(last, event.preparing, same, same, event.lock_inherited)
+    resumed = Resumed(action=resume_action(found))
+    return [resumed] if same else [*_last_words(state), resumed]
+
+
+def _last_words(state: FallbackState) -> list[Event]:
     """Another boot, or userspace: the pods went with theirs."""
-    outcome: EpisodeOutcome = "complete" if state.released else "truncated"
+    ended: EpisodeOutcome = "complete" if state.released else "truncated"
+    outcome: EpisodeOutcome = "cancelled" if state.stage == "cancelled" else ended
     reason = "the machine went down before its end was seen"
     unseen: list[Event] = [
         PodEnded(uid=uid, wave=wave, outcome="unknown", reason=reason) for uid, wave in state.waited.items()

@@ -261,9 +261,10 @@ class System:
         """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
         for kind in SINGLETONS:
             slot = self.slots[(kind.name, "")]
-            if slot.failed:
+            state = kind.afresh(slot.state, now_ns, self.episode > 0) if slot.failed else None
+            if state is not None:
                 slot.failed = False
-                slot.state = kind.afresh(slot.state, now_ns, self.episode > 0)
+                slot.state = state
                 self.watch(slot)
 
 

@@ -13,7 +13,7 @@ times = st.integers(0, 10_000 * NS_PER_SECOND)
 
 @given(times, times, times, times)
 def test_points_come_in_order(now: int, grant: int, requested: int, reserve: int) -> None:
-    """Nothing lies before now; the last SIGKILL comes before the release, which comes before logind's own timer."""
+    """Nothing lies before now; the last SIGKILL comes before the release, that before logind's own timer."""
     layout = lay_out(now, grant, requested, reserve)
     assert now <= layout.kill_by_ns <= max(now, layout.release_by_ns)
     assert now <= layout.release_by_ns <= now + grant
@@ -23,7 +23,9 @@ def test_points_come_in_order(now: int, grant: int, requested: int, reserve: int
 
 
 @given(times, times, times, times)
-def test_budget_is_the_smaller_of_grant_and_request(now: int, grant: int, requested: int, reserve: int) -> None:
+def test_budget_is_the_smaller_of_grant_and_request(
+    now: int, grant: int, requested: int, reserve: int
+) -> None:
     """The reserve is asked for on top of the periods; it is never a cut of the budget (design, "Words")."""
     layout = lay_out(now, grant, requested, reserve)
     assert layout.deadline_ns == now + min(grant, requested)
@@ -32,7 +34,7 @@ def test_budget_is_the_smaller_of_grant_and_request(now: int, grant: int, reques
 
 @given(times, times, st.integers(3 * NS_PER_SECOND, 60 * NS_PER_SECOND))
 def test_a_granted_reserve_holds_the_floor(now: int, requested: int, reserve: int) -> None:
-    """With the reserve granted, a pod whose stop began at the deadline has its 2 s, and time to be seen going."""
+    """With the reserve granted, a stop that began at the deadline has its 2 s, and time to be seen."""
     layout = lay_out(now, requested + reserve, requested, reserve)
     assert layout.kill_by_ns == layout.deadline_ns + FLOOR_NS
     assert layout.kill_by_ns + REAP_MARGIN_NS <= layout.give_up_ns

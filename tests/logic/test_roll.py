@@ -10,7 +10,7 @@ from actors.logic.roll import Roll
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=12), st.data())
 def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject) -> None:
-    """Whatever is marked, in whatever order: the open ones are the others, in the order in which they came."""
+    """Whatever is marked, in whatever order: the open ones are the others, in the order of their coming."""
     roll = Roll.of(uids)
     marked = data.draw(st.lists(st.sampled_from(uids), unique=True) if uids else st.just([]))
     for uid in marked:

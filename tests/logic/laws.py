@@ -1,0 +1,221 @@
+"""The laws of a shutdown, checked record by record from outside of the core."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from actors.logic.budget import FLOOR_NS
+from events.base import Event, Order
+from events.decisions import (
+    DeadlineMoved,
+    EpisodeClosed,
+    FallbackEngaged,
+    KillContainer,
+    PodEnded,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
+    ReleaseLock,
+    RunHook,
+    SendSignal,
+    ShutdownBegan,
+    WaveStarted,
+)
+from events.facts import OrderEnded
+from events.record import Record
+
+
+@dataclass
+class Stop:
+    """What is known of one pod's stop, over all shutdowns of a boot."""
+
+    begun_ns: int
+    grace_ns: int
+    kill_by_ns: int
+    hurried_ns: int | None = None
+    signalled: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Laws:
+    """``observe`` asserts; each law is named where it is."""
+
+    seen: int = 0
+    open_orders: dict[str, int] = field(default_factory=dict)
+    keys: dict[tuple[int, str], int] = field(default_factory=dict)
+    hooks: dict[tuple[str, str], int] = field(default_factory=dict)
+    stops: dict[str, Stop] = field(default_factory=dict)
+    planned: dict[str, int] = field(default_factory=dict)
+    ended: dict[str, str] = field(default_factory=dict)
+    waves: list[WaveStarted] = field(default_factory=list)
+    #: Going down since a cancelled shutdown; the next one may adopt them, or end before it knows them.
+    carried: tuple[str, ...] = ()
+    deadline_ns: int = 0
+    release_by_ns: int = 0
+    released: bool = False
+    engaged: bool = False
+    closed: bool = False
+    start_ns: int = 0
+
+    # --- what the play does -------------------------------------------------------------------
+
+    def started(self, now_ns: int) -> None:
+        self.start_ns = now_ns
+
+    def hurried(self, uid: str, now_ns: int) -> None:
+        if uid in self.stops and self.stops[uid].hurried_ns is None:
+            self.stops[uid].hurried_ns = now_ns
+
+    def rebooted(self) -> None:
+        """What ran in the last boot is gone; its pods may be started anew."""
+        self.hooks.clear()
+        self.stops.clear()
+
+    # --- record by record ---------------------------------------------------------------------
+
+    def observe(self, record: Record) -> None:
+        self.seen += 1
+        if isinstance(record.event, Order):
+            self._ordered(record)
+        check = CHECKS.get(type(record.event))
+        if check is not None:
+            check(self, record.event, record)
+
+    def _ordered(self, record: Record) -> None:
+        """An order's key is its own in an episode (rule 4)."""
+        key = record.event.key  # type: ignore[attr-defined]  # an order
+        assert key not in self.open_orders, f"{key} is ordered again while it is open"
+        if record.episode:
+            assert (record.episode, key) not in self.keys, f"{key} is ordered twice"
+            self.keys[(record.episode, key)] = record.seq
+        self.open_orders[key] = record.seq
+
+    def _order_ended(self, event: OrderEnded, record: Record) -> None:
+        """Exactly one outcome (rule 4)."""
+        assert event.key in self.open_orders, f"{event.key} ended twice"
+        del self.open_orders[event.key]
+
+    def _began(self, event: ShutdownBegan, record: Record) -> None:
+        self.carried = tuple(uid for uid in self.planned if uid not in self.ended)
+        self.planned, self.ended, self.waves = {}, {}, []
+        self.released = self.engaged = self.closed = False
+        self.deadline_ns, self.release_by_ns = event.deadline_ns, event.release_by_ns
+
+    def _engaged(self, event: FallbackEngaged, record: Record) -> None:
+        self.engaged = True
+
+    def _moved(self, event: DeadlineMoved, record: Record) -> None:
+        self.deadline_ns, self.release_by_ns = event.deadline_ns, event.release_by_ns
+        for stop in self.stops.values():
+            stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
+
+    def _planned(self, event: PodPlanned, record: Record) -> None:
+        """A pod has one place in a shutdown."""
+        assert event.pod.uid not in self.planned, f"{event.pod.uid} is planned twice"
+        self.planned[event.pod.uid] = event.wave
+
+    def _wave_started(self, event: WaveStarted, record: Record) -> None:
+        """Waves run in ascending order, none twice (KEP-2712)."""
+        if self.waves:
+            assert event.wave > self.waves[-1].wave
+            assert event.priority >= self.waves[-1].priority
+        assert event.pods, "an empty wave costs nothing, not even a record"
+        assert event.deadline_ns >= record.mono_ns
+        self.waves.append(event)
+
+    def _stop_began(self, event: PodStopBegan, record: Record) -> None:
+        """No pod begins before its wave, unless the fallback leads."""
+        uid = event.uid
+        assert uid not in self.ended, f"{uid} begins after its end"
+        if not self.engaged:
+            assert self.planned[uid] == event.wave == self.waves[-1].wave
+        stop = self.stops.get(uid)
+        if stop is None:
+            self.stops[uid] = Stop(record.mono_ns, event.grace_ns, event.kill_by_ns)
+        else:
+            stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
+
+    def _hook(self, event: RunHook, record: Record) -> None:
+        """At most once (rule 4), and within the grace."""
+        place = (event.uid, event.container)
+        assert place not in self.hooks, f"the hook of {place} is run twice"
+        self.hooks[place] = record.seq
+        stop = self.stops[event.uid]
+        assert record.mono_ns + event.timeout_ns <= stop.begun_ns + stop.grace_ns
+
+    def _signal(self, event: SendSignal, record: Record) -> None:
+        self.stops[event.uid].signalled.setdefault(event.container, record.mono_ns)
+
+    def _kill(self, event: KillContainer, record: Record) -> None:
+        """Never before grace and floor, but for the last possible SIGKILL, a hurry, or the fallback."""
+        stop, now = self.stops[event.uid], record.mono_ns
+        signalled_ns = stop.signalled[event.container]
+        if record.actor == "FallbackActor":
+            assert now >= min(stop.begun_ns + stop.grace_ns, self.deadline_ns)
+            return
+        grace_ns = stop.begun_ns + stop.grace_ns
+        if stop.hurried_ns is not None:
+            grace_ns = min(grace_ns, stop.hurried_ns)
+        assert now >= min(max(grace_ns, signalled_ns + FLOOR_NS), stop.kill_by_ns)
+
+    def _pod_ended(self, event: PodEnded, record: Record) -> None:
+        """One fate a pod; only what has begun has ended by itself, by SIGKILL, or not at all."""
+        if event.uid in self.carried and event.uid not in self.planned:
+            return
+        assert event.uid in self.planned, f"{event.uid} ended without a place in this shutdown"
+        assert event.uid not in self.ended, (
+            f"{event.uid} has two fates: {self.ended[event.uid]}, {event.outcome}"
+        )
+        if event.outcome in ("killed", "failed"):
+            assert event.uid in self.stops, f"{event.uid} {event.outcome} without a stop"
+        self.ended[event.uid] = event.outcome
+        self._forget(event.uid)
+
+    def _forget(self, uid: str) -> None:
+        """A later shutdown begins anew with a pod that this one has done with."""
+        self.stops.pop(uid, None)
+        for place in [place for place in self.hooks if place[0] == uid]:
+            del self.hooks[place]
+
+    def _pods_ended(self, event: PodsEnded, record: Record) -> None:
+        for uid in event.unfinished:
+            assert uid in self.planned
+            assert uid not in self.ended
+
+    def _released(self, event: ReleaseLock, record: Record) -> None:
+        """Before logind's own timer, unless no daemon ran then."""
+        assert record.mono_ns <= max(self.release_by_ns, self.start_ns)
+        self.released = True
+
+    def _closed(self, event: EpisodeClosed, record: Record) -> None:
+        assert not self.closed, "two last words on one shutdown"
+        self.closed = True
+
+    # --- at the end ---------------------------------------------------------------------------
+
+    def settled(self, episode: int) -> None:
+        """Once everything has taken its course, the fates add up to the inventory, and the lock is gone."""
+        assert self.released or self.closed or not episode, "nobody released the lock"
+        if self.released or self.closed:
+            missing = [uid for uid in self.planned if uid not in self.ended]
+            assert not missing, f"no fate is on record for {missing}"
+
+
+CHECKS: dict[type[Event], Callable[[Laws, Any, Record], None]] = {
+    OrderEnded: Laws._order_ended,
+    ShutdownBegan: Laws._began,
+    FallbackEngaged: Laws._engaged,
+    DeadlineMoved: Laws._moved,
+    PodPlanned: Laws._planned,
+    WaveStarted: Laws._wave_started,
+    PodStopBegan: Laws._stop_began,
+    RunHook: Laws._hook,
+    SendSignal: Laws._signal,
+    KillContainer: Laws._kill,
+    PodEnded: Laws._pod_ended,
+    PodsEnded: Laws._pods_ended,
+    ReleaseLock: Laws._released,
+    EpisodeClosed: Laws._closed,
+}

@@ -1,0 +1,252 @@
+"""A node that is played by drawn numbers: pods, logind, restarts, all kinds of outcomes, in any order.
+
+It keeps only what the contract with the edges demands: an order has at most one outcome, an inventory lists
+what has not exited, a container exits once. Everything else is up to the draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from events.base import NS_PER_SECOND, TYPES, Order
+from events.decisions import CancelOrder, Leave, TakeInventory
+from events.facts import (
+    AutopsyTaken,
+    BusLost,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    HurryRequested,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PodAppeared,
+    PrepareForShutdown,
+    PreparingRead,
+    ReleaseRequested,
+    Result,
+    SettingsLoaded,
+    StopRequested,
+)
+from events.model import Pod, Settings, ShutdownKind
+from tests.logic.laws import Laws
+from tests.scripts.bench import Bench
+
+#: Everything is answered by the play itself.
+ORDERS = tuple(name for name, kind in TYPES.items() if issubclass(kind, Order))
+
+RESULTS: tuple[Result, ...] = ("done", "failed", "timed-out", "cancelled", "unknown")
+KINDS: tuple[ShutdownKind, ...] = ("poweroff", "reboot", "unknown")
+
+#: Moves that are drawn, the later ones more seldom.
+Move = tuple[str, int]
+
+
+@dataclass
+class Play:
+    """``pods`` on the node, of which ``late`` more are seen only by a refresh."""
+
+    settings: Settings
+    pods: list[Pod]
+    late: list[Pod]
+    grant_ns: int
+    bench: Bench = field(default_factory=Bench)
+    laws: Laws = field(default_factory=Laws)
+    preparing: bool = False
+    alive: dict[tuple[str, str], bool] = field(default_factory=dict)
+    boots: int = 1
+
+    def __post_init__(self) -> None:
+        self.bench.manual = ORDERS
+        for pod in self.pods:
+            self._place(pod)
+        self._start()
+        self._settings(0)
+
+    def _place(self, pod: Pod) -> None:
+        self.alive.update({(pod.uid, each.name): True for each in pod.containers if each.running})
+
+    # --- moves --------------------------------------------------------------------------------
+
+    def make(self, move: Move) -> None:
+        name, number = move
+        MOVES[name](self, number)
+        self._check()
+
+    def _check(self) -> None:
+        fresh = self.bench.records[self.laws.seen :]
+        for record in fresh:
+            self.laws.observe(record)
+        for record in fresh:
+            if isinstance(record.event, CancelOrder) and record.event.target in self.bench.orders:
+                self._end(record.event.target, "timed-out" if record.event.timed_out else "cancelled")
+                self._check()
+        if any(isinstance(record.event, Leave) for record in fresh):
+            self._start()
+            self._check()
+
+    def _advance(self, number: int) -> None:
+        self.bench.advance(self.bench.now_ns + number * 50_000_000)
+
+    def _answer(self, number: int) -> None:
+        """One open order, the older the likelier; an inventory comes with its facts."""
+        keys = list(self.bench.orders)
+        if keys:
+            key = keys[number % len(keys)]
+            self._end(key, "done" if number % 5 else RESULTS[number % len(RESULTS)])
+
+    def _answer_all(self, number: int) -> None:
+        for key in list(self.bench.orders):
+            if key in self.bench.orders:
+                self._end(key, "done")
+
+    def _end(self, key: str, result: Result) -> None:
+        if isinstance(self.bench.orders[key], TakeInventory) and result == "done":
+            self._list(key)
+        self.bench.feed(OrderEnded(key=key, result=result, reason="" if result == "done" else "drawn"))
+
+    def _list(self, key: str) -> None:
+        here = [pod for pod in self.pods if any(self.alive.get((pod.uid, c.name)) for c in pod.containers)]
+        order = self.bench.orders[key]
+        if isinstance(order, TakeInventory) and order.refresh:
+            here += self.late
+            for pod in self.late:
+                self._place(pod)
+            self.pods += self.late
+            self.late = []
+        half = len(here) // 2
+        for part, pods in enumerate((here[:half], here[half:]), 1):
+            self.bench.feed(
+                InventoryTaken(
+                    key=key, as_of_ns=self.bench.now_ns, source="play", part=part, parts=2, pods=tuple(pods)
+                )
+            )
+
+    def _exit(self, number: int) -> None:
+        left = [place for place, alive in self.alive.items() if alive]
+        if left:
+            uid, container = left[number % len(left)]
+            self.alive[(uid, container)] = False
+            code, signal = ((0, ""), (3, ""), (None, "SIGKILL"), (None, ""))[number % 4]
+            self.bench.feed(ContainerExited(uid=uid, container=container, exit_code=code, signal=signal))
+
+    def _signal(self, number: int) -> None:
+        self.preparing = True
+        grant_ns = self.grant_ns if number % 3 else number * NS_PER_SECOND
+        self.bench.feed(
+            PrepareForShutdown(
+                active=True, kind=KINDS[number % 3], grant_ns=grant_ns, lock_held=bool(number % 2)
+            )
+        )
+
+    def _cancel(self, number: int) -> None:
+        self.preparing = False
+        fact = PrepareForShutdown(active=False) if number % 2 else PreparingRead(preparing=False)
+        self.bench.feed(fact)
+
+    def _read(self, number: int) -> None:
+        self.bench.feed(
+            LogindRead(owner=":1", grant_ns=self.grant_ns, preparing=self.preparing, kind="reboot")
+        )
+
+    def _die(self, number: int) -> None:
+        """SIGKILL, some time without a daemon, a start; what was open ends unknown, some of it later."""
+        self.bench.system = self.bench.restored()
+        self.bench.now_ns += number * 100_000_000
+        lost = list(self.bench.orders)[number % 3 :]
+        self._start(failed=number % 4)
+        self._lose(lost)
+        self._settings(number)
+
+    def _lose(self, keys: list[str]) -> None:
+        for key in keys:
+            self.bench.feed(OrderEnded(key=key, result="unknown"))
+
+    def _reboot(self, number: int) -> None:
+        """The machine goes: no process, no order and no clock of the last boot is left."""
+        self.boots += 1
+        self.bench.system = self.bench.restored()
+        self.bench.now_ns = (1 + number) * NS_PER_SECOND
+        self.preparing = False
+        self.laws.rebooted()
+        lost = list(self.bench.orders)
+        self._start()
+        self._lose(lost)
+        self._settings(number)
+
+    def _start(self, failed: int = 0) -> None:
+        self.laws.started(self.bench.now_ns)
+        self.bench.feed(
+            DaemonStarted(
+                version="0",
+                pid=1,
+                mode="process",
+                node="n",
+                boot_id=f"b{self.boots}",
+                userspace_id=f"u{self.boots}",
+                preparing=self.preparing,
+                kind="poweroff",
+                grant_ns=self.grant_ns,
+                failed_starts=failed if failed > 1 else 0,
+            )
+        )
+
+    def _settings(self, number: int) -> None:
+        self.bench.feed(SettingsLoaded(settings=self.settings))
+
+    def _hurry(self, number: int) -> None:
+        pod = self.pods[number % len(self.pods)]
+        self.laws.hurried(pod.uid, self.bench.now_ns)
+        self.bench.feed(HurryRequested(pod=pod.uid, asked_by=0))
+
+    def _release(self, number: int) -> None:
+        self.bench.feed(ReleaseRequested(asked_by=0))
+
+    def _stop(self, number: int) -> None:
+        self.bench.feed(StopRequested(system_stopping=bool(number % 2), stop_time_ns=number * NS_PER_SECOND))
+
+    def _appear(self, number: int) -> None:
+        self.bench.feed(PodAppeared(pod=self.pods[number % len(self.pods)]))
+
+    def _rest(self, number: int) -> None:
+        pod = self.pods[number % len(self.pods)]
+        facts = (
+            BusLost(error="drawn"),
+            DropInsRead(others_ns=number * NS_PER_SECOND, ours_ns=None if number % 2 else NS_PER_SECOND),
+            AutopsyTaken(uid=pod.uid, container="app"),
+        )
+        self.bench.feed(facts[number % len(facts)])
+
+    # --- the end ------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Let everything take its course: orders are answered, time passes, nothing else happens."""
+        for _ in range(6):
+            self._answer_all(0)
+            self._check()
+            self._advance(400)
+            self._check()
+        self.laws.settled(self.bench.system.episode)
+
+    def facts(self) -> Iterator[tuple[object, int]]:
+        return ((record.event, record.mono_ns) for record in self.bench.records if record.cause == 0)
+
+
+MOVES: dict[str, Callable[[Play, int], None]] = {
+    "advance": Play._advance,
+    "answer": Play._answer,
+    "answer-all": Play._answer_all,
+    "exit": Play._exit,
+    "signal": Play._signal,
+    "cancel": Play._cancel,
+    "read": Play._read,
+    "die": Play._die,
+    "reboot": Play._reboot,
+    "hurry": Play._hurry,
+    "release": Play._release,
+    "stop": Play._stop,
+    "appear": Play._appear,
+    "settings": Play._settings,
+    "rest": Play._rest,
+}

@@ -1,0 +1,114 @@
+"""Laws of `System.step` under any schedule: outcomes, exits, cancels, restarts and reboots in any order."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from actors.logic.routes import BY_NAME
+from actors.logic.system import System
+from events.base import NS_PER_SECOND
+from events.model import Container, Hook, Period, Pod, Settings
+from events.record import Stamp
+from tests.logic.play import MOVES, Move, Play
+from tests.scripts.bench import WALL_BASE_NS, Saboteur
+
+PRIORITIES = (-5, 0, 1000, 2_000_000_000)
+
+hooks = st.one_of(
+    st.none(),
+    st.builds(Hook, kind=st.sampled_from(["exec", "httpGet", "tcpSocket"])),
+    st.builds(Hook, kind=st.just("sleep"), sleep_seconds=st.integers(0, 9)),
+)
+
+containers = st.lists(st.tuples(hooks, st.booleans(), st.integers(0, 9)), min_size=1, max_size=3).map(
+    lambda drawn: tuple(
+        Container(name=f"c{at}", hook=hook, sidecar=sidecar, running=running > 0)
+        for at, (hook, sidecar, running) in enumerate(drawn)
+    )
+)
+
+
+def pods(prefix: str, count: int) -> st.SearchStrategy[list[Pod]]:
+    one = st.tuples(
+        st.one_of(st.none(), st.sampled_from(PRIORITIES)), st.one_of(st.none(), st.integers(0, 9)), containers
+    )
+    return st.lists(one, max_size=count).map(
+        lambda drawn: [
+            Pod(
+                uid=f"{prefix}{at}",
+                namespace="n",
+                name=f"{prefix}{at}",
+                priority=p,
+                grace_seconds=g,
+                containers=c,
+            )
+            for at, (p, g, c) in enumerate(drawn)
+        ]
+    )
+
+
+configurations = st.builds(
+    Settings,
+    by_pod_priority=st.lists(
+        st.builds(Period, priority=st.sampled_from(PRIORITIES), seconds=st.integers(0, 6)),
+        min_size=1,
+        max_size=4,
+    ).map(tuple),
+    budget=st.sampled_from(["strict", "elastic"]),
+    reserve_seconds=st.integers(0, 5),
+    status_flush_seconds=st.integers(0, 3),
+)
+
+#: What a shutdown is made of is drawn more often than what disturbs it.
+USUAL = ("advance", "answer", "answer-all", "exit") * 3
+moves: st.SearchStrategy[Move] = st.tuples(st.sampled_from((*USUAL, *MOVES)), st.integers(0, 60))
+plays = st.builds(
+    Play,
+    settings=configurations,
+    pods=pods("a", 4).filter(bool),
+    late=pods("z", 2),
+    grant_ns=st.integers(0, 40).map(lambda seconds: seconds * NS_PER_SECOND),
+)
+
+
+def perform(play: Play, drawn: list[Move]) -> None:
+    play.make(("answer-all", 0))
+    play.make(("signal", 1))
+    for move in drawn:
+        play.make(move)
+    play.finish()
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plays, st.lists(moves, max_size=40))
+def test_laws_hold_under_any_schedule(play: Play, drawn: list[Move]) -> None:
+    """Outcomes, hooks, floors, waves, fates and releases keep their laws; a restored system is the same."""
+    perform(play, drawn)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plays, st.lists(moves, max_size=25), st.sampled_from(sorted(BY_NAME)), st.integers(0, 20))
+def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str, at: int) -> None:
+    """Whichever actor raises at whatever event: every pod still has one fate, and the lock goes."""
+    play.make(("answer-all", 0))
+    play.make(("signal", 1))
+    for number, move in enumerate(drawn):
+        if number == at:
+            play.bench.saboteur = Saboteur(actor)
+        play.make(move)
+    play.finish()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(plays, st.lists(moves, max_size=30))
+def test_the_same_facts_give_the_same_records(play: Play, drawn: list[Move]) -> None:
+    """A system that is fed the recorded facts decides every record again (the one rule)."""
+    perform(play, drawn)
+    twin = System()
+    records = [
+        record
+        for fact, mono_ns in play.facts()
+        for record in twin.step(fact, Stamp(mono_ns, WALL_BASE_NS + mono_ns))
+    ]
+    assert records == play.bench.records
