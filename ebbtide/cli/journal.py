@@ -54,7 +54,10 @@ def ls(journals: tuple[Path, ...], output: str) -> int:
     help="From a record's number, a time, or a while ago (10m).",
 )
 @click.option(
-    "--actor", metavar="NAME", help="Only what this actor decided (HookActor, HookActor:UID, edge)."
+    "--actor",
+    default="",
+    metavar="NAME",
+    help="Only what this actor decided (HookActor, HookActor:UID, edge).",
 )
 @click.option(
     "--pod", default="", metavar="POD", help="Only what names this pod: namespace/name, a name, or a UID."

@@ -86,12 +86,16 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _running(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    from ebbtide.cli.events import rfc3339
+
     off = "graceful shutdown is off by configuration"
     why = document["whyNot"] if document["enabled"] else off
     yield "armed", "yes, the delay lock is held" if document["armed"] else f"no: {why}"
     enough = "" if document["sufficient"] else ", more is needed"
     yield "grant", f"{document['grantSeconds']:g} s of {document['neededSeconds']:g} s{enough}"
     yield "phase", document["phase"]
+    if document.get("scheduledWallNs"):
+        yield "scheduled", rfc3339(document["scheduledWallNs"])[:19] + "Z"
     shutdown = document["shutdown"]
     if document["phase"] == "running" and shutdown:
         yield "time left", f"{shutdown['leftSeconds']:.1f} s"

@@ -192,10 +192,12 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
 @given(st.text())
 def test_any_other_since_is_refused_in_one_line(text: str) -> None:
     """Whatever somebody types after --since, it is understood or refused."""
+    refusal = ""
     try:
-        assert isinstance(parse_since(text, 0), Since)
+        parse_since(text, 0)
     except Refused as refused:
-        assert "\n" not in refused.format_message()
+        refusal = refused.format_message()
+    assert "\n" not in refusal
 
 
 @given(st.binary(max_size=64), st.sampled_from(sorted(INTRODUCTIONS)))

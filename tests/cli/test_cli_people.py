@@ -107,6 +107,12 @@ def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> N
     assert "no: the bus is gone" in ran.out
 
 
+def test_status_names_a_scheduled_shutdown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """``shutdown +10`` of somebody else is shown with its time."""
+    daemon.answer = {"ok": True, "data": {**STATUS, "scheduledWallNs": 1_700_000_000_000_000_000}}
+    assert "2023-11-14T22:13:20Z" in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
+
+
 def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """While a shutdown runs: the time left and every pod's phase."""
     daemon.answer = {"ok": True, "data": RUNNING}
