@@ -6,12 +6,24 @@ second, so it must not pay for tables, YAML printing or the replayer.
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import NoReturn
 
 
 def main() -> NoReturn:
     """The entry point ``ebbtide``."""
+    _prepare_streams()
     from ebbtide.cli.guard import guarded
 
     sys.exit(guarded(sys.argv[1:]))
+
+
+def _prepare_streams() -> None:
+    """A terminal of another century gets a question mark, a closed stream takes everything in silence."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for the life of the process
+        else:
+            stream.reconfigure(errors="replace")

@@ -5,6 +5,7 @@ On a terminal a live view, in a pipe one line a transition; both end with every 
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -52,7 +53,7 @@ def demo(journal: Path | None, output: str) -> int:
         raise Refused(f"{journal} is there already: name a new directory with --journal")
     program = _program()
     stage = set_stage(journal.absolute() if journal is not None else None)
-    played = _play(stage, live=output == "table" and sys.stdout.isatty(), quiet=output == "json")
+    played = _play(stage, live=output == "table" and _can_draw(), quiet=output == "json")
     if not played.whole:
         raise click.Abort
     if output == "json":
@@ -60,6 +61,11 @@ def demo(journal: Path | None, output: str) -> int:
     else:
         show(ending(played.told, played.trace_id, stage.journal, program))
     return 0
+
+
+def _can_draw() -> bool:
+    """A terminal whose cursor can be moved."""
+    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def _program() -> str:

@@ -132,6 +132,20 @@ def test_a_real_process_ends_so_as_well(folder: Path) -> None:
     assert_one_line(ebbtide("plan", "--config", folder / "misspelt.yaml"))
 
 
+def test_a_terminal_without_our_signs_gets_question_marks(folder: Path) -> None:
+    """What standard output cannot encode is replaced, and nothing fails."""
+    ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "config-?.yaml" in ran.err
+
+
+def test_closed_streams_are_no_failure(folder: Path) -> None:
+    """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
+    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
+    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], timeout=30, check=False)
+    assert done.returncode == 0
+
+
 def test_an_unexpected_failure_is_one_line_that_names_it(
     run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:
