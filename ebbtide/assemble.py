@@ -5,7 +5,9 @@ Imports what arming needs and no more: what only a shutdown needs is imported on
 
 from __future__ import annotations
 
+import contextlib
 import os
+import select
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -33,6 +35,9 @@ from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
 
+#: A pipe that has room takes this much at once (PIPE_BUF), so that a write never waits.
+LINE_BYTES_MAX = 4095
+
 #: Bytes of a journal's id.
 JOURNAL_ID_BYTES = 16
 
@@ -44,9 +49,15 @@ TRIM_SECONDS_MAX = 10
 
 
 def tell_stderr(level: int, line: str) -> None:
-    """The log's lines: with a level where the service manager reads them, plain elsewhere."""
+    """The log's lines: with a level where the service manager reads them, plain elsewhere.
+
+    Late in a shutdown the log's reader has gone, or does not read: the line is lost, the pods go first.
+    """
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
-    print(f"{prefix}{line}", file=sys.stderr, flush=True)
+    data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
+    with contextlib.suppress(OSError):
+        if select.select([], [sys.stderr], [], 0)[1]:
+            os.write(sys.stderr.fileno(), data)
 
 
 def loader(options: RunOptions) -> Callable[[], Loaded]:

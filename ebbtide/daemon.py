@@ -88,7 +88,7 @@ class Daemon:
         self._load = load
         self._options = options
         self._tell = tell
-        self._lines = Lines()
+        self._lines = Lines(self.standing.began_ns, self.standing.labels)
         self._untold: list[Record] = []
         self._told_of = trio.Event()
         self._inbox = Inbox()

@@ -64,6 +64,11 @@ class Standing(msgspec.Struct, kw_only=True):
     waves: dict[int, WaveStanding] = {}
     pods: dict[str, PodStanding] = {}
 
+    @property
+    def labels(self) -> dict[str, str]:
+        """The names of its pods, by UID."""
+        return {uid: pod.label for uid, pod in self.pods.items()}
+
     def fold(self, records: Sequence[Record]) -> None:
         for record in records:
             change = FOLD.get(type(record.event))

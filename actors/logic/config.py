@@ -116,11 +116,14 @@ def _drop_in_order(state: ConfigState) -> WriteDropIn | RemoveDropIn | None:
 
 
 def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
-    """Our need or the largest value of any other file, so that nobody's own need is cut (design, rule 4)."""
+    """Our need or the largest value of any other file, so that nobody's own need is cut (design, rule 4).
+
+    A grant that no file stands for any more lasts only until logind reads its files again.
+    """
     assert state.settings is not None
     if not state.enabled or not state.settings.raise_grant:
         return 0
-    if files.ours_ns is None and state.grant_ns >= state.needed_ns:
+    if files.ours_ns is None and min(state.grant_ns, files.others_ns) >= state.needed_ns:
         return 0
     return -(-max(files.others_ns, state.needed_ns) // NS_PER_SECOND)
 

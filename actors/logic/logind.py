@@ -140,8 +140,11 @@ def _preparing_read(state: LogindState, event: PreparingRead, now: int) -> Resul
 
 
 def _preparing(state: LogindState, preparing: bool) -> Result:
-    """The property as evidence: of a shutdown whose signal was missed, or of one withdrawn."""
-    if preparing == state.in_episode or not state.enabled:
+    """The property as evidence: of a shutdown whose signal was missed, or of one withdrawn.
+
+    In overtime it says nothing: who bypassed logind did not tell it.
+    """
+    if preparing == state.in_episode or not state.enabled or state.leaving:
         return state, ()
     return _detected(state) if preparing else _withdrawn(state)
 
@@ -150,7 +153,7 @@ def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
     if not state.enabled:
         return state, ()
     if not event.active:
-        return _withdrawn(state) if state.in_episode else (state, ())
+        return _withdrawn(state) if state.in_episode and not state.leaving else (state, ())
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 

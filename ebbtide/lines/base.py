@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from events.base import NS_PER_SECOND
@@ -27,11 +27,11 @@ def elapsed(ns: int) -> str:
 
 
 class Lines:
-    """What must be remembered from one line to the next."""
+    """What must be remembered from one line to the next; a shutdown may go on from an earlier process."""
 
-    def __init__(self) -> None:
-        self.labels: dict[str, str] = {}
-        self.began_ns = 0
+    def __init__(self, began_ns: int = 0, labels: Mapping[str, str] | None = None) -> None:
+        self.labels = dict(labels or {})
+        self.began_ns = began_ns
 
     def names(self, uids: Sequence[str]) -> str:
         return ", ".join(self.labels.get(uid, uid) for uid in uids)

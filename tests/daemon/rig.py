@@ -24,6 +24,7 @@ import trio
 
 from actors.edges.process.cgroup import Cgroups, delegated_group
 from events.base import Event
+from events.decisions import GrantAssessed
 from events.history import History
 from events.record import Record
 from events.storage import DirectorySource
@@ -170,6 +171,16 @@ class Rig:
         await self.status(until, before)
         await self.ready(before)
 
+    async def granted(self) -> None:
+        """Wait until logind grants what is needed."""
+        await self.recorded(GrantAssessed, sufficient=True)
+
+    async def until_ours(self) -> None:
+        """Wait until logind knows of our lock."""
+        with trio.fail_after(WAIT_SECONDS_MAX):
+            while not await self.bed.ours():
+                await trio.sleep(POLL_SECONDS)
+
     async def ready(self, since: int = 0) -> None:
         await self._until(lambda: any("READY" in said for said in self.store.said[since:]), "READY")
 
@@ -210,8 +221,11 @@ class Rig:
         return done.stdout.decode()
 
     async def stop(self) -> int:
+        """As the unit is stopped: once it has left, its descriptors are let go. Its exit code."""
         self.signal(signal.SIGTERM)
-        return await self.left()
+        code = await self.left()
+        self.store.close()
+        return code
 
     # --- what is to be seen ------------------------------------------------------------------------
 
@@ -274,19 +288,19 @@ class Rig:
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
 
-    async def recorded(self, kind: type[E], seconds: float = WAIT_SECONDS_MAX, **fields: Any) -> Record:
+    async def recorded(self, event: type[E], seconds: float = WAIT_SECONDS_MAX, **fields: Any) -> Record:
         """Wait until the journal has such an event with these fields; its last record."""
         found: list[Record] = []
 
         def holds() -> bool:
             found[:] = [
                 record
-                for record in self.records(kind)
+                for record in self.records(event)
                 if all(getattr(record.event, name) == value for name, value in fields.items())
             ]
             return bool(found)
 
-        await self._until(holds, f"{kind.__name__} {fields}", seconds)
+        await self._until(holds, f"{event.__name__} {fields}", seconds)
         return found[-1]
 
 

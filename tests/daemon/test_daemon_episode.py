@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import trio
 
@@ -76,20 +78,42 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
 
 
 async def test_a_second_signal_is_the_same_episode(rig: Rig) -> None:
-    """Rule 2: logind restarted in its delay signals again: one episode, a new deadline, no pod signalled twice."""
+    """Rule 2: logind restarted and asked again: one episode, a new deadline, no pod signalled twice."""
     rig.configure({0: 6})
     rig.pod("web", "after=2")
     await rig.start()
+    await rig.granted()
     await rig.up("web")
     await rig.bed.power_off()
     await rig.traced("web", "TERM")
-    await rig.bed.restart_logind()
-    await rig.bed.power_off()
-    await rig.recorded(DeadlineMoved)
-    await rig.ended("web")
+    rig.signal(signal.SIGSTOP)
+    await rig.bed.restart_logind(clean=True)
+    async with rig.bed.inhibitor("somebody"):
+        await rig.bed.power_off()
+        rig.signal(signal.SIGCONT)
+        await rig.recorded(DeadlineMoved)
+        await rig.recorded(ReleaseLock)
     await rig.bed.started()
     assert len(rig.events(ShutdownBegan)) == 1
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
+
+
+async def test_a_second_episode_takes_over_what_the_first_began(rig: Rig) -> None:
+    """Design, HookActor: a pod that outlives a cancel is not begun again, and its grace goes on."""
+    rig.configure({0: 6})
+    rig.pod("web", "after=4", hook=0.2)
+    await rig.start()
+    await rig.granted()
+    await rig.up("web")
+    await rig.bed.power_off()
+    await rig.traced("web", "TERM")
+    await rig.bed.restart_logind(clean=True)
+    await rig.recorded(ShutdownCancelled)
+    await rig.until_ours()
+    await rig.bed.power_off("reboot")
+    await rig.bed.started()
+    assert [event.kind for event in rig.events(ShutdownBegan)] == ["poweroff", "reboot"]
+    assert [mark.what for mark in rig.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
 
 
 async def test_a_release_that_did_not_go_down(rig: Rig) -> None:
@@ -140,6 +164,7 @@ async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
     rig.pod("web", "after=0.3", hook=0.2)
     rig.pod("db", priority=1000)
     await rig.start()
+    await rig.granted()
     await rig.up("web", "db")
     await rig.bed.do("property", name="SystemState", signature="s", value="stopping")
     assert await rig.stop() == 0
@@ -156,7 +181,6 @@ async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
     await rig.start()
     await rig.up("web")
     assert await rig.stop() == 0
-    rig.store.close()
     assert await rig.bed.ours() == []
     assert rig.lives("web")
     assert rig.events(ShutdownBegan) == []
@@ -177,11 +201,12 @@ async def test_a_late_pod_is_rejected(rig: Rig) -> None:
 
 
 async def test_people_hurry_and_release(rig: Rig) -> None:
-    """`ebbtide hurry` ends the wait for one pod, `ebbtide release` that for the machine; both are on record."""
+    """`ebbtide hurry` ends the wait for a pod, `ebbtide release` the machine's; both are on record."""
     rig.configure({0: 20, 1000: 20})
     rig.pod("web", "ignore", hook=30)
     rig.pod("db", "ignore", priority=1000)
     await rig.start()
+    await rig.granted()
     await rig.up("web", "db")
     await rig.bed.power_off()
     await rig.traced("web", "hook")

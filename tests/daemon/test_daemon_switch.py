@@ -49,7 +49,7 @@ async def test_a_lost_bus_is_armed_again(rig: Rig) -> None:
 
 @pytest.mark.parametrize("how", OFF)
 async def test_switched_off_harms_nobody_and_on_again_arms(rig: Rig, how: str) -> None:
-    """Rule 7: off means READY without a lock, a drop-in or a harmed pod; SIGHUP reads the file that says on."""
+    """Rule 7: off means READY, without a lock, a drop-in or a harmed pod; SIGHUP switches it on."""
     rig.configure(OFF[how]["periods"], **OFF[how]["fields"])
     rig.pod("web", "after=0.2")
     await rig.start("not armed: switched off by configuration")
