@@ -9,6 +9,7 @@ from events.decisions import (
     EpisodeClosed,
     PodEnded,
     PodPlanned,
+    PodStopBegan,
     ReleaseLock,
     Resumed,
     ShutdownBegan,
@@ -71,9 +72,11 @@ def each_order_ends_once(world: World) -> Breaches:
 def fates_are_true(view: BootView) -> Breaches:
     """What the journal says became of a pod is what became of it, as far as it could be known."""
     said: dict[str, int] = {}
+    begun = [(view.at_ns(record), event.uid) for record, event in view.events(PodStopBegan)]
     for record, event in view.events(PodEnded):
         boxes = [box for box in view.boxes() if box.uid == event.uid and view.of_box(box, "start")]
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
+        since_ns = max([since_ns, *(at for at, uid in begun if uid == event.uid and at <= at_ns)])
         said[event.uid] = at_ns
         running = [box for box in boxes if view.exit_ns(box) > at_ns]
         unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
@@ -83,7 +86,7 @@ def fates_are_true(view: BootView) -> Breaches:
             "graceful": not running and not any(_killed_since(view, box, since_ns) for box in boxes),
             "killed": not running and any(_died_of_kill(view, box) for box in boxes),
             "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
-            "unknown": bool(unseen) or not boxes,
+            "unknown": rushed or bool(unseen) or not boxes,
             "spared": not any(_touched(view, box, since_ns, at_ns) for box in boxes),
             "rejected": not boxes,
         }

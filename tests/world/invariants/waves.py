@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from actors.policy.periods import enabled
 from events.base import NS_PER_SECOND
-from events.decisions import DeadlineMoved, PodPlanned, PodStopBegan, ReleaseLock, ShutdownBegan, WaveStarted
+from events.decisions import (
+    DeadlineMoved,
+    PlanMade,
+    PodPlanned,
+    PodStopBegan,
+    ReleaseLock,
+    ShutdownBegan,
+    WaveStarted,
+)
 from events.facts import PrepareForShutdown
 from events.record import Record
 from tests.world.invariants.words import Breaches, name, seconds
 from tests.world.pods import Box
 from tests.world.trail import MS, Seen
-from tests.world.view import BootView
+from tests.world.view import SLACK_NS, BootView
 
 #: Between a daemon's start and its having caught up with what it missed.
 CATCH_UP_NS = NS_PER_SECOND
@@ -53,6 +63,28 @@ def _waits_for_lower(
                 )
 
 
+def waves_do_not_dawdle(view: BootView) -> Breaches:
+    """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
+    for episode, records in view.episodes().items():
+        began = [record for record in records if isinstance(record.event, WaveStarted)]
+        members = {
+            each.event.uid: each.event.wave for each in records if isinstance(each.event, PodStopBegan)
+        }
+        for before, after in pairwise(began):
+            gone_ns = [view.exit_ns(box) for box in view.boxes() if members.get(box.uid) == _wave_of(before)]
+            over_ns = max([view.at_ns(before), *gone_ns]) + SLACK_NS
+            if view.at_ns(after) > over_ns and view.served_through(over_ns - SLACK_NS, over_ns):
+                yield (
+                    f"episode {episode}: wave {_wave_of(after)} began at {seconds(view.at_ns(after))}; "
+                    f"those before it were gone by {seconds(over_ns - SLACK_NS)}"
+                )
+
+
+def _wave_of(record: Record) -> int:
+    assert isinstance(record.event, WaveStarted)
+    return record.event.wave
+
+
 def every_pod_is_signalled(view: BootView) -> Breaches:
     """Nobody is forgotten: what still runs when the lock goes has been told to stop."""
     for release in _orderly_releases(view):
@@ -68,6 +100,34 @@ def the_lock_waits_for_the_pods(view: BootView) -> Breaches:
         running = [name(box) for box in _still_planned(view, release)]
         if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
             yield f"the lock was released at {seconds(release.at_ns)} while {', '.join(running)} ran"
+
+
+def the_lock_goes_at_once(view: BootView) -> Breaches:
+    """As soon as possible (KEP-2000): when the last pod is gone only the statuses may take their time."""
+    for episode, records in view.episodes().items():
+        planned = {each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)}
+        plan = next((each for each in records if isinstance(each.event, PlanMade)), None)
+        if plan is None:
+            continue
+        gone_ns = [view.exit_ns(box) for box in view.boxes() if box.uid in planned]
+        since_ns = max([view.at_ns(plan), *gone_ns])
+        by_ns = since_ns + view.world.scenario.settings.status_flush_seconds * NS_PER_SECOND + SLACK_NS
+        if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
+            yield f"episode {episode}: no release by {seconds(by_ns)}, all pods gone at {seconds(since_ns)}"
+        for release in view.of("release"):
+            if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
+                at = seconds(release.at_ns)
+                yield f"episode {episode}: released at {at}, all pods gone at {seconds(since_ns)}"
+
+
+def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
+    """Whether one daemon was there all the time, and nobody changed the course of things."""
+    changed = any(from_ns <= seen.at_ns < to_ns for seen in view.of(*CHANGES))
+    return view.served_through(from_ns, to_ns) and not changed
+
+
+#: What gives a shutdown another course, or another configuration.
+CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
 
 
 def _orderly_releases(view: BootView) -> list[Seen]:
