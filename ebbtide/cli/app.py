@@ -13,6 +13,7 @@ import click
 
 from ebbtide import __version__
 from ebbtide.cli.guard import ReaderGone
+from ebbtide.cli.options import need_command
 
 
 class Entry(NamedTuple):
@@ -106,7 +107,14 @@ Journals, configurations and manifests are only ever read, but by run and demo. 
 """
 
 
-@click.group(cls=Lazy, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Lazy,
+    invoke_without_command=True,
+    epilog=EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, "-V", "--version", prog_name="ebbtide", message="%(prog)s %(version)s")
-def cli() -> None:
+@click.pass_context
+def cli(ctx: click.Context) -> None:
     """End a Kubernetes node's pods gracefully before the machine goes down, and account for it."""
+    need_command(ctx)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.options import DURATION, config_option, output_option
+from ebbtide.cli.options import DURATION, config_option, need_command, output_option
 
 CHECK_EPILOG = """\b
 Examples:
@@ -21,9 +21,11 @@ Examples:
 """
 
 
-@click.group()
-def config() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def config(ctx: click.Context) -> None:
     """Check the configuration; show where each value comes from."""
+    need_command(ctx)
 
 
 @config.command(epilog=CHECK_EPILOG)

@@ -54,9 +54,6 @@ def guarded(arguments: Sequence[str]) -> int:
 
 
 def _tell(error: Exception) -> int:
-    if isinstance(error, click.exceptions.NoArgsIsHelpError):
-        print(error.ctx.get_help() if error.ctx else error, file=sys.stderr)
-        return WRONG
     if isinstance(error, click.ClickException):
         say(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
         return WRONG

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.options import output_option
+from ebbtide.cli.options import need_command, output_option
 from ebbtide.cli.reading import journals_option
 
 LS_EPILOG = """\b
@@ -29,9 +29,11 @@ Examples:
 """
 
 
-@click.group()
-def journal() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def journal(ctx: click.Context) -> None:
     """Episodes and events of a journal; is it intact?"""
+    need_command(ctx)
 
 
 @journal.command(epilog=LS_EPILOG)

@@ -20,6 +20,13 @@ else:
     Parameter = click.ParamType
 
 
+def need_command(ctx: click.Context) -> None:
+    """A group without a command shows what there is, and has done nothing (the same in every click)."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(2)
+
+
 class Duration(Parameter):
     """A Go duration, as the kubelet's configuration has them; in nanoseconds."""
 

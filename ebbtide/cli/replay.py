@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.options import output_option
+from ebbtide.cli.options import need_command, output_option
 from ebbtide.cli.reading import journals_option
 
 VERIFY_EPILOG = """\b
@@ -17,9 +17,11 @@ Examples:
 """
 
 
-@click.group()
-def replay() -> None:
+@click.group(invoke_without_command=True)
+@click.pass_context
+def replay(ctx: click.Context) -> None:
     """Re-execute a journal."""
+    need_command(ctx)
 
 
 @replay.command(epilog=VERIFY_EPILOG, context_settings={"ignore_unknown_options": True})

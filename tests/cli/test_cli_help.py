@@ -124,8 +124,9 @@ def test_completion_answers_the_shell(words: str, index: int, expected: str) -> 
     assert expected in ran.out.splitlines()
 
 
-def test_without_a_command_the_help_is_shown_and_nothing_done() -> None:
-    """``ebbtide`` alone is a wrong request that is answered with the list of commands."""
-    ran = ebbtide()
+@pytest.mark.parametrize("words", [(), ("journal",), ("config",), ("replay",)], ids=str)
+def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: tuple[str, ...]) -> None:
+    """A group alone is a wrong request that is answered with the list of its commands."""
+    ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
-    assert "ebbtide demo" in ran.err
+    assert "Usage: ebbtide" in ran.err
