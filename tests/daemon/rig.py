@@ -139,8 +139,8 @@ class Rig:
         words = [str(word) for pair in paths.items() for word in pair]
         return [*EBBTIDE, "run", "--mode", "process", *words]
 
-    def launch(self, argv: list[str] | None = None) -> None:
-        """As the service manager starts its unit: with the descriptors that it kept."""
+    def launch(self, log: int | None = None) -> None:
+        """As the service manager starts its unit: with the descriptors that it kept; ``log``: its stderr."""
         passed = {name: self.store.pass_on(name) for name in self.store.store}
         fds = [fd for descriptors in passed.values() for fd in descriptors]
         names = [name for name, descriptors in passed.items() for _ in descriptors]
@@ -150,14 +150,14 @@ class Rig:
             "LISTEN_FDNAMES": ":".join(names),
             "EBBTIDE_TEST_FDS": " ".join(map(str, fds)),
         }
-        with open(self.folder / "log", "ab") as log:
+        with open(self.folder / "log", "ab") as file:
             self.process = subprocess.Popen(
-                [*self.enter, "bash", "-c", PASS_ON, "bash", *(argv or self.argv)],
+                [*self.enter, "bash", "-c", PASS_ON, "bash", *self.argv],
                 env=environment,
                 pass_fds=fds,
                 stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
+                stdout=file,
+                stderr=file if log is None else log,
                 preexec_fn=die_with_parent,
                 cwd=HERE.parents[1],
             )
@@ -181,6 +181,10 @@ class Rig:
             while not await self.bed.ours():
                 await trio.sleep(POLL_SECONDS)
 
+    async def until_forgotten(self) -> None:
+        """Wait until the service manager keeps no lock of ours."""
+        await self._until(lambda: LOCK_NAME not in self.store.store, "the store to be emptied")
+
     async def ready(self, since: int = 0) -> None:
         await self._until(lambda: any("READY" in said for said in self.store.said[since:]), "READY")
 
@@ -199,6 +203,12 @@ class Rig:
         assert self.process is not None
         return _children(self.process.pid)[0]
 
+    @property
+    def own_pid(self) -> int:
+        """The daemon's process id as it knows it."""
+        lines = Path(f"/proc/{self.pid}/status").read_text().splitlines()
+        return int(next(line for line in lines if line.startswith("NSpid:")).split()[-1])
+
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
 
@@ -213,6 +223,19 @@ class Rig:
         assert process is not None
         await self._until(lambda: process.poll() is not None, "the daemon to leave", seconds)
         return int(process.returncode)
+
+    async def inside(self, *argv: str) -> None:
+        """A command in the daemon's namespaces. Raises CalledProcessError."""
+        await trio.run_process([*self.enter, *argv])
+
+    async def refused(self) -> str:
+        """Launch it, and expect it to be refused as a wrong request; what it said."""
+        argv = [*self.enter, *self.argv]
+        done = await trio.run_process(
+            argv, env=self.environment, capture_stderr=True, check=False, cwd=HERE.parents[1]
+        )
+        assert done.returncode == 2, done.stderr.decode()
+        return done.stderr.decode()
 
     async def ebbtide(self, *words: str) -> str:
         """A command of an operator on the running daemon; its output. Raises CalledProcessError."""
@@ -280,9 +303,19 @@ class Rig:
                     found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
         return [line for line in found if line and "ebbtide run" not in line]
 
+    @property
+    def locations(self) -> list[Path]:
+        """The journal's, as the daemon sees them: a test may have mounted something there."""
+        root = Path(f"/proc/{self._inits[0]}/root")
+        return [root / path.relative_to("/") for path in (self.journal, self.fallback)]
+
+    async def nothing_runs(self) -> None:
+        """Wait until no pod's or hook's process is left."""
+        await self._until(lambda: not self.running(), "the last process to end")
+
     def records(self, *kinds: type[E]) -> list[Record]:
         """The journal's records of these types, over all its locations."""
-        sources = [DirectorySource(path) for path in (self.journal, self.fallback)]
+        sources = [DirectorySource(path) for path in self.locations]
         return [record for record in History(sources).records() if isinstance(record.event, kinds or Event)]
 
     def events(self, kind: type[E]) -> list[E]:
@@ -348,9 +381,10 @@ async def rig() -> AsyncIterator[Rig]:
             made = Rig(bed, folder, store, holder)
             try:
                 yield made
+                await _pull_the_plug(made)
+                replay(*made.locations)
             finally:
                 _end(holder, made)
-            replay(made.journal, made.fallback)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -367,6 +401,12 @@ def _holder(bed: LogindBed) -> subprocess.Popen[str]:
     assert holder.stdout is not None
     assert holder.stdout.readline() == "up\n"
     return holder
+
+
+async def _pull_the_plug(made: Rig) -> None:
+    """What is replayed must not grow meanwhile."""
+    if made.process is not None and made.process.poll() is None:
+        await made.kill()
 
 
 def _end(holder: subprocess.Popen[str], made: Rig) -> None:
