@@ -28,7 +28,7 @@ SLOW_SECONDS = 0.5
 POD_SECONDS_MAX = 0.0003
 SYNCS_A_WAVE = 2
 SLOW_RATIO_MAX = 1.05
-SYNCS = 50
+SYNCS = 20
 SYNC_BYTES = 4096
 NS_PER_SECOND = 1_000_000_000
 
@@ -47,6 +47,7 @@ class Bench:
         self.times = {0.0: Times(), SLOW_SECONDS: Times()}
         self.shutdowns = 0
         self.cost = 0.0
+        self.syncs: list[float] = []
 
     async def run(self, rounds: int) -> None:
         self.node.start()
@@ -55,6 +56,7 @@ class Bench:
             for seconds, times in self.times.items():
                 times.bare.append(await self.bare(seconds))
                 times.ours.append(await self.ours(seconds))
+                self.syncs.append(sync_seconds(self.node.folder))
                 say(f"round {at}, {seconds} s: bare {times.bare[-1]:.3f} s, ebbtide {times.ours[-1]:.3f} s")
 
     async def bare(self, seconds: float) -> float:
@@ -119,7 +121,7 @@ async def measure(rounds: int, pods: int) -> list[Figure]:
         await on.bed.start_unit("failed")
         bench = Bench(on, pods)
         await bench.run(rounds)
-        return figures(bench.times, pods, sync_seconds(on.folder))
+        return figures(bench.times, pods, median(bench.syncs))
 
 
 def main() -> int:

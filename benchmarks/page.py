@@ -1,0 +1,62 @@
+"""The tables of ``docs/performance.md``, made from the results between two marks; the prose stays.
+
+Run as ``python -m benchmarks.page``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks.node import ROOT
+from benchmarks.report import RESULTS, Figure, cells
+
+PAGE = ROOT / "docs" / "performance.md"
+BEGIN, END = "<!-- results: made by benchmarks/page.py -->", "<!-- end of results -->"
+
+TITLES = {
+    "first_signal": "From the signal to the first SIGTERM",
+    "start": "From the start of the process to armed",
+    "idle": "While nothing happens",
+    "waves": "A whole shutdown of 300 pods in three waves",
+    "journal": "The journal",
+    "verify": "Verified replay",
+    "scale": "Cost against the number of pods",
+}
+
+
+def tables() -> str:
+    """One section for each result that is there, in the order of `TITLES`."""
+    paths = [(title, RESULTS / f"{name}.json") for name, title in TITLES.items()]
+    return "\n".join(
+        line
+        for title, path in paths
+        if path.exists()
+        for line in _section(title, json.loads(path.read_text()))
+    )
+
+
+def _section(title: str, document: dict[str, Any]) -> list[str]:
+    where = document["machine"]
+    rows = [cells(Figure(**{key: row[key] for key in Figure._fields})) for row in document["figures"]]
+    return [
+        f"### {title}",
+        "",
+        f"`python -m benchmarks.{document['name']}`, {where['day']}: {where['cpu']}, Linux {where['kernel']}, "
+        f"Python {where['python']}; load average at the end {where['load']}.",
+        "",
+        "| figure | limit | measured | |",
+        "|---|---|---|---|",
+        *(f"| {what} | {limit} | {measured} | {verdict} |" for what, limit, measured, verdict in rows),
+        "",
+    ]
+
+
+def write() -> None:
+    before, _, rest = PAGE.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    PAGE.write_text(f"{before}{BEGIN}\n\n{tables()}\n{END}{after}")
+
+
+if __name__ == "__main__":
+    write()
