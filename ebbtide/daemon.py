@@ -7,6 +7,7 @@ a configuration, a signal from the service manager, a word from a person) and sh
 from __future__ import annotations
 
 import gc
+import math
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -41,6 +42,9 @@ from events.facts import (
 from events.record import Record, Stamp, trace_id
 from events.retention import SEGMENT_BYTES_MAX
 from events.writer import Writer
+
+#: How often a journal that had to move tries its first location again, outside of shutdowns.
+AWAY_SECONDS = 60
 
 #: How long the end of the process waits for the journal's last records.
 CLOSE_SECONDS_MAX = 2
@@ -134,12 +138,18 @@ class Daemon:
         return reason
 
     async def _keep_small(self) -> None:
-        """Old segments go when a new one has begun: at the start, and as the journal grows."""
+        """Old segments go when a new one has begun: at the start, and as the journal grows.
+
+        While the journal is away from its first location, a new segment tries to take it back there.
+        """
         while True:
+            self._grown = trio.Event()
             for name in await self._trim(self.sequencer.system.episode or None):
                 self._tell(6, f"journal: removed the old segment {name}")
-            self._grown = trio.Event()
-            await self._grown.wait()
+            with trio.move_on_after(AWAY_SECONDS if self.writer.away else math.inf):
+                await self._grown.wait()
+            if self.writer.away and not self.sequencer.system.episode:
+                self._begin_segment()
 
     def _begin_segment(self) -> None:
         system = self.sequencer.system
