@@ -25,7 +25,8 @@ from events.segment import Header
 #: A line of text shows so much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160
 
-_encode = msgspec.json.Encoder().encode
+#: What JSON has no form for is shown as Python writes it; only an edited journal holds such a thing.
+_encoder = msgspec.json.Encoder(enc_hook=repr)
 
 
 @lru_cache(maxsize=64)
@@ -50,7 +51,17 @@ def json_line(header: Header, raw: RawRecord) -> bytes:
         "data": payload_of(raw),
         "episode": raw.episode or None,
     }
-    return _encode(document) + b"\n"
+    try:
+        return _encoder.encode(document) + b"\n"
+    except (TypeError, ValueError):
+        return _encoder.encode(document | {"data": raw.payload.hex()}) + b"\n"
+
+
+def _json(value: Any) -> str:
+    try:
+        return _encoder.encode(value).decode()
+    except (TypeError, ValueError):
+        return repr(value)
 
 
 def text_line(header: Header, raw: RawRecord, labels: Labels, paint: Callable[[str, str], str]) -> bytes:
@@ -81,7 +92,7 @@ def _flat(labels: Labels, data: Any) -> str:
 
 
 def _brief(value: Any) -> str:
-    return value if isinstance(value, str) and " " not in value else _encode(value).decode()
+    return value if isinstance(value, str) and " " not in value else _json(value)
 
 
 # --- which records -----------------------------------------------------------------------------

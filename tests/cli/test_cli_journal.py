@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from cli_bed import IDENTITY, JOURNAL_ID, NOWHERE, WALL_NS, Node, ebbtide, pod, whole_shutdown, write
 from conftest import Run
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import events.segment
@@ -201,6 +201,10 @@ def test_any_other_since_is_refused_in_one_line(text: str) -> None:
 
 
 @given(st.binary(max_size=64), st.sampled_from(sorted(INTRODUCTIONS)))
+@example(b"\xd5\x00\x00\x00", "InventoryTaken")  # an extension type
+@example(b"\x81\x91\x01\x02", "PodAppeared")  # a list for a key
+@example(b"\x81\xa3pod\x81\xc4\x01\x00\x01", "PodAppeared")  # bytes for a key
+@example(b"\x81\xa4pods\x91\x07", "InventoryTaken")  # a number for a pod
 def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
     """A payload that is no MessagePack, or not what its type says, is shown and names no pod by accident."""
     raw = RawRecord(1, 0, 0, 0, 0, 1, "edge", tag, payload, bytes(32), 0)
