@@ -57,17 +57,19 @@ def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
 
 
 def _tell(findings: list[Finding]) -> None:
+    from rich.table import Table
     from rich.text import Text
 
     from ebbtide.cli.output import STYLES, show
 
-    for finding in findings:
-        style = STYLES.get(finding.level, "")
-        show(
-            Text.assemble(
-                (f"{finding.level:<8}", style), f" {finding.message} ", (f"[{finding.code}]", "dim")
-            )
-        )
-        show(Text.assemble(" " * 9, ("cure: ", "dim"), finding.cure))
     if not findings:
         show(Text("ok: nothing stands in the way of a graceful shutdown", style="green"))
+        return
+    grid = Table.grid(padding=(0, 1))
+    grid.add_column(no_wrap=True)
+    grid.add_column()
+    for each in findings:
+        level = Text(each.level, style=STYLES.get(each.level, ""))
+        grid.add_row(level, Text.assemble(f"{each.message} ", (f"[{each.code}]", "dim")))
+        grid.add_row("", Text.assemble(("cure: ", "bold"), each.cure))
+    show(grid)
