@@ -5,6 +5,7 @@ This module imports as little as it can: what is imported here stays resident.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
@@ -15,11 +16,13 @@ from ebbtide.cli.options import config_option, journal_option, runtime_option, s
 MODES = ("auto", "api", "cri", "observe", "process")
 #: What this version can run.
 READY = "process"
+KEEP_LOCK = "--keep-lock"
 
 EPILOG = """\b
 Examples:
   sudo ebbtide run --mode process --pods /etc/ebbtide/pods
   ebbtide run --mode process --pods ./pods --journal ./journal --runtime ./run
+  ebbtide run --keep-lock --mode process --pods /pods      # in a container
 """
 
 
@@ -45,6 +48,12 @@ Examples:
     metavar="N",
     help="Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.",
 )
+@click.option(
+    KEEP_LOCK,
+    is_flag=True,
+    help="Where no service manager does: a small parent process holds the delay lock while the daemon is"
+    " away, and starts it again after a crash.",
+)
 def run(
     mode: str,
     pods: Path | None,
@@ -53,6 +62,7 @@ def run(
     runtime: Path,
     socket: Path | None,
     capture_lines: int,
+    keep_lock: bool,
 ) -> int:
     """Arm, wait, and carry shutdowns out, until the machine is down.
 
@@ -65,6 +75,10 @@ def run(
         raise Refused(f"mode {READY} needs manifests: name a file or a folder with --pods")
     if not pods.exists():
         raise Refused(f"{pods} does not exist: name a file or a folder with --pods")
+    if keep_lock:
+        from ebbtide.keeper import become
+
+        become([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
     import trio
 
     from ebbtide.assemble import real
