@@ -32,7 +32,7 @@ EXPECTED = [
     ("shop/cache-0", "1", "graceful", "preStop failed: exit code 3"),
     ("shop/ingest-0", "1", "graceful", "stopped with SIGQUIT"),
     ("shop/db-0", "2", "graceful", "preStop exec"),
-    ("shop/gateway-0", "2", "graceful", "preStop sleep 1.0 s"),
+    ("shop/gateway-0", "2", "graceful", "preStop sleep 1."),
     ("kube-system/dns-0", "3", "graceful", "exit code 0"),
     ("kube-system/logs-0", "3", "graceful", "exit code 0"),
     ("shop/late-0", "-", "rejected", "Pod was rejected as the node is shutting down."),
