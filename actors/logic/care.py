@@ -23,7 +23,7 @@ from events.decisions import (
     SendSignal,
     ShutdownDetected,
 )
-from events.facts import ContainerExited
+from events.facts import ContainerExited, DaemonStarted
 from events.model import Handover, Pod
 
 OWNER = "FallbackActor"
@@ -139,6 +139,9 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
     waited: dict[str, int] = {}
     home: str = ""
+    #: A start that nobody has answered yet, and whether it found the same boot and userspace.
+    start: DaemonStarted | None = None
+    same: bool = True
     ordinal: int = 0
 
     @property
@@ -177,10 +180,12 @@ def put(state: FallbackState, care: Care, decisions: list[Event]) -> Result:
 
 
 def stop_began(state: FallbackState, event: PodStopBegan, now: int) -> Result:
+    """Its wave's word. It may come in the very step that took the pod over: then its grace is the true one."""
     care = state.cares.get(event.uid)
-    if care is None or care.begun_ns:
+    if care is None or care.begun_ns not in (0, now):
         return state, ()
-    return put(state, *_stop(care, event.grace_ns, state.deadline_ns, now))
+    stopped, decisions = _stop(care, event.grace_ns, state.deadline_ns, now)
+    return put(state, stopped, [] if care.begun_ns else decisions)
 
 
 def container_exited(state: FallbackState, event: ContainerExited, now: int) -> Result:

@@ -52,6 +52,7 @@ from events.decisions import (
     PodsEnded,
     PodStopBegan,
     ReleaseLock,
+    Resumed,
     ShutdownBegan,
     ShutdownCancelled,
     ShutdownDetected,
@@ -213,8 +214,7 @@ def _withdrawn(state: FallbackState, event: ShutdownWithdrawn, now: int) -> Resu
 def _stands_down(state: FallbackState, event: ShutdownCancelled, now: int) -> Result:
     """Pods of ours are followed to their end; nothing is released for a machine that stays."""
     spared: list[Event] = [spare(care) for care in state.cares.values() if not care.begun_ns]
-    end_by_ns = state.release_by_ns if state.leads else NEVER_NS
-    state = replace(state, in_episode=False, release_by_ns=end_by_ns, stage="cancelled")
+    state = replace(state, in_episode=False, stage="cancelled")
     return state, [*spared, *close_if_over(state)]
 
 
@@ -228,12 +228,15 @@ def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
 
 def _started(state: FallbackState, event: DaemonStarted, now: int) -> Result:
     """In another boot, or userspace, the processes are gone, and so is what we cared for."""
-    home, was = f"{event.boot_id}/{event.userspace_id}", state
-    same = home == was.home
-    state = replace(state, home=home, failed=(EPISODE,) if was.leads else ())
-    if not same:
-        state = replace(state, cares={}, waited={})
-    return state, take_up(was, event, same=same) if was.leads else ()
+    home, leads = f"{event.boot_id}/{event.userspace_id}", state.leads
+    same = home == state.home
+    state = replace(state, home=home, same=same, start=event, failed=(EPISODE,) if leads else ())
+    decisions = take_up(state, event) if leads else []
+    return state if same else replace(state, cares={}, waited={}), decisions
+
+
+def _answered(state: FallbackState, event: Resumed, now: int) -> Result:
+    return replace(state, start=None), ()
 
 
 def _deadline(state: FallbackState) -> int:
@@ -266,6 +269,7 @@ FALLBACK = ActorType(
         ShutdownCancelled: _stands_down,
         EpisodeClosed: _closed,
         DaemonStarted: _started,
+        Resumed: _answered,
     },
     deadline=_deadline,
 )

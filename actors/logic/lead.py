@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actors.logic.actor import Result
+from actors.logic.actor import NEVER_NS, Result
 from actors.logic.care import EPISODE, OWNER, Care, FallbackState, engaged
 from actors.policy.resume import Found, LastEpisode, resume_action
 from events.base import NS_PER_SECOND, Event, order_key
@@ -44,17 +44,37 @@ def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
     waited = {each.pod.uid: each.wave for each in event.handover}
     waited |= {uid: each.wave for uid, each in state.cares.items()}
     state = replace(state, failed=(*state.failed, EPISODE), waited=waited)
+    if state.start is None:
+        return _go_on(state, event, now)
+    resumed = take_up(state, state.start)
+    if not state.same or state.start.preparing is False:
+        return state, resumed
+    state, decisions = _go_on(state, event, now)
+    return state, [*resumed, *decisions]
+
+
+def _go_on(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    """From wherever the shutdown stands."""
     if state.stage == "cancelled":
-        said = not state.in_episode
-        return state, close_if_over(state) if said else [ShutdownCancelled(reason="cancelled")]
+        return _finish_cancelled(state, now)
+    if state.released and not state.stage:
+        return replace(state, stage="pods-ended"), [PodsEnded(unfinished=tuple(state.waited))]
     if state.stage:
         return state, ()
+    begun = begin_waiting(state, event, now)
     if state.planned:
-        begun = begin_waiting(state, event, now)
-        state, over = end_if_over(state)
-        return state, [*begun, *over]
-    state, decisions = _plan(state, now) if state.listed else _list(state)
-    return state, [engaged(event), *decisions]
+        state, decisions = end_if_over(state)
+    else:
+        state, decisions = _plan(state, now) if state.listed else _list(state)
+    return state, [*begun, *decisions]
+
+
+def _finish_cancelled(state: FallbackState, now: int) -> Result:
+    """What has begun is finished, and not waited for beyond the shutdown's own end."""
+    if state.in_episode:
+        return state, [ShutdownCancelled(reason="cancelled")]
+    end_by_ns = now if state.release_by_ns == NEVER_NS else state.release_by_ns
+    return replace(state, release_by_ns=end_by_ns), close_if_over(state)
 
 
 def _open(state: FallbackState, event: ActorFailed, now: int) -> Result:
@@ -143,8 +163,9 @@ def close_if_over(state: FallbackState) -> list[Event]:
     return [EpisodeClosed(outcome="cancelled")] if state.leads and not state.waited else []
 
 
-def take_up(state: FallbackState, event: DaemonStarted, *, same: bool) -> list[Event]:
-    """A start, in the same boot and userspace or not, by the same table."""
+def take_up(state: FallbackState, event: DaemonStarted) -> list[Event]:
+    """A start, by the same table as ever. In another boot or userspace the pods went with theirs."""
+    same = state.same
     last: LastEpisode = "closed" if state.stage == "cancelled" else "released" if state.released else "open"
     found = Found(last, event.preparing, same, same, event.lock_inherited)
     resumed = Resumed(action=resume_action(found))
@@ -152,7 +173,6 @@ def take_up(state: FallbackState, event: DaemonStarted, *, same: bool) -> list[E
 
 
 def _last_words(state: FallbackState) -> list[Event]:
-    """Another boot, or userspace: the pods went with theirs."""
     ended: EpisodeOutcome = "complete" if state.released else "truncated"
     outcome: EpisodeOutcome = "cancelled" if state.stage == "cancelled" else ended
     reason = "the machine went down before its end was seen"

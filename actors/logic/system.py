@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from actors.logic.actor import NEVER_NS, ActorType, State
 from actors.logic.episode import EPISODE
+from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS
 from events.base import Event, Order
@@ -175,7 +176,8 @@ class System:
 
         Not for a shutdown that this start has found closed or cancelled: there is nothing left to carry out.
         """
-        if fact.failed_starts < FAILED_STARTS_MAX or not self.episode or fact.preparing is False:
+        over = not self.episode or fact.preparing is False or self.slots[(FALLBACK.name, "")].failed
+        if fact.failed_starts < FAILED_STARTS_MAX or over:
             return
         for slot in (self.slots[(EPISODE.name, "")], *self._by_kind.get(HOOK.name, ())):
             if slot.failed:

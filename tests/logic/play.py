@@ -56,6 +56,7 @@ class Play:
     preparing: bool = False
     alive: dict[tuple[str, str], bool] = field(default_factory=dict)
     boots: int = 1
+    may_fail_to_start: bool = True
 
     def __post_init__(self) -> None:
         self.bench.manual = ORDERS
@@ -155,7 +156,7 @@ class Play:
         self.bench.system = self.bench.restored()
         self.bench.now_ns += number * 100_000_000
         lost = list(self.bench.orders)[number % 3 :]
-        self._start(failed=number % 4)
+        self._start(failed=number % 4 if self.may_fail_to_start else 0)
         self._lose(lost)
         self._settings(number)
 

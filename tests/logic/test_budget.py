@@ -19,7 +19,7 @@ def test_points_come_in_order(now: int, grant: int, requested: int, reserve: int
     assert now <= layout.release_by_ns <= now + grant
     assert layout.give_up_ns <= layout.release_by_ns
     if layout.release_by_ns > now:
-        assert layout.release_by_ns <= now + grant - RELEASE_MARGIN_NS
+        assert layout.release_by_ns <= now + grant - min(RELEASE_MARGIN_NS, grant // 4)
 
 
 @given(times, times, times, times)
