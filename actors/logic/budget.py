@@ -37,15 +37,18 @@ class Layout(NamedTuple):
     @property
     def give_up_ns(self) -> int:
         """From here on nothing is waited for but the last statuses."""
-        return self.release_by_ns - FLUSH_MARGIN_NS
+        return self.release_by_ns - min(FLUSH_MARGIN_NS, (self.release_by_ns - self.kill_by_ns) // 2)
 
 
 def lay_out(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> Layout:
-    """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``."""
+    """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``.
+
+    Below a second the margins shrink with the limit: also then every pod gets its stop signal first.
+    """
     budget_ns = min(grant_ns, requested_ns)
-    limit_ns = min(grant_ns, budget_ns + reserve_ns)
-    release_by_ns = now_ns + max(0, limit_ns - RELEASE_MARGIN_NS)
-    last_kill_ns = release_by_ns - FLUSH_MARGIN_NS - REAP_MARGIN_NS
+    limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
+    release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
+    last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
     kill_by_ns = max(now_ns, min(deadline_ns + FLOOR_NS, last_kill_ns))
     return Layout(deadline_ns, kill_by_ns, release_by_ns)

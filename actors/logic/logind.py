@@ -150,10 +150,11 @@ def _preparing(state: LogindState, preparing: bool) -> Result:
 
 
 def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
-    if not state.enabled:
+    """In overtime logind has no say any more: neither its limit nor its cancel is that of the unit's stop."""
+    if not state.enabled or state.leaving:
         return state, ()
     if not event.active:
-        return _withdrawn(state) if state.in_episode and not state.leaving else (state, ())
+        return _withdrawn(state) if state.in_episode else (state, ())
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 
@@ -184,9 +185,11 @@ def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
-    """As soon as possible, but not sooner (KEP-2000, goals)."""
-    if not state.in_episode or state.released:
+    """As soon as possible, but not sooner (KEP-2000, goals). Where the fallback was first, nothing keeps us."""
+    if not state.in_episode:
         return state, ()
+    if state.released:
+        return state, [Leave(reason="the machine goes down")] if state.leaving else ()
     return _release(state)
 
 
