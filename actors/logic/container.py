@@ -156,6 +156,12 @@ def cut_hook(down: Down, now: int) -> Step:
     return down, [cancel, *ended]
 
 
+def abandon_hook(down: Down) -> list[Event]:
+    """The last word on the pod is said: no effect of its actor outlives that."""
+    running = down.phase == "hook" and down.hook_key
+    return [CancelOrder(key=down.key("cut"), target=down.hook_key)] if running else []
+
+
 # --- stop --------------------------------------------------------------------------------------
 
 
@@ -173,7 +179,8 @@ def resume_stop(down: Down, now: int) -> Down:
     """A daemon died between the order and its outcome: perhaps nothing was sent. The floor counts from now."""
     if down.phase != "stopping" or not down.stop_open:
         return down
-    return replace(down, kill_at_ns=max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns)))
+    kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
 
 
 def repeat_stop(down: Down) -> Step:
