@@ -7,6 +7,7 @@ import msgspec
 from events.base import NS_PER_SECOND, Order
 from events.decisions import (
     EpisodeClosed,
+    KillContainer,
     PodEnded,
     PodPlanned,
     PodStopBegan,
@@ -23,6 +24,7 @@ from events.record import Record
 from replay.engine import Replayer
 from tests.world.invariants.words import Breaches
 from tests.world.pods import Box
+from tests.world.trail import MS
 from tests.world.view import BootView
 from tests.world.world import World
 
@@ -95,9 +97,11 @@ def fates_are_true(view: BootView) -> Breaches:
 
 
 def _died_of_kill(view: BootView, box: Box) -> bool:
-    """SIGKILL ended it, or seems to have: of a process that is not its child a daemon only sees it gone."""
-    adopted = any(kill.life != box.parent for kill in view.of_box(box, "kill"))
-    return adopted or view.exit_signal(box) == "SIGKILL"
+    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees that it is gone."""
+    exit_ns = view.exit_ns(box)
+    seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
+    ordered = any(event.uid == box.uid for _, event in view.events(KillContainer))
+    return (ordered and not seen) or view.exit_signal(box) == "SIGKILL"
 
 
 def _killed_since(view: BootView, box: Box, since_ns: int) -> bool:

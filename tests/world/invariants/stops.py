@@ -97,6 +97,8 @@ def _limits(view: BootView, uid: str) -> Iterator[int]:
 
 def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
     """When the grace is over a container has its stop signal, and SIGKILL as soon as the floor allows."""
+    if view.hurt:
+        return
     for box in view.boxes():
         began = view.begins().get(box.uid)
         if began is None:
