@@ -78,7 +78,12 @@ def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
 
 
 def _each(state: PodState, now: int, phase: str, step: Callable[[Down], steps.Step]) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is."""
+    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is.
+
+    After the last word on a pod nothing is done to it any more, whatever is still learned of it.
+    """
+    if state.over:
+        return state, ()
     decisions: list[Event] = []
     downs = list(state.downs)
     for index, down in enumerate(downs):
@@ -219,12 +224,17 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
 
 
 def _budget_over(state: PodState, event: PodsEnded, now: int) -> Result:
-    return _end(state, now, []) if state.begun else _never_begun(state)
+    if not state.begun:
+        return _never_begun(state, now)
+    cancels = [cancel for down in state.downs for cancel in steps.abandon_hook(down)]
+    return _end(state, now, cancels if not state.over else [])
 
 
-def _never_begun(state: PodState) -> Result:
+def _never_begun(state: PodState, now: int) -> Result:
     if state.over or state.pod is None:
         return state, ()
+    if all(down.phase == "exited" for down in state.downs):
+        return replace(state, over=True), [_pod_ended(replace(state, begun_ns=now), now)]
     reason = "the lock was released before its wave"
     return replace(state, over=True), [
         PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
