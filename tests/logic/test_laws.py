@@ -72,6 +72,10 @@ plays = st.builds(
 )
 
 
+#: A play of forty moves takes some milliseconds, with a snapshot before each step.
+LAWS = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
 def perform(play: Play, drawn: list[Move]) -> None:
     play.make(("answer-all", 0))
     play.make(("signal", 1))
@@ -80,14 +84,14 @@ def perform(play: Play, drawn: list[Move]) -> None:
     play.finish()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@LAWS
 @given(plays, st.lists(moves, max_size=40))
 def test_laws_hold_under_any_schedule(play: Play, drawn: list[Move]) -> None:
     """Outcomes, hooks, floors, waves, fates and releases keep their laws; a restored system is the same."""
     perform(play, drawn)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@LAWS
 @given(plays, st.lists(moves, max_size=25), st.sampled_from(sorted(BY_NAME)), st.integers(0, 20))
 def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str, at: int) -> None:
     """Whichever actor raises at whatever event: every pod still has one fate, and the lock goes."""
@@ -102,7 +106,7 @@ def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str
     play.finish()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@LAWS
 @given(plays, st.lists(moves, max_size=30))
 def test_the_same_facts_give_the_same_records(play: Play, drawn: list[Move]) -> None:
     """A system that is fed the recorded facts decides every record again (the one rule)."""
