@@ -254,7 +254,7 @@ class System:
         self._by_kind = {}
         for slot in kept:
             self._by_kind.setdefault(slot.kind.name, []).append(slot)
-        alive = {slot.index for slot in kept}
+        alive = dict.fromkeys(slot.index for slot in kept)
         self._due = [entry for entry in self._due if entry[2].index in alive]
         heapify(self._due)
         self._closing = False
