@@ -180,7 +180,7 @@ def put(state: FallbackState, care: Care, decisions: list[Event]) -> Result:
 
 
 def stop_began(state: FallbackState, event: PodStopBegan, now: int) -> Result:
-    """Its wave's word. It may come in the very step that took the pod over: then its grace is the true one."""
+    """Its wave's word. If that comes in the step that took the pod over, its grace is the true one."""
     care = state.cares.get(event.uid)
     if care is None or care.begun_ns not in (0, now):
         return state, ()

@@ -176,7 +176,7 @@ def stop(down: Down, now: int) -> Step:
 
 
 def resume_stop(down: Down, now: int) -> Down:
-    """A daemon died between the order and its outcome: perhaps nothing was sent. The floor counts from now."""
+    """A daemon died before the outcome: perhaps nothing was sent. The floor counts from now."""
     if down.phase != "stopping" or not down.stop_open:
         return down
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))

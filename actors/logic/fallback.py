@@ -22,8 +22,6 @@ from actors.logic.care import (
     OWNER,
     FallbackState,
     container_exited,
-    engaged,
-    give_up,
     kill,
     put,
     replanned,
@@ -41,7 +39,16 @@ from actors.logic.lead import (
     listed,
     take_up,
 )
-from events.base import Event, order_key
+from actors.logic.let_go import (
+    LOGIND,
+    NODE_STATUS,
+    order_release,
+    pods_ended,
+    release_instead,
+    seen_release,
+    settled,
+)
+from events.base import Event
 from events.decisions import (
     ActorFailed,
     DeadlineMoved,
@@ -65,7 +72,7 @@ from events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEn
 NAME = OWNER
 
 # Not imported: the fallback must not lean on the code that it stands in for.
-HOOK, WAVE, NODE_STATUS, LOGIND = "HookActor", "WaveActor", "NodeStatusActor", "LogindActor"
+HOOK, WAVE = "HookActor", "WaveActor"
 
 
 # --- what it keeps in mind ---------------------------------------------------------------------
@@ -111,20 +118,12 @@ def _begin_wave(state: FallbackState, event: ActorFailed, now: int) -> Result:
     return state, begin_waiting(state, event, now, wave=event.subject)
 
 
-def _release_instead(state: FallbackState, event: ActorFailed, now: int) -> Result:
-    """Without the LogindActor nobody orders the release, without the NodeStatusActor nobody leads to it."""
-    if not state.in_episode:
-        return state, ()
-    state, release = _release_if_over(replace(state, failed=(*state.failed, event.actor)))
-    return state, [engaged(event), *release]
-
-
 DUTIES: dict[str, Callable[[FallbackState, ActorFailed, int], Result]] = {
     HOOK: take_pod,
     WAVE: _begin_wave,
     EPISODE: lead,
-    NODE_STATUS: _release_instead,
-    LOGIND: _release_instead,
+    NODE_STATUS: release_instead,
+    LOGIND: release_instead,
 }
 
 
@@ -158,8 +157,8 @@ def _tick(state: FallbackState, event: Tick, now: int) -> Result:
     if state.release_by_ns > now:
         return state, decisions
     state, given_up = _give_up(state, event, now)
-    state, release = _release(state)
-    return state, [*decisions, *given_up, *release]
+    state, order = order_release(state)
+    return state, [*decisions, *given_up, *order]
 
 
 # --- the end -----------------------------------------------------------------------------------
@@ -174,36 +173,6 @@ def _give_up(state: FallbackState, event: Tick | ReleaseRequested, now: int) -> 
     if not state.leads or state.stage not in ("", "cancelled"):
         return state, ()
     return replace(state, stage=state.stage or "pods-ended"), [PodsEnded(unfinished=tuple(state.waited))]
-
-
-def _pods_ended(state: FallbackState, event: PodsEnded, now: int) -> Result:
-    """Pods of ours that outlived the budget get their last word from us."""
-    ended: list[Event] = [give_up(care, now) for care in state.cares.values()]
-    if state.stage == "cancelled":
-        return state, ended
-    state, release = _release_if_over(replace(state, stage="pods-ended"))
-    return state, [*ended, *release]
-
-
-def _settled(state: FallbackState, event: StatusesSettled, now: int) -> Result:
-    return (state, ()) if state.stage == "cancelled" else _release_if_over(replace(state, stage="settled"))
-
-
-def _release_if_over(state: FallbackState) -> Result:
-    nobody_settles = NODE_STATUS in state.failed and state.stage in ("pods-ended", "settled")
-    nobody_releases = LOGIND in state.failed and state.stage == "settled"
-    return _release(state) if nobody_settles or nobody_releases else (state, ())
-
-
-def _release(state: FallbackState) -> Result:
-    if not state.in_episode or state.released:
-        return replace(state, release_by_ns=NEVER_NS), ()
-    order = ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
-    return replace(state, released=True, release_by_ns=NEVER_NS, ordinal=state.ordinal + 1), [order]
-
-
-def _seen_release(state: FallbackState, event: ReleaseLock, now: int) -> Result:
-    return replace(state, released=True, release_by_ns=NEVER_NS), ()
 
 
 def _withdrawn(state: FallbackState, event: ShutdownWithdrawn, now: int) -> Result:
@@ -262,9 +231,9 @@ FALLBACK = ActorType(
         OrderEnded: _order_ended,
         Tick: _tick,
         ReleaseRequested: _let_go,
-        PodsEnded: _pods_ended,
-        StatusesSettled: _settled,
-        ReleaseLock: _seen_release,
+        PodsEnded: pods_ended,
+        StatusesSettled: settled,
+        ReleaseLock: seen_release,
         ShutdownWithdrawn: _withdrawn,
         ShutdownCancelled: _stands_down,
         EpisodeClosed: _closed,

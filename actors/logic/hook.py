@@ -12,9 +12,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from actors.logic import container as steps
-from actors.logic.actor import NEVER_NS, ActorType, Result, State
+from actors.logic.actor import NEVER_NS, ActorType, Result
+from actors.logic.answers import ANSWERS
 from actors.logic.container import Down
 from actors.logic.outcome import describe
+from actors.logic.pod import PodState, handed_over
 from events.base import NS_PER_SECOND, Event
 from events.decisions import (
     DeadlineMoved,
@@ -25,25 +27,8 @@ from events.decisions import (
     ShutdownCancelled,
 )
 from events.facts import AutopsyTaken, ContainerExited, DaemonStarted, HurryRequested, OrderEnded, Tick
-from events.model import Handover, Pod
 
 NAME = steps.OWNER
-
-
-class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    pod: Pod | None = None
-    wave: int = -1
-    sleep_action: bool = True
-    begun_ns: int = 0
-    grace_ns: int = 0
-    downs: tuple[Down, ...] = ()
-    #: What the autopsy found of the stop signal, in words.
-    finding: str = ""
-    over: bool = False
-
-    @property
-    def begun(self) -> bool:
-        return self.begun_ns > 0
 
 
 def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
@@ -167,35 +152,8 @@ def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     return _each(state, now, "", step)
 
 
-def _hook_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
-    if down.phase != "hook" or event.key != down.hook_key:
-        return down, []
-    return steps.end_hook(down, now, event.result, event.reason)
-
-
-def _stop_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
-    down = replace(down, stop_open=False)
-    if down.phase == "stopping" and event.result == "unknown":
-        return steps.repeat_stop(down)
-    return replace(down, error=event.reason if event.result == "failed" else ""), []
-
-
 def _restarted(state: PodState, event: DaemonStarted, now: int) -> Result:
     return replace(state, downs=tuple(steps.resume_stop(down, now) for down in state.downs)), ()
-
-
-def _kill_answer(down: Down, event: OrderEnded, now: int) -> steps.Step:
-    if down.phase == "killed" and event.result == "unknown":
-        return steps.kill(down)
-    return replace(down, error=event.reason if event.result == "failed" else ""), []
-
-
-#: What an order's outcome means, by the order's word in its key.
-ANSWERS: dict[str, Callable[[Down, OrderEnded, int], steps.Step]] = {
-    "hook": _hook_answer,
-    "stop": _stop_answer,
-    "kill": _kill_answer,
-}
 
 
 def _autopsied(state: PodState, event: AutopsyTaken, now: int) -> Result:
@@ -256,23 +214,6 @@ def _deadline(state: PodState) -> int:
     return min([down.due_ns() for down in state.downs], default=NEVER_NS)
 
 
-def _handover(state: PodState, event: Event, now: int) -> Handover | None:
-    """The fallback must not lose what the event said that could not be handled."""
-    if isinstance(event, PodPlanned) and not state.begun:
-        return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
-    if state.over or state.pod is None:
-        return None
-    exited = [down.spec.name for down in state.downs if down.phase == "exited"]
-    if isinstance(event, ContainerExited):
-        exited.append(event.container)
-    grace_ns, begun_ns = state.grace_ns, state.begun_ns
-    if isinstance(event, PodStopBegan) and not state.begun:
-        grace_ns, begun_ns = event.grace_ns, max(now, 1)
-    return Handover(
-        pod=state.pod, wave=state.wave, grace_ns=grace_ns, begun_ns=begun_ns, exited=tuple(exited)
-    )
-
-
 HOOK = ActorType(
     NAME,
     PodState,
@@ -292,5 +233,5 @@ HOOK = ActorType(
     },
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,
-    handover=_handover,
+    handover=handed_over,
 )

@@ -9,7 +9,8 @@ from __future__ import annotations
 import msgspec
 
 from actors.logic.routes import BY_NAME
-from actors.logic.system import Opened, Slot, System
+from actors.logic.slot import Opened, Slot
+from actors.logic.system import System
 from events.base import Order
 from events.codec import BadPayload, decode_event, encode_event
 from events.marks import ActorState, Checkpoint, OpenOrder

@@ -15,40 +15,18 @@ Two rules hold it together:
 from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
-from typing import Any, NamedTuple
+from typing import Any
 
-from actors.logic.actor import NEVER_NS, ActorType, State
+from actors.logic.actor import NEVER_NS, ActorType
 from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS
+from actors.logic.slot import Opened, Slot
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, Tick
 from events.record import Record, Stamp
-
-
-class Opened(NamedTuple):
-    """An order without an outcome, and the number of its record."""
-
-    seq: int
-    order: Order
-
-
-class Slot:
-    """One actor in the system: where its state is kept, and its place in the order of registration."""
-
-    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "state", "subject")
-
-    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
-        self.kind = kind
-        self.subject = subject
-        self.index = index
-        self.label = f"{kind.name}:{subject}" if subject else kind.name
-        self.state: State = kind.state()
-        self.deadline_ns = NEVER_NS
-        self.failed = False
-
 
 #: ``(cause, actor, event, episode)``.
 Trace = tuple[int, str, Event, int]
@@ -249,7 +227,7 @@ class System:
 
     def _drop_done(self) -> None:
         """At an episode's end its waves and pods go, but not a pod that is still on its way down."""
-        kept = [slot for slot in self.slots.values() if not slot.subject or not _is_done(slot)]
+        kept = [slot for slot in self.slots.values() if not slot.subject or not slot.is_done]
         self.slots = {(slot.kind.name, slot.subject): slot for slot in kept}
         self._by_kind = {}
         for slot in kept:
@@ -268,7 +246,3 @@ class System:
                 slot.failed = False
                 slot.state = state
                 self.watch(slot)
-
-
-def _is_done(slot: Slot) -> bool:
-    return slot.failed or slot.kind.done(slot.state)

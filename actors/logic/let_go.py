@@ -1,0 +1,54 @@
+"""What the fallback does in place of the LogindActor and the NodeStatusActor: the release.
+
+They own no pod. But without the first nobody orders the release, and without the second nobody leads to it.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from actors.logic.actor import NEVER_NS, Result
+from actors.logic.care import OWNER, FallbackState, engaged, give_up
+from events.base import Event, order_key
+from events.decisions import ActorFailed, PodsEnded, ReleaseLock, StatusesSettled
+
+# Not imported: the fallback must not lean on the code that it stands in for.
+NODE_STATUS, LOGIND = "NodeStatusActor", "LogindActor"
+
+
+def release_instead(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    """Without the LogindActor nobody orders the release, without the NodeStatusActor nobody leads to it."""
+    if not state.in_episode:
+        return state, ()
+    state, release = release_if_over(replace(state, failed=(*state.failed, event.actor)))
+    return state, [engaged(event), *release]
+
+
+def settled(state: FallbackState, event: StatusesSettled, now: int) -> Result:
+    return (state, ()) if state.stage == "cancelled" else release_if_over(replace(state, stage="settled"))
+
+
+def release_if_over(state: FallbackState) -> Result:
+    nobody_settles = NODE_STATUS in state.failed and state.stage in ("pods-ended", "settled")
+    nobody_releases = LOGIND in state.failed and state.stage == "settled"
+    return order_release(state) if nobody_settles or nobody_releases else (state, ())
+
+
+def order_release(state: FallbackState) -> Result:
+    if not state.in_episode or state.released:
+        return replace(state, release_by_ns=NEVER_NS), ()
+    order = ReleaseLock(key=order_key(OWNER, "release", "", state.ordinal))
+    return replace(state, released=True, release_by_ns=NEVER_NS, ordinal=state.ordinal + 1), [order]
+
+
+def seen_release(state: FallbackState, event: ReleaseLock, now: int) -> Result:
+    return replace(state, released=True, release_by_ns=NEVER_NS), ()
+
+
+def pods_ended(state: FallbackState, event: PodsEnded, now: int) -> Result:
+    """Pods of ours that outlived the budget get their last word from us."""
+    ended: list[Event] = [give_up(care, now) for care in state.cares.values()]
+    if state.stage == "cancelled":
+        return state, ended
+    state, release = release_if_over(replace(state, stage="pods-ended"))
+    return state, [*ended, *release]

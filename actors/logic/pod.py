@@ -1,0 +1,43 @@
+"""One pod on its way down: the HookActor's state, and what it leaves to the fallback when it fails."""
+
+from __future__ import annotations
+
+from actors.logic.actor import State
+from actors.logic.container import Down
+from events.base import NS_PER_SECOND, Event
+from events.decisions import PodPlanned, PodStopBegan
+from events.facts import ContainerExited
+from events.model import Handover, Pod
+
+
+class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    pod: Pod | None = None
+    wave: int = -1
+    sleep_action: bool = True
+    begun_ns: int = 0
+    grace_ns: int = 0
+    downs: tuple[Down, ...] = ()
+    #: What the autopsy found of the stop signal, in words.
+    finding: str = ""
+    over: bool = False
+
+    @property
+    def begun(self) -> bool:
+        return self.begun_ns > 0
+
+
+def handed_over(state: PodState, event: Event, now: int) -> Handover | None:
+    """The fallback must not lose what the event said that could not be handled."""
+    if isinstance(event, PodPlanned) and not state.begun:
+        return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
+    if state.over or state.pod is None:
+        return None
+    exited = [down.spec.name for down in state.downs if down.phase == "exited"]
+    if isinstance(event, ContainerExited):
+        exited.append(event.container)
+    grace_ns, begun_ns = state.grace_ns, state.begun_ns
+    if isinstance(event, PodStopBegan) and not state.begun:
+        grace_ns, begun_ns = event.grace_ns, max(now, 1)
+    return Handover(
+        pod=state.pod, wave=state.wave, grace_ns=grace_ns, begun_ns=begun_ns, exited=tuple(exited)
+    )

@@ -1,0 +1,35 @@
+"""Where the system keeps what belongs to one actor, and to one open order."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from actors.logic.actor import NEVER_NS, ActorType, State
+from events.base import Order
+
+
+class Opened(NamedTuple):
+    """An order without an outcome, and the number of its record."""
+
+    seq: int
+    order: Order
+
+
+class Slot:
+    """One actor in the system: where its state is kept, and its place in the order of registration."""
+
+    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "state", "subject")
+
+    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
+        self.kind = kind
+        self.subject = subject
+        self.index = index
+        self.label = f"{kind.name}:{subject}" if subject else kind.name
+        self.state: State = kind.state()
+        self.deadline_ns = NEVER_NS
+        self.failed = False
+
+    @property
+    def is_done(self) -> bool:
+        """May it be dropped at an episode's end?"""
+        return self.failed or self.kind.done(self.state)
