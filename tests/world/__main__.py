@@ -16,7 +16,7 @@ from events.facts import OrderEnded, Tick
 from events.record import Record
 from tests.world.daemon import Life
 from tests.world.trail import NS_PER_SECOND, Seen, world_ns
-from tests.world.worlds import Name, points, try_out
+from tests.world.worlds import Name, every_point, try_out
 
 #: How often a long run says where it is.
 PROGRESS_SECONDS = 5.0
@@ -73,14 +73,11 @@ def _fields(event: object) -> str:
 
 def names(options: argparse.Namespace) -> Iterator[Name]:
     """Which worlds are asked for."""
-    for kind in ("seed", "crash-at", "cut-at"):
-        number = getattr(options, kind.replace("-", "_"))
-        if number is not None:
-            yield Name(kind, number)
-    if options.every:
-        yield from (Name(options.every, number) for number in range(1, points() + 1))
-    first = options.first
-    yield from (Name("seed", seed) for seed in range(first, first + options.seeds))
+    if options.seeds:
+        yield from (Name(seed) for seed in range(options.first, options.first + options.seeds))
+        return
+    one = Name(options.seed, options.crash_at, options.cut_at)
+    yield from every_point(one, options.every) if options.every else (one,)
 
 
 def main() -> int:
@@ -107,10 +104,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.world", description=__doc__.splitlines()[0])
     parser.add_argument("--seed", type=int, help="run this one")
-    parser.add_argument(
-        "--crash-at", type=int, metavar="POINT", help="the small shutdown, killed there; 0: nowhere"
-    )
-    parser.add_argument("--cut-at", type=int, metavar="POINT", help="the same, the power cut there")
+    parser.add_argument("--small", action="store_true", help="the small shutdown; so without any seed")
+    parser.add_argument("--crash-at", type=int, default=0, metavar="POINT", help="kill the daemon there")
+    parser.add_argument("--cut-at", type=int, default=0, metavar="POINT", help="cut the power there")
     parser.add_argument("--every", choices=("crash-at", "cut-at"), help="at every point, one after the other")
     parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run so many seeds")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="beginning with this one (0)")

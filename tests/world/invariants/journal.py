@@ -97,7 +97,7 @@ def fates_are_true(view: BootView) -> Breaches:
 
 
 def _died_of_kill(view: BootView, box: Box) -> bool:
-    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees that it is gone."""
+    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees it gone."""
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
     ordered = any(event.uid == box.uid for _, event in view.events(KillContainer))
@@ -139,10 +139,9 @@ def the_next_boot_tells(world: World) -> Breaches:
         before = world.boots[index - 1].records
         standing = _standing(before)
         view = BootView(world, index)
-        told = [event for _, event in view.events(Resumed)][:1]
-        if not told:
+        start = next((record for record, _ in view.events(Resumed)), None)
+        if start is None or view.hurt:
             continue
-        start = view.events(Resumed).__next__()[0]
         mine = [event for record, event in view.events(EpisodeClosed) if record.seq <= start.seq]
         said = mine[0].outcome if mine else "nothing"
         if said != standing:

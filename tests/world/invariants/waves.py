@@ -111,13 +111,20 @@ def the_lock_goes_at_once(view: BootView) -> Breaches:
             continue
         gone_ns = [view.exit_ns(box) for box in view.boxes() if box.uid in planned]
         since_ns = max([view.at_ns(plan), *gone_ns])
-        by_ns = since_ns + view.world.scenario.settings.status_flush_seconds * NS_PER_SECOND + SLACK_NS
+        by_ns = since_ns + _flush_ns(view) + SLACK_NS
         if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
             yield f"episode {episode}: no release by {seconds(by_ns)}, all pods gone at {seconds(since_ns)}"
         for release in view.of("release"):
             if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
                 at = seconds(release.at_ns)
                 yield f"episode {episode}: released at {at}, all pods gone at {seconds(since_ns)}"
+
+
+def _flush_ns(view: BootView) -> int:
+    """What statuses may take under either configuration of this world."""
+    scenario = view.world.scenario
+    either = (scenario.settings, scenario.other_settings)
+    return max(each.status_flush_seconds for each in either) * NS_PER_SECOND
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
