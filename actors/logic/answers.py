@@ -1,7 +1,7 @@
 """What the outcome of an order means for the container that it was about.
 
-A lost outcome (``unknown``: the daemon died in between) is the interesting one: a hook counts as spent, a stop
-signal and SIGKILL are sent again (design, rule 4).
+A lost outcome (``unknown``: the daemon died in between) is the interesting one: a hook counts as spent, a
+stop signal and SIGKILL are sent again (design, rule 4).
 """
 
 from __future__ import annotations

@@ -37,8 +37,6 @@ MARGIN_NS = NS_PER_SECOND
 
 def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
     """The EpisodeActor has failed, in whatever it was doing. After that it has no part in this shutdown."""
-    if state.leads:
-        return state, ()
     if not state.in_episode and state.stage != "cancelled":
         return _open(state, event, now)
     waited = {each.pod.uid: each.wave for each in event.handover}
@@ -47,7 +45,9 @@ def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
     if state.start is None:
         return _go_on(state, event, now)
     resumed = take_up(state, state.start)
-    if not state.same or state.start.preparing is False:
+    if not state.same:
+        return replace(state, waited={}), resumed
+    if state.start.preparing is False:
         return state, resumed
     state, decisions = _go_on(state, event, now)
     return state, [*resumed, *decisions]

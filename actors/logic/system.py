@@ -117,11 +117,8 @@ class System:
             self._revive(now_ns)
 
     def _handle(self, slot: Slot, event: Event, now_ns: int) -> Any:
-        handler = slot.kind.handlers.get(type(event))
-        if handler is None:
-            return ()
         try:
-            state, decisions = handler(slot.state, event, now_ns)
+            state, decisions = slot.kind.handlers[type(event)](slot.state, event, now_ns)
             # A deadline follows from the state; only a `Tick` has taken it away while the state stayed.
             same = state is slot.state and type(event) is not Tick
             deadline_ns = slot.deadline_ns if same else slot.kind.deadline(state)
