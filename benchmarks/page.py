@@ -42,8 +42,8 @@ def _section(title: str, document: dict[str, Any]) -> list[str]:
     return [
         f"### {title}",
         "",
-        f"`python -m benchmarks.{document['name']}`, {where['day']}: {where['cpu']}, Linux {where['kernel']}, "
-        f"Python {where['python']}; load average at the end {where['load']}.",
+        f"`python -m benchmarks.{document['name']}`, {where['day']}: {where['cpu']}, "
+        f"Linux {where['kernel']}, Python {where['python']}; load average at the end {where['load']}.",
         "",
         "| figure | limit | measured | |",
         "|---|---|---|---|",

@@ -1,4 +1,4 @@
-"""A small plot as SVG: lines over two logarithmic axes, readable on light and on dark pages."""
+"""A small plot as SVG: lines over two axes that begin at zero, readable on light and on dark pages."""
 
 from __future__ import annotations
 
@@ -16,35 +16,39 @@ STYLE = (
     "@media(prefers-color-scheme:dark){text{fill:#d4d4d4}.grid{stroke:#d4d4d4}}"
 )
 
+#: A tick is one of these shares of a decade: the smallest that needs no more than so many.
+TICK_SHARES = (0.1, 0.2, 0.25, 0.5, 1.0, 2.0)
+TICKS_MAX = 6
+
 Points = Sequence[tuple[float, float]]
 
 
 class Axis(NamedTuple):
-    """Decades from ``low`` to ``high``, over pixels from ``start`` to ``end``."""
+    """From zero to ``high`` in steps of ``tick``, over pixels from ``start`` to ``end``."""
 
-    low: int
-    high: int
+    high: float
+    tick: float
     start: float
     end: float
 
     @classmethod
-    def around(cls, values: Sequence[float], start: float, end: float) -> Axis:
-        low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-        return cls(low, max(high, low + 1), start, end)
+    def over(cls, values: Sequence[float], start: float, end: float) -> Axis:
+        decade = 10.0 ** math.floor(math.log10(max(values)))
+        tick = next(share * decade for share in TICK_SHARES if max(values) <= TICKS_MAX * share * decade)
+        return cls(math.ceil(max(values) / tick) * tick, tick, start, end)
 
     def at(self, value: float) -> float:
-        share = (math.log10(value) - self.low) / (self.high - self.low)
-        return self.start + share * (self.end - self.start)
+        return self.start + value / self.high * (self.end - self.start)
 
     def ticks(self) -> list[float]:
-        return [10.0**power for power in range(self.low, self.high + 1)]
+        return [step * self.tick for step in range(round(self.high / self.tick) + 1)]
 
 
 def plot(title: str, across: str, up: str, series: Mapping[str, Points]) -> str:
-    """The picture's text. ``across`` and ``up`` name the axes; every value must be above 0."""
+    """The picture's text. ``across`` and ``up`` name the axes; no value may be negative."""
     points = [point for line in series.values() for point in line]
-    x = Axis.around([point[0] for point in points], LEFT, WIDTH - RIGHT)
-    y = Axis.around([point[1] for point in points], HEIGHT - BOTTOM, TOP)
+    x = Axis.over([point[0] for point in points], LEFT, WIDTH - RIGHT)
+    y = Axis.over([point[1] for point in points], HEIGHT - BOTTOM, TOP)
     body = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img">',
         f"<title>{escape(title)}</title><style>{STYLE}</style>",

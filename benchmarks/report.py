@@ -61,7 +61,7 @@ def machine() -> dict[str, str]:
     """Where and when."""
     return {
         "cpu": f"{os.cpu_count()} x {_cpu()}",
-        "kernel": platform.release(),
+        "kernel": platform.release().partition("-")[0],
         "python": platform.python_version(),
         "day": time.strftime("%Y-%m-%d", time.gmtime()),
         "load": f"{os.getloadavg()[0]:.1f}",
