@@ -211,6 +211,13 @@ class Rig:
 
     def signal(self, number: int) -> None:
         os.kill(self.pid, number)
+        if number == signal.SIGCONT:
+            self.wake()
+
+    def wake(self) -> None:
+        """What entered the namespace for the daemon stops with it, and could not see its end."""
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
 
     async def kill(self) -> None:
         """SIGKILL, and seen to be gone."""
@@ -221,7 +228,12 @@ class Rig:
         """Wait until the daemon has left; its exit code (negative: the signal that ended it)."""
         process = self.process
         assert process is not None
-        await self._until(lambda: process.poll() is not None, "the daemon to leave", seconds)
+
+        def gone() -> bool:
+            self.wake()
+            return process.poll() is not None
+
+        await self._until(gone, "the daemon to leave", seconds)
         return int(process.returncode)
 
     async def inside(self, *argv: str) -> None:
@@ -413,6 +425,7 @@ def _end(holder: subprocess.Popen[str], made: Rig) -> None:
     assert holder.stdin is not None
     assert holder.stdout is not None
     holder.stdin.close()
+    made.wake()
     holder.wait()
     holder.stdout.close()
     if made.process is not None:
