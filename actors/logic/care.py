@@ -139,9 +139,9 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
     waited: dict[str, int] = {}
     home: str = ""
-    #: A start that nobody has answered yet, and whether it found the same boot and userspace.
+    #: A start that nobody has answered yet, and when a start last found another boot or userspace.
     start: DaemonStarted | None = None
-    same: bool = True
+    moved_ns: int = -1
     ordinal: int = 0
 
     @property
@@ -155,6 +155,8 @@ def engaged(event: ActorFailed, uids: tuple[str, ...] = ()) -> FallbackEngaged:
 
 def take_pod(state: FallbackState, event: ActorFailed, now: int) -> Result:
     """Also after a cancel: a pod whose stop has begun is finished by somebody."""
+    if state.moved_ns == now:  # the very step that found another boot: its pods went with the last one
+        return state, ()
     decisions: list[Event] = []
     for handed in event.handover:
         care, made = _first_step(state, _care(handed), now)

@@ -158,7 +158,11 @@ def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> R
 
 
 def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
-    return (state, ()) if state.phase == "idle" else (replace(state, phase="released"), ())
+    """By the fallback, perhaps: then what is left gets its last word here."""
+    if state.phase == "idle":
+        return state, ()
+    state, ended = _let_go(state, ReleaseRequested(asked_by=0), now)
+    return replace(state, phase="released"), ended
 
 
 def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:

@@ -189,7 +189,9 @@ def _stands_down(state: FallbackState, event: ShutdownCancelled, now: int) -> Re
 
 def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
     """Pods of ours outlive the episode, like any other pod whose stop has begun."""
-    return FallbackState(home=state.home, cares=state.cares, ordinal=state.ordinal), ()
+    return FallbackState(
+        home=state.home, moved_ns=state.moved_ns, cares=state.cares, ordinal=state.ordinal
+    ), ()
 
 
 # --- a start -----------------------------------------------------------------------------------
@@ -199,8 +201,9 @@ def _started(state: FallbackState, event: DaemonStarted, now: int) -> Result:
     """In another boot, or userspace, the processes are gone, and so is what we cared for."""
     home, leads = f"{event.boot_id}/{event.userspace_id}", state.leads
     same = home == state.home
-    state = replace(state, home=home, same=same, start=event, failed=(EPISODE,) if leads else ())
-    decisions = take_up(state, event) if leads else []
+    moved_ns = state.moved_ns if same else now
+    state = replace(state, home=home, moved_ns=moved_ns, start=event, failed=(EPISODE,) if leads else ())
+    decisions = take_up(state, event, now) if leads else []
     return state if same else replace(state, cares={}, waited={}), decisions
 
 

@@ -44,8 +44,8 @@ def lead(state: FallbackState, event: ActorFailed, now: int) -> Result:
     state = replace(state, failed=(*state.failed, EPISODE), waited=waited)
     if state.start is None:
         return _go_on(state, event, now)
-    resumed = take_up(state, state.start)
-    if not state.same:
+    resumed = take_up(state, state.start, now)
+    if state.moved_ns == now:
         return replace(state, waited={}), resumed
     if state.start.preparing is False:
         return state, resumed
@@ -163,9 +163,9 @@ def close_if_over(state: FallbackState) -> list[Event]:
     return [EpisodeClosed(outcome="cancelled")] if state.leads and not state.waited else []
 
 
-def take_up(state: FallbackState, event: DaemonStarted) -> list[Event]:
+def take_up(state: FallbackState, event: DaemonStarted, now: int) -> list[Event]:
     """A start, by the same table as ever. In another boot or userspace the pods went with theirs."""
-    same = state.same
+    same = state.moved_ns != now
     last: LastEpisode = "closed" if state.stage == "cancelled" else "released" if state.released else "open"
     found = Found(last, event.preparing, same, same, event.lock_inherited)
     resumed = Resumed(action=resume_action(found))

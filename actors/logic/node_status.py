@@ -14,6 +14,7 @@ from events.base import Event, order_key
 from events.decisions import (
     AnnounceNode,
     ConfigAdopted,
+    DeadlineMoved,
     DeliverStatuses,
     EpisodeClosed,
     PodEnded,
@@ -127,6 +128,13 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     return _flush(replace(state, flush_by_ns=flush_by_ns, awaited=len(event.unfinished)), [])
 
 
+def _moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
+    flush_by_ns = state.flush_by_ns
+    if state.flushing:
+        flush_by_ns = max(now, min(flush_by_ns, event.release_by_ns - FALLBACK_LEAD_NS))
+    return replace(state, release_by_ns=event.release_by_ns, flush_by_ns=flush_by_ns), ()
+
+
 def _flush(state: NodeStatusState, decisions: list[Event]) -> Result:
     if state.awaited:
         return state, decisions
@@ -186,6 +194,7 @@ NODE_STATUS = ActorType(
         PodEnded: _pod_ended,
         WaveEnded: _wave_ended,
         PodsEnded: _pods_ended,
+        DeadlineMoved: _moved,
         OrderEnded: _order_ended,
         Tick: _tick,
         ShutdownCancelled: _restore,
