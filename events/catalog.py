@@ -116,6 +116,8 @@ def find_path(sources: Sequence[Source], journal: str = "") -> Path:
     whole = _by_number(segment for segment in ours if segment.header is not None)
     tip = max(whole, default=0)
     segments, missing = _walk_back(whole, tip)
+    if missing and not any(segment.number <= missing for segment in ours):
+        segments = _left_by_retention(segments)
     gap = _gap(segments[0], missing, ours) if missing else ""
     before_gap = max((number for number in whole if gap and number < missing), default=0)
     older, _ = _walk_back(whole, before_gap)
@@ -154,6 +156,12 @@ def _walk_back(whole: dict[int, Segment], tip: int) -> tuple[tuple[Segment, ...]
         assert header is not None
         number = header.link.segment
     return tuple(reversed(path)), number if path else 0
+
+
+def _left_by_retention(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    """It removes one file after the other; where it died in between, the first checkpoint is the begin."""
+    fronts = (at for at, segment in enumerate(segments) if segment.begins_with_checkpoint())
+    return segments[next(fronts, 0) :]
 
 
 def _gap(first: Segment, missing: int, ours: Sequence[Segment]) -> str:

@@ -222,6 +222,15 @@ def test_segments_missing_at_the_front_are_retention() -> None:
     assert verdict.banner == "the journal is intact: records 5 to 8"
 
 
+def test_retention_may_die_between_two_removals() -> None:
+    """What it left of the part that was to go is passed over: reading begins at the first checkpoint."""
+    layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1).segment().steps(1)
+    del layout.disk.files_by_name[file_name(1, JOURNAL_ID)]
+    verdict = layout.verdict()
+    assert outcome(verdict) == ("intact", "", 11)
+    assert verdict.first_seq == 8
+
+
 def test_without_a_checkpoint_the_missing_front_is_corruption() -> None:
     """There is nothing from which the records that are left could be understood."""
     layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1)
