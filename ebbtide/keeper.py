@@ -52,7 +52,7 @@ WRONG = 2
 #: What a shell says of a command that could not be started.
 NOT_STARTED = 127
 SIGNAL_BASE = 128
-WARNING, NOTICE = 4, 5
+WARNING = 4
 
 
 def become(command: Sequence[str]) -> None:
@@ -60,6 +60,11 @@ def become(command: Sequence[str]) -> None:
     flags = ("-I", "-S", os.path.abspath(__file__))
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *flags, *command])
+
+
+def pause_seconds(deaths: int) -> float:
+    """Until the next start, after so many deaths within the window before this one."""
+    return [seconds for at_least, seconds in RESTART_SECONDS if at_least <= deaths][-1]
 
 
 def tell(level: int, line: str) -> None:
@@ -202,7 +207,7 @@ class Keeper:
         """Until the next start is due, or a stop is asked for."""
         now = self._now()
         self._deaths = [at for at in self._deaths if now - at < DEATH_WINDOW_SECONDS]
-        seconds = [pause for deaths, pause in RESTART_SECONDS if deaths <= len(self._deaths)][-1]
+        seconds = pause_seconds(len(self._deaths))
         self._deaths.append(now)
         how = f"exit code {code}" if code >= 0 else signal.strsignal(-code)
         when = f"in {seconds:g} s" if seconds else "now"

@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from ebbtide.keeper import pause_seconds
 from events.decisions import ReleaseLock, Resumed, ShutdownBegan
 from events.facts import DaemonStarted
-from tests.daemon.rig import LOCK_NAME, PASS_ON, Rig
+from tests.daemon.rig import EBBTIDE, LOCK_NAME, PASS_ON, Rig
 
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
@@ -116,6 +117,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         process.stderr.close()
 
 
+@pytest.mark.slow
 def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
     """What was stored is held while the child is away, and stands at 3 and after in the next, by name."""
     lock, other = bench.pipe("lock"), bench.pipe("other")
@@ -163,6 +165,7 @@ def test_too_many_descriptors_are_refused(bench: Bench) -> None:
         os.close(pipe)
 
 
+@pytest.mark.slow
 def test_the_same_lock_stored_again_is_kept_once(bench: Bench) -> None:
     """A daemon that stores what it inherited does not fill the store, life after life."""
     lock = bench.pipe("lock")
@@ -188,11 +191,17 @@ def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: 
     assert bench.log() == ["life"] * lives
 
 
+@pytest.mark.slow
 def test_a_second_crash_waits_a_second(bench: Bench) -> None:
     """The first new start costs a shutdown nothing; a child that crashes again and again is tried slower."""
     assert bench.run("crash / crash / exit=0")[0] == 0
     first, second, third = (at_ns for at_ns, _, _ in bench.lines())
     assert second - first < 1_000_000_000 <= third - second
+
+
+def test_a_broken_installation_is_tried_slower_for_ever() -> None:
+    """At once, then every second, and after ten deaths in a minute every five; it never gives up."""
+    assert [pause_seconds(deaths) for deaths in (0, 1, 9, 10, 1000)] == [0, 1, 1, 5, 5]
 
 
 def test_a_stop_between_two_lives_ends_it(bench: Bench) -> None:
@@ -335,6 +344,20 @@ def test_it_weighs_little(bench: Bench) -> None:
     assert int(resident[1]) / 1024 <= RESIDENT_MIB_MAX
     bench.signal(signal.SIGTERM)
     assert bench.end()[0] == 0
+
+
+@pytest.mark.slow
+def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
+    """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserv: 3s\n")
+    words = ["run", "--mode", "process", "--pods", str(tmp_path), "--config", str(config)]
+    plain, kept = (
+        subprocess.run([*EBBTIDE, *words, *more], cwd=ROOT, capture_output=True, text=True)
+        for more in ([], ["--keep-lock"])
+    )
+    assert (kept.returncode, kept.stderr) == (2, plain.stderr)
+    assert kept.stderr.count("\n") == 1
 
 
 def children(process: subprocess.Popen[str] | None) -> list[int]:
