@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,11 +40,6 @@ EBBTIDE = (sys.executable, "-c", "import sys, ebbtide.cli as cli; sys.exit(cli.m
 LOCK_NAME = "ebbtide-lock"
 WAIT_SECONDS_MAX = 12
 POLL_SECONDS = 0.005
-
-#: Descriptors as systemd passes them: from 3 on, with the process's own number.
-PASS_ON = 'n=3; for fd in $EBBTIDE_TEST_FDS; do eval "exec $n<&$fd $fd<&-"; n=$((n+1)); done; ' + (
-    'unset EBBTIDE_TEST_FDS; [ "$LISTEN_FDS" = 0 ] || export LISTEN_PID=$$; exec "$@"'
-)
 
 E = TypeVar("E", bound=Event)
 
@@ -148,13 +144,15 @@ class Rig:
             "NOTIFY_SOCKET": self.store.address,
             "LISTEN_FDS": str(len(fds)),
             "LISTEN_FDNAMES": ":".join(names),
-            "EBBTIDE_TEST_FDS": " ".join(map(str, fds)),
         }
-        with open(self.folder / "log", "ab") as file:
+        ours, theirs = socket.socketpair()
+        become = (sys.executable, "-I", "-S", str(HERE / "launch.py"), str(theirs.fileno()), str(len(fds)))
+        with ours, theirs, open(self.folder / "log", "ab") as file:
+            socket.send_fds(ours, [b"."], fds)
             self.process = subprocess.Popen(
-                [*self.enter, "bash", "-c", PASS_ON, "bash", *self.argv],
+                [*self.enter, *become, *self.argv],
                 env=environment,
-                pass_fds=fds,
+                pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=file if log is None else log,
@@ -313,7 +311,7 @@ class Rig:
             if entry.name.isdigit() and entry.name != "1":
                 with contextlib.suppress(OSError):
                     found.append((entry / "cmdline").read_bytes().replace(b"\0", b" ").decode())
-        return [line for line in found if line and "ebbtide run" not in line]
+        return [line for line in found if line and "ebbtide.cli" not in line]
 
     @property
     def locations(self) -> list[Path]:
