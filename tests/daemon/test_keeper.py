@@ -20,7 +20,7 @@ import trio
 from ebbtide.keeper import pause_seconds
 from events.decisions import ReleaseLock, Resumed, ShutdownBegan
 from events.facts import DaemonStarted
-from tests.daemon.rig import EBBTIDE, LOCK_NAME, PASS_ON, Rig
+from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
 
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
@@ -30,6 +30,8 @@ WAIT_SECONDS_MAX = 15
 POLL_SECONDS = 0.005
 RESIDENT_MIB_MAX = 14
 PR_SET_CHILD_SUBREAPER = 36
+#: One descriptor as systemd passes it: at 3, with the process's own number.
+AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
 
 
 class Bench:
@@ -313,8 +315,7 @@ def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
         above.bind(str(address))
         environ = {"NOTIFY_SOCKET": str(address), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "lock"}
-        before = ("bash", "-c", PASS_ON, "bash")
-        bench.start("fds remove=lock", *before, fds=(ours,), **environ, EBBTIDE_TEST_FDS=str(ours))
+        bench.start("fds remove=lock", "bash", "-c", AT_THREE, str(ours), fds=(ours,), **environ)
         os.close(ours)
         assert bench.end()[0] == 0
         assert above.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=lock"
