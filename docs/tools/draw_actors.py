@@ -121,8 +121,8 @@ def _fact_lines(left: dict[str, Node], middle: dict[str, Node], colors: dict[str
     return [
         curve(
             (FACTS_X + 172, left[kind.__name__].y),
-            (ACTORS_X, middle[route.kind.name].y),
-            colors[route.kind.name],
+            (ACTORS_X, middle[route.name].y),
+            colors[route.name],
         )
         for kind, routes in ROUTES.items()
         for route in routes
@@ -149,7 +149,7 @@ def _decision_lines(
         for name in names:
             kind = TYPES[name]
             if issubclass(kind, Decision):
-                pairs |= {(actor, route.kind.name): None for route in ROUTES.get(kind, ())}
+                pairs |= {(actor, route.name): None for route in ROUTES.get(kind, ())}
     return [arc(middle[a], middle[b], colors[a]) for a, b in pairs if a != b]
 
 
