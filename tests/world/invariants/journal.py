@@ -86,7 +86,7 @@ def fates_are_true(view: BootView) -> Breaches:
         rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
         fits = {
             "graceful": not running and not any(_killed_since(view, box, since_ns) for box in boxes),
-            "killed": not running and any(_died_of_kill(view, box) for box in boxes),
+            "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
             "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
             "unknown": rushed or bool(unseen) or not boxes,
             "spared": not any(_touched(view, box, since_ns, at_ns) for box in boxes),
