@@ -81,7 +81,7 @@ class Rig:
         self._inits = _children(holder.pid)
         for made in (self.pods, folder / "traces"):
             made.mkdir()
-        self.configure({0: 2})
+        self.configure({0: 3})
 
     # --- what the daemon is given ----------------------------------------------------------------
 
