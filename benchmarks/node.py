@@ -144,7 +144,9 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def node(waves: int = 3) -> AsyncIterator[Node]:
-    """A bed and a node in it. Exits with a message where the bed cannot be had."""
+    """A bed and a node in it. Exits with a message where the bed cannot be had. Leaves nothing behind, also
+    when it is told to end (SIGTERM).
+    """
     if reason := missing():
         sys.exit(f"the logind bed {reason}")
     folder = Path(tempfile.mkdtemp(prefix="ebbtide-bench."))
@@ -155,12 +157,21 @@ async def node(waves: int = 3) -> AsyncIterator[Node]:
         await bed.hang_up()
         made = Node(folder, runtime, bed, waves)
         try:
-            yield made
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_end_on_request)
+                yield made
+                nursery.cancel_scope.cancel()
         finally:
             made.stop()
             end_all(runtime)
             for place in (folder, runtime):
                 shutil.rmtree(place, ignore_errors=True)
+
+
+async def _end_on_request() -> None:
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            raise KeyboardInterrupt
 
 
 def end_all(runtime: Path) -> None:
