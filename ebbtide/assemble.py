@@ -25,11 +25,11 @@ from actors.interfaces import Edge
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
-from ebbtide.daemon import Tell as Tell
 from ebbtide.manifests import local_pods
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, recover
+from ebbtide.surroundings import Tell as Tell
 from events.lastresort import last_resort
 from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage

@@ -11,7 +11,7 @@ import math
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import cast
 
 import trio
 
@@ -28,17 +28,11 @@ from ebbtide.lines import Lines, tell
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
 from ebbtide.status import status_of
+from ebbtide.surroundings import Surroundings, Tell
 from ebbtide.verbs import verbs
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from events.decisions import Armed
-from events.facts import (
-    DaemonStarted,
-    SettingsLoaded,
-    SettingsRejected,
-    StopRequested,
-    StorageFailed,
-    StorageMoved,
-)
+from events.facts import SettingsLoaded, SettingsRejected, StorageFailed, StorageMoved
 from events.record import Record, Stamp, trace_id
 from events.retention import SEGMENT_BYTES_MAX
 from events.writer import Writer
@@ -51,21 +45,6 @@ CLOSE_SECONDS_MAX = 2
 
 #: How long the log's lines wait for their records to be written: a little longer than the orders do.
 LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
-
-Tell = Callable[[int, str], None]
-
-
-class Surroundings(Protocol):
-    """What differs between a node and the demo: where facts about the process come from."""
-
-    async def started(self) -> DaemonStarted:
-        """The first fact of this process."""
-
-    async def stopping(self, needed_ns: int) -> StopRequested:
-        """SIGTERM came: is it our unit only, or the machine? ``needed_ns``: what a shutdown would need."""
-
-    def notify(self, **variables: str | int) -> None:
-        """Tell the service manager."""
 
 
 class Daemon:
@@ -122,7 +101,6 @@ class Daemon:
     async def run(self) -> str:
         """Until an actor decides to leave; returns why. The pods' processes are left alone."""
         self._begin_segment()
-        reason = ""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
             nursery.start_soon(self._log)
@@ -185,8 +163,7 @@ class Daemon:
 
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
-        assert isinstance(state, EpisodeState)
-        return state
+        return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
         table = verbs(self.standing, self._inbox, lambda: status_of(self, self._clock.mono_ns()))

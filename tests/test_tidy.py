@@ -22,7 +22,10 @@ DETERMINISTIC = sorted(
     for pattern in (
         "actors/logic/**/*.py",
         "actors/policy/**/*.py",
-        *(f"events/{name}.py" for name in ("base", "model", "facts", "decisions", "marks", "record", "codec")),
+        *(
+            f"events/{name}.py"
+            for name in ("base", "model", "facts", "decisions", "marks", "record", "codec")
+        ),
         "replay/**/*.py",
     )
     for path in ROOT.glob(pattern)
@@ -38,10 +41,15 @@ FUNCTION_LINES_MAX = 40
 LONG_FILES = {
     "events/decisions.py": "the vocabulary of decisions is one list to read, without any logic",
     "events/facts.py": "the vocabulary of facts is one list to read, without any logic",
+    "events/storage.py": "one protocol and its one real implementation, read side by side",
+    "actors/edges/process/edge.py": "six orders, one effect each; what they do is elsewhere",
+    "ebbtide/keeper.py": "runs by itself as one file, without any package, so that it stays small in memory",
 }
 
 #: ``file:function`` to the reason why it may be longer.
-LONG_FUNCTIONS: dict[str, str] = {}
+LONG_FUNCTIONS: dict[str, str] = {
+    "events/frames.py:parse": "one loop over all frames: a call a record costs a third of the reading speed",
+}
 
 
 class Rule(NamedTuple):
@@ -184,9 +192,13 @@ def test_the_deterministic_part_is_there() -> None:
 def test_file(path: Path) -> None:
     """A file has a docstring that states its problem, and is short enough to read at a sitting."""
     text, name = path.read_text(), str(path.relative_to(ROOT))
-    assert not text.strip() or ast.get_docstring(ast.parse(text)), f"{name}: say in a docstring what it is for"
+    assert not text.strip() or ast.get_docstring(ast.parse(text)), (
+        f"{name}: say in a docstring what it is for"
+    )
     lines = text.count("\n")
-    assert lines <= FILE_LINES_MAX or name in LONG_FILES, f"{name} has {lines} lines: split it by what it answers"
+    assert lines <= FILE_LINES_MAX or name in LONG_FILES, (
+        f"{name} has {lines} lines: split it by what it answers"
+    )
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -230,6 +242,11 @@ def test_exceptions_are_needed() -> None:
 
 def test_layers() -> None:
     """events <- actors.policy <- actors.logic <- actors.runner; nothing imports ebbtide (contracts in pyproject)."""
-    command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as c; c()", "--no-cache"]
+    command = [
+        sys.executable,
+        "-c",
+        "from importlinter.cli import lint_imports_command as c; c()",
+        "--no-cache",
+    ]
     checked = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert checked.returncode == 0, checked.stdout + checked.stderr
