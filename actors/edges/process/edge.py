@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
@@ -93,7 +93,7 @@ class ProcessEdge:
         self._hooks = Hooks(marker, self._scanner, self._sweeper, self._watch, self._rings, pod_ip)
         self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._sweeper)
         self._arrivals = Arrivals(self._table, self._records, self._rings, self._recovery)
-        self.effects: Mapping[type[Order], Effect] = {
+        effects: dict[type[Order], Effect] = {
             StartPod: self._start_pod,
             SendSignal: self._send_signal,
             KillContainer: self._kill_container,
@@ -101,15 +101,16 @@ class ProcessEdge:
             RunHook: self._run_hook,
             TakeInventory: self._take_inventory,
         }
+        self.effects: Mapping[type[Order], Effect] = {
+            order: self._once_recovered(effect) for order, effect in effects.items()
+        }
 
     # --- life ------------------------------------------------------------------------------------
 
     async def run(self, outlet: Outlet) -> None:
         """Find again what runs, follow the manifests and every container's end, until cancelled."""
         raise_file_limit()
-        facts = await self._recovery.once()
-        if facts:
-            await outlet.put(*facts)
+        await self._recover(outlet)
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch.run, outlet)
@@ -155,11 +156,27 @@ class ProcessEdge:
             if entry.phase == "running"
         ]
 
-    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A hook or a start of the daemon's earlier life; what may be repeated is done again."""
+    def _once_recovered(self, effect: Effect) -> Effect:
+        """After a restart overdue orders come at once: before the pods are found again none is known."""
+
+        def begin(order: Order, outlet: Outlet) -> Ending | Awaitable[Ending]:
+            return effect(order, outlet) if self._recovery.done else after(order, outlet)
+
+        async def after(order: Order, outlet: Outlet) -> Ending:
+            await self._recover(outlet)
+            ending = effect(order, outlet)
+            return ending if isinstance(ending, Ending) else await ending
+
+        return begin
+
+    async def _recover(self, outlet: Outlet) -> None:
         facts = await self._recovery.once()
         if facts:
             await outlet.put(*facts)
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """A hook or a start of the daemon's earlier life; what may be repeated is done again."""
+        await self._recover(outlet)
         if isinstance(order, RunHook):
             return await self._hooks.adopt(order)
         if isinstance(order, StartPod):

@@ -34,16 +34,16 @@ class Recovery:
         self._starter = starter
         self._sweeper = sweeper
         self._lock = trio.Lock()
-        self._done = False
+        self.done = False
         self._strays: dict[str, list[Process]] = {}
 
     async def once(self) -> list[Fact]:
         """What was learned; empty from the second call on."""
         async with self._lock:
-            if self._done:
+            if self.done:
                 return []
             facts = await self._recover()
-            self._done = True
+            self.done = True
             return facts
 
     async def _recover(self) -> list[Fact]:
