@@ -347,7 +347,7 @@ async def test_python_programs_are_adopted_too(tmp_path: Path) -> None:
 
 
 async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_path: Path) -> None:
-    """After a restart in mid-shutdown overdue orders come at once; none of them meets an unknown container."""
+    """After a restart overdue orders come at once; none of them meets an unknown container."""
     pod = pod_of("p", shell("trap 'exit 5' TERM; sleep 1000 & wait"))
     await start_and_leave(tmp_path, pod)
     async with running(tmp_path, [pod]) as bed:
