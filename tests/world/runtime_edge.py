@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 from msgspec.structs import replace
 
-from actors.interfaces import Ending, Outlet
+from actors.interfaces import Effect, Ending, Outlet
 from events.base import NS_PER_SECOND, Order
 from events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from events.facts import AutopsyTaken, ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
@@ -29,7 +29,8 @@ class RuntimeEdge(Edge):
         self._exits, self._exited = trio.open_memory_channel[Box](4096)
         self._known: set[str] = set(node.pods.begun)
         self._changed = trio.Event()
-        self.effects = {
+        self._looking, self._looked = trio.Lock(), False
+        effects: dict[type[Order], Effect] = {
             TakeInventory: self._take_inventory,
             StartPod: self._start_pod,
             RunHook: self._run_hook,
@@ -37,6 +38,7 @@ class RuntimeEdge(Edge):
             KillContainer: self._kill_container,
             TakeAutopsy: self._take_autopsy,
         }
+        self.effects = {order: self._once_looked(effect) for order, effect in effects.items()}
         node.pods.watchers.append(self._watch)
 
     # --- watching ------------------------------------------------------------------------------
@@ -49,11 +51,33 @@ class RuntimeEdge(Edge):
         """The folder changed."""
         self._changed.set()
 
+    async def _look(self, outlet: Outlet) -> None:
+        """Find again what an earlier daemon started, and say what has ended meanwhile; once."""
+        async with self._looking:
+            if self._looked:
+                return
+            await self._take(500, 40_000)
+            ended = [box for box in self._node.pods.boxes.values() if self._was_missed(box)]
+            if ended:
+                await outlet.put(*map(self._exit_fact, ended))
+            self._looked = True
+
+    def _once_looked(self, effect: Effect) -> Effect:
+        """As in the real edge: before that look no container is known, so an order waits for it."""
+
+        def begin(order: Order, outlet: Outlet) -> Ending | Awaitable[Ending]:
+            self._life.begins(order)
+            return effect(order, outlet) if self._looked else after(order, outlet)
+
+        async def after(order: Order, outlet: Outlet) -> Ending:
+            await self._look(outlet)
+            ending = effect(order, outlet)
+            return ending if isinstance(ending, Ending) else await ending
+
+        return begin
+
     async def run(self, outlet: Outlet) -> None:
-        await self._take(500, 20_000)
-        ended = [box for box in self._node.pods.boxes.values() if self._was_missed(box)]
-        if ended:
-            await outlet.put(*map(self._exit_fact, ended))
+        await self._look(outlet)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_exits, outlet)
             nursery.start_soon(self._follow_manifests, outlet)
@@ -89,7 +113,7 @@ class RuntimeEdge(Edge):
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """As the real edge: a hook is followed, a start is finished, what may be repeated is done again."""
-        await self._take(500, 20_000)
+        await self._look(outlet)
         if isinstance(order, RunHook):
             return await self._adopt_hook(order)
         if isinstance(order, StartPod):
