@@ -1,6 +1,7 @@
 """The whole daemon as an operator has it: a process of its own, the real logind, a service manager, pods.
 
-The daemon and its pods live in a process namespace inside the logind bed, so that nothing outlives a test.
+The daemon and its pods live in a process namespace inside the logind bed, and their files in its folder, so
+that nothing outlives a test, even one that was killed.
 `Rig` plays the service manager: it starts the daemon, keeps its descriptors, hands them back to the next
 one, and reads what the journal, the log and the pods themselves say. Every journal that was written is put
 through the replayer when the rig is left.
@@ -11,19 +12,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from actors.edges.process.cgroup import Cgroups, delegated_group
 from events.base import Event
 from events.decisions import GrantAssessed
 from events.history import History
@@ -384,9 +382,10 @@ def _segments(source: DirectorySource) -> list[str]:
 @contextlib.asynccontextmanager
 async def rig() -> AsyncIterator[Rig]:
     """A rig around a fresh bed. Leaving ends every process, then replays what was written."""
-    folder = Path(tempfile.mkdtemp(prefix="rig."))
-    try:
-        async with logind_bed() as bed, _store(folder) as store:
+    async with logind_bed() as bed:
+        folder = bed.folder / "rig"
+        folder.mkdir()
+        async with _store(folder) as store:
             holder = _holder(bed)
             made = Rig(bed, folder, store, holder)
             try:
@@ -395,14 +394,14 @@ async def rig() -> AsyncIterator[Rig]:
                 replay(*made.locations)
             finally:
                 _end(holder, made)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _holder(bed: LogindBed) -> subprocess.Popen[str]:
+    """Control groups would outlive a test that is killed, so there are none to be had in there."""
     separate = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--"]
+    without_groups = ["sh", "-c", 'mount -t tmpfs none /sys/fs/cgroup && exec "$0" "$@"']
     holder = subprocess.Popen(
-        [*bed.enter, *separate, sys.executable, "-I", "-S", str(HERE / "holder.py")],
+        [*bed.enter, *separate, *without_groups, sys.executable, "-I", "-S", str(HERE / "holder.py")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -428,15 +427,6 @@ def _end(holder: subprocess.Popen[str], made: Rig) -> None:
     holder.stdout.close()
     if made.process is not None:
         made.process.wait()
-    _remove_groups(made.runtime / "process")
-
-
-def _remove_groups(state: Path) -> None:
-    """Where groups are delegated to a test, the daemon's outlive it, as they must."""
-    parent = delegated_group(Path("/proc/self/mountinfo").read_text(), Path("/proc/self/cgroup").read_text())
-    base = Cgroups(parent, state).base if parent is not None else Path("/nonexistent")
-    for folder, _, _ in os.walk(base, topdown=False):
-        os.rmdir(folder)
 
 
 @contextlib.asynccontextmanager
