@@ -129,14 +129,17 @@ class Effects:
 
     async def _follow(self, order: Order, work: Awaitable[Ending], since_ns: int) -> None:
         """Exactly one outcome, whatever happens; only the daemon's own end leaves none."""
-        with self._scopes[order.key] as scope:
-            try:
-                self._end(order, await work, since_ns)
-            except Exception as error:
-                self._panic(order, error, since_ns)
-        self._scopes.pop(order.key, None)
-        if scope.cancelled_caught:
-            self._end(order, self._verdicts.pop(order.key, Ending("cancelled")), since_ns)
+        ending: Ending | None = None
+        try:
+            # The scope takes its own cancellation out of a group of errors; what is left is the effect's bug.
+            with self._scopes[order.key]:
+                ending = await work
+        except Exception as error:
+            self._panic(order, error, since_ns)
+            return
+        finally:
+            self._scopes.pop(order.key, None)
+        self._end(order, ending or self._verdicts.pop(order.key, Ending("cancelled")), since_ns)
 
     def _cancel(self, order: CancelOrder) -> None:
         """An order that has not begun ends without having begun; one that has ended is left alone."""

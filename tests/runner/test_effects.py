@@ -1,0 +1,350 @@
+"""Effects start behind their barrier, have exactly one outcome, and are cancelled only by an order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from actors.interfaces import Ending, Outlet
+from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
+from events.decisions import Arm, CancelOrder, DeliverStatuses, RunHook, SendSignal
+from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
+from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
+
+
+class Witness:
+    """An effect that takes ``seconds``, and remembers how it went."""
+
+    def __init__(self, seconds: float = 1, ending: Ending | None = None) -> None:
+        self.seconds = seconds
+        self.ending = ending or Ending()
+        self.started: list[str] = []
+        self.cancelled: list[str] = []
+
+    async def __call__(self, order: Order, outlet: Outlet) -> Ending:
+        self.started.append(order.key)
+        try:
+            await trio.sleep(self.seconds)
+        except trio.Cancelled:
+            self.cancelled.append(order.key)
+            raise
+        return self.ending
+
+
+def cancel(target: str, *, timed_out: bool = False) -> CancelOrder:
+    return CancelOrder(key=f"cancel {target}", target=target, timed_out=timed_out)
+
+
+# --- barriers ----------------------------------------------------------------------------------
+
+
+async def test_an_effect_waits_until_its_step_is_written(autojump_clock: MockClock) -> None:
+    """An order does not start before its whole step is written."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({RunHook: witness}), journal=journal) as it:
+        it.effects.hold(hook(), 7)
+        journal.reach("written", 6)
+        await settle()
+        assert witness.started == []
+        journal.reach("written", 7)
+        await settle()
+        assert witness.started == ["h"]
+
+
+async def test_an_effect_that_outlives_the_boot_waits_for_the_sync(autojump_clock: MockClock) -> None:
+    """Written is not enough for what a power loss would not undo."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({DeliverStatuses: witness}), journal=journal) as it:
+        it.effects.hold(deliver(), 3)
+        journal.reach("written", 3)
+        await settle()
+        assert witness.started == []
+        journal.reach("synced", 3)
+        await settle()
+        assert witness.started == ["d"]
+
+
+@pytest.mark.parametrize(("kind", "order"), [(RunHook, hook()), (DeliverStatuses, deliver())])
+async def test_a_disk_that_hangs_holds_nobody(
+    autojump_clock: MockClock, kind: type[Order], order: Order
+) -> None:
+    """After 20 ms the effect starts all the same, and that it was so is a fact."""
+    witness = Witness()
+    async with rig(FakeEdge({kind: witness}), journal=FakeJournal(at_once=False)) as it:
+        it.effects.hold(order, 1)
+        await trio.sleep(0.0199)
+        assert witness.started == []
+        await trio.sleep(0.001)
+        assert witness.started == [order.key]
+        (late,) = (fact for fact in it.facts() if isinstance(fact, DurabilityLate))
+        assert (late.key, late.barrier) == (order.key, order.barrier)
+        assert BARRIER_NS_MAX <= late.waited_ns < BARRIER_NS_MAX + 1_000_000
+
+
+async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockClock) -> None:
+    """The bound counts from the order, not from the end of the wait before it."""
+    witness = Witness()
+    async with rig(FakeEdge({RunHook: witness}), journal=FakeJournal(at_once=False)) as it:
+        for seq in range(1, 6):
+            it.effects.hold(hook(str(seq)), seq)
+        await trio.sleep(0.021)
+        assert witness.started == ["1", "2", "3", "4", "5"]
+
+
+async def test_a_hung_sync_does_not_hold_what_is_only_written(autojump_clock: MockClock) -> None:
+    """Each barrier has a queue of its own."""
+    quick, slow, journal = Witness(), Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({RunHook: quick, DeliverStatuses: slow}), journal=journal) as it:
+        it.effects.hold(deliver(), 1)
+        it.effects.hold(hook(), 1)
+        journal.reach("written", 1)
+        await settle()
+        assert quick.started == ["h"]
+        assert slow.started == []
+
+
+async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockClock) -> None:
+    """First ordered, first started; a step's orders start together."""
+    started: list[str] = []
+
+    def note(order: Order, outlet: Outlet) -> Ending:
+        started.append(order.key)
+        return Ending()
+
+    async with rig(FakeEdge({SendSignal: note})) as it:
+        for at in range(20):
+            it.effects.hold(signal(str(at)), at // 4)
+        await settle()
+        assert started == [str(at) for at in range(20)]
+
+
+async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
+    """An effect that never ends holds no other."""
+    endless, quick = Witness(seconds=10**9), Witness(seconds=1)
+    async with rig(FakeEdge({RunHook: endless, SendSignal: quick})) as it:
+        it.effects.hold(hook(), 1)
+        it.effects.hold(signal(), 1)
+        await trio.sleep(2)
+        assert it.outcomes() == [("s", "done")]
+
+
+# --- outcomes ----------------------------------------------------------------------------------
+
+
+async def test_a_function_ends_when_it_returns(autojump_clock: MockClock) -> None:
+    """A plain function is done at once; its outcome says how long it took."""
+    async with rig(FakeEdge({SendSignal: done})) as it:
+        it.effects.hold(signal(), 1)
+        await settle()
+        assert it.facts() == [OrderEnded(key="s", result="done")]
+
+
+async def test_a_coroutine_ends_with_what_it_returns(autojump_clock: MockClock) -> None:
+    """Result, reason, exit code and the time it took come from the effect."""
+    witness = Witness(3, Ending("failed", "exit code 4", 4))
+    async with rig(FakeEdge({RunHook: witness})) as it:
+        it.effects.hold(hook(), 1)
+        await trio.sleep(5)
+        ended = OrderEnded(
+            key="h", result="failed", reason="exit code 4", exit_code=4, elapsed_ns=3 * NS_PER_SECOND
+        )
+        assert it.facts() == [ended]
+
+
+async def test_facts_of_an_effect_come_before_its_outcome(autojump_clock: MockClock) -> None:
+    """What an effect learned it reports before it returns."""
+
+    async def effect(order: Order, outlet: Outlet) -> Ending:
+        await outlet.put(ContainerExited(uid="u", container="c"))
+        return Ending()
+
+    async with rig(FakeEdge({RunHook: effect})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        assert [type(fact) for fact in it.facts()] == [ContainerExited, OrderEnded]
+
+
+def raises(order: Order, outlet: Outlet) -> Ending:
+    raise ValueError("a bug")
+
+
+async def raises_later(order: Order, outlet: Outlet) -> Ending:
+    await trio.sleep(1)
+    raise ValueError("a bug")
+
+
+@pytest.mark.parametrize("effect", [raises, raises_later])
+async def test_an_effect_that_raises_ends_failed(autojump_clock: MockClock, effect: Any) -> None:
+    """Its bug is named in a fact of its own; the order has its one outcome; other effects go on."""
+    witness = Witness(2)
+    async with rig(FakeEdge({SendSignal: effect, RunHook: witness})) as it:
+        it.effects.hold(signal(), 1)
+        it.effects.hold(hook(), 1)
+        await trio.sleep(3)
+        panicked, ended, other = it.facts()
+        assert panicked == EffectPanicked(key="s", error="ValueError: a bug")
+        assert isinstance(ended, OrderEnded)
+        assert (ended.key, ended.result, ended.reason) == ("s", "failed", "ValueError")
+        assert isinstance(other, OrderEnded)
+        assert other.key == "h"
+
+
+async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock) -> None:
+    """A missing edge is an outcome with its name, not silence."""
+    async with rig(FakeEdge({})) as it:
+        it.effects.hold(Arm(key="a"), 1)
+        await settle()
+        assert it.facts() == [OrderEnded(key="a", result="failed", reason="no edge carries out Arm")]
+
+
+# --- cancelling --------------------------------------------------------------------------------
+
+
+async def test_cancelling_what_has_not_begun(autojump_clock: MockClock) -> None:
+    """An order behind its barrier ends cancelled without having begun."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({DeliverStatuses: witness}), journal=journal) as it:
+        it.effects.hold(deliver(), 1)
+        it.effects.hold(cancel("d"), 2)
+        journal.reach("written", 2)
+        await settle()
+        journal.reach("synced", 2)
+        await settle()
+        assert witness.started == []
+        assert it.outcomes() == [("cancel d", "done"), ("d", "cancelled")]
+
+
+@pytest.mark.parametrize(("timed_out", "result"), [(False, "cancelled"), (True, "timed-out")])
+async def test_cancelling_what_runs(autojump_clock: MockClock, timed_out: bool, result: str) -> None:
+    """The effect is cancelled where it waits; the order ends once, as its canceller called it."""
+    witness = Witness(60)
+    async with rig(FakeEdge({RunHook: witness})) as it:
+        it.effects.hold(hook(), 1)
+        await trio.sleep(1)
+        it.effects.hold(cancel("h", timed_out=timed_out), 2)
+        await trio.sleep(100)
+        assert witness.cancelled == ["h"]
+        assert it.outcomes() == [("cancel h", "done"), ("h", result)]
+
+
+async def test_cancelling_what_has_ended(autojump_clock: MockClock) -> None:
+    """It keeps the outcome that it has."""
+    async with rig(FakeEdge({RunHook: Witness(1)})) as it:
+        it.effects.hold(hook(), 1)
+        await trio.sleep(2)
+        it.effects.hold(cancel("h"), 2)
+        it.effects.hold(cancel("nobody"), 2)
+        await settle()
+        assert it.outcomes() == [("h", "done"), ("cancel h", "done"), ("cancel nobody", "done")]
+
+
+async def test_an_effect_may_finish_what_cancelling_interrupts(autojump_clock: MockClock) -> None:
+    """An effect that ends by itself when cancelled has the outcome that it returned, once."""
+
+    async def effect(order: Order, outlet: Outlet) -> Ending:
+        try:
+            await trio.sleep(60)
+        except trio.Cancelled:
+            return Ending("failed", "half done")
+        raise AssertionError
+
+    async with rig(FakeEdge({RunHook: effect})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        it.effects.hold(cancel("h"), 2)
+        await settle()
+        assert it.outcomes() == [("cancel h", "done"), ("h", "failed")]
+
+
+async def test_an_effect_may_fail_while_it_is_cancelled(autojump_clock: MockClock) -> None:
+    """Even together with the cancellation its bug reaches nobody but the record; the runner lives on."""
+
+    async def effect(order: Order, outlet: Outlet) -> Ending:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(trio.sleep_forever)
+            nursery.start_soon(_fails_when_cancelled)
+        raise AssertionError
+
+    async with rig(FakeEdge({RunHook: effect, SendSignal: done})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        it.effects.hold(cancel("h"), 2)
+        await settle()
+        it.effects.hold(signal(), 3)
+        await settle()
+        assert it.outcomes() == [("cancel h", "done"), ("h", "failed"), ("s", "done")]
+
+
+async def _fails_when_cancelled() -> None:
+    try:
+        await trio.sleep_forever()
+    finally:
+        raise ValueError("a bug in the clean-up")
+
+
+async def test_two_cancels_give_one_outcome(autojump_clock: MockClock) -> None:
+    """The second finds nothing left to cancel."""
+    async with rig(FakeEdge({RunHook: Witness(60)})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        it.effects.hold(cancel("h"), 2)
+        it.effects.hold(CancelOrder(key="again", target="h", timed_out=True), 2)
+        await settle()
+        assert [key for key, _ in it.outcomes()].count("h") == 1
+
+
+# --- detaching ---------------------------------------------------------------------------------
+
+
+async def test_the_daemons_end_gives_no_outcome(autojump_clock: MockClock) -> None:
+    """Detaching is not cancelling: no outcome is made up for an effect that the daemon leaves behind."""
+    witness = Witness(60)
+    async with rig(FakeEdge({RunHook: witness})) as it:
+        it.effects.hold(hook(), 1)
+        await trio.sleep(1)
+    assert witness.cancelled == ["h"]
+    assert it.outcomes() == []
+
+
+# --- after a restart ---------------------------------------------------------------------------
+
+
+async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockClock) -> None:
+    """An adopted order ends as its effect ends, and can be cancelled like any other."""
+    witness = Witness(5, Ending("done"))
+    async with rig(FakeEdge({RunHook: done}, lives=witness)) as it:
+        await it.effects.adopt([hook("a"), hook("b")], same_userspace=True)
+        await trio.sleep(1)
+        assert it.outcomes() == []
+        it.effects.hold(cancel("b"), 1)
+        await trio.sleep(10)
+        assert it.outcomes() == [("cancel b", "done"), ("b", "cancelled"), ("a", "done")]
+
+
+async def test_an_effect_that_is_lost_ends_unknown(autojump_clock: MockClock) -> None:
+    """Nothing is found of it, or no edge knows the order: unknown, so that an actor decides what it means."""
+    async with rig(FakeEdge({RunHook: done})) as it:
+        await it.effects.adopt([hook(), Arm(key="a")], same_userspace=True)
+        await settle()
+        assert sorted(it.outcomes()) == [("a", "unknown"), ("h", "unknown")]
+
+
+async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) -> None:
+    """A bug in an edge's search is like any other."""
+    async with rig(FakeEdge({RunHook: done}, lives=raises)) as it:
+        await it.effects.adopt([hook()], same_userspace=True)
+        await settle()
+        assert it.outcomes() == [("h", "failed")]
+
+
+async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:
+    """What dies with the boot is not looked for; what outlives it is."""
+    witness = Witness(1)
+    async with rig(FakeEdge({RunHook: done, DeliverStatuses: done}, lives=witness)) as it:
+        await it.effects.adopt([hook(), deliver()], same_userspace=False)
+        await trio.sleep(2)
+        assert witness.started == ["d"]
+        assert it.outcomes() == [("h", "unknown"), ("d", "done")]
