@@ -1,0 +1,119 @@
+"""The inbox: lanes in their order, groups that stay together, and back-pressure where it belongs."""
+
+from __future__ import annotations
+
+import trio
+from trio.testing import MockClock
+
+from actors.runner.inbox import LANE_GROUPS_MAX, Inbox
+from events.base import Fact
+from events.facts import (
+    BusLost,
+    ContainerExited,
+    HurryRequested,
+    InventoryTaken,
+    OrderEnded,
+    PodAppeared,
+    PreparingRead,
+)
+from events.model import Pod
+from tests.runner.parts import settle
+
+POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
+
+
+def ended(key: str) -> OrderEnded:
+    return OrderEnded(key=key, result="done")
+
+
+def drain(inbox: Inbox) -> list[Fact]:
+    found: list[Fact] = []
+    while (group := inbox.take()) is not None:
+        found += group
+    return found
+
+
+def test_logind_and_people_come_before_outcomes_before_the_rest() -> None:
+    """Whatever waits in another lane, a signal or a word from a person is admitted first."""
+    inbox = Inbox()
+    urgent = [PreparingRead(preparing=True), BusLost(error="x"), HurryRequested(pod="p", asked_by=0)]
+    outcomes = [ended("a"), ContainerExited(uid="u", container="c")]
+    for fact in (POD, *outcomes, *urgent):
+        inbox.push(fact)
+    assert drain(inbox) == [*urgent, *outcomes, POD]
+
+
+def test_only_urgent_facts_on_demand() -> None:
+    """Before a tick nothing but the urgent lane is emptied."""
+    inbox = Inbox()
+    inbox.push(ended("a"))
+    assert inbox.take(urgent_only=True) is None
+    inbox.push(BusLost(error="x"))
+    assert inbox.take(urgent_only=True) == (BusLost(error="x"),)
+
+
+async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
+    """Facts that are put together are taken together, in their own order, in the lane of the first."""
+    inbox = Inbox()
+    parts = [InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=3) for part in (1, 2, 3)]
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(inbox.put, *parts)
+    assert [inbox.take() for _ in range(3)] == [tuple(parts)] * 3
+
+
+async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> None:
+    """Back-pressure: the put that finds no room waits until there is some; other lanes do not notice."""
+    inbox = Inbox()
+    for _ in range(LANE_GROUPS_MAX):
+        await inbox.put(POD)
+    waited = trio.Event()
+
+    async def one_more() -> None:
+        await inbox.put(POD)
+        waited.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(one_more)
+        await settle()
+        assert not waited.is_set()
+        await inbox.put(PreparingRead(preparing=True))
+        assert inbox.take() == (PreparingRead(preparing=True),)
+        assert inbox.take() == (POD,)
+        await settle()
+        assert waited.is_set()
+
+
+async def test_everybody_who_waits_gets_in(autojump_clock: MockClock) -> None:
+    """Many edges at a full lane: emptied, it has taken every fact, and none twice."""
+    inbox = Inbox()
+    many = 2 * LANE_GROUPS_MAX
+    taken = 0
+    async with trio.open_nursery() as nursery:
+        for _ in range(many):
+            nursery.start_soon(inbox.put, POD)
+        await settle()
+        while taken < many:
+            assert inbox.take() == (POD,)
+            taken += 1
+            await settle()
+    assert inbox.take() is None
+
+
+async def test_outcomes_are_never_refused(autojump_clock: MockClock) -> None:
+    """There is at most one for each order, so their lane has no limit: an effect's end never waits."""
+    inbox = Inbox()
+    for at in range(LANE_GROUPS_MAX + 10):
+        inbox.push(ended(str(at)))
+    assert len(drain(inbox)) == LANE_GROUPS_MAX + 10
+
+
+async def test_an_arrival_wakes_whoever_waits(autojump_clock: MockClock) -> None:
+    """No wake-up is lost between looking and waiting."""
+    inbox = Inbox()
+    inbox.push(ended("a"))
+    arrived = inbox.rearm()
+    assert drain(inbox) == [ended("a")]
+    assert not arrived.is_set()
+    inbox.push(ended("b"))
+    assert arrived.is_set()

@@ -1,0 +1,268 @@
+"""The sequencer: who is admitted first, with what stamp, and what follows from a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import trio
+from trio.testing import MockClock
+
+from actors.interfaces import Ending, Outlet
+from actors.logic.system import System
+from actors.runner.effects import Effects
+from actors.runner.inbox import Inbox
+from actors.runner.sequencer import CLOCK_STEP_NS, Sequencer
+from events.base import NS_PER_SECOND, Event, Fact, Order
+from events.decisions import Arm, Leave
+from events.facts import (
+    BusLost,
+    ClockStepped,
+    ContainerExited,
+    DaemonStarted,
+    InventoryTaken,
+    OrderEnded,
+    PodAppeared,
+    SettingsLoaded,
+    StopRequested,
+    Tick,
+)
+from events.model import Pod, Settings
+from events.record import Record, Stamp
+from tests.runner.parts import FakeEdge, FakeJournal, TrioClock, settle
+
+POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
+BUS = BusLost(error="x")
+ENDED = OrderEnded(key="k", result="done")
+STOP = StopRequested(system_stopping=False)
+
+
+class FakeSystem:
+    """Remembers what was admitted when; ``deadlines`` are monotonic nanoseconds, one `Tick` each."""
+
+    def __init__(self, *deadlines: int, answers: dict[type[Fact], Sequence[Event]] | None = None) -> None:
+        self.deadlines = list(deadlines)
+        self.answers = answers or {}
+        self.seen: list[tuple[Event, Stamp]] = []
+        self.next_seq = 1
+
+    def step(self, fact: Event, stamp: Stamp) -> list[Record]:
+        self.seen.append((fact, stamp))
+        if isinstance(fact, Tick):
+            self.deadlines = [each for each in self.deadlines if each > stamp.mono_ns]
+        events = [fact, *self.answers.get(type(fact), ())]  # type: ignore[call-overload]  # facts only
+        first, self.next_seq = self.next_seq, self.next_seq + len(events)
+        return [
+            Record(
+                seq=first + at,
+                mono_ns=stamp.mono_ns,
+                wall_ns=stamp.wall_ns,
+                episode=0,
+                cause=first if at else 0,
+                actor="a",
+                last=at == len(events) - 1,
+                event=event,
+            )
+            for at, event in enumerate(events)
+        ]
+
+    def next_deadline_ns(self) -> int | None:
+        return min(self.deadlines, default=None)
+
+
+class FakeEffects:
+    def __init__(self) -> None:
+        self.held: list[tuple[Order, int]] = []
+
+    def hold(self, order: Order, seq: int) -> None:
+        self.held.append((order, seq))
+
+
+class Bed:
+    def __init__(self, system: FakeSystem) -> None:
+        self.system = system
+        self.inbox, self.journal, self.effects = Inbox(), FakeJournal(), FakeEffects()
+        self.clock = TrioClock()
+        self.sequencer = Sequencer(
+            system,  # type: ignore[arg-type]  # what the sequencer asks of it
+            self.inbox,
+            self.journal,
+            self.effects,  # type: ignore[arg-type]
+            self.clock,
+        )
+
+    def admitted(self) -> list[Event]:
+        return [fact for fact, _ in self.system.seen]
+
+
+LEAVES = {StopRequested: [Leave(reason="told to")]}
+
+
+# --- order -------------------------------------------------------------------------------------
+
+
+async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) -> None:
+    """A due tick waits for what logind says, and comes before outcomes and inventories."""
+    bed = Bed(FakeSystem(0, answers=LEAVES))
+    for fact in (POD, ENDED, BUS):
+        bed.inbox.push(fact)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bed.sequencer.run)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert bed.admitted() == [BUS, Tick(), ENDED, POD]
+
+
+async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock) -> None:
+    """What fell due while no daemon ran is admitted before anything that waits, one tick for all of it."""
+    await trio.sleep(10)
+    bed = Bed(FakeSystem(3 * NS_PER_SECOND, 5 * NS_PER_SECOND, answers=LEAVES))
+    bed.inbox.push(ENDED)
+    bed.inbox.push(ContainerExited(uid="u", container="c"))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bed.sequencer.run)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert bed.admitted() == [Tick(), ENDED, ContainerExited(uid="u", container="c")]
+
+
+async def test_a_group_is_admitted_as_a_whole(autojump_clock: MockClock) -> None:
+    """Nothing comes between the facts of a group, not even what is urgent."""
+    parts = [InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=2) for part in (1, 2)]
+    bed = Bed(FakeSystem())
+    bed.sequencer.observers.append(lambda records: bed.inbox.push(BUS) if records[0].seq == 1 else None)
+    bed.inbox.push(*parts)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bed.sequencer.run)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert bed.admitted() == [*parts, BUS]
+
+
+async def test_a_tick_comes_when_its_deadline_does(autojump_clock: MockClock) -> None:
+    """The sequencer sleeps until the earliest deadline, no longer and no shorter."""
+    bed = Bed(FakeSystem(2 * NS_PER_SECOND, 7 * NS_PER_SECOND))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bed.sequencer.run)
+        await trio.sleep(10)
+        nursery.cancel_scope.cancel()
+    for (_, stamp), due_seconds in zip(bed.system.seen, (2, 7), strict=True):
+        assert 0 <= stamp.mono_ns - due_seconds * NS_PER_SECOND < 1_000_000
+
+
+async def test_a_full_inbox_starves_nobody(autojump_clock: MockClock) -> None:
+    """Between steps other tasks have their turn, however much waits."""
+    bed = Bed(FakeSystem())
+    for _ in range(100):
+        bed.inbox.push(ENDED)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(other)
+        nursery.start_soon(bed.sequencer.run)
+        while len(bed.system.seen) < 100:
+            await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+    assert turns >= 100 // 16
+
+
+# --- stamps ------------------------------------------------------------------------------------
+
+
+async def test_the_monotonic_stamp_never_goes_back(autojump_clock: MockClock) -> None:
+    """A clock that misbehaves is clamped: stamps do not decrease."""
+    bed = Bed(FakeSystem())
+    await trio.sleep(5)
+    bed.sequencer.admit(ENDED)
+    bed.clock.back_ns = 3 * NS_PER_SECOND
+    bed.clock.shift_ns = -3 * NS_PER_SECOND
+    bed.sequencer.admit(ENDED)
+    stamps = [stamp.mono_ns for _, stamp in bed.system.seen]
+    assert stamps == sorted(stamps)
+    assert stamps[0] == stamps[-1]
+
+
+async def test_a_step_of_the_wall_clock_is_a_fact(autojump_clock: MockClock) -> None:
+    """It is admitted before the fact that noticed it, with how far it went; it moves no deadline."""
+    bed = Bed(FakeSystem(100 * NS_PER_SECOND))
+    bed.sequencer.admit(ENDED)
+    bed.clock.shift_ns = 3600 * NS_PER_SECOND
+    await trio.sleep(1)
+    bed.sequencer.admit(ENDED)
+    bed.sequencer.admit(ENDED)
+    assert bed.admitted() == [ENDED, ClockStepped(delta_ns=3600 * NS_PER_SECOND), ENDED, ENDED]
+    assert bed.system.next_deadline_ns() == 100 * NS_PER_SECOND
+
+
+async def test_a_slewed_clock_is_no_step(autojump_clock: MockClock) -> None:
+    """Small corrections of the wall clock are not worth a record."""
+    bed = Bed(FakeSystem())
+    for _ in range(5):
+        bed.sequencer.admit(ENDED)
+        bed.clock.shift_ns += CLOCK_STEP_NS // 2
+    assert bed.admitted() == [ENDED] * 5
+
+
+# --- what follows ------------------------------------------------------------------------------
+
+
+async def test_orders_wait_for_the_end_of_their_step(autojump_clock: MockClock) -> None:
+    """A step is appended whole; each of its orders is held until the step's last record is durable."""
+    orders = [Arm(key="1"), Arm(key="2")]
+    bed = Bed(FakeSystem(answers={SettingsLoaded: [*orders, Leave(reason="")]}))
+    bed.sequencer.admit(SettingsLoaded(settings=Settings()))
+    assert [record.seq for record in bed.journal.records] == [1, 2, 3, 4]
+    assert bed.effects.held == [(orders[0], 4), (orders[1], 4)]
+
+
+async def test_observers_see_whole_steps(autojump_clock: MockClock) -> None:
+    """Projections are fed after the journal, step by step."""
+    bed = Bed(FakeSystem(answers=LEAVES))
+    steps: list[list[str]] = []
+    bed.sequencer.observers.append(lambda records: steps.append([type(r.event).__name__ for r in records]))
+    bed.sequencer.admit(POD)
+    bed.sequencer.admit(STOP)
+    assert steps == [["PodAppeared"], ["StopRequested", "Leave"]]
+
+
+async def test_leaving_ends_the_run(autojump_clock: MockClock) -> None:
+    """The run returns the reason of the decision to leave; what still waits is not admitted."""
+    bed = Bed(FakeSystem(answers=LEAVES))
+    bed.inbox.push(STOP)
+    bed.inbox.push(POD)
+    assert await bed.sequencer.run() == "told to"
+    assert bed.admitted() == [STOP]
+
+
+# --- the real system ---------------------------------------------------------------------------
+
+
+async def test_arming_is_tried_again_by_the_clock(autojump_clock: MockClock) -> None:
+    """Real system, real effects: an edge that never answers well is asked again after 1 s, 2 s, 4 s."""
+    asked: list[float] = []
+
+    def fails(order: Order, outlet: Outlet) -> Ending:
+        asked.append(trio.current_time())
+        return Ending("failed", "no bus")
+
+    inbox, journal, clock = Inbox(), FakeJournal(), TrioClock()
+    effects = Effects([FakeEdge({Arm: fails})], inbox, journal, clock)
+    sequencer = Sequencer(System(), inbox, journal, effects, clock)
+    start = DaemonStarted(
+        version="0", pid=1, mode="process", node="n", boot_id="b", userspace_id="u", preparing=False
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(effects.run)
+        inbox.push(start)
+        inbox.push(SettingsLoaded(settings=Settings(shutdown_grace_period_ns=30 * NS_PER_SECOND)))
+        nursery.start_soon(sequencer.run)
+        await trio.sleep(10)
+        inbox.push(STOP)
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert [round(at) for at in asked] == [0, 1, 3, 7]
