@@ -48,6 +48,8 @@ class ConfigState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     drop_ins: DropInsRead | None = None
     assessed: GrantAssessed | None = None
     order_open: str = ""
+    #: The files were read again while an order was open: what they say then is not answered yet.
+    read_meanwhile: bool = False
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
 
@@ -137,14 +139,17 @@ def _preparing_read(state: ConfigState, event: PreparingRead, now: int) -> Resul
 
 
 def _drop_ins_read(state: ConfigState, event: DropInsRead, now: int) -> Result:
-    return _reconcile(replace(state, drop_ins=event, retry_at_ns=NEVER_NS), [])
+    read_meanwhile = bool(state.order_open)
+    return _reconcile(replace(state, drop_ins=event, retry_at_ns=NEVER_NS, read_meanwhile=read_meanwhile), [])
 
 
 def _order_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
     if event.key != state.order_open:
         return state, ()
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
-    return replace(state, order_open="", retry_at_ns=retry_at_ns), ()
+    again = state.read_meanwhile and event.result == "done"
+    state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)
+    return _reconcile(state, []) if again else (state, ())
 
 
 def _tick(state: ConfigState, event: Tick, now: int) -> Result:
@@ -171,7 +176,7 @@ def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
 
 
 def _afresh(state: ConfigState, now: int, in_episode: bool) -> ConfigState:
-    return replace(state, in_episode=in_episode, order_open="", retry_at_ns=NEVER_NS)
+    return replace(state, in_episode=in_episode, order_open="", read_meanwhile=False, retry_at_ns=NEVER_NS)
 
 
 CONFIG = ActorType(
