@@ -18,6 +18,8 @@ from pathlib import Path
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "libpam-systemd", "python3")
 #: bookworm has systemd 252, trixie 257.
 SUITES = ("bookworm", "trixie")
+#: The one that knows soft reboots (systemd 254 and later).
+SOFT_REBOOTS = "trixie"
 BUILD_SECONDS_MAX = 600
 
 

@@ -16,6 +16,7 @@ from actors.edges.system import system_is_stopping, userspace_id
 from events.base import NS_PER_SECOND
 from tests.beds.inside import PROJECT
 from tests.beds.machine import WANTS_REBOOT, Machine
+from tests.beds.rootfs import SOFT_REBOOTS
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
@@ -110,10 +111,9 @@ async def test_systemctl_waits_for_the_lock(machine: Machine, kind: str) -> None
     assert len(agent.of("PrepareForShutdown")) == 1
 
 
+@pytest.mark.parametrize("machine", [SOFT_REBOOTS], indirect=True)
 async def test_a_soft_reboot_waits_and_is_another_userspace(machine: Machine) -> None:
     """Where systemd has it: the same boot, the same container, another userspace."""
-    if machine.suite == "bookworm":
-        pytest.skip("systemd 252 has no soft reboot")
     await boot(machine)
     before, init = await userspace_id(bus_of(machine)), machine.init
     async with agent_in(machine) as agent:

@@ -10,6 +10,7 @@ import trio
 from events.decisions import EpisodeClosed, PodEnded, PodsEnded, ReleaseLock, ShutdownBegan, ShutdownDetected
 from events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
+from tests.beds.rootfs import SOFT_REBOOTS
 from tests.machine.node import Node
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
@@ -110,10 +111,9 @@ async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
     await node.machine.pull_the_plug()
 
 
+@pytest.mark.parametrize("machine", [SOFT_REBOOTS], indirect=True)
 async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
     """`systemctl soft-reboot` (254 and later) waits too; what comes back knows that the last one is over."""
-    if node.machine.suite == "bookworm":
-        pytest.skip("systemd 252 knows no soft reboot")
     await booted(node)
     before = node.machine.init
     await node.machine.run("systemctl", "soft-reboot")
