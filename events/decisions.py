@@ -220,10 +220,14 @@ class PodsEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 @register
 class EpisodeClosed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The last word on a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began."""
+    """The last word on a shutdown, after a cancel or on the next boot. ``last_wave``: -1 if none began.
+
+    ``followed``: the next shutdown begins in the same step, so what waits for an episode's end waits on.
+    """
 
     outcome: EpisodeOutcome
     last_wave: int = -1
+    followed: bool = False
 
 
 # --- WaveActor: one priority range -------------------------------------------------------------

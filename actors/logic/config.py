@@ -161,7 +161,12 @@ def _began(state: ConfigState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _closed(state: ConfigState, event: EpisodeClosed, now: int) -> Result:
-    """What waited is adopted now. What did not wait is said again, for an actor that began afresh."""
+    """What waited is adopted now. What did not wait is said again, for an actor that began afresh.
+
+    Not between two shutdowns of one step: "off" would disarm, and unplan, the one that begins.
+    """
+    if event.followed:
+        return state, ()
     state = replace(state, in_episode=False, preparing=False)
     settings = state.pending or state.settings
     return _reconcile(state, []) if settings is None else _adopt(state, settings)

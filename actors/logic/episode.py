@@ -66,7 +66,7 @@ def _detected(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
     if state.phase == "idle":
         return _begin(state, event, now)
     if state.phase == "cancelling":
-        fresh, closed = _close(state, "cancelled")
+        fresh, closed = _close(state, "cancelled", followed=True)
         began, decisions = _begin(fresh, event, now)
         return began, [*closed, *decisions]
     if state.phase == "released":
@@ -176,8 +176,9 @@ def _end_cancelled(state: EpisodeState) -> Result:
     return (state, ()) if state.roll.open_pods else _close(state, "cancelled")
 
 
-def _close(state: EpisodeState, outcome: EpisodeOutcome) -> Result:
-    return without_shutdown(state), [EpisodeClosed(outcome=outcome, last_wave=state.wave)]
+def _close(state: EpisodeState, outcome: EpisodeOutcome, *, followed: bool = False) -> Result:
+    closed = EpisodeClosed(outcome=outcome, last_wave=state.wave, followed=followed)
+    return without_shutdown(state), [closed]
 
 
 def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState | None:
