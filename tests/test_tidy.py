@@ -241,7 +241,7 @@ def test_exceptions_are_needed() -> None:
 
 
 def test_layers() -> None:
-    """events <- actors.policy <- actors.logic <- actors.runner; nothing imports ebbtide (contracts in pyproject)."""
+    """Packages depend downwards only; nothing imports ebbtide (the contracts stand in pyproject)."""
     command = [
         sys.executable,
         "-c",

@@ -1,4 +1,4 @@
-"""Stand-ins for the runner's neighbours: a clock under Trio's, a journal that is told when it has written, an edge."""
+"""Stand-ins for the runner's neighbours: a clock, a journal that is told how far it is, an edge."""
 
 from __future__ import annotations
 

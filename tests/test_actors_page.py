@@ -1,0 +1,45 @@
+"""docs/actors.md: every statement names a test, and every test that is named exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "actors.md"
+
+#: A statement is a line of a list; the introduction above the first heading of a section is none.
+STATEMENT = "* "
+MARKER = re.compile(r"<!-- test: (?P<path>[\w/.]+)::(?P<name>\w+)(\[(?P<case>[\w-]+)\])? -->$")
+
+LINES = [line for line in PAGE.read_text().splitlines() if line.startswith(STATEMENT)]
+
+
+def test_the_page_has_its_sections() -> None:
+    """Each subject that the page is for has statements, and no prose without a test."""
+    sections = re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]
+    titles = [section.splitlines()[0].split(",")[0] for section in sections]
+    wanted = ["Order", "Back-pressure", "A failing actor", "A failing effect", "Cancelling", "Detaching"]
+    assert titles == wanted
+    for section in sections:
+        lines = [line for line in section.splitlines()[1:] if line]
+        assert lines
+        assert all(line.startswith(STATEMENT) for line in lines), f"prose without a test: {lines}"
+
+
+@pytest.mark.parametrize("line", LINES, ids=range(len(LINES)))
+def test_statement(line: str) -> None:
+    """A statement is one sentence, and names the test that proves it."""
+    found = MARKER.search(line)
+    assert found, f"no test is named: {line}"
+    sentence = line[len(STATEMENT) : found.start()].strip()
+    assert sentence.endswith(".")
+    assert ". " not in sentence, f"one sentence a line: {sentence}"
+    file = ROOT / found["path"]
+    functions = {node.name for node in ast.walk(ast.parse(file.read_text())) if hasattr(node, "name")}
+    assert found["name"] in functions, f"{found['path']} has no test {found['name']}"
+    if found["case"]:
+        assert (file.parent / f"{found['case']}.txt").exists(), f"there is no script {found['case']}"
