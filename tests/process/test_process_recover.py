@@ -354,3 +354,33 @@ async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_
         assert await bed.signal("p") == Ending()
         await bed.exited("p")
         await nothing_left(bed)
+
+
+async def test_an_inventory_that_is_asked_for_at_once_waits_for_the_pods(tmp_path: Path) -> None:
+    """A signal in the first moment of a restart leaves no pod out of its plan."""
+    pod = pod_of("p", shell("exec sleep 1000"))
+    await start_and_leave(tmp_path, pod)
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.inventory() == Ending()
+        assert [pod.uid for pod in bed.outbox.of(InventoryTaken)[0].pods] == ["p"]
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_a_pod_that_was_told_to_stop_is_not_started_further_by_the_next_daemon(tmp_path: Path) -> None:
+    """Its init container was asked to end when the daemon died: no container follows it."""
+    init = shell(f"trap '' TERM; echo x > {tmp_path}/init; exec sleep 1000", "init")
+    pod = pod_of("p", shell("exec sleep 1000"), init=(init,))
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        nursery.start_soon(bed.start, "p")
+        await bed.shows("init")
+        assert await bed.signal("p") == Ending()
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    async with running(tmp_path, [pod]) as bed:
+        ending = await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox)
+        assert ending is not None
+        assert ending.result == "cancelled"
+        await bed.exited("p")
+        assert not bed.outbox.of(ContainerStarted)
+        await nothing_left(bed)

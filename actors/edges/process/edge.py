@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -242,6 +242,10 @@ class ProcessEdge:
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
         """Of a pod that is not up yet: go no further, and pass the signal to what runs now."""
         pod.stopping = True
+        if pod.begun:
+            # The daemon's next life must start no more of it either; without a record it stops at the kill.
+            with suppress(OSError):
+                self._starter.remember(pod)
         if not pod.starting:
             for fact in self._starter.drop_waiting(pod, None):
                 self._watch.post(fact)

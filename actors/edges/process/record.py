@@ -33,7 +33,9 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod that was begun in this boot. Containers that are not listed were not started yet."""
+    """A pod that was begun in this boot. Containers that are not listed were not started yet, and never
+    will be when it was told to stop (``stopping``).
+    """
 
     version: int
     boot_id: str
@@ -41,6 +43,7 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     pod: Pod
     spec: ProcessSpec
     containers: tuple[ContainerRecord, ...] = ()
+    stopping: bool = False
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -64,7 +67,14 @@ class Records:
         self._folder = folder
         self._boot_id = boot_id
 
-    def store(self, order: str, pod: Pod, spec: ProcessSpec, containers: tuple[ContainerRecord, ...]) -> None:
+    def store(
+        self,
+        order: str,
+        pod: Pod,
+        spec: ProcessSpec,
+        containers: tuple[ContainerRecord, ...],
+        stopping: bool = False,
+    ) -> None:
         """Raises OSError."""
         record = PodRecord(
             version=RECORD_VERSION,
@@ -73,6 +83,7 @@ class Records:
             pod=pod,
             spec=spec,
             containers=containers,
+            stopping=stopping,
         )
         write_atomically(self._folder / file_name(pod.uid), _encoder.encode(record))
 

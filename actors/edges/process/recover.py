@@ -81,6 +81,7 @@ class Recovery:
     def _revive(self, record: PodRecord, look: list[Process]) -> list[Fact]:
         pod = PodEntry(record.pod, record.spec)
         pod.order = record.order
+        pod.stopping = record.stopping
         pod.recovered = True
         self._table.pods[record.pod.uid] = pod
         recorded = {item.name: item for item in record.containers}

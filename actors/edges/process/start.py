@@ -129,7 +129,7 @@ class Starter:
     def remember(self, pod: PodEntry) -> None:
         """Keep what runs for the daemon's next life. Raises OSError."""
         running = tuple(entry.record() for entry in pod.containers.values() if entry.pid)
-        self._records.store(pod.order, pod.pod, pod.spec, running)
+        self._records.store(pod.order, pod.pod, pod.spec, running, pod.stopping)
 
     def follow(self, entry: ContainerEntry) -> None:
         """See to the container's end."""
