@@ -158,6 +158,30 @@ async def test_leftovers_are_looked_for_together(tmp_path: Path, monkeypatch: py
         nursery.cancel_scope.cancel()
 
 
+async def test_a_look_that_hangs_delays_no_other_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the sweep of one tree waits for its look, the next tree's SIGKILL goes out all the same."""
+    scanner = Scanner(Marker(Path("/nowhere")))
+    looking = trio.Event()
+
+    async def hang() -> list[Process]:
+        looking.set()
+        await trio.sleep_forever()
+        raise AssertionError
+
+    monkeypatch.setattr(scanner, "look", hang)
+    sweeper = Sweeper(scanner)
+    child = subprocess.Popen(["sleep", "1000"])
+    stat = proc.read_stat(child.pid)
+    assert stat is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sweeper.run)
+        sweeper.kill_soon(("p", "a"), Root())
+        await looking.wait()
+        sweeper.kill_soon(("q", "a"), Root(child.pid, stat.start_ticks))
+        await until(lambda: child.poll() == -9)
+        nursery.cancel_scope.cancel()
+
+
 MOUNTS = """\
 24 1 0:20 / /sys rw - sysfs sysfs rw
 36 24 0:31 / /sys/fs/cgroup/unified rw,nosuid shared:9 - cgroup2 cgroup2 rw

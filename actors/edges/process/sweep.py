@@ -100,10 +100,13 @@ class Sweeper:
         self._scanner = scanner
         self._mono_ns = mono_ns
         self._roots: dict[TreeKey, Root] = {}
+        #: Asked for since the last strike.
+        self._fresh: dict[TreeKey, Root] = {}
         self._groups: dict[str, int] = {}
         self._waiting: list[trio.Event] = []
         self._wake = trio.Event()
         self._urgent = trio.Event()
+        self._struck = trio.Event()
         self._next_ns = 0
         self.closed = False
 
@@ -122,9 +125,10 @@ class Sweeper:
             kill_exactly(*root)
         if self._kill_group(group):
             return True
-        self._roots[key] = root
+        self._roots[key] = self._fresh[key] = root
         self._wake.set()
         self._urgent.set()
+        self._struck.set()
         return False
 
     def leftovers(self, key: TreeKey, group: str = "") -> None:
@@ -144,6 +148,21 @@ class Sweeper:
 
     async def run(self) -> None:
         """Carry it out until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._strike_loop)
+            nursery.start_soon(self._sweep_loop)
+
+    async def _strike_loop(self) -> None:
+        """What is known without marks is killed at once, whatever holds a look with them: one process that
+        hangs its readers must not delay the SIGKILL of any other.
+        """
+        while True:
+            await self._struck.wait()
+            self._struck = trio.Event()
+            roots, self._fresh = self._fresh, {}
+            self._strike(roots)
+
+    async def _sweep_loop(self) -> None:
         while True:
             await self._wake.wait()
             await self._until_due()
@@ -152,7 +171,7 @@ class Sweeper:
             waiting, self._waiting = self._waiting, []
             began_ns = self._mono_ns()
             if roots:
-                await self.sweep(roots)
+                await self._finish(roots, set())
             self._remove_groups()
             now_ns = self._mono_ns()
             self._next_ns = now_ns + max(GAP_NS, GAP_SHARE * (now_ns - began_ns))
@@ -167,10 +186,14 @@ class Sweeper:
 
     async def sweep(self, roots: Mapping[TreeKey, Root]) -> None:
         """Kill these trees now, on the caller's task."""
-        killed: set[tuple[int, int]] = set()
-        if any(root.pid for root in roots.values()):
-            # What is known without marks is killed at once, whatever may hold the look with them.
-            killed |= self._kill_new(self._scanner.look_without_marks(), roots, killed)
+        await self._finish(roots, self._strike(roots))
+
+    def _strike(self, roots: Mapping[TreeKey, Root]) -> set[tuple[int, int]]:
+        if not any(root.pid for root in roots.values()):
+            return set()
+        return self._kill_new(self._scanner.look_without_marks(), roots, set())
+
+    async def _finish(self, roots: Mapping[TreeKey, Root], killed: set[tuple[int, int]]) -> None:
         for _ in range(LOOKS_MAX):
             new = self._kill_new(await self._scanner.look(), roots, killed)
             if not new:
