@@ -30,6 +30,7 @@ from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, recover
 from ebbtide.surroundings import Tell as Tell
+from events.base import NS_PER_SECOND
 from events.lastresort import last_resort
 from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage
@@ -98,7 +99,7 @@ async def _assemble(
     who = identity()
     storages = _storages(options, loaded)
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
-    recovered = await recover_in_time(storages, who.machine_id, fresh_id, tell)
+    recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
     made: list[Daemon] = []
     writer = Writer(
         storages,
@@ -118,9 +119,12 @@ async def _assemble(
 
 
 async def recover_in_time(
-    storages: Sequence[Storage], machine_id: str, fresh_id: bytes, tell: Tell
+    storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected."""
+    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected.
+
+    What is then begun beside it has a number from the clock: it must be the newer one for the next start.
+    """
     sources = [storage.source for storage in storages]
     try:
         with trio.fail_after(RECOVER_SECONDS_MAX):
@@ -131,6 +135,8 @@ async def recover_in_time(
         why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
         tell(3, f"the journal at {sources[0].location} cannot be read ({why}): going on without its history")
         recovered = recover(sources[1:], machine_id, fresh_id)
+        number = max(recovered.verdict.next_number, wall_ns // NS_PER_SECOND)
+        recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
     _tell_recovered(recovered, tell)
     return recovered
 

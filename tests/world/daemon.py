@@ -196,7 +196,8 @@ class Life:
 
     async def _live(self, storages: Sequence[Storage]) -> str:
         fresh_id = bytes(self.draws.below(256) for _ in range(16))
-        recovered = await recover_in_time(storages, MACHINE, fresh_id, self._tell)
+        wall_ns = self.node.clock.wall_ns()
+        recovered = await recover_in_time(storages, MACHINE, fresh_id, wall_ns, self._tell)
         self.verdict, self.divergence = recovered.verdict.state, recovered.divergence
         self.goes_on_after = recovered.verdict.start(fresh_id).after.seq
         writer = Writer(

@@ -116,6 +116,8 @@ def _touched(view: BootView, box: Box, since_ns: int, at_ns: int) -> bool:
 
 def each_pod_ends_once(view: BootView) -> Breaches:
     """In each shutdown every planned pod has one end; when the lock goes, all have theirs."""
+    if view.hurt:
+        return
     for episode, records in view.episodes().items():
         ended: set[str] = set()
         planned: set[str] = set()
