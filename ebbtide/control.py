@@ -13,7 +13,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import trio
+
+from ebbtide.surroundings import Tell
 
 #: Where the running daemon listens (interface.md).
 SOCKET_PATH = Path("/run/ebbtide/ebbtide.sock")
@@ -30,45 +33,70 @@ ANSWER_SECONDS_MAX = 5.0
 #: Clients served at once; more wait in the socket's backlog.
 CLIENTS_MAX = 8
 
-#: A verb's answer, from its arguments and the asker's uid.
-Verb = Callable[[dict[str, Any], int], Awaitable[Any]]
+#: Who may connect: root, whatever the umask is.
+SOCKET_MODE = 0o600
+
+
+class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a client may say: one of the verbs, and for ``hurry`` the pod's namespace/name, name or UID."""
+
+    verb: str
+    pod: str = ""
+
+
+#: A verb's answer, from the request and the asker's uid.
+Verb = Callable[[Request, int], Awaitable[Any]]
 
 
 class ControlError(Exception):
     """The daemon could not be asked, or refused; the text says what to do."""
 
 
-async def serve(path: Path, verbs: Mapping[str, Verb], *, task_status: trio.TaskStatus[None]) -> None:
+async def serve(
+    path: Path, verbs: Mapping[str, Verb], tell: Tell, *, task_status: trio.TaskStatus[None]
+) -> None:
     """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    mask = os.umask(0o177)
-    try:
-        await listener.bind(os.fspath(path))
-    finally:
-        os.umask(mask)
-    listener.listen(CLIENTS_MAX)
+    listener = _listen(path)
     task_status.started()
     limit = trio.CapacityLimiter(CLIENTS_MAX)
     try:
         async with trio.open_nursery() as nursery:
             while True:
                 client, _ = await listener.accept()
-                nursery.start_soon(_answer, trio.SocketStream(client), verbs, limit)
+                nursery.start_soon(_answer, trio.SocketStream(client), verbs, limit, tell)
     finally:
         listener.close()
         path.unlink(missing_ok=True)
 
 
-async def _answer(stream: trio.SocketStream, verbs: Mapping[str, Verb], limit: trio.CapacityLimiter) -> None:
+def _listen(path: Path) -> trio.socket.SocketType:
+    """The file is made with the socket's own mode, and listened to only then: no moment is open to others."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        os.fchmod(listener.fileno(), SOCKET_MODE)
+        listener.bind(os.fspath(path))
+        listener.listen(CLIENTS_MAX)
+    except OSError:
+        listener.close()
+        raise
+    return trio.socket.from_stdlib_socket(listener)
+
+
+async def _answer(
+    stream: trio.SocketStream, verbs: Mapping[str, Verb], limit: trio.CapacityLimiter, tell: Tell
+) -> None:
+    """Whatever a client does, it is only this client's: a person's command must not end a shutdown."""
     async with limit, stream:
         try:
             with trio.fail_after(REQUEST_SECONDS_MAX):
                 reply = await _handle(await _read_line(stream), verbs, _peer_uid(stream))
                 await stream.send_all(json.dumps(reply).encode() + b"\n")
-        except (trio.BrokenResourceError, trio.TooSlowError, OSError):
+        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             return
+        except Exception as error:
+            tell(4, f"a request on the control socket was dropped: {type(error).__name__}: {error}")
 
 
 async def _read_line(stream: trio.SocketStream) -> bytes:
@@ -83,9 +111,9 @@ async def _read_line(stream: trio.SocketStream) -> bytes:
 
 async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str, Any]:
     try:
-        request = json.loads(line[:REQUEST_BYTES_MAX])
-        verb = verbs[request.pop("verb")]
-    except (ValueError, KeyError, AttributeError, TypeError):
+        request = msgspec.json.decode(line[:REQUEST_BYTES_MAX], type=Request)
+        verb = verbs[request.verb]
+    except (msgspec.DecodeError, RecursionError, KeyError):
         known = ", ".join(verbs)
         return {"ok": False, "error": f"not a request: send one JSON object with a verb of {known}"}
     try:

@@ -168,7 +168,7 @@ class Daemon:
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
         table = verbs(self.standing, self._inbox, lambda: status_of(self, self._clock.mono_ns()))
         try:
-            await serve(self._options.control_socket, table, task_status=task_status)
+            await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror}")
             task_status.started()

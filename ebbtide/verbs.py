@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from actors.interfaces import Outlet
-from ebbtide.control import ControlError, Verb
+from ebbtide.control import ControlError, Request, Verb
 from ebbtide.standing import Standing
 from events.facts import HurryRequested, ReleaseRequested
 
@@ -14,18 +14,17 @@ from events.facts import HurryRequested, ReleaseRequested
 def verbs(standing: Standing, outlet: Outlet, status: Callable[[], dict[str, Any]]) -> dict[str, Verb]:
     """The control socket's table."""
 
-    async def tell_status(arguments: dict[str, Any], uid: int) -> Any:
+    async def tell_status(request: Request, uid: int) -> Any:
         return status()
 
-    async def hurry(arguments: dict[str, Any], uid: int) -> Any:
+    async def hurry(request: Request, uid: int) -> Any:
         _in_episode(standing)
-        pod = arguments.get("pod")
-        if not isinstance(pod, str) or not _knows(standing, pod):
-            raise ControlError(f"no pod {pod!r} in this shutdown: see 'ebbtide status'")
-        await outlet.put(HurryRequested(pod=pod, asked_by=uid))
-        return {"pod": pod}
+        if not _knows(standing, request.pod):
+            raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
+        await outlet.put(HurryRequested(pod=request.pod, asked_by=uid))
+        return {"pod": request.pod}
 
-    async def release(arguments: dict[str, Any], uid: int) -> Any:
+    async def release(request: Request, uid: int) -> Any:
         _in_episode(standing)
         await outlet.put(ReleaseRequested(asked_by=uid))
         return {}

@@ -1,0 +1,81 @@
+"""The control socket by itself: whatever a client sends, the daemon behind it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.control import Request, Verb, ask, serve
+
+
+async def _echo(request: Request, uid: int) -> Any:
+    return {"pod": request.pod, "uid": uid}
+
+
+async def _raises(request: Request, uid: int) -> Any:
+    raise RuntimeError("a bug")
+
+
+@asynccontextmanager
+async def served(path: Path, said: list[str]) -> AsyncIterator[None]:
+    verbs: dict[str, Verb] = {"echo": _echo, "bug": _raises}
+
+    async def run(task_status: trio.TaskStatus[None]) -> None:
+        await serve(path, verbs, lambda level, line: said.append(line), task_status=task_status)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        yield
+        nursery.cancel_scope.cancel()
+
+
+async def said_back(path: Path, line: bytes) -> bytes:
+    """All that comes back before the other side closes."""
+    stream = await trio.open_unix_socket(str(path))
+    async with stream:
+        await stream.send_all(line + b"\n")
+        with trio.fail_after(5):
+            return b"".join([part async for part in stream])
+
+
+@pytest.mark.parametrize(
+    "line", [b"[" * 4000, b"{}", b'{"verb": 1}', b'{"verb": "echo", "pod": 3}', b"\xff", b""]
+)
+async def test_what_is_no_request_is_answered_and_nothing_ends(tmp_path: Path, line: bytes) -> None:
+    """A deeply nested, ill-typed or empty line gets one sentence, and the next request is served."""
+    path = tmp_path / "s"
+    async with served(path, []):
+        answer = json.loads(await said_back(path, line))
+        assert (answer["ok"], "echo" in answer["error"]) == (False, True)
+        assert await trio.to_thread.run_sync(lambda: ask("echo", path, pod="a")) == {
+            "pod": "a",
+            "uid": os.getuid(),
+        }
+
+
+async def test_a_bug_in_a_verb_costs_its_own_client_only(tmp_path: Path) -> None:
+    """The client is dropped, the log names the exception, and the next request is served."""
+    path, said = tmp_path / "s", list[str]()
+    async with served(path, said):
+        assert await said_back(path, b'{"verb": "bug"}') == b""
+        assert json.loads(await said_back(path, b'{"verb": "echo"}'))["ok"]
+    assert said == ["a request on the control socket was dropped: RuntimeError: a bug"]
+
+
+async def test_the_socket_is_for_root_alone_whatever_the_umask(tmp_path: Path) -> None:
+    """The file has its mode from the first moment on, and the process's umask stays what it was."""
+    before = os.umask(0)
+    try:
+        async with served(tmp_path / "s", []):
+            assert stat.S_IMODE((tmp_path / "s").stat().st_mode) == 0o600
+            assert os.umask(0) == 0
+    finally:
+        os.umask(before)
