@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
@@ -17,6 +18,8 @@ import trio
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
+#: What is above the journal is somebody else's to close; the umask counts.
+PARENT_MODE = 0o777
 LOCK_NAME = "lock"
 RESERVE_NAME = "reserve"
 
@@ -151,6 +154,8 @@ class DirectoryStorage:
         self._path = Path(path)
         self._limiter = trio.CapacityLimiter(THREADS_MAX)
         self._lock = -1
+        #: An attempt that was given up must have ended before the next: else we meet our own lock.
+        self._locking = threading.Lock()
 
     @property
     def location(self) -> str:
@@ -158,10 +163,13 @@ class DirectoryStorage:
 
     async def acquire(self, program: str) -> None:
         if self._lock < 0:
-            self._lock = await self.call(_lock, self._path, f"{program} {os.getpid()}\n")
+            owner = f"{program} {os.getpid()}\n"
+            self._lock = await _take(self._limiter, self._locking, _lock, self._path, owner)
 
     async def create(self, name: str) -> DirectoryFile:
-        return DirectoryFile(await self.call(_create, self._path, name), self._limiter)
+        taking = threading.Lock()
+        descriptor = await _take(self._limiter, taking, _create, self._path, name)
+        return DirectoryFile(descriptor, self._limiter)
 
     async def sync_file(self, name: str) -> None:
         await self.call(_sync_file, self._path / name)
@@ -179,13 +187,50 @@ class DirectoryStorage:
         return await _in_thread(self._limiter, function, *args)
 
     async def release(self) -> None:
-        if self._lock >= 0:
-            await self.call(os.close, self._lock)
-            self._lock = -1
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            await self.call(os.close, lock)
 
 
 async def _in_thread(limiter: trio.CapacityLimiter, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
     return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)
+
+
+async def _take(
+    limiter: trio.CapacityLimiter,
+    taking: threading.Lock,
+    function: Callable[[Unpack[Ts]], int],
+    *args: *Ts,
+) -> int:
+    """A descriptor that ``function`` opens, under ``taking``; closed when its caller has given up."""
+    taken: list[int] = []
+    abandoned = threading.Event()
+
+    def work() -> int:
+        with taking:
+            if abandoned.is_set():
+                raise OSError(errno.ETIMEDOUT, "given up")
+            taken.append(function(*args))
+            if abandoned.is_set():
+                _close(taken)
+        return -1
+
+    try:
+        await _in_thread(limiter, work)
+    except trio.Cancelled:
+        abandoned.set()
+        _close(taken)
+        raise
+    return taken[0]
+
+
+def _close(taken: list[int]) -> None:
+    """At most once, whichever thread is first."""
+    try:
+        descriptor = taken.pop()
+    except IndexError:
+        return
+    os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
@@ -239,7 +284,7 @@ def _sync_file(path: Path) -> None:
 
 
 def _lock(directory: Path, owner: str) -> int:
-    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    _make_directory(directory, DIRECTORY_MODE)
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -253,6 +298,15 @@ def _lock(directory: Path, owner: str) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def _make_directory(directory: Path, mode: int) -> None:
+    """Durably: what is made inside is worth nothing where a power cut takes the directory itself."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent, PARENT_MODE)
+    directory.mkdir(mode, exist_ok=True)
+    _sync_directory(directory.parent)
 
 
 def _locked_by(directory: Path, content: bytes) -> str:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 import trio
 
+from events import storage
 from events.driver import RESERVE_BYTES
 from events.history import History
 from events.marks import Checkpoint
@@ -35,6 +41,46 @@ async def main():
     sys.stdin.read()
 trio.run(main)
 """
+
+
+class Hanging:
+    """A module whose one function ends only when it is let go."""
+
+    def __init__(self, module: ModuleType, name: str) -> None:
+        self._module, self._name = module, name
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return self._hang if name == self._name else getattr(self._module, name)
+
+    def _hang(self, *args: Any) -> Any:
+        self.begun.set()
+        assert self.let_go.wait(20)
+        return getattr(self._module, self._name)(*args)
+
+
+async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name: str) -> None:
+    """Begin ``work``, stop waiting while it hangs, then let it go on."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work, name)
+        await until(hanging.begun.is_set)
+        nursery.cancel_scope.cancel()
+    hanging.let_go.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(20):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+def held_in(folder: Path) -> list[str]:
+    """The files below ``folder`` that this process holds open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in found if path.startswith(str(folder))]
 
 
 async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path) -> None:
@@ -85,6 +131,34 @@ async def test_a_second_process_is_refused_by_program_and_pid(tmp_path: Path) ->
         holder.kill()
     await make_writer([DirectoryStorage(tmp_path)]).open()
     assert (tmp_path / LOCK_NAME).read_text() == f"ebbtide {os.getpid()}\n"
+
+
+async def test_an_attempt_that_was_given_up_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the lock nor a file stays taken by a thread whose caller no longer waits for it."""
+    monkeypatch.setattr(storage, "fcntl", Hanging(fcntl, "flock"))
+    hanging = Hanging(os, "open")
+    place = DirectoryStorage(tmp_path)
+    await given_up(storage.fcntl, place.acquire, "ebbtide")
+    monkeypatch.undo()
+    await place.acquire("ebbtide")
+    assert (tmp_path / LOCK_NAME).read_text() == f"ebbtide {os.getpid()}\n"
+    monkeypatch.setattr(storage, "os", hanging)
+    await given_up(hanging, place.create, "x")
+    monkeypatch.undo()
+    await place.release()
+    await until(lambda: not held_in(tmp_path))
+
+
+async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every directory that had to be made is synced into the one above it."""
+    synced = []
+    real = storage._sync_directory
+    monkeypatch.setattr(storage, "_sync_directory", lambda path: (synced.append(path), real(path)))
+    await DirectoryStorage(tmp_path / "a" / "b").acquire("ebbtide")
+    assert synced == [tmp_path, tmp_path / "a"]
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 
 
 async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
