@@ -98,7 +98,8 @@ class Laws:
         del self.open_orders[event.key]
 
     def _began(self, event: ShutdownBegan, record: Record) -> None:
-        self.carried = tuple(uid for uid in self.planned if uid not in self.ended)
+        left = [uid for uid in self.planned if uid not in self.ended]
+        self.carried = tuple(dict.fromkeys((*self.carried, *left)))
         self.planned, self.ended, self.waves = {}, {}, []
         self.released = self.engaged = self.closed = False
         self.deadline_ns, self.release_by_ns = event.deadline_ns, event.release_by_ns
@@ -162,7 +163,10 @@ class Laws:
 
     def _pod_ended(self, event: PodEnded, record: Record) -> None:
         """One fate a pod; only what has begun has ended by itself, by SIGKILL, or not at all."""
-        if event.uid in self.carried and event.uid not in self.planned:
+        carried = event.uid in self.carried
+        self.carried = tuple(uid for uid in self.carried if uid != event.uid)
+        if carried and event.uid not in self.planned:
+            self._forget(event.uid)
             return
         assert event.uid in self.planned, f"{event.uid} ended without a place in this shutdown"
         assert event.uid not in self.ended, (

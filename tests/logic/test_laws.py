@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -72,8 +74,14 @@ plays = st.builds(
 )
 
 
-#: A play of forty moves takes some milliseconds, with a snapshot before each step.
-LAWS = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: The same plays each time, so that a red test is red for everybody. ``LAWS_PLAYS=5000`` looks further, at random.
+PLAYS = os.environ.get("LAWS_PLAYS", "")
+LAWS = settings(
+    max_examples=int(PLAYS or 150),
+    derandomize=not PLAYS,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 def perform(play: Play, drawn: list[Move]) -> None:
