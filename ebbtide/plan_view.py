@@ -15,6 +15,7 @@ from actors.policy.grouping import priority_of
 from actors.policy.periods import effective_periods
 from actors.policy.plan import Plan, make_plan
 from ebbtide.manifests.model import Manifest
+from ebbtide.text import visible
 from events.base import NS_PER_SECOND
 from events.model import PlannedPod, Pod, Settings
 
@@ -72,7 +73,7 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
         table.add_column(heading, justify="left" if heading == "POD" else "right", no_wrap=heading != "POD")
     for row in _rows(plan, by_uid):
         table.add_row(*row)
-    warnings = [Text(f"{code}: {message}", style="yellow") for code, message in plan.warnings]
+    warnings = [Text(visible(f"{code}: {message}"), style="yellow") for code, message in plan.warnings]
     return Group(Text(_totals(plan)), *([table] if plan.waves else []), *warnings)
 
 
@@ -86,7 +87,7 @@ def _rows(plan: Plan, by_uid: dict[str, Pod]) -> Iterator[tuple[str | Text, ...]
             asks = "the wave" if pod.grace_seconds is None else f"{pod.grace_seconds} s"
             cut = pod.grace_seconds is not None and planned.grace_seconds < pod.grace_seconds
             gets = Text(f"{planned.grace_seconds} s", style="yellow" if cut else "")
-            yield (*(head if index == 0 else ("", "", "")), Text(short_name(pod)), asks, gets)
+            yield (*(head if index == 0 else ("", "", "")), Text(visible(short_name(pod))), asks, gets)
 
 
 def _totals(plan: Plan) -> str:

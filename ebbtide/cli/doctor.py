@@ -61,6 +61,7 @@ def _tell(findings: list[Finding]) -> None:
     from rich.text import Text
 
     from ebbtide.cli.output import STYLES, show
+    from ebbtide.text import visible
 
     if not findings:
         show(Text("ok: nothing stands in the way of a graceful shutdown", style="green"))
@@ -70,6 +71,6 @@ def _tell(findings: list[Finding]) -> None:
     grid.add_column()
     for each in findings:
         level = Text(each.level, style=STYLES.get(each.level, ""))
-        grid.add_row(level, Text.assemble(f"{each.message} ", (f"[{each.code}]", "dim")))
-        grid.add_row("", Text.assemble(("cure: ", "bold"), each.cure))
+        grid.add_row(level, Text.assemble(f"{visible(each.message)} ", (f"[{each.code}]", "dim")))
+        grid.add_row("", Text.assemble(("cure: ", "bold"), visible(each.cure)))
     show(grid)

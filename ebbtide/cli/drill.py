@@ -92,11 +92,12 @@ def _tell(measured: Sequence[Measured], budget: Budget) -> None:
     from rich.text import Text
 
     from ebbtide.cli.output import show, table
+    from ebbtide.text import visible
 
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
     show(table(headings, map(_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
     for line in budget.missing:
-        show(Text(line, style="yellow"))
+        show(Text(visible(line), style="yellow"))
     verdict = "holds" if budget.holds else "does not hold"
     room = "" if budget.slack_ns is None else f" of {_ms(budget.slack_ns)} beside the waves"
     style = "green" if budget.holds else "red"

@@ -18,12 +18,16 @@ import msgspec
 from ebbtide.cli.guard import Refused
 from ebbtide.cli.labels import Labels, payload_of
 from ebbtide.config.durations import parse_duration
+from ebbtide.text import visible
 from events.base import NS_PER_SECOND, TYPES, Fact, Order
 from events.frames import RawRecord
 from events.segment import Header
 
 #: A line of text shows so much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160
+
+#: Control characters that JSON need not escape, and that a terminal obeys (in UTF-8).
+_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 #: What JSON has no form for is shown as Python writes it; only an edited journal holds such a thing.
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -52,9 +56,10 @@ def json_line(header: Header, raw: RawRecord) -> bytes:
         "episode": raw.episode or None,
     }
     try:
-        return _encoder.encode(document) + b"\n"
+        line = _encoder.encode(document)
     except (TypeError, ValueError):
-        return _encoder.encode(document | {"data": raw.payload.hex()}) + b"\n"
+        line = _encoder.encode(document | {"data": raw.payload.hex()})
+    return _CONTROL.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line) + b"\n"
 
 
 def _json(value: Any) -> str:
@@ -69,8 +74,9 @@ def text_line(header: Header, raw: RawRecord, labels: Labels, paint: Callable[[s
     wall = rfc3339(header.wall_ns(raw.mono_ns))
     cause = f"<- {raw.cause}" if raw.cause else ""
     head = f"{wall[:10]} {wall[11:23]} {raw.seq:>6} {cause:<9}"
-    name = f"  {raw.tag:<18}" if raw.cause else f"{raw.tag:<20}"
-    actor = labels.named(raw.actor)
+    tag = visible(raw.tag)
+    name = f"  {tag:<18}" if raw.cause else f"{tag:<20}"
+    actor = visible(labels.named(raw.actor))
     data = _flat(labels, payload_of(raw))
     return (
         f"{paint('dim', head)} {paint(colour_of(raw.tag), name)} {actor:<24} {data}".rstrip().encode() + b"\n"
@@ -86,8 +92,8 @@ def colour_of(tag: str) -> str:
 
 def _flat(labels: Labels, data: Any) -> str:
     if not isinstance(data, dict):
-        return str(data)
-    words = labels.named(" ".join(f"{name}={_brief(value)}" for name, value in data.items()))
+        return visible(str(data))
+    words = visible(labels.named(" ".join(f"{name}={_brief(value)}" for name, value in data.items())))
     return words if len(words) <= DATA_CHARACTERS_MAX else words[: DATA_CHARACTERS_MAX - 1] + "…"
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 
 import click
 
+from ebbtide.text import visible
+
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 
 #: Where several apply, the first of these wins (interface.md, "Exit codes").
@@ -76,8 +78,7 @@ def _first_of(error: Exception) -> Exception:
 
 def say(text: str) -> None:
     """One line on standard error."""
-    line = " ".join(text.split())
-    print(f"ebbtide: {line}", file=sys.stderr)
+    print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
 
 
 def _usage(error: click.UsageError) -> str:

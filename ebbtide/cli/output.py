@@ -6,15 +6,21 @@ Results go to standard output and nothing else does; progress and remarks go to 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from typing import IO, TYPE_CHECKING, Any
+
+from ebbtide.text import visible
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
 #: In a pipe nothing is wrapped: a line is a row, however long.
 PIPE_WIDTH = 4096
+
+#: Control characters that JSON need not escape, and that a terminal obeys.
+CONTROL = re.compile(r"[\x7f-\x9f]")
 
 #: Colours of a pod's or an episode's outcome; what is not named stays as it is.
 STYLES = {
@@ -47,6 +53,10 @@ def console(file: IO[str] | None = None) -> Console:
 
 def show(renderable: RenderableType) -> None:
     """Print a table or a text; in a pipe without trailing blanks."""
+    from rich.text import Text
+
+    # A plain text is no markup: what stands in brackets belongs to somebody's name.
+    renderable = Text(renderable) if isinstance(renderable, str) else renderable
     if sys.stdout.isatty():
         console().print(renderable, crop=False)
         return
@@ -68,7 +78,7 @@ def table(
     for heading in headings:
         made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+        made.add_row(*(Text(visible(cell), style=STYLES.get(cell, "")) for cell in row))
     return made
 
 
@@ -81,14 +91,15 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
     made.add_column(style="dim", no_wrap=True)
     made.add_column(overflow="fold")
     for name, value in rows:
-        made.add_row(Text(name), Text(value, style=STYLES.get(value, "")))
+        made.add_row(Text(name), Text(visible(value), style=STYLES.get(value, "")))
     return made
 
 
 def show_json(document: Any) -> None:
     """One JSON document; indented for people, on one line in a pipe."""
     indent = 2 if sys.stdout.isatty() else None
-    sys.stdout.write(json.dumps(document, indent=indent, ensure_ascii=False) + "\n")
+    text = json.dumps(document, indent=indent, ensure_ascii=False)
+    sys.stdout.write(CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def show_yaml(document: Any) -> None:
@@ -104,4 +115,4 @@ def show_document(document: Any, output: str) -> None:
 
 def remark(text: str) -> None:
     """A line of progress or a remark; never part of the result."""
-    print(text, file=sys.stderr)
+    print(visible(text), file=sys.stderr)

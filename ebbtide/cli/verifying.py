@@ -11,6 +11,7 @@ from ebbtide.cli.episodes import choose
 from ebbtide.cli.guard import DIVERGED, DONE, INCOMPATIBLE, worst
 from ebbtide.cli.output import remark, show, show_json
 from ebbtide.cli.reading import conclude, open_journal
+from ebbtide.text import visible
 from events.codec import BadPayload, UnknownType
 from events.frames import RawRecord
 from events.history import History
@@ -127,6 +128,7 @@ def _tell(result: Result, explained: Explained | None) -> None:
     count = f"{result.events} events, {result.episodes} episode{'' if result.episodes == 1 else 's'}"
     speed = f"{result.seconds:.3f} s, {result.events / max(result.seconds, 1e-9):,.0f} events a second"
     if explained is not None:
-        show("\n".join((f"diverged: {count} up to the first difference", *explained.lines())))
+        lines = (f"diverged: {count} up to the first difference", *explained.lines())
+        show("\n".join(map(visible, lines)))
     elif not result.unreadable:
         show(f"identical: {count}, every decision as recorded ({speed})")

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from ebbtide.cli.output import STYLES
 from ebbtide.demo.chronicle import Chronicle, Row
+from ebbtide.text import visible
 from events.base import NS_PER_SECOND
 from events.facts import AutopsyTaken
 from events.model import ProcessReport
@@ -70,7 +71,14 @@ def _pods(rows: list[Row]) -> Table:
         table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "WHY")
     for row in rows:
         outcome = Text(row.outcome, style=STYLES.get(row.outcome, ""))
-        table.add_row(row.pod, _number(row.wave), _grace(row), outcome, _took(row), Text(row.why))
+        table.add_row(
+            Text(visible(row.pod)),
+            _number(row.wave),
+            _grace(row),
+            outcome,
+            _took(row),
+            Text(visible(row.why)),
+        )
     return table
 
 
@@ -89,12 +97,12 @@ def _took(row: Row) -> str:
 def _autopsy(told: Chronicle, autopsy: AutopsyTaken) -> Iterator[Text]:
     """What a straggler was doing, its processes as a tree."""
     name = f"{told.label(autopsy.uid)}, container {autopsy.container}"
-    yield Text(f"Autopsy of {name}, just before SIGKILL:", style="bold")
+    yield Text(f"Autopsy of {visible(name)}, just before SIGKILL:", style="bold")
     depths = _depths(autopsy.processes)
     for process in autopsy.processes:
-        yield Text(f"  {'  ' * depths[process.pid]}{_process(process)}")
+        yield Text(f"  {'  ' * depths[process.pid]}{visible(_process(process))}")
     for line in autopsy.last_lines:
-        yield Text(f"  its last words: {line}", style="italic")
+        yield Text(f"  its last words: {visible(line)}", style="italic")
 
 
 def _depths(processes: tuple[ProcessReport, ...]) -> dict[int, int]:

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ebbtide.standing import PodStanding, Standing, WaveStanding
+from ebbtide.text import visible
 from events.base import NS_PER_SECOND
 
 #: With it a wave's row fits into 80 columns.
@@ -105,10 +106,12 @@ def _pod(pod: PodStanding, now_ns: int) -> Iterator[RenderableType]:
     look = LOOKS.get(pod.phase, AT_WORK)
     at_work = pod.phase not in OVER and pod.began_ns > 0
     took_ns = now_ns - pod.began_ns if at_work else pod.elapsed_ns
-    yield Text.assemble(("  " + look.mark, look.style), (f" {pod.label}", "dim" if look is WAITING else ""))
+    yield Text.assemble(
+        ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
+    )
     yield Text(pod.phase, style=look.style)
     yield Text("" if look is WAITING else _seconds(took_ns))
-    yield Text(pod.reason or f"grace {pod.grace_seconds} s", style="dim")
+    yield Text(visible(pod.reason) or f"grace {pod.grace_seconds} s", style="dim")
 
 
 def _seconds(ns: int) -> str:

@@ -10,17 +10,18 @@ from collections.abc import Iterator, Sequence
 
 from ebbtide.lines import node, shutdown
 from ebbtide.lines.base import Line, Lines
+from ebbtide.text import visible
 from events.record import Record
 
 TELL = {**node.TELL, **shutdown.TELL}
 
 
 def tell(lines: Lines, records: Sequence[Record]) -> Iterator[Line]:
-    """The lines of these records, each with its sd-daemon(3) level."""
+    """The lines of these records, each with its sd-daemon(3) level: never more than one line an entry."""
     for record in records:
         teller = TELL.get(type(record.event))
         if teller is not None:
-            yield from teller(lines, record.event, record)
+            yield from ((level, visible(line)) for level, line in teller(lines, record.event, record))
 
 
 __all__ = ["TELL", "Line", "Lines", "tell"]

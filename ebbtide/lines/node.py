@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ebbtide.lines.base import ERROR, NOTICE, WARNING, Line, Lines, Teller, seconds
+from ebbtide.lines.base import ERROR, NOTICE, WARNING, Line, Lines, Teller, ordered, seconds
 from events import decisions as d
 from events import facts as f
 from events.base import Event
 from events.record import Record
+
+#: How the key of an order to start a pod begins.
+START = "NodeStatusActor/start/"
 
 
 def _armed(lines: Lines, event: d.Armed, record: Record) -> Iterator[Line]:
@@ -68,6 +71,18 @@ def _settings_rejected(lines: Lines, event: f.SettingsRejected, record: Record) 
     yield ERROR, f"configuration not reloaded, the old one stays: {event.error}"
 
 
+def _appeared(lines: Lines, event: f.PodAppeared, record: Record) -> Iterator[Line]:
+    """Tells nothing: its name is needed if it cannot start."""
+    lines.labels[event.pod.uid] = event.pod.label
+    yield from ()
+
+
+def _order_ended(lines: Lines, event: f.OrderEnded, record: Record) -> Iterator[Line]:
+    """A failed stop stands in its pod's reason, a failed arming in ours; a failed start would stand nowhere."""
+    if event.result in ("failed", "timed-out") and event.key.startswith(START):
+        yield ERROR, f"{ordered(lines, event.key)} failed: {event.reason or event.result}"
+
+
 def _deferred(lines: Lines, event: d.ConfigDeferred, record: Record) -> Iterator[Line]:
     yield NOTICE, "configuration read; it waits for the end of this shutdown"
 
@@ -77,11 +92,12 @@ def _failed(lines: Lines, event: d.ActorFailed, record: Record) -> Iterator[Line
 
 
 def _panicked(lines: Lines, event: f.EffectPanicked, record: Record) -> Iterator[Line]:
-    yield ERROR, f"effect {event.key} broke: {event.error}"
+    yield ERROR, f"{ordered(lines, event.key)} broke: {event.error}"
 
 
 def _late(lines: Lines, event: f.DurabilityLate, record: Record) -> Iterator[Line]:
-    yield WARNING, f"the disk is late: {event.key} went ahead after {event.waited_ns // 1_000_000} ms"
+    waited = event.waited_ns // 1_000_000
+    yield WARNING, f"the disk is late: {ordered(lines, event.key)} went ahead after {waited} ms"
 
 
 def _storage(lines: Lines, event: f.StorageFailed, record: Record) -> Iterator[Line]:
@@ -113,6 +129,8 @@ TELL: dict[type[Event], Teller] = {
     f.ScheduleRead: _scheduled,
     f.ManifestRejected: _manifest,
     f.SettingsRejected: _settings_rejected,
+    f.PodAppeared: _appeared,
+    f.OrderEnded: _order_ended,
     f.EffectPanicked: _panicked,
     f.DurabilityLate: _late,
     f.StorageFailed: _storage,

@@ -12,7 +12,7 @@ from events.record import Record
 
 
 def _began(lines: Lines, event: d.ShutdownBegan, record: Record) -> Iterator[Line]:
-    lines.began_ns = record.mono_ns
+    lines.began_ns, lines.lock_held = record.mono_ns, event.lock_held
     lock = "" if event.lock_held else ", without a lock"
     yield (
         NOTICE,
@@ -75,8 +75,12 @@ def _autopsy(lines: Lines, event: f.AutopsyTaken, record: Record) -> Iterator[Li
         yield (
             WARNING,
             f"autopsy of {name}/{event.container}: {process.command} ({process.pid}) {process.state}{where}"
-            f"{ignored}, {process.connections} connections",
+            f"{ignored}{_connections(process.connections)}",
         )
+
+
+def _connections(count: int) -> str:
+    return f", {count} open connection{'' if count == 1 else 's'}" if count else ""
 
 
 def _rejected(lines: Lines, event: d.PodRejected, record: Record) -> Iterator[Line]:
@@ -88,12 +92,14 @@ def _cancelled(lines: Lines, event: d.ShutdownCancelled, record: Record) -> Iter
 
 
 def _pods_ended(lines: Lines, event: d.PodsEnded, record: Record) -> Iterator[Line]:
-    left = f"; given up: {lines.names(event.unfinished)}" if event.unfinished else ""
-    yield (WARNING if left else NOTICE), f"+{lines.since(record)} s all pods ended{left}"
+    left = lines.names(event.unfinished)
+    what = f"given up on: {left}" if left else "all pods ended"
+    yield WARNING if left else NOTICE, f"+{lines.since(record)} s {what}"
 
 
 def _release(lines: Lines, event: d.ReleaseLock, record: Record) -> Iterator[Line]:
-    yield NOTICE, f"+{lines.since(record)} s lock released"
+    what = "lock released" if lines.lock_held else "nothing is held, the machine may go"
+    yield NOTICE, f"+{lines.since(record)} s {what}"
 
 
 def _closed(lines: Lines, event: d.EpisodeClosed, record: Record) -> Iterator[Line]:
