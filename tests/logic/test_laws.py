@@ -74,7 +74,7 @@ plays = st.builds(
 )
 
 
-#: The same plays each time, so that a red test is red for everybody. ``LAWS_PLAYS=5000`` looks further, at random.
+#: The same plays each time, so that red is red for everybody. ``LAWS_PLAYS=5000`` looks further, at random.
 PLAYS = os.environ.get("LAWS_PLAYS", "")
 LAWS = settings(
     max_examples=int(PLAYS or 150),
