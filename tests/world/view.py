@@ -32,6 +32,8 @@ class BootView:
 
     #: Between a daemon's readiness and its knowing what had happened before it.
     CATCH_UP_NS = 50 * MS
+    #: Ends are reported one after the other, each a few milliseconds late.
+    REPORT_NS = 30 * MS
 
     def __init__(self, world: World, index: int) -> None:
         self.world = world
@@ -99,7 +101,7 @@ class BootView:
         """When a daemon can have heard of its end: of what ended while none was there, after its start."""
         exit_ns = self.exit_ns(box)
         starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
-        return max(exit_ns + 10 * MS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
+        return max(exit_ns + self.REPORT_NS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
 
     def begins(self) -> dict[str, tuple[int, PodStopBegan]]:
         """Each pod's first `PodStopBegan` and when it was, by UID."""

@@ -129,10 +129,12 @@ def _given_up_ns(view: BootView, after_ns: int) -> int:
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> Breaches:
-    """After a cancel nobody new is told to stop."""
+    """After a cancel nobody new is told to stop, unless the machine goes down past logind."""
     off = view.of("withdraw", "shutdown", "stopping")
     for record, event in view.events(PodStopBegan):
         at_ns = view.at_ns(record)
+        if at_ns >= view.stopping_ns:
+            continue
         last = [seen for seen in off if seen.at_ns <= at_ns - SLACK_NS]
         later = any(at_ns - SLACK_NS < seen.at_ns <= at_ns for seen in off)
         if last and last[-1].what == "withdraw" and not later and _heard(view, last[-1], at_ns):
