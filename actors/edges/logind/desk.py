@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import trio
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 #: Small files; a disk that takes longer hangs, and must hold nobody.
 FILE_SECONDS_MAX = 2.0
-#: A look in between holds the next signal's report up for no longer than this.
+#: A whole look holds the next signal's report up for no longer than this.
 LOOK_SECONDS_MAX = 1.0
 #: A reading that signals keep overtaking is given up: they say more than it would.
 ATTEMPTS_MAX = 5
@@ -40,6 +40,14 @@ async def in_thread(work: Callable[[], T]) -> T:
     with trio.move_on_after(FILE_SECONDS_MAX):
         return await trio.to_thread.run_sync(work, abandon_on_cancel=True)
     raise HungDisk(f"the disk did not answer within {FILE_SECONDS_MAX:g} s")
+
+
+class Look(NamedTuple):
+    """What one look in between saw. ``limit``: the grant and a kubelet's lock, where they were looked at."""
+
+    preparing: bool
+    owner: str
+    limit: tuple[int, bool] | None
 
 
 class Desk:
@@ -57,12 +65,17 @@ class Desk:
         self._scheduled = NONE
 
     async def report_state(self, outlet: Outlet) -> None:
-        """Read logind and put `LogindRead`, changed or not. Raises BusError."""
+        """Read logind and put `LogindRead`, changed or not. Raises BusError.
+
+        Between attempts a signal that waits for its turn has it.
+        """
         for _ in range(ATTEMPTS_MAX):
             bus = await self.link.bus()
             async with self.turn:
-                found = await reader.read_all(bus)
-                if not self.link.pending:
+                found = None
+                with trio.move_on_after(LOOK_SECONDS_MAX):
+                    found = await reader.read_all(bus)
+                if found is not None and not self.link.pending:
                     self.preparing, self.grant_ns, self.kubelet_lock = (
                         found.preparing,
                         found.grant_ns,
@@ -71,7 +84,7 @@ class Desk:
                     self.owner = self.link.owner
                     await outlet.put(LogindRead(owner=self.owner, **found._asdict()))
                     return
-        raise BusError("logind keeps signalling; its state could not be read in between")
+        raise BusError("logind is too slow, or keeps signalling: its state could not be read in between")
 
     async def report_changes(self, outlet: Outlet) -> None:
         """Read logind again and put what is no longer as last reported. Silent while it is away.
@@ -80,26 +93,31 @@ class Desk:
         """
         if not self.link.owner:
             return
-        with contextlib.suppress(BusError):  # the owner's change, or the connection's end, is a fact
-            await self._report_changes(await self.link.bus(), outlet)
+        look = None
+        # No answer, nothing to say: the owner's change, or the connection's end, is a fact of its own.
+        with contextlib.suppress(BusError), trio.move_on_after(LOOK_SECONDS_MAX):
+            look = await self._look(await self.link.bus())
+        if look is not None and not self.link.pending:
+            await self._report(look, outlet)
 
-    async def _report_changes(self, bus: Bus, outlet: Outlet) -> None:
-        preparing, owner = await reader.preparing(bus, LOOK_SECONDS_MAX), self.link.owner
-        if self.link.pending:
-            return
-        if (preparing, owner) != (self.preparing, self.owner):
-            self.preparing, self.owner = preparing, owner
-            await outlet.put(PreparingRead(preparing=preparing, owner=owner))
-        elif not preparing:
-            await self._report_limit(bus, outlet)
-
-    async def _report_limit(self, bus: Bus, outlet: Outlet) -> None:
+    async def _look(self, bus: Bus) -> Look:
         """The limit and a kubelet's lock matter until the signal: then both are fixed."""
-        found = tuple(await reader.side_by_side(bus, reader.grant, reader.kubelet_lock))
-        if found != (self.grant_ns, self.kubelet_lock) and not self.link.pending:
-            self.grant_ns, self.kubelet_lock = found
+        preparing, owner = await reader.preparing(bus), self.link.owner
+        if preparing or (preparing, owner) != (self.preparing, self.owner):
+            return Look(preparing, owner, None)
+        grant_ns, kubelet_lock = await reader.side_by_side(bus, reader.grant, reader.kubelet_lock)
+        return Look(preparing, owner, (grant_ns, kubelet_lock))
+
+    async def _report(self, look: Look, outlet: Outlet) -> None:
+        if (look.preparing, look.owner) != (self.preparing, self.owner):
+            self.preparing, self.owner = look.preparing, look.owner
+            await outlet.put(PreparingRead(preparing=look.preparing, owner=look.owner))
+        elif look.limit is not None and look.limit != (self.grant_ns, self.kubelet_lock):
+            self.grant_ns, self.kubelet_lock = look.limit
             await outlet.put(
-                LogindRead(owner=self.owner, grant_ns=found[0], preparing=False, kubelet_lock=found[1])
+                LogindRead(
+                    owner=self.owner, grant_ns=self.grant_ns, preparing=False, kubelet_lock=self.kubelet_lock
+                )
             )
 
     async def report_files(self, outlet: Outlet, always: bool = False) -> None:

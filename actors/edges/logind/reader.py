@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from actors.edges.bus import CALL_SECONDS_MAX, Bus, BusError, Refused
+from actors.edges.bus import Bus, BusError, Refused
 from actors.edges.logind.names import MANAGER, is_kubelet_lock, kind_in_metadata, kind_of
 from actors.edges.logind.timespan import grant_ns
 from events.model import ShutdownKind
@@ -51,9 +51,9 @@ def _as(kind: type[T], value: object) -> T:
     return value
 
 
-async def preparing(bus: Bus, seconds_max: float = CALL_SECONDS_MAX) -> bool:
+async def preparing(bus: Bus) -> bool:
     """Is the machine going down? True from the signal until it does, or does not."""
-    return _as(bool, await bus.get(MANAGER, "PreparingForShutdown", seconds_max))
+    return _as(bool, await bus.get(MANAGER, "PreparingForShutdown"))
 
 
 async def grant(bus: Bus) -> int:
