@@ -288,10 +288,14 @@ class RunHook(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 @register
 class CancelOrder(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Cancel the effect of another order; that order then ends cancelled or timed out."""
+    """Cancel the effect of another order; that order then ends cancelled or timed out.
+
+    ``waiting_only``: leave an effect alone that has begun; only what waits behind its barrier is cancelled.
+    """
 
     target: str
     timed_out: bool = False
+    waiting_only: bool = False
 
 
 @register

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, Result, State
 from events.base import NS_PER_SECOND, order_key
-from events.decisions import Arm, Armed, ConfigAdopted, Disarm, Disarmed, Leave
+from events.decisions import Arm, Armed, CancelOrder, ConfigAdopted, Disarm, Disarmed, Leave
 from events.facts import BusLost, OrderEnded, Tick
 from events.model import ShutdownKind
 
@@ -31,6 +31,8 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     phase: Literal["off", "arming", "armed", "listening", "waiting"] = "off"
     attempt: int = 0
     arm_key: str = ""
+    #: The release, ours or the fallback's, whose outcome is not known yet.
+    release_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
     lock_held: bool = False
@@ -44,6 +46,9 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 
 def arm(state: LogindState) -> Result:
+    """After a cancel not before the release has ended: it would close the lock that arming finds held."""
+    if state.release_key and not state.released:
+        return replace(state, phase="waiting", retry_at_ns=NEVER_NS), []
     attempt = state.attempt + 1
     key = order_key(NAME, "arm", "", state.ordinal)
     order = Arm(key=key, lock=not state.released, attempt=attempt)
@@ -63,16 +68,31 @@ def config_adopted(state: LogindState, event: ConfigAdopted, now: int) -> Result
         return arm(replace(state, attempt=0)) if state.phase in ("off", "waiting") else (state, ())
     if state.phase == "off" and not state.lock_held:
         return state, [Disarmed(reason="switched off by configuration")]
+    state, orders = _disarm(replace(state, phase="off", lock_held=False, retry_at_ns=NEVER_NS))
+    return state, [*orders, Disarmed(reason="switched off by configuration")]
+
+
+def _disarm(state: LogindState) -> Result:
     order = Disarm(key=order_key(NAME, "disarm", "", state.ordinal))
-    state = replace(state, phase="off", ordinal=state.ordinal + 1, lock_held=False, retry_at_ns=NEVER_NS)
-    return state, [order, Disarmed(reason="switched off by configuration")]
+    return replace(state, ordinal=state.ordinal + 1), [order]
+
+
+def cancel_release(state: LogindState) -> Result:
+    """The machine stays up: a release that has not begun need not give the lock away first."""
+    if not state.release_key:
+        return state, []
+    key = order_key(NAME, "cancel-release", "", state.ordinal)
+    cancel = CancelOrder(key=key, target=state.release_key, waiting_only=True)
+    return replace(state, ordinal=state.ordinal + 1), [cancel]
 
 
 def order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     what = event.key.split("/")[1]
     if what == "release":
-        state = replace(state, lock_held=False)
-        return state, [Leave(reason="the machine goes down")] if state.leaving else ()
+        return _release_ended(state, event)
+    if what == "arm" and state.phase == "off" and not state.enabled and event.result != "unknown":
+        # Switched off while it was under way: it may have taken the lock after that was given back.
+        return _disarm(state)
     if event.key != state.arm_key or state.phase != "arming":
         return state, ()
     if event.result == "done":
@@ -81,6 +101,17 @@ def order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     if event.reason == OPERATION_IN_PROGRESS and state.in_episode:
         return replace(state, phase="listening", attempt=0), ()
     return _wait(state, event.reason or event.result, now)
+
+
+def _release_ended(state: LogindState, event: OrderEnded) -> Result:
+    """Whoever ordered it: the machine is let go, or, after a cancel, arming has waited for this."""
+    if event.key == state.release_key:
+        state = replace(state, release_key="")
+    state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
+    if state.leaving:
+        return state, [Leave(reason="the machine goes down")]
+    held_back = state.phase == "waiting" and state.retry_at_ns == NEVER_NS
+    return arm(state) if held_back else (state, ())
 
 
 def _wait(state: LogindState, reason: str, now: int) -> Result:
@@ -110,4 +141,5 @@ def afresh(state: LogindState, now: int, in_episode: bool) -> LogindState:
         in_episode=in_episode,
         released=state.released and in_episode,
         finishing=state.finishing and in_episode,
+        release_key="",
     )

@@ -18,6 +18,7 @@ from actors.logic.arming import (
     afresh,
     arm,
     bus_lost,
+    cancel_release,
     config_adopted,
     order_ended,
     retry,
@@ -98,8 +99,9 @@ def _withdrawn(state: LogindState) -> Result:
     """After a cancel, or when the final unit failed after our release, the lock is taken anew."""
     reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
     state = replace(state, in_episode=False, released=False, finishing=True, attempt=0)
+    state, cancels = cancel_release(state)
     state, orders = arm(state)
-    return state, [ShutdownWithdrawn(reason=reason), *orders]
+    return state, [ShutdownWithdrawn(reason=reason), *cancels, *orders]
 
 
 def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
@@ -122,7 +124,7 @@ def _release(state: LogindState) -> Result:
 
 def _released(state: LogindState, event: ReleaseLock, now: int) -> Result:
     """Ordered by us, or by the fallback in our place."""
-    return replace(state, released=True), ()
+    return replace(state, released=True, release_key=event.key), ()
 
 
 def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:

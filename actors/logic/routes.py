@@ -81,4 +81,14 @@ def _routes() -> dict[type[Event], tuple[Route, ...]]:
     return {event_type: tuple(routes) for event_type, routes in table.items()}
 
 
+def who_hears_outcome(key: str) -> list[tuple[str, str]]:
+    """Actor and subject whom an order's outcome concerns, by the order's key.
+
+    That of a release is also the LogindActor's business when the fallback ordered it: it has the lock.
+    """
+    actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
+    heard = [(actor, subject)]
+    return [*heard, (LOGIND.name, "")] if what == "release" and actor != LOGIND.name else heard
+
+
 ROUTES: dict[type[Event], tuple[Route, ...]] = _routes()

@@ -21,7 +21,7 @@ from actors.logic.actor import NEVER_NS, ActorType
 from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
-from actors.logic.routes import ROUTES, SINGLETONS
+from actors.logic.routes import ROUTES, SINGLETONS, who_hears_outcome
 from actors.logic.slot import Opened, Slot
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
@@ -191,11 +191,9 @@ class System:
         return [slot for slot in found if not slot.failed]
 
     def _owner(self, key: str) -> list[Slot]:
-        parts = key.split("/")
-        slot = self.slots.get((parts[0], parts[2])) if len(parts) == 4 else None
-        if slot is None and len(parts) == 4:
-            slot = self.slots.get((parts[0], ""))
-        return [slot] if slot is not None and not slot.failed else []
+        heard = who_hears_outcome(key)
+        found = (self.slots.get((name, subject)) or self.slots.get((name, "")) for name, subject in heard)
+        return [slot for slot in found if slot is not None and not slot.failed]
 
     def _take_due(self, now_ns: int) -> list[Slot]:
         """Whose deadline has come, earliest first, ties by registration. Each is taken once."""

@@ -3,6 +3,12 @@
 An order waits until its whole step is written (effects that die with the boot) or synced (effects that
 outlive it), but never longer than `BARRIER_NS_MAX`: a disk that hangs holds nobody, and that it was so
 is a fact (design, rule 5).
+
+What may overtake what: one actor's orders pass in the order in which it gave them, so one that only has to
+be written waits with an earlier one that has to be synced (else a `Disarm` would be undone by an older
+order). Orders of different actors overtake each other from barrier to barrier. A `CancelOrder` waits for no
+other order: it is there to overtake. Passing is all that is ordered; effects that take time run side by
+side, and an actor that needs the end of one waits for its outcome.
 """
 
 from __future__ import annotations
@@ -39,6 +45,10 @@ class Held(NamedTuple):
     since_ns: int
 
 
+def _actor(order: Order) -> str:
+    return order.key.partition("/")[0]
+
+
 class Effects:
     """All effects under way. ``scopes`` has a cancel scope for each that takes time."""
 
@@ -62,8 +72,20 @@ class Effects:
 
     def hold(self, order: Order, seq: int) -> None:
         """Keep an order until its step, which ends at ``seq``, is written or synced."""
-        self._queues[order.barrier].append(Held(order, seq, self._clock.mono_ns()))
-        self._arrived[order.barrier].set()
+        barrier = self._barrier(order)
+        self._queues[barrier].append(Held(order, seq, self._clock.mono_ns()))
+        self._arrived[barrier].set()
+
+    def _barrier(self, order: Order) -> Barrier:
+        """Its own, or the later one at which an earlier order of the same actor still waits."""
+        own = BARRIERS.index(order.barrier)
+        if isinstance(order, CancelOrder):
+            return order.barrier
+        later = (each for each in reversed(BARRIERS[own + 1 :]) if self._waits_at(each, _actor(order)))
+        return next(later, order.barrier)
+
+    def _waits_at(self, barrier: Barrier, actor: str) -> bool:
+        return any(_actor(held.order) == actor for held in self._queues[barrier])
 
     async def run(self) -> None:
         """Let orders through their barriers until cancelled."""
@@ -79,8 +101,9 @@ class Effects:
             while not queue:
                 self._arrived[barrier] = trio.Event()
                 await self._arrived[barrier].wait()
-            await self._pass(barrier, queue[0])
-            self._start_through(queue, queue[0].seq)
+            held = queue[0]
+            await self._pass(barrier, held)
+            self._start_through(barrier, held.seq)
 
     async def _pass(self, barrier: Barrier, held: Held) -> None:
         """Wait for the barrier, at most its bound; a late one is on record once for what it let through."""
@@ -94,9 +117,12 @@ class Effects:
             late_ns = self._clock.mono_ns() - held.since_ns
             self._inbox.push(DurabilityLate(key=held.order.key, barrier=barrier, waited_ns=late_ns))
 
-    def _start_through(self, queue: deque[Held], seq: int) -> None:
-        while queue and queue[0].seq <= seq:
-            self._start(queue.popleft().order)
+    def _start_through(self, barrier: Barrier, seq: int) -> None:
+        """What passes a barrier has passed those before it, and what waits there was ordered no later."""
+        for each in BARRIERS[: BARRIERS.index(barrier) + 1]:
+            queue = self._queues[each]
+            while queue and queue[0].seq <= seq:
+                self._start(queue.popleft().order)
 
     # --- from effect to outcome ---------------------------------------------------------------
 
@@ -145,7 +171,7 @@ class Effects:
         """An order that has not begun ends without having begun; one that has ended is left alone."""
         verdict = Ending("timed-out" if order.timed_out else "cancelled")
         waiting = any(held.order.key == order.target for queue in self._queues.values() for held in queue)
-        scope = self._scopes.get(order.target)
+        scope = None if order.waiting_only else self._scopes.get(order.target)
         if scope is not None or waiting:
             self._verdicts[order.target] = verdict
         if scope is not None:

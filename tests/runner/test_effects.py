@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from actors.interfaces import Ending, Outlet
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from events.decisions import Arm, CancelOrder, DeliverStatuses, RunHook, SendSignal
+from events.decisions import Arm, CancelOrder, DeliverStatuses, ReleaseLock, RunHook, SendSignal
 from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
@@ -104,6 +104,76 @@ async def test_a_hung_sync_does_not_hold_what_is_only_written(autojump_clock: Mo
         await settle()
         assert quick.started == ["h"]
         assert slow.started == []
+
+
+class Started:
+    """An effect that is done as soon as it starts: so the order of starting is seen."""
+
+    def __init__(self) -> None:
+        self.keys: list[str] = []
+
+    def __call__(self, order: Order, outlet: Outlet) -> Ending:
+        self.keys.append(order.key)
+        return Ending()
+
+
+async def test_an_actors_orders_keep_their_order(autojump_clock: MockClock) -> None:
+    """What has only to be written waits with an earlier order of its actor that is not synced yet."""
+    started, journal = Started(), FakeJournal(at_once=False)
+    release = ReleaseLock(key="LogindActor/release//0")
+    arm, other = Arm(key="LogindActor/arm//1"), RunHook(key="h", uid="u", container="c", timeout_ns=1)
+    async with rig(FakeEdge({ReleaseLock: started, Arm: started, RunHook: started}), journal=journal) as it:
+        it.effects.hold(release, 1)
+        it.effects.hold(arm, 2)
+        it.effects.hold(other, 2)
+        journal.reach("written", 2)
+        await settle()
+        assert started.keys == ["h"]
+        journal.reach("synced", 2)
+        await settle()
+        assert started.keys == ["h", release.key, arm.key]
+
+
+async def test_an_order_passes_no_earlier_one_at_a_weaker_barrier(autojump_clock: MockClock) -> None:
+    """Behind a hung disk both bounds end at once; the earlier order still starts first."""
+    started = Started()
+    arm, release = Arm(key="LogindActor/arm//0"), ReleaseLock(key="LogindActor/release//1")
+    edge = FakeEdge({ReleaseLock: started, Arm: started})
+    async with rig(edge, journal=FakeJournal(at_once=False)) as it:
+        it.effects.hold(arm, 1)
+        it.effects.hold(release, 1)
+        await trio.sleep(0.021)
+        assert started.keys == [arm.key, release.key]
+
+
+async def test_a_cancel_overtakes_what_it_cancels(autojump_clock: MockClock) -> None:
+    """An order of the same actor that waits to be synced ends without having begun."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    release = ReleaseLock(key="LogindActor/release//0")
+    stop = CancelOrder(key="LogindActor/cancel-release//1", target=release.key, waiting_only=True)
+    async with rig(FakeEdge({ReleaseLock: witness}), journal=journal) as it:
+        it.effects.hold(release, 1)
+        it.effects.hold(stop, 2)
+        journal.reach("written", 2)
+        await settle()
+        journal.reach("synced", 2)
+        await settle()
+        assert witness.started == []
+        ended = [(fact.key, fact.result) for fact in it.facts() if isinstance(fact, OrderEnded)]
+        assert ended == [(stop.key, "done"), (release.key, "cancelled")]
+
+
+async def test_a_cancel_may_leave_alone_what_has_begun(autojump_clock: MockClock) -> None:
+    """``waiting_only``: half a release is worse than a whole one."""
+    witness = Witness()
+    async with rig(FakeEdge({RunHook: witness})) as it:
+        it.effects.hold(hook(), 1)
+        await settle()
+        it.effects.hold(CancelOrder(key="cancel", target="h", waiting_only=True), 2)
+        await trio.sleep(2)
+        assert witness.cancelled == []
+        ended = [(fact.key, fact.result) for fact in it.facts() if isinstance(fact, OrderEnded)]
+        assert ended == [("cancel", "done"), ("h", "done")]
 
 
 async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockClock) -> None:
