@@ -6,6 +6,8 @@ concern shutdown are read and the rest is passed over, so that a node's ``config
 
 from __future__ import annotations
 
+import os
+import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -191,15 +193,25 @@ def _options(config: EbbtideConfiguration) -> Options:
 
 
 def _read(path: str | Path) -> bytes:
-    """One byte more than may be used, so that a file of any size costs no more than that."""
+    """One byte more than may be used, so that a file of any size costs no more than that.
+
+    Only a regular file: a pipe may never end, and a reload has to come to one.
+    """
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=_open) as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ValueError("it is no regular file")
             return file.read(CONFIG_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(
             one_line(f"cannot read {path}: {reason}; name a readable file with --config")
         ) from error
+
+
+def _open(path: str, flags: int) -> int:
+    """Opening a FIFO would wait for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _located(name: str, error: DocumentError) -> str:

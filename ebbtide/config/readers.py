@@ -7,6 +7,7 @@ checks the value alone; rules over several fields are in `rules`.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -151,6 +152,16 @@ def path(node: Node, name: str) -> str:
     value = text(node, name)
     if not value.startswith("/") or len(value) > PATH_LENGTH_MAX:
         raise DocumentError(f"{name} is {quote(value)}: it must be an absolute path", node.line)
+    return value
+
+
+def drop_in_folder(node: Node, name: str) -> str:
+    """One of the folders that logind reads, however it is written (a trailing slash, ``..``)."""
+    from actors.edges.logind.dropins import FOLDERS  # late: with it comes the whole edge
+
+    value = os.path.normpath(path(node, name)).replace("//", "/")
+    if value not in FOLDERS:
+        raise DocumentError(f"{name} is {quote(value)}: logind reads only {', '.join(FOLDERS)}", node.line)
     return value
 
 

@@ -125,11 +125,12 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     drop_in_directory: Annotated[
         str,
         Doc(
-            readers.path,
+            readers.drop_in_folder,
             readers.show_plain,
-            "absolute path",
-            "Where the drop-in for logind is written. Under /run it is gone at the next boot and works with "
-            "a read-only /etc.",
+            "one of logind's folders",
+            "Where the drop-in for logind is written: logind.conf.d below /etc/systemd, /run/systemd, "
+            "/usr/local/lib/systemd or /usr/lib/systemd. Under /run it is gone at the next boot and works "
+            "with a read-only /etc.",
         ),
     ] = "/run/systemd/logind.conf.d"
     journal_fallbacks: Annotated[

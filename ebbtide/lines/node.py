@@ -78,7 +78,7 @@ def _appeared(lines: Lines, event: f.PodAppeared, record: Record) -> Iterator[Li
 
 
 def _order_ended(lines: Lines, event: f.OrderEnded, record: Record) -> Iterator[Line]:
-    """A failed stop stands in its pod's reason, a failed arming in ours; a failed start would stand nowhere."""
+    """A failed stop stands in its pod's reason, a failed arming in ours; a failed start in none."""
     if event.result in ("failed", "timed-out") and event.key.startswith(START):
         yield ERROR, f"{ordered(lines, event.key)} failed: {event.reason or event.result}"
 

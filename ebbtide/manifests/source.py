@@ -155,14 +155,22 @@ def _in_folder(folder: Path) -> list[Path]:
 
 def _read_and_parse(path: str | Path, allow_zero_sleep: bool) -> list[Manifest]:
     if str(path) == STDIN:
-        raw = sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-        return parse(STDIN_NAME, raw, allow_zero_sleep=allow_zero_sleep)
+        return parse(STDIN_NAME, _from_stdin(), allow_zero_sleep=allow_zero_sleep)
     try:
         with open(path, "rb") as file:
             raw = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         raise _unreadable(path, error) from error
     return parse(str(path), raw, allow_zero_sleep=allow_zero_sleep)
+
+
+def _from_stdin() -> bytes:
+    if sys.stdin is None:
+        raise ManifestError(f"{STDIN_NAME} is closed: pipe the pods into it, or name a file")
+    try:
+        return sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(STDIN_NAME, error) from error
 
 
 def _unreadable(path: str | Path, error: Exception) -> ManifestError:

@@ -22,6 +22,7 @@ FILES = {
     "misspelt.yaml": f"{CONFIG}shutdownGracePeriodd: 30s\n".encode(),
     "negative.yaml": f"{CONFIG}shutdownGracePeriod: -30s\n".encode(),
     "nan.yaml": f"{CONFIG}shutdownGracePeriod: .nan\n".encode(),
+    "elsewhere.yaml": f"{CONFIG}dropInDirectory: /foo\n".encode(),
     "notduration.yaml": f"{CONFIG}shutdownGracePeriod: 30 parsecs\n".encode(),
     "cyclic.yaml": b"a: &a [*a]\n",
     "binary.yaml": bytes(range(256)),
@@ -59,6 +60,9 @@ WRONG = [
     "plan --config {d}/config.yaml --pods {d}/deployment.yaml",
     "plan --config {d}/config.yaml --pods {d}/twice.yaml",
     "plan --config {d}/config.yaml --pods {d}",
+    "config check --config {d}/elsewhere.yaml",
+    "config check --config /dev/zero",
+    "run --mode process --pods {d}/good.yaml --config {d}/elsewhere.yaml --journal {d}/j --runtime {d}/r",
     "config check --config {d}/misspelt.yaml",
     "config show --config {d}/misspelt.yaml",
     "drill --config {d}/misspelt.yaml",
@@ -144,6 +148,14 @@ def test_closed_streams_are_no_failure(folder: Path) -> None:
     command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
     done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], timeout=30, check=False)
     assert done.returncode == 0
+
+
+def test_pods_from_a_closed_standard_input(folder: Path) -> None:
+    """``--pods -`` with nothing there to read is a wrong request."""
+    arguments = f"plan --config {folder}/config.yaml --pods -"
+    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
 
 
 def test_an_unexpected_failure_is_one_line_that_names_it(

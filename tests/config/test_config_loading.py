@@ -292,3 +292,27 @@ def test_the_default_file_is_read_only_where_it_is(tmp_path: Path) -> None:
     assert default_paths(file) == ()
     file.write_text("")
     assert default_paths(file) == (file,)
+
+
+@pytest.mark.parametrize("written", ["/run/systemd/logind.conf.d/", "//run/systemd/x/../logind.conf.d"])
+def test_a_drop_in_folder_means_the_same_however_it_is_written(written: str) -> None:
+    """A trailing slash is no other folder."""
+    assert (
+        loaded(f"{OWN}dropInDirectory: {written}\n").options.drop_in_directory == "/run/systemd/logind.conf.d"
+    )
+
+
+def test_a_drop_in_folder_that_logind_does_not_read_is_refused() -> None:
+    """A drop-in elsewhere would do nothing: the folders that do are named."""
+    said = error(f"{OWN}dropInDirectory: /foo\n")
+    assert "dropInDirectory is '/foo': logind reads only /etc/systemd/logind.conf.d, " in said
+
+
+@pytest.mark.parametrize("kind", ["fifo", "device", "folder"])
+def test_only_regular_files_are_read(tmp_path: Path, kind: str) -> None:
+    """A FIFO without a writer is refused at once, as whatever else is no file."""
+    path = {"fifo": tmp_path / "fifo", "device": Path("/dev/zero"), "folder": tmp_path}[kind]
+    if kind == "fifo":
+        os.mkfifo(path)
+    with pytest.raises(ConfigError, match=r"cannot read .*; name a readable file with --config"):
+        load([path])
