@@ -112,7 +112,11 @@ class Scan:
         """A trailer that was carried over names another header, and seals nothing here."""
         chained = hashlib.sha256(before + frame[:-HASH_BYTES]).digest() == frame[-HASH_BYTES:]
         self.sealed = frame[FRAME_HEAD.size : -HASH_BYTES] == self._segment.header_bytes[-HASH_BYTES:]
-        return chained and FRAME_HEAD.unpack_from(frame)[3] == self.end.seq
+        seq, durable_seq = FRAME_HEAD.unpack_from(frame)[3:5]
+        good = chained and bool(seq == self.end.seq)
+        if good and self.sealed:
+            self.durable_seq = max(self.durable_seq, durable_seq)
+        return good
 
     def _boundary(self, frame: bytes, before: bytes) -> bool:
         try:

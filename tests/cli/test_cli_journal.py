@@ -257,6 +257,15 @@ def test_check_of_an_intact_journal(run: Run, journal: Path) -> None:
     assert document["records"] == document["lastSeq"]
 
 
+def test_check_of_a_sealed_journal(run: Run, tmp_path: Path) -> None:
+    """A seal says that all before it is durable, the last record too."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records, sealed=True)
+    document = json.loads(run("journal", "check", "--journal", tmp_path, "-o", "json").out)
+    assert document["durableSeq"] == document["lastSeq"] == len(node.records)
+
+
 def damage(path: Path, how: str) -> None:
     """Break a journal's file in one way."""
     data = path.read_bytes()
