@@ -12,6 +12,8 @@ import pytest
 import trio
 from process_bed import Bed, bed_of, hook_pod, pod_of, shell, until
 
+from actors.edges.process.endings import End
+from actors.edges.process.hooks import ending_of
 from actors.edges.process.spec import ExecAction, HookAction, HttpGetAction, SleepAction, TcpSocketAction
 from actors.interfaces import Ending
 
@@ -60,6 +62,13 @@ async def test_a_failing_hook_says_why(tmp_path: Path, action: HookAction, endin
         assert await run_hook(bed) == ending
         await until(lambda: len(bed.processes()) == 1)
         await bed.kill("p")
+
+
+def test_a_hook_whose_end_nobody_could_tell_is_not_done() -> None:
+    """The hook of an earlier daemon tells its exit code to its own parent only: it may have failed."""
+    assert ending_of(End()).result == "unknown"
+    assert "exit code is not known" in ending_of(End()).reason
+    assert ending_of(End(exit_code=0)).result == "done"
 
 
 async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path, use_cgroups: bool) -> None:

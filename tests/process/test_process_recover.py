@@ -26,6 +26,7 @@ from process_bed import (
 )
 
 from actors.edges.process import proc
+from actors.edges.process.hooks import UNTOLD
 from actors.edges.process.record import ContainerRecord, Records
 from actors.edges.process.spec import ExecAction
 from actors.interfaces import Ending
@@ -292,7 +293,8 @@ async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) 
         (tmp_path / "go").touch()
         await until(lambda: endings)
         assert endings[0] is not None
-        assert endings[0].result == "done"
+        # Linux tells since 6.15 how another's child ended; before that it is not known, and not "done".
+        assert endings[0] in (UNTOLD, Ending("done", exit_code=0))
         await bed.signal("p")
         await bed.signal("q")
         await bed.exited("p")

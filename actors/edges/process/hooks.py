@@ -28,6 +28,8 @@ from events.base import NS_PER_SECOND
 from events.decisions import RunHook
 
 TIMED_OUT = Ending("timed-out", "the hook's time is over")
+#: Only its own parent learns how a process ended (`actors.edges.process.endings`), and that daemon has gone.
+UNTOLD = Ending("unknown", "begun by a daemon that has gone; its exit code is not known")
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -37,6 +39,8 @@ def ending_of(end: End) -> Ending:
         return Ending("failed", f"ended by {end.signal}")
     if end.exit_code:
         return Ending("failed", f"exit code {end.exit_code}", end.exit_code)
+    if end.exit_code is None:
+        return UNTOLD
     return Ending("done", exit_code=end.exit_code)
 
 
