@@ -18,13 +18,16 @@ from actors.policy.grouping import group_of, priority_of
 from actors.policy.plan import planned_waves
 from actors.policy.resume import LastEpisode
 from events.base import NS_PER_SECOND, Event, order_key
-from events.decisions import PlanMade, PodPlanned, PodsEnded, TakeInventory, WaveStarted
+from events.decisions import PlanMade, PodEnded, PodPlanned, PodsEnded, TakeInventory, WaveStarted
 from events.facts import InventoryTaken, OrderEnded
 from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
 
 NAME = "EpisodeActor"
 
 Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", "cancelling"]
+
+#: Phases in which pods are stopped: one that is found now is planned.
+STOPPING: tuple[Phase, ...] = ("waves", "draining")
 
 #: How the last episode stands, by phase, in the words of the resume table.
 STANDING: dict[Phase, LastEpisode] = {
@@ -95,7 +98,9 @@ def inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
         return state, ()
     if state.phase == "listing":
         return _plan(state, now)
-    return _late_pods(state) if state.phase == "waves" else (state, ())
+    if state.phase in STOPPING:
+        return _late_pods(state, now)
+    return _too_late(state) if state.phase in ("flushing", "released") else (state, ())
 
 
 def _plan(state: EpisodeState, now: int) -> Result:
@@ -120,13 +125,14 @@ def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = F
     )
 
 
-def _late_pods(state: EpisodeState) -> Result:
-    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over."""
+def _late_pods(state: EpisodeState, now: int) -> Result:
+    """Pods that the signal's inventory did not have join their wave, or the last begun if theirs is over.
+
+    While stragglers are waited for, a wave that was skipped because it was empty begins after all.
+    """
     decisions: list[Event] = []
-    for pod in state.listing:
-        if pod.uid in state.pods:
-            continue
-        index = max(state.wave, group_of(state.periods, priority_of(pod)))
+    for pod in _unplanned(state):
+        index = _wave_of(state, pod)
         wave = state.waves[index]
         seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
         joined = replace(wave, pods=(*wave.pods, seat))
@@ -134,17 +140,37 @@ def _late_pods(state: EpisodeState) -> Result:
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
         decisions.append(_planned(state, index, seat, late=True))
+    skipped = any(state.roll.is_open(pod.uid) for wave in state.waves[state.wave + 1 :] for pod in wave.pods)
+    if state.phase == "draining" and skipped:
+        return next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
+
+
+def _unplanned(state: EpisodeState) -> list[Pod]:
+    return [pod for pod in state.listing if pod.uid not in state.pods]
+
+
+def _wave_of(state: EpisodeState, pod: Pod) -> int:
+    return max(state.wave, group_of(state.periods, priority_of(pod)))
+
+
+def _too_late(state: EpisodeState) -> Result:
+    """Nothing is stopped any more, but no pod of the inventory goes without a word."""
+    reason = "found when the shutdown had stopped waiting for pods"
+    return state, [
+        PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=reason)
+        for pod in _unplanned(state)
+    ]
 
 
 def listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
     """Without an inventory nothing can be stopped: a lost listing is repeated, a failed one once, by call."""
-    if event.result == "done" or event.key != state.listing_key or state.phase not in ("listing", "waves"):
+    if event.result == "done" or event.key != state.listing_key or state.phase not in ("listing", *STOPPING):
         return state, ()
     if event.result == "unknown":
-        state, order = list_pods(state, refresh=state.phase == "waves")
+        state, order = list_pods(state, refresh=state.phase in STOPPING)
         return state, [order]
-    if state.phase == "waves":
+    if state.phase in STOPPING:
         return state, ()
     if state.listing_failed:
         return _plan(state, now)
