@@ -10,6 +10,9 @@ import trio
 from process_bed import PATIENCE_SECONDS, Bed, Outbox, nothing_left, pod_of, shell, until
 
 from actors.edges.process.edge import ProcessEdge
+from actors.edges.process.record import Records
+from actors.edges.process.rings import Rings
+from actors.edges.process.source import Found, Source
 from actors.edges.process.spec import ProcessSpec
 from actors.interfaces import Ending
 from events.decisions import StartPod
@@ -257,3 +260,32 @@ async def test_without_manifests_only_what_runs_is_known(tmp_path: Path) -> None
     assert outbox.facts == []
     assert edge.active() == []
     edge.close()
+
+
+async def test_a_folder_that_cannot_be_read_keeps_its_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, nothing is taken for gone, and what comes after it is read as ever."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    source = Source(folder.manifests, load)
+    changes = source.changes()
+    assert [type(change) for change in await anext(changes)] == [Found]
+
+    def fail(self: Path) -> list[Path]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    for rejected in ([str(folder.manifests)], []):
+        folder.write("b.yaml", "two: exit 0")
+        assert [str(change.path) for change in await anext(changes)] == rejected
+    monkeypatch.undo()
+    folder.write("c.yaml", "three: exit 0")
+    assert [change.path.name for change in await anext(changes)] == ["b.yaml", "c.yaml"]
+    await changes.aclose()
+
+
+def test_folders_of_the_edge_that_are_gone_are_empty(tmp_path: Path) -> None:
+    """No records and no output to trim, and no error that would end the daemon."""
+    Rings(tmp_path / "none").trim()
+    assert Records(tmp_path / "none", "boot").load() == []

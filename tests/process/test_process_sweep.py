@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import threading
@@ -179,6 +180,35 @@ async def test_a_look_that_hangs_delays_no_other_kill(monkeypatch: pytest.Monkey
         await looking.wait()
         sweeper.kill_soon(("q", "a"), Root(child.pid, stat.start_ticks))
         await until(lambda: child.poll() == -9)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_look_that_fails_ends_neither_the_sweeps_nor_a_kill(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a descriptor for a look the asked-for process is killed, and its tree when looks work again."""
+    scanner = Scanner(Marker(Path("/nowhere")))
+
+    def fail() -> list[int]:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    monkeypatch.setattr(proc, "pids", fail)
+    sweeper = Sweeper(scanner)
+    child = subprocess.Popen(["sleep", "1000"])
+    stat = proc.read_stat(child.pid)
+    assert stat is not None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(sweeper.run)
+        await sweeper.kill(("q", "a"), Root(child.pid, stat.start_ticks))
+        assert child.wait() == -9
+        monkeypatch.undo()
+        looked = trio.Event()
+        real = scanner.look
+
+        async def look() -> list[Process]:
+            looked.set()
+            return await real()
+
+        monkeypatch.setattr(scanner, "look", look)
+        await until(looked.is_set)
         nursery.cancel_scope.cancel()
 
 

@@ -90,11 +90,11 @@ class Records:
     def load(self) -> list[PodRecord]:
         """Every record of this boot, oldest first; what cannot be used is removed."""
         found = []
-        for entry in sorted(os.scandir(self._folder), key=lambda entry: entry.stat().st_mtime_ns):
-            record = _read(entry.path)
+        for path in _by_age(self._folder):
+            record = _read(path)
             if record is None or record.version != RECORD_VERSION or record.boot_id != self._boot_id:
                 with suppress(OSError):
-                    os.unlink(entry.path)
+                    os.unlink(path)
             else:
                 found.append(record)
         return found
@@ -102,6 +102,16 @@ class Records:
     def remove(self, uid: str) -> None:
         with suppress(OSError):
             os.unlink(self._folder / file_name(uid))
+
+
+def _by_age(folder: Path) -> list[str]:
+    """The paths of a folder's files, oldest first; none where it cannot be read: then marks must do."""
+    ages = {}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):
+                ages[entry.path] = entry.stat().st_mtime_ns
+    return sorted(ages, key=lambda path: ages[path])
 
 
 def _read(path: str) -> PodRecord | None:

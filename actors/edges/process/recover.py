@@ -6,6 +6,8 @@ not recorded as started may run all the same: the daemon died between starting i
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import trio
 
 from actors.edges.process.endings import End
@@ -48,7 +50,9 @@ class Recovery:
 
     async def _recover(self) -> list[Fact]:
         records = self._records.load()
-        look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
+        look: list[Process] = []
+        with suppress(OSError):
+            look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
         facts = [fact for record in records for fact in self._revive(record, look)]
         for item in look:
             if item.mark is not None and item.mark.uid not in self._table.pods:
@@ -108,7 +112,8 @@ class Recovery:
         first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
         if first is None or not self._adopt(entry, first.pid, first.start_ticks):
             return []
-        self._starter.remember(entry.pod)
+        with suppress(OSError):
+            self._starter.remember(entry.pod)
         return [ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
 
     def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:

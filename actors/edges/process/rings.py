@@ -51,12 +51,16 @@ class Rings:
         return tuple(line[:LINE_BYTES_MAX].decode(errors="replace") for line in found)
 
     def trim(self) -> None:
-        """Cut what has grown too large."""
-        for entry in os.scandir(self._folder):
-            with suppress(OSError):
-                # st_blocks counts what is really kept, in units of 512 bytes.
-                if entry.stat().st_blocks * 512 > TRIM_BYTES:
-                    self._cut(entry.path)
+        """Cut what has grown too large, as far as the file system lets us."""
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                self._look_after(entry)
+
+    def _look_after(self, entry: os.DirEntry[str]) -> None:
+        with suppress(OSError):
+            # st_blocks counts what is really kept, in units of 512 bytes.
+            if entry.stat().st_blocks * 512 > TRIM_BYTES:
+                self._cut(entry.path)
 
     def remove(self, name: str) -> None:
         with suppress(OSError):

@@ -6,6 +6,7 @@ be read is looked at once more before it is rejected: it may be half written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -52,6 +53,7 @@ class Source:
         self._path = path
         self._load = load
         self._seen: dict[Path, Stamp] = {}
+        self._unreadable = ""
 
     async def changes(self) -> AsyncGenerator[list[Change], None]:
         """What is there at first, then each change; ends at once for a single file."""
@@ -67,7 +69,10 @@ class Source:
             watch.close()
 
     async def _look(self) -> list[Change]:
-        now = self._stamps()
+        try:
+            now, self._unreadable = self._stamps(), ""
+        except OSError as error:
+            return self._refuse(str(error))
         gone: list[Change] = [Gone(path) for path in self._seen if path not in now]
         changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
         self._seen = now
@@ -78,7 +83,12 @@ class Source:
         if any(item.error for item in found):
             await trio.sleep(HALF_WRITTEN_SECONDS)
         again = [self._read(item.path) if item.error else item for item in found]
-        return gone + [item for item in again if not item.error or item.path.exists()]
+        return gone + [item for item in again if not item.error or os.path.exists(item.path)]
+
+    def _refuse(self, error: str) -> list[Change]:
+        """A folder that cannot be read has not lost its manifests; said once."""
+        said, self._unreadable = self._unreadable, error
+        return [] if error == said else [Found(self._path, [], error)]
 
     def _stamps(self) -> dict[Path, Stamp]:
         """In the order of names, so that a folder is read the same way each time."""

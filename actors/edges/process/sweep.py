@@ -160,7 +160,15 @@ class Sweeper:
             await self._struck.wait()
             self._struck = trio.Event()
             roots, self._fresh = self._fresh, {}
-            self._strike(roots)
+            try:
+                self._strike(roots)
+            except OSError:
+                self._strike_blindly(roots)
+
+    def _strike_blindly(self, roots: Mapping[TreeKey, Root]) -> None:
+        """Where nobody can be looked at: the first processes, by their numbers."""
+        for root in () if self.closed else roots.values():
+            kill_exactly(*root)
 
     async def _sweep_loop(self) -> None:
         while True:
@@ -170,8 +178,13 @@ class Sweeper:
             roots, self._roots = self._roots, {}
             waiting, self._waiting = self._waiting, []
             began_ns = self._mono_ns()
-            if roots:
-                await self._finish(roots, set())
+            try:
+                if roots:
+                    await self._finish(roots, set())
+            except OSError:
+                # Nobody waits for it any longer, but it is tried again.
+                self._roots = roots | self._roots
+                self._wake.set()
             self._remove_groups()
             now_ns = self._mono_ns()
             self._next_ns = now_ns + max(GAP_NS, GAP_SHARE * (now_ns - began_ns))
