@@ -9,11 +9,13 @@ from typing import Any
 
 from actors.edges.system import boot_id
 from ebbtide.cli.events import rfc3339
-from ebbtide.cli.guard import Refused
-from ebbtide.cli.output import show, show_json, table
+from ebbtide.cli.guard import Refused, code_of, unreadable, worst
+from ebbtide.cli.output import remark, show, show_json, table
 from ebbtide.cli.reading import conclude, open_journal
 from events.base import NS_PER_SECOND
+from events.codec import BadPayload, UnknownType
 from events.episodes import Episode, episodes
+from events.history import History
 
 LIST_VERSION = 1
 
@@ -24,7 +26,7 @@ _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 def list_episodes(journals: Sequence[Path], output: str) -> int:
     """``journal ls``; the exit code of the journal's verdict."""
     history = open_journal(journals)
-    found = list(episodes(history, boot_id=boot_id()))
+    found, code = read_episodes(history)
     if output == "json":
         show_json(
             {
@@ -39,7 +41,18 @@ def list_episodes(journals: Sequence[Path], output: str) -> int:
         show(table(headings, map(_row, found), right=("TOOK",)))
     else:
         show("no shutdown yet")
-    return conclude(history.verdict)
+    return code
+
+
+def read_episodes(history: History) -> tuple[list[Episode], int]:
+    """The shutdowns up to where it cannot be read on; says on standard error what was wrong, and its code."""
+    found: list[Episode] = []
+    try:
+        found.extend(episodes(history, boot_id=boot_id()))
+    except (BadPayload, UnknownType) as error:
+        remark(f"ebbtide: {unreadable(error)}")
+        return found, worst((conclude(history.read()), code_of(error)))
+    return found, conclude(history.verdict)
 
 
 def document(episode: Episode) -> dict[str, Any]:

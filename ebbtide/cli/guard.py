@@ -65,8 +65,24 @@ def _tell(error: Exception) -> int:
     if isinstance(error, OSError):
         say(_system(error))
         return WRONG
+    if code := code_of(error):
+        say(unreadable(error))
+        return code
     say(f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it")
     return NOT_SO
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of a record that cannot be decoded; 0 for any other error."""
+    from events.codec import BadPayload, UnknownType
+
+    return {BadPayload: CORRUPT, UnknownType: INCOMPATIBLE}.get(type(error), DONE)
+
+
+def unreadable(error: Exception) -> str:
+    """The line about it, with the cure."""
+    cure = "use a newer ebbtide" if code_of(error) == INCOMPATIBLE else "it was edited, or miswritten"
+    return f"the journal holds a record that cannot be read: {error}; {cure}"
 
 
 def _first_of(error: Exception) -> Exception:

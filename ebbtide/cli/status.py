@@ -26,9 +26,10 @@ Examples:
 def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, output: str) -> int:
     """Show whether this node is protected, and what became of the last shutdown.
 
-    Exit code 1: it is not protected; the daemon does not answer, or is not armed.
+    Exit code 1: it is not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is
+    torn, corrupt, incompatible.
     """
-    from ebbtide.cli.guard import DONE, NOT_SO
+    from ebbtide.cli.guard import DONE, NOT_SO, worst
     from ebbtide.cli.output import show_json
     from ebbtide.control import ControlError, ask
 
@@ -37,28 +38,31 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, outpu
         answer = ask("status", socket or runtime / "ebbtide.sock")
     except ControlError as error:
         answer, why = {"kind": "Status", "version": 1, "armed": False, "phase": "down"}, str(error)
-    document = {**answer, "running": not why, "error": why or None, "lastShutdown": _last(journals)}
+    last, code = _last(journals)
+    document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
     if output == "json":
         show_json(document)
     else:
         _tell(document)
-    return DONE if document["armed"] or document["phase"] in ("running", "cancelling", "released") else NOT_SO
+    protected = document["armed"] or document["phase"] in ("running", "cancelling", "released")
+    return worst((code, DONE if protected else NOT_SO))
 
 
-def _last(journals: tuple[Path, ...]) -> dict[str, Any] | None:
-    """The journal's last episode; None where it tells of none, or may not be read."""
-    from actors.edges.system import boot_id
-    from ebbtide.cli.episodes import document
-    from ebbtide.cli.guard import Refused
+def _last(journals: tuple[Path, ...]) -> tuple[dict[str, Any] | None, int]:
+    """The journal's last episode, None where it tells of none; and its exit code, with a remark on why."""
+    from ebbtide.cli.episodes import document, read_episodes
+    from ebbtide.cli.guard import DONE, Refused
+    from ebbtide.cli.output import remark
     from ebbtide.cli.reading import open_journal
-    from events.codec import BadPayload
-    from events.episodes import episodes
 
     try:
-        found = list(episodes(open_journal(journals), boot_id=boot_id()))
-    except (Refused, OSError, BadPayload):
-        return None
-    return document(found[-1]) if found else None
+        found, code = read_episodes(open_journal(journals))
+    except Refused:
+        return None, DONE
+    except OSError as error:
+        remark(f"ebbtide: the journal cannot be read: {error.filename or ''}: {error.strerror}; use sudo")
+        return None, DONE
+    return document(found[-1]) if found else None, code
 
 
 def _tell(document: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ebbtide.cli.divergence import Explained, explain
 from ebbtide.cli.episodes import choose
-from ebbtide.cli.guard import DIVERGED, DONE, INCOMPATIBLE, worst
+from ebbtide.cli.guard import DIVERGED, DONE, code_of, unreadable, worst
 from ebbtide.cli.output import remark, show, show_json
 from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.text import visible
@@ -24,15 +24,25 @@ VERIFICATION_VERSION = 1
 LOGIC_FLAGS: tuple[str, ...] = ()
 
 
+#: A journal in such a state has records that nobody could read: that they agree cannot be said.
+HIDES = ("corrupt", "incompatible")
+
+
 class Result(NamedTuple):
-    """``unreadable`` says why re-execution stopped at a record that this version does not know."""
+    """``unreadable`` says why re-execution stopped at a record that cannot be decoded, ``code`` its code."""
 
     episodes: int
     events: int
     seconds: float
     divergence: Divergence | None
     unreadable: str
+    code: int
     verdict: Verdict
+
+    @property
+    def silent_about(self) -> str:
+        """Why nothing is claimed of the whole; a torn tail was never part of it."""
+        return self.unreadable or (self.verdict.banner if self.verdict.state in HIDES else "")
 
 
 def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str) -> int:
@@ -46,13 +56,7 @@ def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str)
         _tell(result, explained)
     if result.unreadable:
         remark(f"ebbtide: {result.unreadable}")
-    return worst(
-        (
-            conclude(result.verdict),
-            DIVERGED if result.divergence else DONE,
-            INCOMPATIBLE if result.unreadable else DONE,
-        )
-    )
+    return worst((conclude(result.verdict), DIVERGED if result.divergence else DONE, result.code))
 
 
 class _Run:
@@ -60,7 +64,7 @@ class _Run:
 
     def __init__(self, only: int | None) -> None:
         self.replayer = Replayer()
-        self.unreadable = ""
+        self.unreadable, self._code = "", DONE
         self._only = only
         self._episodes: set[int] = set()
         self._events = 0
@@ -80,7 +84,8 @@ class _Run:
                 self.replayer.finish()
         except (UnknownType, BadPayload) as error:
             at = self.replayer.system.next_seq
-            self.unreadable = f"record {at} cannot be executed: {error}; use a newer ebbtide"
+            self._code = code_of(error)
+            self.unreadable = f"record {at} cannot be executed: {unreadable(error)}"
         seconds = time.perf_counter() - began
         for batch in batches:
             self._count(batch.records)
@@ -107,20 +112,23 @@ class _Run:
             seconds,
             self.replayer.divergence if self._relevant else None,
             self.unreadable,
+            self._code,
             verdict,
         )
 
 
 def verification(result: Result, explained: Explained | None) -> dict[str, Any]:
-    """The promised shape."""
+    """The promised shape; with a ``reason`` where part of the journal could not be verified."""
+    reason = {"reason": result.silent_about} if result.silent_about else {}
     return {
         "kind": "Verification",
         "version": VERIFICATION_VERSION,
         "episodes": result.episodes,
         "events": result.events,
-        "identical": result.divergence is None and not result.unreadable,
+        "identical": result.divergence is None and not reason,
         "seconds": round(result.seconds, 6),
         "divergence": explained.document() if explained is not None else None,
+        **reason,
     }
 
 
@@ -130,5 +138,7 @@ def _tell(result: Result, explained: Explained | None) -> None:
     if explained is not None:
         lines = (f"diverged: {count} up to the first difference", *explained.lines())
         show("\n".join(map(visible, lines)))
-    elif not result.unreadable:
+    elif result.silent_about:
+        show(f"not verified: {count} before what cannot be read, and no difference among them")
+    else:
         show(f"identical: {count}, every decision as recorded ({speed})")

@@ -13,6 +13,7 @@ from test_cli_journal import damage
 
 from ebbtide.cli.guard import PRECEDENCE, worst
 from events.base import Fact
+from events.facts import InventoryTaken
 from events.record import Record
 
 
@@ -163,6 +164,52 @@ def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
     shown = run("journal", "show", "--journal", spoiled, "-o", "json")
     assert shown.code == 0
     assert json.loads(shown.out.splitlines()[-1])["type"] == "FromTheFuture"
+
+
+def spoil_inventory(records: list[Record]) -> None:
+    """Give the inventory fields that do not fit its type."""
+    at = next(at for at, record in enumerate(records) if isinstance(record.event, InventoryTaken))
+    bad = msgspec.structs.replace(records[at].event, as_of_ns="yesterday")
+    records[at] = msgspec.structs.replace(records[at], event=bad)
+
+
+@pytest.mark.parametrize("command", ["journal ls", "replay verify", "replay verify last", "status"])
+def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, command: str) -> None:
+    """An edited journal is corrupt for whoever has to understand it: one line, and no claim."""
+    records = node_after_shutdown().records
+    spoil_inventory(records)
+    write(spoiled, records)
+    nowhere = ("--runtime", spoiled) if command == "status" else ()
+    ran = run(*command.split(), "--journal", spoiled, *nowhere)
+    assert ran.code == 5
+    assert ran.err.count("\n") == 1
+    assert "InventoryTaken" in ran.err
+    assert "identical" not in ran.out
+
+
+@pytest.mark.parametrize("how, code", [("corrupt", 5), ("torn", 4)])
+def test_status_does_not_hide_a_damaged_journal(run: Run, spoiled: Path, how: str, code: int) -> None:
+    """The banner goes to standard error, and its code before that of a daemon that does not run."""
+    damage(write(spoiled, node_after_shutdown().records), how)
+    ran = run("status", "--journal", spoiled, "--runtime", spoiled)
+    assert ran.code == code
+    assert how in ran.err
+
+
+def test_status_of_an_empty_directory(run: Run, spoiled: Path) -> None:
+    """No journal yet is no damage."""
+    ran = run("status", "--journal", spoiled, "--runtime", spoiled)
+    assert (ran.code, ran.err) == (1, "")
+    assert "none in the journal" in ran.out
+
+
+def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) -> None:
+    """Records behind corruption were not compared, so nothing is claimed; JSON says why."""
+    damage(write(spoiled, node_after_shutdown().records), "corrupt")
+    assert run("replay", "verify", "--journal", spoiled).out.startswith("not verified: ")
+    document = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)
+    assert (document["identical"], document["divergence"]) == (False, None)
+    assert "the journal is corrupt" in document["reason"]
 
 
 def test_an_unknown_logic_flag_is_6(run: Run, tmp_path: Path) -> None:
