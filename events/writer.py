@@ -1,4 +1,4 @@
-"""The journal's writer: `append` never blocks and never fails, the disk follows as fast as it can.
+"""The journal's writer: `append` never blocks and no disk fails it, the disk follows as fast as it can.
 
 Everything queued is one write; a sync covers all that was written before it (group commit). With no
 location left the transitions go to a last resort. Evidence never outranks the pods.
@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from events.backlog import Backlog
 from events.chain import Chain, Item, Start
 from events.driver import Driver, Reports
+from events.facts import StorageFailed
+from events.frames import FrameTooLarge
 from events.lastresort import transition_line
 from events.marks import Checkpoint
 from events.record import Record, Stamp
@@ -24,9 +28,9 @@ JOURNAL_ACTOR = "journal"
 class Writer:
     """One process's writer: `open`, then `begin_segment`, then `append` while `run` runs.
 
-    Callbacks are called from the writer's tasks and must not block: ``on_failed(location, error)``,
-    ``on_moved(location, first_seq)``, ``on_lost(error)`` when no location is left, and
-    ``last_resort(line)`` for each transition from then on.
+    Callbacks are called from the writer's tasks or from `append`, and must not block:
+    ``on_failed(location, error)``, ``on_moved(location, first_seq)``, ``on_lost(error)`` when no location
+    is left, and ``last_resort(line)`` for each transition from then on.
     """
 
     def __init__(
@@ -44,7 +48,7 @@ class Writer:
         self._chain = Chain(identity, start)
         self._backlog = Backlog(self._chain)
         self._driver = Driver(storages, self._backlog, program, Reports(on_failed, on_moved, self._on_lost))
-        self._tell_lost, self._last_resort = on_lost, last_resort
+        self._tell_failed, self._tell_lost, self._last_resort = on_failed, on_lost, last_resort
 
     @property
     def journal_id(self) -> bytes:
@@ -69,10 +73,6 @@ class Writer:
     @property
     def last_seq(self) -> int:
         return self._chain.end.seq
-
-    @property
-    def last_hash(self) -> bytes:
-        return self._chain.end.hash
 
     @property
     def written_seq(self) -> int:
@@ -115,14 +115,12 @@ class Writer:
         self.append((record,))
         return record
 
-    async def rotate(self, anchor: Stamp, checkpoint: Checkpoint) -> None:
-        """`begin_segment`, and wait until its checkpoint is written or the journal is lost."""
-        self.begin_segment(anchor, checkpoint)
-        await self.wait_written(self.last_seq)
-
     def append(self, records: Sequence[Record]) -> list[bytes]:
-        """Queue records for writing; their chain hashes. Raises ValueError for a gap in the numbers."""
-        items = [self._chain.append(record, self.synced_seq) for record in records]
+        """Queue records for writing; their chain hashes. Raises ValueError for a gap in the numbers.
+
+        An event that is larger than a frame may be is told of, and the journal says so in its place.
+        """
+        items = [self._item(record) for record in records]
         self._queue(items)
         for record in records:
             if getattr(record.event, "barrier", None) == "synced":
@@ -156,6 +154,14 @@ class Writer:
         while not self._backlog.settled:
             await self._backlog.changed()
         await self._driver.release()
+
+    def _item(self, record: Record) -> Item:
+        try:
+            return self._chain.append(record, self.synced_seq)
+        except FrameTooLarge as error:
+            self._tell_failed(self.location, str(error))
+            told = StorageFailed(location=self.location, error=str(error))
+            return self._chain.append(msgspec.structs.replace(record, event=told), self.synced_seq)
 
     def _queue(self, items: Sequence[Item]) -> None:
         if self.lost:

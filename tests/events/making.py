@@ -92,6 +92,12 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
+async def rotate(writer: Writer) -> None:
+    """A new segment; returns when its checkpoint is written or the journal is lost."""
+    writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+    await writer.wait_written(writer.last_seq)
+
+
 async def write_steps(writer: Writer, count: int, *, synced: bool = False) -> None:
     """Append ``count`` steps one by one, each written (or synced) before the next."""
     for _ in range(count):

@@ -20,7 +20,6 @@ import trio
 from events import storage
 from events.driver import RESERVE_BYTES
 from events.history import History
-from events.marks import Checkpoint
 from events.retention import Limits, trim
 from events.segment import file_name
 from events.storage import (
@@ -30,7 +29,16 @@ from events.storage import (
     DirectoryStorage,
     JournalLocked,
 )
-from tests.events.making import JOURNAL_ID, OTHER_ID, Told, make_writer, read, running, stamp, write_steps
+from tests.events.making import (
+    JOURNAL_ID,
+    OTHER_ID,
+    Told,
+    make_writer,
+    read,
+    rotate,
+    running,
+    write_steps,
+)
 
 HOLD_THE_LOCK = """
 import sys, trio
@@ -190,7 +198,7 @@ async def test_retention_takes_real_files(tmp_path: Path) -> None:
     async with running([storage]) as writer:
         for _ in range(3):
             await write_steps(writer, 5, synced=True)
-            await writer.rotate(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+            await rotate(writer)
         gone = await trim([storage], 0, None, Limits(total_bytes=3000))
         await write_steps(writer, 1, synced=True)
     assert gone == [file_name(1, JOURNAL_ID), file_name(2, JOURNAL_ID)]

@@ -10,11 +10,24 @@ from trio.testing import MockClock
 from events.bounds import HANG_SECONDS, SYNC_HANG_SECONDS
 from events.decisions import PodsEnded
 from events.driver import RESERVE_BYTES
+from events.facts import BusLost, StorageFailed
+from events.frames import FRAME_BYTES_MAX
 from events.marks import Checkpoint
 from events.record import Record
 from events.recovery import Verdict
 from events.storage import JournalLocked
-from tests.events.making import NEW, OTHER_ID, Told, make_writer, read, running, stamp, step, write_steps
+from tests.events.making import (
+    NEW,
+    OTHER_ID,
+    Told,
+    make_writer,
+    read,
+    rotate,
+    running,
+    stamp,
+    step,
+    write_steps,
+)
 from tests.world.disk import Fault, SimulatedDisk, SimulatedFile
 from tests.world.draws import Draws
 
@@ -32,9 +45,8 @@ async def test_what_is_written_is_read_back(autojump_clock: MockClock) -> None:
     main = disk()
     async with running([main]) as writer:
         appended = step(2)
-        hashes = writer.append(appended)
+        writer.append(appended)
         assert await writer.wait_synced(4)
-        assert writer.last_hash == hashes[-1]
     records, verdict = read([main])
     assert isinstance(records[0].event, Checkpoint)
     assert records[1:] == appended
@@ -88,7 +100,7 @@ async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: Mo
     async with running([main]) as writer:
         await write_steps(writer, 2)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(writer.rotate, stamp(8), Checkpoint(episode=0))
+            nursery.start_soon(rotate, writer)
             await trio.testing.wait_all_tasks_blocked()
         writer.append(step(9))
         await writer.wait_synced(11)
@@ -111,7 +123,7 @@ async def test_a_failing_disk_moves_the_journal(
             hashes += writer.append(step(writer.last_seq + 1, synced=number % 3 == 2))
             if number == 4:
                 hashes.append(b"")
-                await writer.rotate(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+                await rotate(writer)
             with trio.move_on_after(0.02):
                 await writer.wait_written(writer.last_seq)
         assert await writer.wait_synced(writer.last_seq)
@@ -255,7 +267,7 @@ async def test_the_next_segment_goes_back_to_the_first_location(autojump_clock: 
         await write_steps(writer, 3)
         assert await writer.wait_synced(writer.last_seq)
         assert writer.away
-        await writer.rotate(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        await rotate(writer)
         await write_steps(writer, 3)
         assert await writer.wait_synced(writer.last_seq)
         assert (writer.away, writer.location) == (False, "main")
@@ -271,7 +283,7 @@ async def test_a_first_location_that_is_still_broken_stays_left(autojump_clock: 
     main, other = disk(faults=faults), disk("other")
     async with running([main, other]) as writer:
         await write_steps(writer, 3)
-        await writer.rotate(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        await rotate(writer)
         await write_steps(writer, 3)
         assert writer.location == "other"
     assert seqs(read([main, other])[0]) == list(range(1, 21))
@@ -291,3 +303,19 @@ async def test_the_next_process_brings_the_history_home(autojump_clock: MockCloc
     records, verdict = read([main.crash(power=True)])
     assert seqs(records) == list(range(1, 15))
     assert verdict.state == "intact"
+
+
+async def test_an_event_that_no_frame_holds_is_told_of_in_its_place() -> None:
+    """The daemon goes on; the journal stays whole, and says what is missing from it."""
+    told, main = Told(), disk()
+    async with running([main], told=told) as writer:
+        record = msgspec.structs.replace(
+            step(writer.last_seq + 1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX), last=True
+        )
+        writer.append([record])
+        await write_steps(writer, 1, synced=True)
+    records, verdict = read([main])
+    assert verdict.state == "intact"
+    (failed,) = [one.event for one in records if isinstance(one.event, StorageFailed)]
+    assert failed.error.startswith("BusLost of 16777")
+    assert told.failed == [("main", failed.error)]
