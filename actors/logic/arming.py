@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from actors.logic.actor import NEVER_NS, Result, State
 from events.base import NS_PER_SECOND, order_key
 from events.decisions import Arm, Armed, CancelOrder, ConfigAdopted, Disarm, Disarmed, Leave
-from events.facts import BusLost, OrderEnded, Tick
+from events.facts import BusLost, DaemonStarted, OrderEnded, Tick
 from events.model import ShutdownKind
 
 NAME = "LogindActor"
@@ -131,7 +131,7 @@ def retry(state: LogindState, event: Tick, now: int) -> Result:
     return arm(state)
 
 
-def afresh(state: LogindState, now: int, in_episode: bool) -> LogindState:
+def afresh(state: LogindState, now: int, in_episode: bool, start: DaemonStarted | None) -> LogindState:
     """Armed again after the longest pause, so that a bug that stays costs one record each time."""
     return replace(
         state,

@@ -180,7 +180,7 @@ def _started(state: ConfigState, event: DaemonStarted, now: int) -> Result:
     ), ()
 
 
-def _afresh(state: ConfigState, now: int, in_episode: bool) -> ConfigState:
+def _afresh(state: ConfigState, now: int, in_episode: bool, start: DaemonStarted | None) -> ConfigState:
     return replace(state, in_episode=in_episode, order_open="", read_meanwhile=False, retry_at_ns=NEVER_NS)
 
 

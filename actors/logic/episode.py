@@ -181,9 +181,17 @@ def _close(state: EpisodeState, outcome: EpisodeOutcome, *, followed: bool = Fal
     return without_shutdown(state), [closed]
 
 
-def _afresh(state: EpisodeState, now: int, in_episode: bool) -> EpisodeState | None:
-    """A shutdown that this actor has failed in is the fallback's to the end, also in another process."""
-    return None if in_episode else replace(without_shutdown(state), carried={})
+def _afresh(
+    state: EpisodeState, now: int, in_episode: bool, start: DaemonStarted | None
+) -> EpisodeState | None:
+    """A shutdown that this actor has failed in is the fallback's to the end, also in another process.
+
+    What ends it may be the start of another boot, which a failed actor does not hear of.
+    """
+    if in_episode:
+        return None
+    state = replace(without_shutdown(state), carried={})
+    return state if start is None else replace(state, boot_id=start.boot_id, userspace_id=start.userspace_id)
 
 
 def _deadline(state: EpisodeState) -> int:

@@ -26,7 +26,7 @@ from events.decisions import (
     StatusesSettled,
     WaveEnded,
 )
-from events.facts import OrderEnded, PodAppeared, Tick
+from events.facts import DaemonStarted, OrderEnded, PodAppeared, Tick
 
 NAME = "NodeStatusActor"
 
@@ -180,7 +180,9 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     return _deliver(state, list(restored)) if event.outcome == "cancelled" else (state, restored)
 
 
-def _afresh(state: NodeStatusState, now: int, in_episode: bool) -> NodeStatusState:
+def _afresh(
+    state: NodeStatusState, now: int, in_episode: bool, start: DaemonStarted | None
+) -> NodeStatusState:
     return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, awaited=0)
 
 

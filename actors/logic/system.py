@@ -82,7 +82,7 @@ class System:
         trail: list[Trace] = [(0, EDGE, fact, self.episode)]
         for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
             if type(event) is EpisodeClosed:
-                self._revive(mono_ns)
+                self._revive(fact, mono_ns)
             for slot in self._recipients(event, mono_ns):
                 for decision in self._handle(slot, event, mono_ns):
                     self._note(decision, first, len(trail))
@@ -98,7 +98,7 @@ class System:
         if self._closing:
             self._drop_done()
         if not self.episode:
-            self._revive(mono_ns)
+            self._revive(fact, mono_ns)
         return trail
 
     def _note(self, decision: Event, first: int, at: int) -> None:
@@ -114,7 +114,7 @@ class System:
         if type(fact) is OrderEnded:
             self.open_orders.pop(fact.key, None)
         elif type(fact) is DaemonStarted:
-            self._revive(now_ns)
+            self._revive(fact, now_ns)
 
     def _handle(self, slot: Slot, event: Event, now_ns: int) -> Any:
         try:
@@ -232,11 +232,11 @@ class System:
         heapify(self._due)
         self._closing = False
 
-    def _revive(self, now_ns: int) -> None:
+    def _revive(self, fact: Event, now_ns: int) -> None:
         """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
-        for kind in SINGLETONS:
-            slot = self.slots[(kind.name, "")]
-            state = kind.afresh(slot.state, now_ns, self.episode > 0) if slot.failed else None
+        start = fact if type(fact) is DaemonStarted else None
+        for slot in (self.slots[(kind.name, "")] for kind in SINGLETONS):
+            state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start) if slot.failed else None
             if state is not None:
                 slot.failed = False
                 slot.state = state
