@@ -39,7 +39,7 @@ def drill(configs: tuple[Path, ...], journal: Path, runtime: Path, grant: int | 
     """
     from ebbtide.cli.guard import DONE, NOT_SO
     from ebbtide.cli.output import remark, show_json
-    from ebbtide.cli.sources import grant_or_logind, read_config
+    from ebbtide.cli.sources import grant_to_come, read_config
     from ebbtide.doctor.running import running_pods
     from ebbtide.drill.budget import judge
     from ebbtide.drill.measure import measure
@@ -49,7 +49,7 @@ def drill(configs: tuple[Path, ...], journal: Path, runtime: Path, grant: int | 
     settings = read_config(configs).settings
     pods = running_pods(runtime)
     manifests = [Manifest(pod=pod.pod, spec=pod.spec, source=str(runtime)) for pod in pods]
-    plan = build_plan(settings, manifests, grant_or_logind(grant))
+    plan = build_plan(settings, manifests, grant_to_come(grant, settings.raise_grant, runtime))
     measured = []
     for each in measure(journal, pods):
         remark(f"measured: {each.what} {each.target}")

@@ -34,6 +34,29 @@ def grant_or_logind(grant_ns: int | None) -> int | None:
     return grant_ns if grant_ns is not None else logind_grant()
 
 
+def grant_to_come(grant_ns: int | None, raise_grant: bool, runtime: Path) -> int | None:
+    """The grant that a shutdown would have, as the doctor judges it; None: not known, or all that is needed.
+
+    A daemon that does not run yet raises the limit when it arms, unless a file of somebody else's wins.
+    """
+    if grant_ns is not None or not raise_grant or daemon_answers(runtime):
+        return grant_or_logind(grant_ns)
+    from actors.edges.logind.dropins import DropIns
+
+    return logind_grant() if DropIns().read().overridden_by else None
+
+
+def daemon_answers(runtime: Path) -> bool:
+    """Whether a daemon runs that may be asked."""
+    from ebbtide.control import ControlError, ask
+
+    try:
+        ask("status", runtime / "ebbtide.sock")
+    except ControlError:
+        return False
+    return True
+
+
 def logind_grant() -> int | None:
     """logind's ``InhibitDelayMaxUSec`` in nanoseconds."""
     import trio

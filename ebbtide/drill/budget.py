@@ -18,8 +18,8 @@ CALLS = 3
 
 class Budget(NamedTuple):
     """``overhead_ns``: what syncs, calls and process starts would take beside the waves' periods, at the
-    worst that was measured. ``slack_ns``: what is granted on top of the periods. ``missing``: why it does not
-    hold, each in a line.
+    worst that was measured. ``slack_ns``: what is granted on top of the periods, 0 where not even they are.
+    ``missing``: why it does not hold, each in a line.
     """
 
     overhead_ns: int
@@ -48,7 +48,7 @@ def judge(plan: Plan, measured: Sequence[Measured]) -> Budget:
         missing.append(
             f"{_ms(overhead_ns)} of overhead do not fit into {_ms(slack_ns)} of reserve: raise reserve"
         )
-    return Budget(overhead_ns, slack_ns, tuple(missing))
+    return Budget(overhead_ns, max(0, slack_ns), tuple(missing))
 
 
 def _overhead_ns(waves: int, measured: Sequence[Measured]) -> int:
