@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -32,15 +33,37 @@ def plan(
     configs: tuple[Path, ...], pods: tuple[str, ...], grant: int | None, runtime: Path, output: str
 ) -> None:
     """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings."""
+    import msgspec
+
     from ebbtide.cli import output as out
     from ebbtide.cli.sources import grant_or_logind, read_config, read_pods
     from ebbtide.plan_view import build_plan, plan_json, plan_tables
 
     settings = read_config(configs).settings
     manifests = read_pods(pods, runtime, settings)
-    made = build_plan(settings, manifests, grant_or_logind(grant))
+    known_ns = grant_or_logind(grant)
+    made = build_plan(settings, manifests, known_ns)
+    if made.enabled:
+        missing = _missing(pods or manifests, runtime, known_ns)
+        made = msgspec.structs.replace(made, warnings=(*made.warnings, *missing))
     listed = [manifest.pod for manifest in manifests]
     if output == "table":
         out.show(plan_tables(made, listed))
     else:
         out.show_document(plan_json(made, listed), output)
+
+
+def _missing(found: Sequence[object], runtime: Path, grant_ns: int | None) -> Iterator[tuple[str, str]]:
+    """What the plan could not know, so that an empty one is not taken for good news."""
+    from ebbtide.cli.sources import daemon_answers
+
+    if not found and not daemon_answers(runtime):
+        yield (
+            "no-pods",
+            f"no daemon was found in {runtime}: no pod is planned; start it, or name pods with --pods",
+        )
+    if grant_ns is None:
+        yield (
+            "grant-unknown",
+            "logind does not answer: the plan takes all for granted; say with --grant what is",
+        )

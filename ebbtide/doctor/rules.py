@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 
 from actors.edges.logind.dropins import FILE_NAME
 from actors.policy.explain import seconds_text
+from ebbtide.doctor.cures import cure_of
 from ebbtide.doctor.sight import Bus, Finding, Level, Sight
 from events.base import NS_PER_SECOND
 
@@ -205,7 +206,7 @@ def _cuts(sight: Sight) -> Iterator[Finding]:
     """What the plan says about single pods: hooks and graces that cannot fit."""
     for code, message in sight.plan.warnings if sight.plan is not None else ():
         if code not in OF_THE_GRANT:
-            yield Finding("warning", code, message, "'ebbtide plan' shows the whole wave")
+            yield Finding("warning", code, message, cure_of(code))
 
 
 def _deaf(sight: Sight) -> Iterator[Finding]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,13 +24,16 @@ from actors.edges.process import proc
 from actors.edges.process.forecast import Forecast
 from actors.edges.process.record import RECORD_VERSION, ContainerRecord, PodRecord
 from actors.edges.process.spec import ContainerSpec, HttpGetAction, ProcessSpec
+from actors.policy import explain
 from actors.policy.plan import Plan
+from ebbtide.doctor.cures import CURES
 from ebbtide.doctor.gather import look_at_journal
-from ebbtide.doctor.rules import FREE_BYTES_MIN, RULES, examine
+from ebbtide.doctor.rules import FREE_BYTES_MIN, OF_THE_GRANT, RULES, examine
 from ebbtide.doctor.running import forecasts, running_pods
 from ebbtide.doctor.sight import Bus, Sight, Store
 from ebbtide.drill.budget import judge
 from ebbtide.drill.measure import Measured, connections, process, sync
+from ebbtide.manifests import pods as manifest_pods
 from events.base import NS_PER_SECOND
 from events.facts import DropInsRead
 from events.history import History
@@ -90,7 +95,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
         {"plan": msgspec.structs.replace(PLAN, warnings=(("sleep-cut", "web-0 sleeps too long"),))},
         "warning",
         "sleep-cut",
-        "ebbtide plan",
+        "shorten the sleep",
     ),
 ]
 
@@ -105,6 +110,13 @@ def test_each_ill_has_its_finding_and_its_cure(
     (finding,) = examine(WELL._replace(**changes))
     assert (finding.level, finding.code) == (level, code)
     assert cure in finding.cure
+
+
+def test_every_warning_of_a_plan_has_a_cure() -> None:
+    """No warning of the policy's or of a manifest's is cured by looking at it."""
+    sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
+    codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
+    assert codes - OF_THE_GRANT == set(CURES)
 
 
 def test_every_rule_is_tried() -> None:
@@ -282,3 +294,41 @@ def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
     whole_shutdown(tmp_path)
     assert History([DirectorySource(tmp_path)]).read().state == "intact"
     assert examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []
+
+
+def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """logind's 5 s of today are no reason against 30 s that the daemon asks for when it arms; a file that
+    wins against its drop-in is, and so is raiseGrant: false.
+    """
+    monkeypatch.setattr("ebbtide.cli.sources.logind_grant", lambda: 5 * NS_PER_SECOND)
+    text = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
+    config = tmp_path / "config.yaml"
+    arguments = ("drill", "--config", config, "--journal", tmp_path, "--runtime", tmp_path, "-o", "json")
+
+    def missing() -> list[str]:
+        document = json.loads(run(*arguments).out)
+        assert document["slackSeconds"] >= 0
+        return [line for line in document["missing"] if "logind grants" in line]
+
+    config.write_text(text)
+    assert missing() == []
+    monkeypatch.setattr("actors.edges.logind.dropins.DropIns.read", lambda _: OVERRIDDEN)
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
+    config.write_text(text + "raiseGrant: false\n")
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
+
+
+def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
+    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    (tmp_path / "pods").mkdir()
+    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
+
+    def codes(*more: str | Path) -> list[str]:
+        return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
+
+    assert codes() == ["no-pods", "grant-unknown"]
+    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []
