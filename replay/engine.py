@@ -63,37 +63,60 @@ class Replayer:
     """Feed it raw records in order; it stops at the first divergence and stays there.
 
     ``system`` is the state after the last whole step that was fed. A journal whose first segments were
-    removed begins with a checkpoint; one that has its beginning starts empty.
+    removed begins with a checkpoint; one that has its beginning starts empty. With ``goes_on`` the first
+    divergence is kept, and what follows is believed: facts are stepped, checkpoints taken over, and decisions
+    passed over.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, goes_on: bool = False) -> None:
         self.system = System()
         self.divergence: Divergence | None = None
         self.events = 0
         self._fresh = True
         self._pending: list[Trace] = []
         self._at = 0
+        self._goes_on = goes_on
+        #: The last record that was stepped, or taken over.
+        self._taken_seq = 0
 
     def feed(self, records: Iterable[Raw]) -> Divergence | None:
         """Raises events.codec.UnknownType and BadPayload where a fact cannot be read at all."""
         for raw in records:
             self.events += 1
-            if self._at < len(self._pending):
-                self._compare(raw)
-            elif raw.tag == Checkpoint.__name__:
-                self._checkpoint(raw)
-            else:
-                self._fact(raw)
+            if self.divergence is None:
+                self._check(raw)
             if self.divergence is not None:
-                break
+                if not self._goes_on:
+                    break
+                self._believe(raw)
         return self.divergence
+
+    def _check(self, raw: Raw) -> None:
+        if self._at < len(self._pending):
+            self._compare(raw)
+        elif raw.tag == Checkpoint.__name__:
+            self._checkpoint(raw)
+        else:
+            self._fact(raw)
+
+    def _believe(self, raw: Raw) -> None:
+        """What came from outside did happen, and what a process kept of itself is what it went on from."""
+        if raw.seq == self._taken_seq:
+            return
+        if raw.tag == Checkpoint.__name__:
+            mark = decode_event(raw.tag, raw.payload)
+            assert isinstance(mark, Checkpoint)
+            self.system = restore(mark, raw.seq + 1)
+        elif not raw.cause and raw.actor == EDGE:
+            self.system.next_seq = raw.seq
+            self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
 
     def _fact(self, raw: Raw) -> None:
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
             produced = Side(0, EDGE, raw.tag, None, raw.episode)
             self._diverge(raw, "a fact is expected here", produced)
             return
-        self._fresh = False
+        self._fresh, self._taken_seq = False, raw.seq
         self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
         self._at = 1
         if self._pending[0][3] != raw.episode:
