@@ -43,6 +43,8 @@ class Care(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     left: tuple[str, ...] = ()
     killed: bool = False
     tries: int = 0
+    #: From a shutdown that is closed: the next one gives the pod an actor of its own again.
+    former: bool = False
 
 
 Step = tuple[Care, list[Event]]
@@ -196,8 +198,11 @@ def container_exited(state: FallbackState, event: ContainerExited, now: int) -> 
 
 
 def replanned(state: FallbackState, event: PodPlanned, now: int) -> Result:
-    """A second shutdown gives a pod of ours an actor of its own again."""
-    return without(state, event.pod.uid), ()
+    """A pod whose actor failed in this very shutdown stays ours, in its new place."""
+    care = state.cares.get(event.pod.uid)
+    if care is None or care.former:
+        return without(state, event.pod.uid), ()
+    return put(state, replace(care, wave=event.wave), [])
 
 
 def without(state: FallbackState, uid: str) -> FallbackState:

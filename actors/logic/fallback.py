@@ -189,9 +189,8 @@ def _stands_down(state: FallbackState, event: ShutdownCancelled, now: int) -> Re
 
 def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
     """Pods of ours outlive the episode, like any other pod whose stop has begun."""
-    return FallbackState(
-        home=state.home, moved_ns=state.moved_ns, cares=state.cares, ordinal=state.ordinal
-    ), ()
+    cares = {uid: replace(care, former=True) for uid, care in state.cares.items()}
+    return FallbackState(home=state.home, moved_ns=state.moved_ns, cares=cares, ordinal=state.ordinal), ()
 
 
 # --- a start -----------------------------------------------------------------------------------
