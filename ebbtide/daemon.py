@@ -76,6 +76,7 @@ class Daemon:
         self._told_of = trio.Event()
         self._inbox = Inbox()
         self._effects = Effects(edges, self._inbox, writer, clock)
+        self._effects.refuse(recovered.spent)
         self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
         self.sequencer.observers += [self.standing.fold, self._keep, self._after]
         self.trace_id = recovered.trace_id

@@ -1,17 +1,23 @@
 """From a journal back to a running system: the last checkpoint, and every fact after it.
 
 The state is rebuilt by the replayer, so a start is also a proof: where the recorded decisions are not what
-this version decides, it says so and goes on from what it decided itself.
+this version decides, it says so, and goes on with the facts, which happened whatever was decided. What is
+only shown is folded from the records themselves, and from further back than the state needs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NamedTuple, cast
 
-from actors.logic.system import System
-from ebbtide.standing import Standing
-from events.codec import BadPayload, UnknownType
+from actors.logic.hook import HOOK
+from actors.logic.pod import PodState
+from actors.logic.system import EDGE, System
+from ebbtide.agree import agree
+from ebbtide.standing import FOLDED, Standing
+from events.codec import BadPayload, UnknownType, decode_event
+from events.decisions import EpisodeClosed, RunHook, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from events.frames import RawRecord, decode
 from events.history import History
@@ -23,9 +29,20 @@ from replay.engine import Divergence, Replayer
 #: Facts that every start admits by itself: a start after which nothing else came has come to nothing.
 OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 
+#: The hooks before these were another shutdown's: a pod that is started again keeps its UID in some runtimes.
+OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
+
+#: What is read from before the last checkpoint, for the last shutdown's story and the starts that failed:
+#: a shutdown of a thousand pods fits, and it takes a fifth of a second.
+EARLIER_BYTES_MAX = 8 * 1024 * 1024
+
 
 class Recovered(NamedTuple):
-    """What a start finds. ``failed_starts``: starts at the journal's end after which nothing came."""
+    """What a start finds.
+
+    ``failed_starts``: starts at the journal's end after which nothing came. ``spent``: the keys of this
+    shutdown's hooks that were ordered and that the state does not know of (after a divergence).
+    """
 
     system: System
     standing: Standing
@@ -33,6 +50,7 @@ class Recovered(NamedTuple):
     trace_id: str
     failed_starts: int
     divergence: Divergence | None
+    spent: frozenset[str] = frozenset()
 
 
 class Unreadable(Exception):
@@ -42,55 +60,77 @@ class Unreadable(Exception):
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
     """Read what stands in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
     history = History(sources, from_checkpoint=True, logic_flags=())
-    replayer, standing, starts = Replayer(), Standing(), _Starts()
-    hashes: dict[int, bytes] = {}
+    replayer, past = Replayer(goes_on=True), _Past()
+    for raw in history.earlier(EARLIER_BYTES_MAX):
+        past.see(raw)
     try:
-        replayer.feed(_watched(history.raw(), standing, starts, hashes))
+        replayer.feed(past.see(raw) for raw in history.raw())
     except (UnknownType, BadPayload) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
-    verdict = history.verdict if replayer.divergence is None else history.read()
+    verdict, system = history.verdict, replayer.system
     refuse_foreign(verdict.header, machine_id)
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
-    system = replayer.system
     system.next_seq = verdict.start(fresh_id).after.seq + 1
+    agree(past.standing, system)
     return Recovered(
         system=system,
-        standing=standing,
+        standing=past.standing,
         verdict=verdict,
-        trace_id=_trace(sources, system.episode, hashes),
-        failed_starts=starts.failed,
-        divergence=replayer.divergence,
+        trace_id=_trace(sources, system.episode, past.hashes),
+        failed_starts=past.failed_starts,
+        divergence=replayer.finish(),
+        spent=frozenset(key for key, order in past.hooks.items() if not _known(system, order)),
     )
 
 
-class _Starts:
-    """Counts the starts at the end of a journal that led to nothing."""
+class _Past:
+    """What the records say beside the state: folded over all that are read, also where replay diverges."""
 
     def __init__(self) -> None:
-        self.failed = 0
+        self.standing = Standing()
+        self.failed_starts = 0
+        #: The chain hash of each shutdown's first record.
+        self.hashes: dict[int, bytes] = {}
+        self.hooks: dict[str, RunHook] = {}
 
-    def see(self, raw: RawRecord) -> None:
-        if raw.tag == DaemonStarted.__name__:
-            self.failed += 1
-        elif raw.cause == 0 and raw.actor == "edge" and raw.tag not in OF_A_START:
-            lost = raw.tag == OrderEnded.__name__ and b"unknown" in raw.payload
-            self.failed = self.failed if lost else 0
-
-
-def _watched(
-    raws: Iterable[RawRecord], standing: Standing, starts: _Starts, hashes: dict[int, bytes]
-) -> Iterator[RawRecord]:
-    for raw in raws:
-        starts.see(raw)
-        standing.fold((decode(raw),))
+    def see(self, raw: RawRecord) -> RawRecord:
         if raw.episode == raw.seq:
-            hashes[raw.seq] = raw.hash
-        yield raw
+            self.hashes[raw.seq] = raw.hash
+        with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
+            self._count(raw)
+            self._remember(raw)
+            if raw.tag in FOLDED:
+                self.standing.fold((decode(raw),))
+        return raw
+
+    def _count(self, raw: RawRecord) -> None:
+        """An order that ends unknown is what a start itself says of the one before."""
+        if raw.tag == DaemonStarted.__name__:
+            self.failed_starts += 1
+        elif raw.cause == 0 and raw.actor == EDGE and raw.tag not in OF_A_START:
+            fact = decode_event(raw.tag, raw.payload)
+            if not (isinstance(fact, OrderEnded) and fact.result == "unknown"):
+                self.failed_starts = 0
+
+    def _remember(self, raw: RawRecord) -> None:
+        if raw.tag == RunHook.__name__:
+            order = decode_event(raw.tag, raw.payload)
+            assert isinstance(order, RunHook)
+            self.hooks[order.key] = order
+        elif raw.tag in OF_ANOTHER_SHUTDOWN:
+            self.hooks.clear()
+
+
+def _known(system: System, order: RunHook) -> bool:
+    """Whether the pod's actor has this hook behind it."""
+    slot = system.slots.get((HOOK.name, order.uid))
+    downs = cast(PodState, slot.state).downs if slot is not None else ()
+    return any(down.spec.name == order.container and down.phase != "running" for down in downs)
 
 
 def _trace(sources: Sequence[Source], episode: int, hashes: dict[int, bytes]) -> str:
-    """The open episode's trace id; its first record may stand before the last checkpoint."""
+    """The open episode's trace id, or that of the last one; the first record may stand far back."""
     if not episode:
         return trace_id(hashes[max(hashes)]) if hashes else ""
     if episode not in hashes:

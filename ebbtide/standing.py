@@ -1,6 +1,7 @@
 """How this node stands: a projection of the journal that ``status`` and the live view show.
 
-Folded from records one by one; rebuilt at a start from what the journal still has.
+Folded from records one by one, at a start from the last few megabytes of the journal; where those are not
+enough, `ebbtide.recover` takes what the verbs need from the actors' states.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ import msgspec
 
 from events import decisions as d
 from events import facts as f
-from events.base import Event
+from events.base import NS_PER_SECOND, Event
+from events.model import PlannedWave
 from events.record import Record
 
 
@@ -76,8 +78,17 @@ class Standing(msgspec.Struct, kw_only=True):
                 change(self, record.event, record)
 
 
+def planned(index: int, wave: PlannedWave) -> WaveStanding:
+    """A wave that has not begun."""
+    return WaveStanding(
+        wave=index, priority=wave.priority, period_ns=wave.period_seconds * NS_PER_SECOND, pods=len(wave.pods)
+    )
+
+
 def _adopted(to: Standing, event: d.ConfigAdopted, record: Record) -> None:
+    """What is needed follows from the configuration: it must be known before logind was ever read."""
     to.enabled = event.enabled
+    to.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
 
 
 def _armed(to: Standing, event: d.Armed, record: Record) -> None:
@@ -98,7 +109,7 @@ def _read(to: Standing, event: f.LogindRead, record: Record) -> None:
 
 
 def _assessed(to: Standing, event: d.GrantAssessed, record: Record) -> None:
-    to.needed_ns, to.sufficient = event.needed_ns, event.sufficient
+    to.sufficient = event.sufficient
 
 
 def _scheduled(to: Standing, event: f.ScheduleRead, record: Record) -> None:
@@ -113,13 +124,7 @@ def _began(to: Standing, event: d.ShutdownBegan, record: Record) -> None:
 
 
 def _plan(to: Standing, event: d.PlanMade, record: Record) -> None:
-    for index, wave in enumerate(event.waves):
-        to.waves[index] = WaveStanding(
-            wave=index,
-            priority=wave.priority,
-            period_ns=wave.period_seconds * 1_000_000_000,
-            pods=len(wave.pods),
-        )
+    to.waves |= {index: planned(index, wave) for index, wave in enumerate(event.waves)}
 
 
 def _planned(to: Standing, event: d.PodPlanned, record: Record) -> None:
@@ -206,3 +211,6 @@ FOLD: dict[type[Event], Callable[[Standing, Any, Record], None]] = {
     d.ShutdownCancelled: _cancelled,
     d.EpisodeClosed: _closed,
 }
+
+#: The tags of the records that change anything.
+FOLDED = frozenset(kind.__name__ for kind in FOLD)

@@ -93,6 +93,25 @@ class History:
         for batch in self.batches():
             yield from batch.records
 
+    def earlier(self, bytes_max: int) -> Iterator[RawRecord]:
+        """What stands before this history's begin, from whole segments of at most so many bytes.
+
+        For what is only shown: damage there ends the reading, and changes no verdict.
+        """
+        begin = self._segments[0] if self._segments else None
+        if begin is None or begin not in self.path.segments:
+            return
+        front = at = self.path.segments.index(begin)
+        while front and bytes_max >= self.path.segments[front - 1].size:
+            front -= 1
+            bytes_max -= self.path.segments[front].size
+        for segment, following in zip(
+            self.path.segments[front:at], self.path.segments[front + 1 :], strict=False
+        ):
+            assert following.header is not None
+            for piece in Scan(segment, following.header.link).pieces():
+                yield from piece.records
+
     def batches(self) -> Iterator[Batch]:
         """The same in lists, for whoever is in a hurry."""
         self._begin()

@@ -196,6 +196,10 @@ class Effects:
 
     # --- after a restart ----------------------------------------------------------------------
 
+    def refuse(self, keys: Iterable[str]) -> None:
+        """Orders that an earlier process gave already, though the state knows nothing of it: never again."""
+        self._verdicts |= {key: Ending("unknown", "begun by an earlier process") for key in keys}
+
     async def adopt(self, orders: Iterable[Order], *, same_userspace: bool) -> None:
         """Every order that was open gets its outcome: followed if its effect lives, else unknown.
 

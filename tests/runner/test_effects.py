@@ -418,3 +418,15 @@ async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockC
         await trio.sleep(2)
         assert witness.started == ["d"]
         assert it.outcomes() == [("h", "unknown"), ("d", "done")]
+
+
+async def test_a_refused_order_ends_unknown_without_having_begun() -> None:
+    """An earlier process gave it: it is not given again, and its actor gets its one outcome."""
+    witness = Witness()
+    async with rig(FakeEdge({RunHook: witness})) as it:
+        it.effects.refuse(["h"])
+        it.effects.hold(hook(), 1)
+        it.effects.hold(hook("other"), 1)
+        await settle()
+        assert witness.started == ["other"]
+        assert ("h", "unknown") in it.outcomes()

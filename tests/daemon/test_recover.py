@@ -1,0 +1,270 @@
+"""Starts from a journal on disk: what a killed daemon's successor knows, after one restart and after several.
+
+A life here is the real system and the real writer without edges; it ends as by SIGKILL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+import trio
+
+from actors.logic import container
+from actors.logic.course import EpisodeState
+from actors.logic.snapshot import take
+from ebbtide.control import ControlError, Request
+from ebbtide.recover import Recovered, recover
+from ebbtide.verbs import verbs
+from events.base import NS_PER_SECOND, Event, Fact
+from events.decisions import ActorFailed, HookStarted
+from events.facts import (
+    ContainerExited,
+    DaemonStarted,
+    HurryRequested,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PrepareForShutdown,
+    ReleaseRequested,
+    SettingsLoaded,
+)
+from events.model import Container, Hook, Period, Pod, Settings
+from events.record import Record, Stamp
+from events.segment import Identity
+from events.storage import DirectoryStorage
+from events.writer import Writer
+
+MACHINE = "m"
+FRESH = bytes(range(16))
+GRANT_NS = 20 * NS_PER_SECOND
+SETTINGS = SettingsLoaded(settings=Settings(by_pod_priority=(Period(priority=0, seconds=10),)))
+PODS = (
+    Pod(
+        uid="u",
+        namespace="default",
+        name="web",
+        priority=0,
+        grace_seconds=30,
+        containers=(Container(name="c", hook=Hook(kind="exec")),),
+    ),
+)
+
+
+class Life:
+    def __init__(self, recovered: Recovered, writer: Writer) -> None:
+        self.recovered, self.writer = recovered, writer
+        self.system = recovered.system
+        self.heard: list[Fact] = []
+        self.verbs = verbs(recovered.standing, self, dict)
+
+    async def put(self, *facts: Fact) -> None:
+        self.heard += facts
+
+    async def admit(self, fact: Event, at_seconds: int) -> list[Record]:
+        at_ns = at_seconds * NS_PER_SECOND
+        records = self.system.step(fact, Stamp(at_ns, at_ns))
+        self.recovered.standing.fold(records)
+        self.writer.append(records)
+        await self.writer.wait_synced(records[-1].seq)
+        return records
+
+    async def start(self, at_seconds: int, *, preparing: bool = False) -> list[Record]:
+        return await self.admit(
+            DaemonStarted(
+                version="0",
+                pid=1,
+                mode="process",
+                node="n",
+                boot_id="b",
+                userspace_id="b",
+                preparing=preparing,
+                lock_inherited=preparing,
+                failed_starts=self.recovered.failed_starts,
+            ),
+            at_seconds,
+        )
+
+    async def begin_shutdown(self) -> None:
+        """Its only pod's hook runs at the end of this."""
+        await self.start(0)
+        await self.admit(SETTINGS, 0)
+        await self.admit(LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=False), 0)
+        await self.admit(OrderEnded(key="LogindActor/arm//0", result="done"), 0)
+        signal = PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+        await self.admit(signal, 1)
+        key = next(key for key in self.system.open_orders if "/inventory/" in key)
+        await self.admit(InventoryTaken(key=key, as_of_ns=0, source="test", pods=PODS), 1)
+
+    @property
+    def episode(self) -> EpisodeState:
+        state = self.system.slots[("EpisodeActor", "")].state
+        assert isinstance(state, EpisodeState)
+        return state
+
+
+@asynccontextmanager
+async def life(folder: Path) -> AsyncIterator[Life]:
+    storage = DirectoryStorage(folder)
+    recovered = recover([storage.source], MACHINE, FRESH)
+    writer = Writer(
+        [storage],
+        Identity("n", MACHINE, "b", "0"),
+        recovered.verdict.start(FRESH),
+        on_failed=lambda location, error: pytest.fail(error),
+        on_moved=lambda location, seq: pytest.fail(location),
+        on_lost=lambda error: pytest.fail(error),
+        last_resort=lambda line: None,
+    )
+    await writer.open()
+    writer.begin_segment(Stamp(0, 0), take(recovered.system))
+    recovered.system.next_seq += 1
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(writer.run)
+        yield Life(recovered, writer)
+        nursery.cancel_scope.cancel()
+    await storage.release()
+
+
+async def restart(folder: Path, times: int, *, preparing: bool = True) -> None:
+    for number in range(times):
+        async with life(folder) as again:
+            await again.start(2 + number, preparing=preparing)
+            await again.admit(LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=preparing), 2 + number)
+
+
+@pytest.mark.parametrize("times", [0, 1, 2, 4])
+async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times: int) -> None:
+    """In mid-shutdown status, hurry and release go on working: the pod is known, the need too."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    await restart(tmp_path, times)
+    async with life(tmp_path) as last:
+        standing = last.recovered.standing
+        assert (standing.phase, standing.kind, standing.labels) == (
+            "running",
+            "poweroff",
+            {"u": "default/web"},
+        )
+        assert standing.pods["u"].phase == "preStop exec"
+        assert standing.needed_ns == 15 * NS_PER_SECOND
+        await last.verbs["hurry"](Request("hurry", "web"), 0)
+        await last.verbs["release"](Request("release"), 0)
+        assert last.heard == [HurryRequested(pod="web", asked_by=0), ReleaseRequested(asked_by=0)]
+
+
+async def test_the_verbs_work_where_the_shutdowns_records_are_gone(tmp_path: Path) -> None:
+    """With nothing left but the last checkpoint the actors' states say which pods there are."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    await restart(tmp_path, 1)
+    sorted(tmp_path.glob("*.ebj"))[0].unlink()
+    async with life(tmp_path) as last:
+        standing = last.recovered.standing
+        assert (standing.phase, standing.kind, standing.labels) == (
+            "running",
+            "poweroff",
+            {"u": "default/web"},
+        )
+        await last.verbs["hurry"](Request("hurry", "u"), 0)
+
+
+async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
+    """A cancelled shutdown is still shown as the last one two starts later, and cannot be hurried."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+        await first.admit(PrepareForShutdown(active=False), 2)
+        await first.admit(OrderEnded(key="HookActor/hook:c/u/0", result="done"), 3)
+        await first.admit(ContainerExited(uid="u", container="c", exit_code=0), 4)
+    await restart(tmp_path, 2, preparing=False)
+    async with life(tmp_path) as last:
+        standing = last.recovered.standing
+        assert (standing.phase, standing.last_outcome, standing.kind) == ("idle", "cancelled", "poweroff")
+        with pytest.raises(ControlError):
+            await last.verbs["release"](Request("release"), 0)
+
+
+async def test_the_need_is_known_before_logind_was_read(tmp_path: Path) -> None:
+    """A SIGTERM of the stopping system, with no bus: the stop time is what the configuration asks for."""
+    async with life(tmp_path) as first:
+        await first.start(0)
+        await first.admit(SETTINGS, 0)
+        assert first.recovered.standing.needed_ns == 15 * NS_PER_SECOND
+
+
+async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Path) -> None:
+    """Rule 7 with real restarts: each begins a segment, and the third start still knows of the other two."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    for failed in (0, 1):
+        async with life(tmp_path) as again:
+            assert again.recovered.failed_starts == failed
+            await again.start(2 + failed, preparing=True)
+            await again.admit(SETTINGS, 2 + failed)
+            await again.admit(OrderEnded(key="HookActor/hook:x/u/0", result="unknown"), 2 + failed)
+    async with life(tmp_path) as third:
+        records = await third.start(4, preparing=True)
+        failed_actors = [record.event.actor for record in records if isinstance(record.event, ActorFailed)]
+        assert failed_actors == ["EpisodeActor", "HookActor"]
+
+
+async def test_a_start_that_led_to_something_ends_the_count(tmp_path: Path) -> None:
+    """A fact of the world, or an outcome that merely speaks of the unknown, is not a failed start."""
+    async with life(tmp_path) as first:
+        await first.start(0)
+    async with life(tmp_path) as second:
+        await second.start(1)
+        await second.admit(OrderEnded(key="x/unknown//0", result="failed", reason="unknown"), 1)
+    async with life(tmp_path) as third:
+        assert third.recovered.failed_starts == 0
+
+
+async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written by a version that decided otherwise: the hook's end and the exit behind that did happen.
+
+    The journal is no function of its facts here, so it lies where no other check replays it.
+    """
+    with TemporaryDirectory() as name:
+        async with life(Path(name)) as first:
+
+            def other(**fields: object) -> HookStarted:
+                return HookStarted(**{**fields, "kind": "another"})  # type: ignore[arg-type]
+
+            monkeypatch.setattr(container, "HookStarted", other)
+            await first.begin_shutdown()
+            monkeypatch.undo()
+            await first.admit(OrderEnded(key="HookActor/hook:c/u/0", result="done"), 2)
+            await first.admit(ContainerExited(uid="u", container="c", exit_code=0), 3)
+            assert first.episode.phase == "flushing"
+        async with life(Path(name)) as second:
+            divergence = second.recovered.divergence
+            assert divergence is not None
+            assert divergence.field == "kind"
+            assert second.episode == first.episode
+            assert take(second.system).open_orders == take(first.system).open_orders
+            assert second.recovered.standing.pods["u"].phase == "graceful"
+
+
+async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The older version ran the hook, this one would not have yet: it is refused, after any restart."""
+    with TemporaryDirectory() as name:
+        async with life(Path(name)) as first:
+            await first.begin_shutdown()
+        monkeypatch.setattr(container, "begin", lambda down, *_, **__: (down, []))
+        for diverges in (True, False):  # what the second start reads begins with the first one's state
+            async with life(Path(name)) as again:
+                assert (again.recovered.divergence is not None) is diverges
+                assert again.recovered.spent == {"HookActor/hook:c/u/0"}
+                await again.start(2, preparing=True)
+
+
+async def test_a_hook_that_the_state_knows_is_left_to_it(tmp_path: Path) -> None:
+    """Without a divergence no order is refused: also not that of a pod that comes back under its UID."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    async with life(tmp_path) as again:
+        assert again.recovered.divergence is None
+        assert again.recovered.spent == frozenset()
