@@ -116,9 +116,15 @@ def parse_since(text: str, now_ns: int) -> Since:
     if text.isascii() and text.isdecimal():
         return Since(seq=int(text))
     try:
-        return Since(wall_ns=now_ns - parse_duration(text))
+        back_ns = parse_duration(text)
     except ValueError:
-        pass
+        back_ns = None
+    if back_ns is not None:
+        if back_ns < 0:
+            raise Refused(
+                f"--since {text} would be in the future: write {text.lstrip('-')} for that long ago"
+            )
+        return Since(wall_ns=now_ns - back_ns)
     try:
         return Since(wall_ns=_moment_ns(text))
     except (ValueError, OverflowError):
@@ -133,6 +139,18 @@ def _moment_ns(text: str) -> int:
     fraction = re.search(r"\.(\d{1,9})\d*", text)
     whole = datetime.fromisoformat(text.replace(fraction[0], "") if fraction else text)
     return int(whole.timestamp()) * NS_PER_SECOND + int(fraction[1].ljust(9, "0") if fraction else 0)
+
+
+def known_actor(wanted: str) -> str:
+    """``wanted``, if it names one that writes records. Raises Refused, naming those that there are."""
+    from actors.logic.routes import BY_NAME
+    from actors.logic.system import EDGE, SYSTEM
+    from events.writer import JOURNAL_ACTOR
+
+    names = (*BY_NAME, EDGE, SYSTEM, JOURNAL_ACTOR)
+    if not any(is_actor(wanted.partition(":")[0], name) for name in names):
+        raise Refused(f"no actor is called {wanted!r}: name one of {', '.join(names)}, or NAME:SUBJECT")
+    return wanted
 
 
 def is_actor(wanted: str, actor: str) -> bool:

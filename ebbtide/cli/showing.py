@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import click
 
-from ebbtide.cli.events import Since, is_actor, json_line, parse_since, text_line
+from ebbtide.cli.events import Since, is_actor, json_line, known_actor, parse_since, text_line
 from ebbtide.cli.follow import follow as follow_journal
 from ebbtide.cli.guard import DONE, Refused
 from ebbtide.cli.labels import Labels
@@ -93,7 +93,7 @@ def _tests(wanted: Wanted, labels: Labels) -> list[Test]:
     if wanted.since:
         tests.append(_after(parse_since(wanted.since, time.time_ns())))
     if wanted.actor:
-        name = wanted.actor
+        name = known_actor(wanted.actor)
         tests.append(lambda header, raw: is_actor(name, raw.actor))
     if wanted.pod:
         tests.append(lambda header, raw: labels.concerns(raw))

@@ -187,6 +187,8 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
     assert parse_since("2023-11-14T23:13:20+01:00", 0).wall_ns == WALL_NS
     with pytest.raises(Refused, match="neither a record's number"):
         parse_since("soon", 0)
+    with pytest.raises(Refused, match="in the future: write 10m for that long ago"):
+        parse_since("-10m", 0)
 
 
 @given(st.text())
@@ -212,6 +214,15 @@ def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
     labels.learn(raw)
     assert json.loads(json_line(HEADER, raw))["seq"] == 1
     assert text_line(HEADER, raw, labels, lambda _, text: text).endswith(b"\n")
+
+
+def test_an_unknown_actor_is_refused_with_the_known_ones(run: Run, journal: Path) -> None:
+    """Nothing would be shown, and nobody would know why; one of an unknown subject is simply not there."""
+    ran = run("journal", "show", "--journal", journal, "--actor", "HokActor")
+    assert (ran.code, ran.out) == (2, "")
+    assert "HookActor" in ran.err
+    for name in ("edge", "journal", "system", "wave:0", "HookActor:nobody"):
+        assert run("journal", "show", "--journal", journal, "--actor", name).code == 0
 
 
 def test_actor_names() -> None:
