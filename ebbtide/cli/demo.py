@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
@@ -44,23 +46,33 @@ def demo(journal: Path | None, output: str) -> int:
 
     No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
     """
-    from ebbtide.cli.guard import Refused
+    from ebbtide.cli.guard import Refused, Signalled
     from ebbtide.cli.output import show, show_json
     from ebbtide.demo.ending import ending, ending_json
     from ebbtide.demo.stage import set_stage
 
     if journal is not None and journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
         raise Refused(f"{journal} is there already: name a new directory with --journal")
+    if journal is not None:
+        _try_out(journal)
     program = _program()
     stage = set_stage(journal.absolute() if journal is not None else None)
     played = _play(stage, live=output == "table" and _can_draw(), quiet=output == "json")
     if not played.whole:
-        raise click.Abort
+        number = played.ended_by or signal.SIGINT
+        raise Signalled(number, f"{number.name}: the demo ends early, and its pods with it")
     if output == "json":
         show_json(ending_json(played.told, played.trace_id, stage.journal))
     else:
         show(ending(played.told, played.trace_id, stage.journal, program))
     return 0
+
+
+def _try_out(journal: Path) -> None:
+    """Where nothing can be written there is no demo to show. Raises OSError."""
+    journal.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=journal, prefix=".demo-"):
+        pass
 
 
 def _can_draw() -> bool:
@@ -76,10 +88,14 @@ def _program() -> str:
 def _play(stage: Stage, *, live: bool, quiet: bool) -> Played:
     import trio
 
+    from ebbtide.cli.guard import ReaderGone
     from ebbtide.demo.play import play
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+        try:
+            print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+        except BrokenPipeError as error:
+            raise ReaderGone from error
 
     say(f"Twelve pods from {stage.pods} come up as local processes.")
     screen, draw = _screen() if live else (nullcontext(), _no_draw)

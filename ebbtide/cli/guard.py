@@ -29,6 +29,14 @@ class Refused(click.ClickException):
     exit_code = WRONG
 
 
+class Signalled(Exception):
+    """A signal ended a command that has put its things in order: the process ends as the signal does."""
+
+    def __init__(self, number: signal.Signals, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
 class ReaderGone(Exception):
     """Nobody reads standard output any more. (Click would turn the OSError into exit code 1.)"""
 
@@ -44,14 +52,18 @@ def guarded(arguments: Sequence[str]) -> int:
 
     try:
         code = cli.main(list(arguments), prog_name="ebbtide", standalone_mode=False)
-    except ReaderGone:
-        return _die_of(signal.SIGPIPE)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
-    except Exception as error:
+    except Exception as group:
+        error = _first_of(group)
+        if isinstance(error, ReaderGone):
+            return _die_of(signal.SIGPIPE)
+        if isinstance(error, Signalled):
+            say(str(error))
+            return _die_of(error.number)
         if os.environ.get(DEBUG) and not isinstance(error, click.ClickException):
             raise
-        return _tell(_first_of(error))
+        return _tell(error)
     return code if isinstance(code, int) else DONE
 
 

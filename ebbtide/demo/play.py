@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -26,6 +27,7 @@ from ebbtide.options import RunOptions
 from ebbtide.standing import Standing
 from events.decisions import PodRejected, WaveStarted
 from events.record import Record
+from events.storage import RESERVE_NAME
 
 #: Time to read who is there, before the power goes off.
 PAUSE_SECONDS = 1.5
@@ -37,16 +39,21 @@ LATE_WAVE = 1
 #: An interrupted demo takes its pods with it: looks until none is left.
 SWEEPS_MAX = 20
 
+#: What ends a demo early, and how soon the daemon's own handlers of it are there.
+ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+LISTEN_SECONDS = 0.001
+
 #: Draws the standing at this monotonic time; called some ten times a second.
 Draw = Callable[[Standing, int], None]
 
 
 class Played(NamedTuple):
-    """How it went; ``whole``: the machine was let go, nothing interrupted it."""
+    """How it went; ``whole``: the machine was let go, nothing interrupted it. ``ended_by``: what did."""
 
     told: Chronicle
     trace_id: str
     whole: bool
+    ended_by: signal.Signals | None = None
 
 
 async def play(stage: Stage, say: Callable[[str], None], tell: Tell, draw: Draw) -> Played:
@@ -59,17 +66,40 @@ async def play(stage: Stage, say: Callable[[str], None], tell: Tell, draw: Draw)
         config=(stage.config,), pods=stage.pods, journal=stage.journal, runtime=stage.runtime, capture_lines=2
     )
     daemon = await embedded(options, load(options.config), logind, tell)
-    told = Chronicle()
+    told, caught = Chronicle(), list[signal.Signals]()
     daemon.sequencer.observers += [told.fold, _late(stage, say)]
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_draw, daemon, draw)
-            nursery.start_soon(_direct, daemon, logind, told, say)
+            nursery.start_soon(_watch, caught, partial(_direct, daemon, logind, told, say))
             await daemon.run()
             nursery.cancel_scope.cancel()
     finally:
         sweep(stage)
-    return Played(told, daemon.trace_id, logind.released.is_set())
+        (stage.journal / RESERVE_NAME).unlink(missing_ok=True)
+    return Played(told, daemon.trace_id, logind.released.is_set(), *caught)
+
+
+async def _watch(caught: list[signal.Signals], direct: Callable[[], Awaitable[None]]) -> None:
+    """Direct until the end, or until a signal says otherwise; then the daemon is stopped as it always is.
+
+    To a daemon SIGHUP means to read its configuration again; here it means that the terminal has gone. So
+    signals are taken over from the daemon as soon as it listens to them, and given back for its stop.
+    """
+    while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+        await trio.sleep(LISTEN_SECONDS)
+    with trio.open_signal_receiver(*ENDINGS) as signals:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_catch, signals, caught, nursery.cancel_scope)
+            await direct()
+            nursery.cancel_scope.cancel()
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+async def _catch(signals: AsyncIterator[int], caught: list[signal.Signals], scope: trio.CancelScope) -> None:
+    async for number in signals:
+        caught[:] = [signal.Signals(number)]
+        scope.cancel()
 
 
 async def _direct(
@@ -83,7 +113,6 @@ async def _direct(
     await trio.sleep(PAUSE_SECONDS)
     await logind.begin("poweroff")
     await logind.released.wait()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _late(stage: Stage, say: Callable[[str], None]) -> Callable[[Sequence[Record]], None]:

@@ -72,6 +72,8 @@ WRONG = [
     "journal check --journal {d}",
     "journal show --journal {d}",
     "journal show --journal {d} --since yesterday",
+    "journal show --journal {d} --since -10m",
+    "journal show --journal {d} --actor nobody",
     "replay verify --journal {d}",
     "replay verify last --journal {d}",
     "replay nosuch",
@@ -93,6 +95,7 @@ WRONG = [
     "run --mode process --pods {d} --capture-lines 1000000",
     "demo --journal {d}/good.yaml",
     "demo --journal {d}",
+    "demo --journal /proc/nowhere",
     "demo -o yaml",
 ]
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 from demo_bed import COMMAND, SECONDS_MAX, Ran, left_over, run_demo
@@ -132,16 +133,46 @@ def test_json(
     assert {pod["pod"]: pod["outcome"] for pod in document["pods"]} == {row[0]: row[2] for row in EXPECTED}
 
 
-@pytest.mark.parametrize("words", ["pods are up", "wave 1 (priority"])
-def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, words: str) -> None:
-    """Ctrl-C, before or in mid-shutdown, ends the demo as the signal does, and its pods with it."""
+@pytest.mark.parametrize(
+    "number, words",
+    [
+        (signal.SIGINT, "pods are up"),
+        (signal.SIGINT, "wave 1 (priority"),
+        (signal.SIGTERM, "pods are up"),
+        (signal.SIGTERM, "wave 1 (priority"),
+        (signal.SIGHUP, "pods are up"),
+    ],
+)
+def test_interrupted_it_takes_its_pods_with_it(tmp_path: Path, number: signal.Signals, words: str) -> None:
+    """A signal, before or in mid-shutdown, ends the demo as it ends any program, with a word and its pods."""
     environ = {**os.environ, "TMPDIR": str(tmp_path)}
-    with subprocess.Popen(COMMAND, stdout=subprocess.PIPE, text=True, env=environ) as child:
+    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
         assert child.stdout is not None
+        assert child.stderr is not None
         for line in child.stdout:
             if words in line:
                 break
         assert left_over(tmp_path)
-        child.send_signal(signal.SIGINT)
-        assert child.wait(timeout=10) == -signal.SIGINT
+        child.send_signal(number)
+        assert child.wait(timeout=10) == -number
+        assert child.stderr.read() == f"ebbtide: {number.name}: the demo ends early, and its pods with it\n"
     assert left_over(tmp_path) == []
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(tmp_path: Path) -> None:
+    """``ebbtide demo | head -3`` ends as SIGPIPE does, says nothing, and leaves no pod."""
+    environ = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(COMMAND, stdout=PIPE, stderr=PIPE, text=True, env=environ) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        assert child.stdout.readline()
+        child.stdout.close()
+        assert child.wait(timeout=10) == -signal.SIGPIPE
+        assert child.stderr.read() == ""
+    assert left_over(tmp_path) == []
+
+
+def test_it_leaves_a_journal_and_no_reserve(ran: Ran) -> None:
+    """The space that a daemon keeps for bad times is given back."""
+    assert [path.suffix for path in ran.journal.iterdir() if path.stat().st_size > 2**20] == []
+    assert not (ran.journal / "reserve").exists()
