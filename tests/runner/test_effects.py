@@ -10,7 +10,7 @@ from trio.testing import MockClock
 
 from actors.interfaces import Ending, Outlet
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from events.decisions import Arm, CancelOrder, DeliverStatuses, ReleaseLock, RunHook, SendSignal
+from events.decisions import Arm, CancelOrder, DeliverStatuses, ReleaseLock, RunHook, SendSignal, TakeInventory
 from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
@@ -82,6 +82,15 @@ async def test_a_disk_that_hangs_holds_nobody(
         (late,) = (fact for fact in it.facts() if isinstance(fact, DurabilityLate))
         assert (late.key, late.barrier) == (order.key, order.barrier)
         assert BARRIER_NS_MAX <= late.waited_ns < BARRIER_NS_MAX + 1_000_000
+
+
+async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:
+    """Between the signal and the first stop there is one order without a barrier: it starts at once."""
+    witness = Witness()
+    async with rig(FakeEdge({TakeInventory: witness}), journal=FakeJournal(at_once=False)) as it:
+        it.effects.hold(TakeInventory(key="i"), 1)
+        await settle()
+        assert witness.started == ["i"]
 
 
 async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockClock) -> None:
