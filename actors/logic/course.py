@@ -29,6 +29,9 @@ Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", 
 #: Phases in which pods are stopped: one that is found now is planned.
 STOPPING: tuple[Phase, ...] = ("waves", "draining")
 
+#: What is said of a pod that is found after that.
+TOO_LATE = "found when the shutdown had stopped waiting for pods"
+
 #: How the last episode stands, by phase, in the words of the resume table.
 STANDING: dict[Phase, LastEpisode] = {
     "idle": "none",
@@ -70,6 +73,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     ordinal: int = 0
     #: Pods of a cancelled shutdown that still go down while the next one begins: UID to wave.
     carried: dict[str, int] = {}
+    #: After a cancel: everybody was told that nothing is waited for any longer.
+    given_up: bool = False
     #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
 
@@ -126,13 +131,14 @@ def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = F
 
 
 def _late_pods(state: EpisodeState, now: int) -> Result:
-    """Pods that the signal's inventory did not have join their wave, or the last begun if theirs is over.
+    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over.
 
     While stragglers are waited for, a wave that was skipped because it was empty begins after all.
     """
     decisions: list[Event] = []
+    earliest = _earliest_wave(state)
     for pod in _unplanned(state):
-        index = _wave_of(state, pod)
+        index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
         seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
         joined = replace(wave, pods=(*wave.pods, seat))
@@ -140,10 +146,15 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
         decisions.append(_planned(state, index, seat, late=True))
-    skipped = any(state.roll.is_open(pod.uid) for wave in state.waves[state.wave + 1 :] for pod in wave.pods)
-    if state.phase == "draining" and skipped:
+    if earliest > state.wave:
         return next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
+
+
+def _earliest_wave(state: EpisodeState) -> int:
+    """The wave that runs; after the last one the first of those that begin after all."""
+    skipped = [wave for pod in _unplanned(state) if (wave := _wave_of(state, pod)) > state.wave]
+    return min(skipped, default=state.wave) if state.phase == "draining" else state.wave
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
@@ -156,9 +167,8 @@ def _wave_of(state: EpisodeState, pod: Pod) -> int:
 
 def _too_late(state: EpisodeState) -> Result:
     """Nothing is stopped any more, but no pod of the inventory goes without a word."""
-    reason = "found when the shutdown had stopped waiting for pods"
     return state, [
-        PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=reason)
+        PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=TOO_LATE)
         for pod in _unplanned(state)
     ]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result
-from actors.logic.budget import Layout, lay_out
+from actors.logic.budget import REAP_MARGIN_NS, Layout, lay_out
 from actors.logic.course import (
     NAME,
     EpisodeState,
@@ -19,6 +19,7 @@ from actors.logic.course import (
     list_pods,
     listing_ended,
     next_wave,
+    open_pods,
 )
 from actors.logic.start import started, without_shutdown
 from actors.logic.wave import NAME as WAVE_NAME
@@ -153,8 +154,23 @@ def _give_up(state: EpisodeState, event: Tick | ReleaseRequested, now: int) -> R
     """The budget is over, or somebody said so: what is left is named, and nothing more is waited for."""
     if state.phase not in WAITING:
         return state, ()
+    if state.given_up:
+        return _close_unseen(state)
     ended = PodsEnded(unfinished=tuple(state.roll.missing()))
-    return state if state.phase == "cancelling" else replace(state, phase="flushing"), [ended]
+    if state.phase == "cancelling":
+        return replace(state, given_up=True), [ended]
+    return replace(state, phase="flushing"), [ended]
+
+
+def _close_unseen(state: EpisodeState) -> Result:
+    """Nobody has answered for these pods: their actor has failed, and the fallback too."""
+    reason = "nobody was left to see its end"
+    unseen = [
+        PodEnded(uid=uid, wave=wave, outcome="unknown", reason=reason)
+        for uid, wave in open_pods(state).items()
+    ]
+    state, closed = _close(state, "cancelled")
+    return state, [*unseen, *closed]
 
 
 def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
@@ -198,7 +214,8 @@ def _deadline(state: EpisodeState) -> int:
     """A pod that survives SIGKILL holds neither a machine nor, after a cancel, the episode."""
     if state.phase not in WAITING:
         return NEVER_NS
-    return Layout(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
+    give_up_ns = Layout(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
+    return give_up_ns + REAP_MARGIN_NS if state.given_up else give_up_ns
 
 
 EPISODE = ActorType(

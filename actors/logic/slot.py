@@ -15,6 +15,10 @@ class Opened(NamedTuple):
     order: Order
 
 
+class NoProgress(Exception):
+    """An actor whose deadline its own `Tick` leaves as it was: it would be due again at once, for ever."""
+
+
 class Slot:
     """One actor in the system: where its state is kept, and its place in the order of registration."""
 

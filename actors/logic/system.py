@@ -22,7 +22,7 @@ from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS, who_hears_outcome
-from actors.logic.slot import Opened, Slot
+from actors.logic.slot import NoProgress, Opened, Slot
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, Tick
@@ -122,6 +122,12 @@ class System:
             # A deadline follows from the state; only a `Tick` has taken it away while the state stayed.
             same = state is slot.state and type(event) is not Tick
             deadline_ns = slot.deadline_ns if same else slot.kind.deadline(state)
+            if (
+                type(event) is Tick
+                and deadline_ns <= now_ns
+                and deadline_ns == slot.kind.deadline(slot.state)
+            ):
+                raise NoProgress
         except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
             return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state

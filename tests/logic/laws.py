@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.logic.budget import FLOOR_NS
+from actors.logic.course import TOO_LATE
 from events.base import Event, Order
 from events.decisions import (
     DeadlineMoved,
@@ -168,7 +169,8 @@ class Laws:
         if carried and event.uid not in self.planned:
             self._forget(event.uid)
             return
-        assert event.uid in self.planned, f"{event.uid} ended without a place in this shutdown"
+        too_late = event.outcome == "unknown" and event.reason == TOO_LATE
+        assert event.uid in self.planned or too_late, f"{event.uid} ended without a place in this shutdown"
         assert event.uid not in self.ended, (
             f"{event.uid} has two fates: {self.ended[event.uid]}, {event.outcome}"
         )

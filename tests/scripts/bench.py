@@ -7,7 +7,7 @@ a script does, a system that was put away and fetched back does the same (design
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import msgspec
@@ -43,6 +43,7 @@ class Bench:
         self.shown: list[Record] = []
         self.manual: tuple[str, ...] = MANUAL
         self.saboteur: Saboteur | None = None
+        self.accomplice: Saboteur | None = None
         self.daemon_runs = True
 
     # --- facts --------------------------------------------------------------------------------
@@ -108,13 +109,13 @@ class Bench:
         if self.saboteur is None:
             yield
             return
-        with self.saboteur:
+        with self.saboteur, self.accomplice or nullcontext():
             yield
 
     def _note_failures(self, records: list[Record]) -> None:
         """Sabotage is over once it has hit."""
         if any(isinstance(record.event, ActorFailed) for record in records):
-            self.saboteur = None
+            self.saboteur = self.accomplice = None
 
 
 class Saboteur:

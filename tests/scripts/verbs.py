@@ -307,7 +307,10 @@ def _automatic(bench: Bench, command: Command) -> Output:
 
 
 def _fail(bench: Bench, command: Command) -> Output:
+    """``fail HookActor PodStopBegan and=FallbackActor/ActorFailed``: two in the same step."""
     bench.saboteur = Saboteur(*command.words)
+    if "and" in command.options:
+        bench.accomplice = Saboteur(*command.options["and"].split("/"))
     return []
 
 
