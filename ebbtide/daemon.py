@@ -11,7 +11,7 @@ import math
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import trio
 
@@ -157,22 +157,21 @@ class Daemon:
     def _open_orders(self) -> list[Order]:
         return [opened.order for opened in self.sequencer.system.open_orders.values()]
 
-    @property
-    def sleeps_terminated_early(self) -> int:
-        """``sleep_action_terminated_early_total``, over all that the journal remembers."""
-        return self._episode_state().sleeps_terminated_early
-
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
         return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        table = verbs(self.standing, self._inbox, lambda: status_of(self, self._clock.mono_ns()))
+        table = verbs(self.standing, self._inbox, self._status)
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror}")
             task_status.started()
+
+    def _status(self) -> dict[str, Any]:
+        early = self._episode_state().sleeps_terminated_early
+        return status_of(self.standing, self.writer, self.trace_id, early, self._clock.mono_ns())
 
     # --- facts from the service manager ----------------------------------------------------------
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ebbtide.standing import Standing
 from events.base import NS_PER_SECOND
 from events.record import episode_id
-
-if TYPE_CHECKING:
-    from ebbtide.daemon import Daemon
+from events.writer import Writer
 
 
-def status_of(daemon: Daemon, now_ns: int) -> dict[str, Any]:
-    """``kind: Status``. Times are seconds; ``shutdown`` is the running or the last one, or null."""
-    standing = daemon.standing
+def status_of(
+    standing: Standing, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
+) -> dict[str, Any]:
+    """``kind: Status``. Times are seconds; ``shutdown`` is the running or the last one, or null.
+
+    ``sleeps_terminated_early`` counts over all that the journal remembers (KEP-3960).
+    """
     return {
         "kind": "Status",
         "version": 1,
@@ -26,25 +29,26 @@ def status_of(daemon: Daemon, now_ns: int) -> dict[str, Any]:
         "scheduledWallNs": standing.scheduled_wall_ns,
         "phase": standing.phase,
         "lastOutcome": standing.last_outcome,
-        "sleepActionTerminatedEarlyTotal": daemon.sleeps_terminated_early,
+        "sleepActionTerminatedEarlyTotal": sleeps_terminated_early,
         "journal": {
-            "id": daemon.writer.journal_id.hex(),
-            "location": daemon.writer.location,
-            "writtenSeq": daemon.writer.written_seq,
-            "syncedSeq": daemon.writer.synced_seq,
+            "id": writer.journal_id.hex(),
+            "location": writer.location,
+            "writtenSeq": writer.written_seq,
+            "syncedSeq": writer.synced_seq,
         },
-        "shutdown": _shutdown(daemon, now_ns) if standing.began_ns else None,
+        "shutdown": _shutdown(standing, writer.journal_id, trace_id, now_ns)
+        if standing.last_episode
+        else None,
     }
 
 
-def _shutdown(daemon: Daemon, now_ns: int) -> dict[str, Any]:
-    standing = daemon.standing
+def _shutdown(standing: Standing, journal_id: bytes, trace_id: str, now_ns: int) -> dict[str, Any]:
     return {
-        "id": episode_id(daemon.writer.journal_id, standing.last_episode),
-        "traceId": daemon.trace_id,
+        "id": episode_id(journal_id, standing.last_episode),
+        "traceId": trace_id,
         "kind": standing.kind,
         "began": standing.began_wall_ns / NS_PER_SECOND,
-        "leftSeconds": max(0, standing.deadline_ns - now_ns) / NS_PER_SECOND,
+        "leftSeconds": _left_ns(standing, now_ns) / NS_PER_SECOND,
         "waves": [
             {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
             for wave in standing.waves.values()
@@ -54,3 +58,8 @@ def _shutdown(daemon: Daemon, now_ns: int) -> dict[str, Any]:
             for pod in standing.pods.values()
         ],
     }
+
+
+def _left_ns(standing: Standing, now_ns: int) -> int:
+    """The deadline of one that is over may be another boot's, on another clock."""
+    return 0 if standing.phase == "idle" else max(0, standing.deadline_ns - now_ns)
