@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 from collections.abc import Awaitable, Callable
@@ -171,3 +172,30 @@ async def test_children_whose_record_was_lost_are_found(rig: Rig) -> None:
     await rig.bed.started()
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
     await rig.nothing_runs()
+
+
+async def test_people_are_heard_after_two_deaths(rig: Rig) -> None:
+    """The third process of a shutdown shows it by name and lets itself be hurried and told to release."""
+    rig.configure({0: 10, 1000: 10})
+    rig.pod("web", "ignore")
+    rig.pod("db", "ignore", priority=1000)
+    await rig.start()
+    await rig.granted()
+    await rig.up("web", "db")
+    await rig.bed.power_off()
+    await rig.traced("web", "TERM")
+    for _ in range(2):
+        await rig.kill()
+        since = len(rig.store.said)
+        rig.launch()
+        await rig.ready(since)
+    shown = json.loads(await rig.ebbtide("status", "-o", "json"))
+    assert (shown["phase"], shown["shutdown"]["kind"]) == ("running", "poweroff")
+    assert [pod["pod"] for pod in shown["shutdown"]["pods"]] == ["default/web", "default/db"]
+    assert shown["neededSeconds"] == 21
+    await rig.ebbtide("hurry", "web")
+    await rig.ended("web")
+    await rig.traced("db", "TERM")
+    await rig.ebbtide("release")
+    await rig.bed.started()
+    assert len(rig.events(ShutdownBegan)) == 1
