@@ -121,20 +121,26 @@ async def _assemble(
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected.
+    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected: then
+    what the other locations have is read, in as much time each.
 
     What is then begun beside it has a number from the clock: it must be the newer one for the next start.
     """
-    sources = [storage.source for storage in storages]
-    try:
-        with trio.fail_after(RECOVER_SECONDS_MAX):
-            with suppress(OSError):
-                await storages[0].acquire("ebbtide")
-            recovered = await storages[0].call(recover, sources, machine_id, fresh_id)
-    except (OSError, trio.TooSlowError) as error:
-        why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
-        tell(3, f"the journal at {sources[0].location} cannot be read ({why}): going on without its history")
-        recovered = recover(sources[1:], machine_id, fresh_id)
+    for at, storage in enumerate(storages):
+        sources = [each.source for each in storages[at:]]
+        try:
+            with trio.fail_after(RECOVER_SECONDS_MAX):
+                if at == 0:
+                    with suppress(OSError):
+                        await storage.acquire("ebbtide")
+                recovered = await storage.call(recover, sources, machine_id, fresh_id)
+            break
+        except (OSError, trio.TooSlowError) as error:
+            why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
+            tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
+    else:
+        at, recovered = len(storages), recover((), machine_id, fresh_id)
+    if at > 0:
         number = max(recovered.verdict.next_number, wall_ns // NS_PER_SECOND)
         recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
     _tell_recovered(recovered, tell)

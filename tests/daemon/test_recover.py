@@ -5,17 +5,20 @@ A life here is the real system and the real writer without edges; it ends as by 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar, TypeVarTuple, Unpack
 
 import pytest
 import trio
+from trio.testing import MockClock
 
 from actors.logic import container
 from actors.logic.course import EpisodeState
 from actors.logic.snapshot import take
+from ebbtide.assemble import RECOVER_SECONDS_MAX, recover_in_time
 from ebbtide.control import ControlError, Request
 from ebbtide.recover import Recovered, recover
 from ebbtide.verbs import verbs
@@ -37,6 +40,9 @@ from events.record import Record, Stamp
 from events.segment import Identity
 from events.storage import DirectoryStorage
 from events.writer import Writer
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 MACHINE = "m"
 FRESH = bytes(range(16))
@@ -268,3 +274,36 @@ async def test_a_hook_that_the_state_knows_is_left_to_it(tmp_path: Path) -> None
     async with life(tmp_path) as again:
         assert again.recovered.divergence is None
         assert again.recovered.spent == frozenset()
+
+
+class AtOnce(DirectoryStorage):
+    """Without threads, so that the clock can jump; ``hangs`` never answers."""
+
+    hangs = False
+
+    async def acquire(self, program: str) -> None:
+        """Nobody else writes here."""
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        if self.hangs:
+            await trio.sleep_forever()
+        return function(*args)
+
+
+@pytest.mark.parametrize("hung", [1, 2])
+async def test_a_location_that_hangs_is_left_behind_in_time(
+    tmp_path: Path, autojump_clock: MockClock, hung: int
+) -> None:
+    """Each location has its own bound; what is begun without a history counts as the newest afterwards."""
+    storages = [AtOnce(tmp_path / name) for name in ("disk", "ram")]
+    for storage in storages[:hung]:
+        storage.hangs = True
+    said: list[str] = []
+    wall_ns = 1_700_000_000 * NS_PER_SECOND
+    began = trio.current_time()
+    recovered = await recover_in_time(
+        storages, MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
+    )
+    assert trio.current_time() - began == hung * RECOVER_SECONDS_MAX
+    assert [storage.location in line for storage, line in zip(storages, said, strict=False)] == [True] * hung
+    assert recovered.verdict.start(FRESH).number == 1_700_000_000
