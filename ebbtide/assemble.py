@@ -29,7 +29,7 @@ from ebbtide.manifests import local_pods
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, recover
-from ebbtide.surroundings import Tell as Tell
+from ebbtide.surroundings import Tell
 from events.base import NS_PER_SECOND
 from events.lastresort import last_resort
 from events.retention import Limits, trim

@@ -18,13 +18,14 @@ from actors.edges.embedded_logind import EmbeddedLogindEdge
 from actors.edges.process.marks import Marker
 from actors.edges.process.scan import Scanner
 from actors.edges.process.sweep import kill_exactly
-from ebbtide.assemble import Tell, embedded
+from ebbtide.assemble import embedded
 from ebbtide.config import load
 from ebbtide.daemon import Daemon
 from ebbtide.demo.chronicle import Chronicle
 from ebbtide.demo.stage import Stage, bring_late_pod
 from ebbtide.options import RunOptions
 from ebbtide.standing import Standing
+from ebbtide.surroundings import Tell
 from events.decisions import PodRejected, WaveStarted
 from events.record import Record
 from events.storage import RESERVE_NAME
