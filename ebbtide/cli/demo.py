@@ -90,10 +90,11 @@ def _play(stage: Stage, *, live: bool, quiet: bool) -> Played:
 
     from ebbtide.cli.guard import ReaderGone
     from ebbtide.demo.play import play
+    from ebbtide.text import visible
 
     def say(line: str) -> None:
         try:
-            print(line, file=sys.stderr if quiet else sys.stdout, flush=True)
+            print(visible(line), file=sys.stderr if quiet else sys.stdout, flush=True)
         except BrokenPipeError as error:
             raise ReaderGone from error
 
