@@ -8,34 +8,24 @@ location if only space was missing and at the next one otherwise, begins with ev
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import trio
 
 from events.backlog import Backlog
 from events.bounds import SYNC_HANG_SECONDS, bounded
 from events.chain import Item
+from events.files import begin, close
+from events.reports import Reports
 from events.segment import file_name
-from events.settle import Settler
+from events.settle import Settler, WayBack
 from events.storage import NO_SPACE, JournalLocked, SegmentFile, Storage
 
 #: The longest that written data stays unsynced when nobody waits for it.
 SYNC_SECONDS_MAX = 0.1
 #: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
 RESERVE_BYTES = 8 * 1024 * 1024
-
-
-class Reports(NamedTuple):
-    """Whom the driver tells. All are called from its tasks and must not block.
-
-    ``failed(location, error)``, ``moved(location, first_seq)``, ``lost(error, undurable items)``.
-    """
-
-    failed: Callable[[str, str], None]
-    moved: Callable[[str, int], None]
-    lost: Callable[[str, Sequence[Item]], None]
 
 
 class Driver:
@@ -45,6 +35,8 @@ class Driver:
         self._storages, self._at = list(storages), 0
         self._backlog = backlog
         self._settler = Settler(program, backlog.chain.journal_id)
+        self._way_back = WayBack(self._settler, self._storages)
+        self._nursery: trio.Nursery
         self._reports = reports
         self._file: SegmentFile | None = None
         self._broken: OSError | None = None
@@ -58,7 +50,7 @@ class Driver:
 
     @property
     def away(self) -> bool:
-        """Not at the first location: the next segment tries to go back there."""
+        """Not at the first location: a new segment prepares the way back, a later one takes it."""
         return self._at > 0
 
     async def open(self) -> None:
@@ -82,6 +74,7 @@ class Driver:
     async def run(self) -> None:
         """Until the backlog is closed and empty, or lost."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             nursery.start_soon(self._sync_loop)
             await self._reserve()
             await self._write_loop()
@@ -120,12 +113,11 @@ class Driver:
 
     async def _begin_segment(self, item: Item) -> None:
         if self.away and self._begun:
-            await self._go_back()
+            await self._go_back(item.end.segment)
         self._begun = True
         name = file_name(item.end.segment, self._backlog.chain.journal_id)
-        file = await bounded(self._storages[self._at].create, name)
+        file = await begin(self._storages[self._at], name, item.data)
         self._backlog.take()
-        await bounded(file.write, item.data)
         self._file, self._syncing = file, trio.Lock()
         self._backlog.publish_written(item.end)
 
@@ -138,8 +130,7 @@ class Driver:
         self._backlog.publish_written(item.end)
         await self._sync(file)
         self._file = None
-        with suppress(OSError):
-            await bounded(file.close)
+        await close(file)
 
     def _open_file(self) -> SegmentFile:
         if self._file is None:
@@ -184,7 +175,8 @@ class Driver:
     async def _move(self, error: OSError) -> None:
         """Go on in another file, at the first location that takes it."""
         while not self._backlog.lost:
-            self._file = self._broken = None
+            self._drop_file()
+            self._broken = None
             in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
             try:
                 await self._carry(in_reserve, error)
@@ -206,11 +198,18 @@ class Driver:
         await self._settler.acquire(storage)
         data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
         end = self._backlog.chain.end
-        file = await bounded(storage.create, file_name(end.segment, self._backlog.chain.journal_id))
-        await bounded(file.write, data)
+        file = await begin(storage, file_name(end.segment, self._backlog.chain.journal_id), data)
         self._file, self._syncing = file, trio.Lock()
         self._reports.moved(storage.location, first_seq)
         self._backlog.publish_written(end)
+        if not in_reserve:
+            self._nursery.start_soon(self._reserve)
+
+    def _drop_file(self) -> None:
+        """What it still holds is written again elsewhere; only its descriptor is of interest."""
+        file, self._file = self._file, None
+        if file is not None:
+            self._nursery.start_soon(close, file)
 
     def _give_up(self, error: OSError) -> None:
         self._reports.failed(self.location, str(error))
@@ -230,16 +229,19 @@ class Driver:
     async def _settle(self, at: int) -> None:
         await self._settler.settle(self._storages[at], self._storages[at + 1 :])
 
-    async def _go_back(self) -> None:
-        """The first location may be well again; where it is not, all stays as it is."""
-        with suppress(OSError, JournalLocked):
-            await self._settle(0)
+    async def _go_back(self, segment: int) -> None:
+        """The first location may be well again; nothing that takes long is done here."""
+        if await self._way_back.finish():
             self._at = 0
             self._reports.moved(self.location, self._backlog.written.seq + 1)
+            self._nursery.start_soon(self._reserve)
+        else:
+            self._nursery.start_soon(self._way_back.prepare, segment)
 
     async def _reserve(self) -> None:
         """Without a reserve a full disk moves the journal to the next location: no reason to stop."""
         if not self._backlog.lost:
+            storage = self._storages[self._at]
             with suppress(OSError):
-                await bounded(self._storages[self._at].set_reserve, RESERVE_BYTES)
-                self._reserved = True
+                await bounded(storage.set_reserve, RESERVE_BYTES)
+                self._reserved = storage is self._storages[self._at]

@@ -70,7 +70,8 @@ class SegmentFile(Protocol):
     async def sync(self) -> None:
         """Everything written before this call is durable when it returns."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Give its descriptor back, whatever still hangs in it; again is no error."""
 
 
 class Storage(Protocol):
@@ -135,15 +136,39 @@ class DirectoryFile:
     def __init__(self, descriptor: int, limiter: trio.CapacityLimiter) -> None:
         self._descriptor = descriptor
         self._limiter = limiter
+        self._guard = threading.Lock()
+        self._users = 0
+        self._closing = False
 
     async def write(self, data: bytes) -> None:
-        await _in_thread(self._limiter, _write_all, self._descriptor, data)
+        await _in_thread(self._limiter, self._use, lambda descriptor: _write_all(descriptor, data))
 
     async def sync(self) -> None:
-        await _in_thread(self._limiter, os.fdatasync, self._descriptor)
+        await _in_thread(self._limiter, self._use, os.fdatasync)
 
     async def close(self) -> None:
-        await _in_thread(self._limiter, os.close, self._descriptor)
+        with self._guard:
+            closes = not self._closing and not self._users
+            self._closing = True
+        if closes:
+            await _in_thread(self._limiter, os.close, self._descriptor)
+
+    def _use(self, work: Callable[[int], None]) -> None:
+        """The last that leaves a closed file closes its descriptor: until then the number is not free, and
+        a write that hung goes on into no other file.
+        """
+        with self._guard:
+            if self._closing:
+                raise OSError(errno.EBADF, "the segment was given up")
+            self._users += 1
+        try:
+            work(self._descriptor)
+        finally:
+            with self._guard:
+                self._users -= 1
+                closes = self._closing and not self._users
+            if closes:
+                os.close(self._descriptor)
 
 
 class DirectoryStorage:

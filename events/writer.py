@@ -12,12 +12,13 @@ import msgspec
 
 from events.backlog import Backlog
 from events.chain import Chain, Item, Start
-from events.driver import Driver, Reports
+from events.driver import Driver
 from events.facts import StorageFailed
 from events.frames import FrameTooLarge
 from events.lastresort import transition_line
 from events.marks import Checkpoint
 from events.record import Record, Stamp
+from events.reports import Reports
 from events.segment import Identity
 from events.storage import Storage
 
@@ -62,7 +63,7 @@ class Writer:
 
     @property
     def away(self) -> bool:
-        """Not at the first location. The next segment tries to go back there, and takes the others along."""
+        """Not at the first location. A new segment prepares the way back, a later one takes it."""
         return self._driver.away
 
     @property

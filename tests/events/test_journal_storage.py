@@ -159,6 +159,28 @@ async def test_an_attempt_that_was_given_up_keeps_nothing(
     await until(lambda: not held_in(tmp_path))
 
 
+async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed file's number waits for the write that hangs: it must go on into no other file."""
+    place = DirectoryStorage(tmp_path)
+    file = await place.create("x")
+    hanging = Hanging(os, "write")
+    monkeypatch.setattr(storage, "os", hanging)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.write, b"late")
+        await until(hanging.begun.is_set)
+        nursery.cancel_scope.cancel()
+    await file.close()
+    await file.close()
+    assert held_in(tmp_path) == [str(tmp_path / "x")]
+    with pytest.raises(OSError, match="given up"):
+        await file.sync()
+    hanging.let_go.set()
+    await until(lambda: not held_in(tmp_path))
+    assert (tmp_path / "x").read_bytes() == b"late"
+
+
 async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every directory that had to be made is synced into the one above it."""
     synced = []

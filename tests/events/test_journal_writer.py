@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 import trio
+import trio.testing
 from trio.testing import MockClock
 
 from events.bounds import HANG_SECONDS, SYNC_HANG_SECONDS
@@ -260,7 +261,7 @@ async def test_a_slow_sync_moves_nothing(autojump_clock: MockClock) -> None:
     assert told.failed == []
 
 
-async def test_the_next_segment_goes_back_to_the_first_location(autojump_clock: MockClock) -> None:
+async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: MockClock) -> None:
     """A disk that is well again gets everything: after a reboot without the fallback all is there."""
     told, main, other = Told(), disk(faults={6: "eio"}), disk("other")
     async with running([main, other], told=told) as writer:
@@ -268,13 +269,33 @@ async def test_the_next_segment_goes_back_to_the_first_location(autojump_clock: 
         assert await writer.wait_synced(writer.last_seq)
         assert writer.away
         await rotate(writer)
+        await trio.testing.wait_all_tasks_blocked()
+        assert writer.away
+        await rotate(writer)
         await write_steps(writer, 3)
         assert await writer.wait_synced(writer.last_seq)
         assert (writer.away, writer.location) == (False, "main")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (main.reserved_bytes, other.reserved_bytes) == (RESERVE_BYTES, RESERVE_BYTES)
     assert [where for where, _ in told.moved] == ["other", "main"]
     records, verdict = read([main.crash(power=True)])
-    assert seqs(records) == list(range(1, 21))
+    assert seqs(records) == list(range(1, 22))
     assert verdict.state == "intact"
+
+
+@pytest.mark.parametrize("operation", range(7, 14))
+async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: MockClock) -> None:
+    """Whatever hangs at the first location while it is looked at again, writing goes on meanwhile."""
+    main, other = disk(faults={6: "eio", operation: "hang"}), disk("other")
+    async with running([main, other]) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        began = trio.current_time()
+        await rotate(writer)
+        await write_steps(writer, 5)
+        assert trio.current_time() - began < HANG_SECONDS
+        assert await writer.wait_synced(writer.last_seq)
+    assert seqs(read([main, other])[0]) == list(range(1, writer.last_seq + 1))
 
 
 async def test_a_first_location_that_is_still_broken_stays_left(autojump_clock: MockClock) -> None:
