@@ -20,6 +20,7 @@ from ebbtide.config import ConfigError, Loaded, default_paths, load
 from ebbtide.control import ControlError, ask
 from ebbtide.doctor.running import forecasts, running_pods
 from ebbtide.doctor.sight import Bus, Sight, Store
+from ebbtide.doctor.starts import Starts
 from ebbtide.manifests import Manifest
 from ebbtide.plan_view import build_plan
 from events.history import History
@@ -143,7 +144,10 @@ def look_at_journal(path: Path) -> Store:
     try:
         room = os.statvfs(place)
         history = History([DirectorySource(path)])
-        verdict = history.read() if history.path.segments or history.path.tail else None
+        starts = Starts()
+        for raw in history.raw():
+            starts.take(raw)
+        verdict = history.verdict if history.path.segments or history.path.tail else None
     except OSError as error:
         return Store(str(path), error=f"{error.filename or path}: {error.strerror}")
     return Store(
@@ -152,6 +156,7 @@ def look_at_journal(path: Path) -> Store:
         writable=os.access(place, os.W_OK),
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
+        failed_starts=starts.failed,
     )
 
 

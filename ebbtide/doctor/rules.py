@@ -209,6 +209,12 @@ def _cuts(sight: Sight) -> Iterator[Finding]:
             yield Finding("warning", code, message, cure_of(code))
 
 
+def _down(sight: Sight) -> Iterator[Finding]:
+    for pod, reason in sight.store.failed_starts if sight.status is not None else ():
+        cure = "put its manifest right, and bring it in again"
+        yield Finding("warning", "pod-down", f"{pod} could not be started: {reason}", cure)
+
+
 def _deaf(sight: Sight) -> Iterator[Finding]:
     for each in sight.forecasts:
         if each.verdict in ("ignores", "unclear"):
@@ -232,5 +238,6 @@ RULES: tuple[Callable[[Sight], Iterator[Finding]], ...] = (
     _old_systemd,
     _power_key,
     _cuts,
+    _down,
     _deaf,
 )

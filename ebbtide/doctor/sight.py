@@ -34,13 +34,17 @@ class Bus(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The journal's place. ``error``: why it cannot be looked at; ``free_bytes`` None: not known."""
+    """The journal's place. ``error``: why it cannot be looked at; ``free_bytes`` None: not known.
+
+    ``failed_starts``: (pod, reason) of each that its last daemon could not start.
+    """
 
     path: str
     exists: bool = False
     writable: bool = True
     free_bytes: int | None = None
     verdict: Verdict | None = None
+    failed_starts: tuple[tuple[str, str], ...] = ()
     error: str = ""
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from cli_bed import Node, whole_shutdown
+from cli_bed import Node, whole_shutdown, write
 from conftest import Run
 from test_cli_journal import damage
 from test_cli_people import STATUS
@@ -35,7 +35,7 @@ from ebbtide.drill.budget import judge
 from ebbtide.drill.measure import Measured, connections, process, sync
 from ebbtide.manifests import pods as manifest_pods
 from events.base import NS_PER_SECOND
-from events.facts import DropInsRead
+from events.facts import DropInsRead, OrderEnded
 from events.history import History
 from events.model import Container, Pod
 from events.storage import DirectorySource
@@ -90,6 +90,7 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"store": Store("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
     ({"store": Store("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
     ({"store": Store("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
+    ({"store": Store("/j", failed_starts=(("shop/web-0", "why"),))}, "warning", "pod-down", "manifest"),
     ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
     (
         {"plan": msgspec.structs.replace(PLAN, warnings=(("sleep-cut", "web-0 sleeps too long"),))},
@@ -150,6 +151,19 @@ def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> Non
     damage(whole_shutdown(tmp_path), how)
     (finding,) = examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
     assert (finding.level, finding.code) == (level, f"journal-{how}")
+
+
+def test_a_pod_that_could_not_be_started_is_found(tmp_path: Path) -> None:
+    """The journal names it and why, until a start of it goes well or a new daemon has begun."""
+    node, failed = Node(), ("shop/web-0", "no such program")
+    node.start()
+    key = f"NodeStatusActor/start/{node.pods[0].uid}/90"
+    node.feed(OrderEnded(key=key, result="failed", reason=failed[1]))
+    write(tmp_path / "failed", node.records)
+    assert look_at_journal(tmp_path / "failed").failed_starts == (failed,)
+    node.feed(OrderEnded(key=key, result="done"))
+    write(tmp_path / "done", node.records)
+    assert look_at_journal(tmp_path / "done").failed_starts == ()
 
 
 def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) -> None:
