@@ -21,6 +21,10 @@ BARRIER_NS_MAX = 20_000_000
 #: nothing, only looks, waits for nothing.
 Barrier = Literal["none", "written", "synced"]
 
+#: How far apart the first ordinals of two plans for the same pod are; a restart may use one up. The upper
+#: half of each range belongs to plans of the fallback, which counts for itself.
+ORDINALS_PER_PLAN = 1000
+
 EventT = TypeVar("EventT", bound="type[Event]")
 
 TYPES: dict[str, type[Event]] = {}

@@ -185,13 +185,17 @@ class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
 @register
 class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A pod's place in the plan. ``late``: it was not in the inventory at the signal."""
+    """A pod's place in the plan. ``late``: it was not in the inventory at the signal.
+
+    ``first_ordinal`` is where the ordinals of its order keys begin: never those of an earlier shutdown.
+    """
 
     wave: int
     grace_seconds: int
     pod: Pod
     sleep_action: bool = True
     late: bool = False
+    first_ordinal: int = 0
 
 
 @register

@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, Result, State
-from events.base import Event, order_key
+from events.base import ORDINALS_PER_PLAN, Event, order_key
 from events.decisions import (
     ActorFailed,
     FallbackEngaged,
@@ -45,16 +45,23 @@ class Care(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     tries: int = 0
     #: From a shutdown that is closed: the next one gives the pod an actor of its own again.
     former: bool = False
+    #: Where the ordinals of its order keys begin: never those of an earlier care for the same pod.
+    first_ordinal: int = 0
 
 
 Step = tuple[Care, list[Event]]
 
 
-def _care(handed: Handover) -> Care:
+def _care(handed: Handover, first_ordinal: int) -> Care:
     """From a failed actor; nothing is done yet."""
     left = tuple(c.name for c in handed.pod.containers if c.running and c.name not in handed.exited)
     return Care(
-        pod=handed.pod, wave=handed.wave, grace_ns=handed.grace_ns, begun_ns=handed.begun_ns, left=left
+        pod=handed.pod,
+        wave=handed.wave,
+        grace_ns=handed.grace_ns,
+        begun_ns=handed.begun_ns,
+        left=left,
+        first_ordinal=first_ordinal,
     )
 
 
@@ -70,7 +77,10 @@ def _signals(care: Care) -> list[Event]:
     uid = care.pod.uid
     return [
         SendSignal(
-            key=order_key(OWNER, f"stop:{c.name}", uid), uid=uid, container=c.name, signal=c.stop_signal
+            key=order_key(OWNER, f"stop:{c.name}", uid, care.first_ordinal),
+            uid=uid,
+            container=c.name,
+            signal=c.stop_signal,
         )
         for c in care.pod.containers
         if c.name in care.left
@@ -79,9 +89,9 @@ def _signals(care: Care) -> list[Event]:
 
 def kill(care: Care) -> Step:
     """SIGKILL; said again after a restart that lost its outcome."""
-    uid = care.pod.uid
+    uid, ordinal = care.pod.uid, care.first_ordinal + care.tries
     return replace(care, killed=True, tries=care.tries + 1), [
-        KillContainer(key=order_key(OWNER, f"kill:{name}", uid, care.tries), uid=uid, container=name)
+        KillContainer(key=order_key(OWNER, f"kill:{name}", uid, ordinal), uid=uid, container=name)
         for name in care.left
     ]
 
@@ -161,8 +171,8 @@ def take_pod(state: FallbackState, event: ActorFailed, now: int) -> Result:
         return state, ()
     decisions: list[Event] = []
     for handed in event.handover:
-        care, made = _first_step(state, _care(handed), now)
-        state, _ = put(state, care, made)
+        care, made = _first_step(state, _care(handed, state.ordinal * ORDINALS_PER_PLAN), now)
+        state, _ = put(replace(state, ordinal=state.ordinal + 1), care, made)
         decisions += [engaged(event, (handed.pod.uid,)), *made]
     return state, decisions
 

@@ -54,6 +54,7 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     autopsy: bool = False
     killed: bool = False
     tries: int = 0
+    first_ordinal: int = 0
     exit_code: int | None = None
     exit_signal: str = ""
     hook_note: str = ""
@@ -78,7 +79,7 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return NEVER_NS
 
     def key(self, what: str) -> str:
-        return order_key(OWNER, f"{what}:{self.spec.name}", self.uid, self.tries)
+        return order_key(OWNER, f"{what}:{self.spec.name}", self.uid, self.first_ordinal + self.tries)
 
 
 Step = tuple[Down, list[Event]]

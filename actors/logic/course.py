@@ -17,7 +17,7 @@ from actors.policy.grace import pod_grace_seconds
 from actors.policy.grouping import group_of, priority_of
 from actors.policy.plan import planned_waves
 from actors.policy.resume import LastEpisode
-from events.base import NS_PER_SECOND, Event, order_key
+from events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
 from events.decisions import PlanMade, PodEnded, PodPlanned, PodsEnded, TakeInventory, WaveStarted
 from events.facts import InventoryTaken, OrderEnded
 from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
@@ -71,6 +71,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     wave: int = -1
     carried_ns: int = 0
     ordinal: int = 0
+    #: Plans so far, over all shutdowns.
+    plans: int = 0
     #: Pods of a cancelled shutdown that still go down while the next one begins: UID to wave.
     carried: dict[str, int] = {}
     #: After a cancel: everybody was told that nothing is waited for any longer.
@@ -113,6 +115,7 @@ def _plan(state: EpisodeState, now: int) -> Result:
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
     state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
+    state = replace(state, plans=state.plans + 1)
     decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
     for index, wave in enumerate(waves):
         decisions.extend(_planned(state, index, seat) for seat in wave.pods)
@@ -127,6 +130,7 @@ def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = F
         pod=state.pods[seat.uid],
         sleep_action=state.sleep_action,
         late=late,
+        first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
     )
 
 

@@ -36,7 +36,12 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
     if state.begun and not state.over:
         return replace(state, wave=event.wave), ()
     downs = tuple(
-        Down(uid=event.pod.uid, spec=spec, phase="running" if spec.running else "exited")
+        Down(
+            uid=event.pod.uid,
+            spec=spec,
+            phase="running" if spec.running else "exited",
+            first_ordinal=event.first_ordinal,
+        )
         for spec in event.pod.containers
     )
     return PodState(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from actors.logic.actor import NEVER_NS, Result
 from actors.logic.care import EPISODE, OWNER, Care, FallbackState, engaged
 from actors.policy.resume import Found, LastEpisode, resume_action
-from events.base import NS_PER_SECOND, Event, order_key
+from events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
 from events.decisions import (
     ActorFailed,
     EpisodeClosed,
@@ -122,14 +122,17 @@ def _plan(state: FallbackState, now: int) -> Result:
     """Every pod of the inventory into one wave, with the grace that it asks for itself."""
     pods = tuple({pod.uid: pod for pod in state.inventory}.values())
     left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
+    first_ordinal = state.ordinal * ORDINALS_PER_PLAN + ORDINALS_PER_PLAN // 2
     decisions: list[Event] = []
     for pod in pods:
         asked_seconds = left_seconds if pod.grace_seconds is None else pod.grace_seconds
         seconds = max(0, min(asked_seconds, left_seconds))
-        planned = PodPlanned(wave=0, grace_seconds=seconds, pod=pod)
+        planned = PodPlanned(wave=0, grace_seconds=seconds, pod=pod, first_ordinal=first_ordinal)
         decisions += [planned, _stop(state, pod, 0, seconds * NS_PER_SECOND, now)]
     waited = {pod.uid: 0 for pod in pods}
-    state, over = end_if_over(replace(state, planned=True, inventory=(), wave=0, waited=waited))
+    state, over = end_if_over(
+        replace(state, planned=True, inventory=(), wave=0, waited=waited, ordinal=state.ordinal + 1)
+    )
     return state, [*decisions, *over]
 
 

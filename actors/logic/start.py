@@ -26,6 +26,7 @@ def without_shutdown(state: EpisodeState) -> EpisodeState:
         boot_id=state.boot_id,
         userspace_id=state.userspace_id,
         ordinal=state.ordinal,
+        plans=state.plans,
         carried=open_pods(state),
         sleeps_terminated_early=state.sleeps_terminated_early,
     )
