@@ -11,7 +11,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import aclosing, suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import trio
 
@@ -46,15 +45,6 @@ from events.facts import (
 from events.model import Pod
 
 UNKNOWN = "no such container is known here"
-
-
-class FirstProcess(NamedTuple):
-    """A container's first process and the signal that will ask it to stop."""
-
-    uid: str
-    container: str
-    pid: int
-    stop_signal: str
 
 
 class ProcessEdge:
@@ -146,15 +136,6 @@ class ProcessEdge:
     def active(self) -> list[Pod]:
         """The pods that a shutdown would have to end, with running flags."""
         return self._table.active()
-
-    def first_processes(self) -> list[FirstProcess]:
-        """The first process of every container that runs, for a forecast."""
-        entries = (entry for pod in self._table.pods.values() for entry in pod.containers.values())
-        return [
-            FirstProcess(*entry.key, entry.pid, entry.spec.stop_signal)
-            for entry in entries
-            if entry.phase == "running"
-        ]
 
     def _once_recovered(self, effect: Effect) -> Effect:
         """After a restart overdue orders come at once: before the pods are found again none is known."""
