@@ -50,9 +50,13 @@ class Edge(Protocol):
     async def run(self, outlet: Outlet) -> None:
         """Watch, and report facts, until cancelled. Cancelling detaches: it ends no pod's process."""
 
-    def detach(self) -> object:
+    def prewarm(self) -> None:
+        """Armed: import and open now what a shutdown needs, while the disk answers. May come again."""
+
+    def detach(self) -> None:
         """The daemon ends: from now on being cancelled ends no process and gives nothing back."""
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """After a restart: the open order's effect. Follow it to its end if it still runs and return how
-        it ended; return None when that cannot be known (the order then ends ``unknown``)."""
+        it ended; return None when that cannot be known (the order then ends ``unknown``).
+        """

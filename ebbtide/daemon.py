@@ -230,7 +230,7 @@ class Daemon:
                 gc.collect()
                 gc.freeze()  # what is here stays; a collection in mid-shutdown need not look at it
                 for edge in self.edges:
-                    getattr(edge, "prewarm", lambda: None)()
+                    edge.prewarm()
         line = self._status_line()
         if line != self._shown:
             self._shown = line

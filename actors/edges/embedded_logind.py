@@ -76,6 +76,9 @@ class EmbeddedLogindEdge:
             if kind is not None:
                 await self._shut_down(kind, outlet)
 
+    def prewarm(self) -> None:
+        """Nothing here is imported late."""
+
     def detach(self) -> None:
         """Nothing is held outside this process."""
 

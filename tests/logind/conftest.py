@@ -59,7 +59,7 @@ class Rig:
 
     def die(self) -> None:
         """The process ends without a word: its descriptors are closed, nothing is given back."""
-        for descriptor in self.edge.detach():
+        for descriptor in self.edge.hand_over():
             os.close(descriptor)
 
     async def do(self, order: Order) -> Ending:
@@ -77,7 +77,8 @@ async def running(edge: LogindEdge) -> AsyncIterator[Rig]:
             yield rig
         finally:
             nursery.cancel_scope.cancel()
-    await edge.close()
+    for descriptor in edge.hand_over():
+        os.close(descriptor)
 
 
 @pytest.fixture

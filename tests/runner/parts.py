@@ -74,6 +74,9 @@ class FakeEdge:
     async def run(self, outlet: Outlet) -> None:
         await trio.sleep_forever()
 
+    def prewarm(self) -> None:
+        """Nothing here is imported late."""
+
     def detach(self) -> None:
         self.detached = True
 

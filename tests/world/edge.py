@@ -40,6 +40,9 @@ class Edge:
         self._life, self._node, self._draws = life, node, draws
         self._detached = False
 
+    def prewarm(self) -> None:
+        """A simulated disk is not read late."""
+
     def detach(self) -> None:
         self._detached = True
 

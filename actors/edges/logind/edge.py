@@ -90,13 +90,16 @@ class LogindEdge:
                 pass
         return StartState()
 
-    async def close(self) -> None:
-        """Let go of the lock without an order, when no daemon goes on to hold it (tests, a plain stop)."""
-        await self._lock.give_back()
+    def prewarm(self) -> None:
+        """Arming has used all that a release needs."""
 
-    def detach(self) -> list[int]:
-        """The lock's descriptors, no longer ours; the service manager keeps its copy. For who execs anew."""
-        return self._lock.detach()
+    def detach(self) -> None:
+        """The lock goes with the process; the service manager keeps its copy."""
+        self.hand_over()
+
+    def hand_over(self) -> list[int]:
+        """The lock's descriptors, no longer ours: for who execs anew, or closes them."""
+        return self._lock.hand_over()
 
     # --- effects -------------------------------------------------------------------------------
 

@@ -55,7 +55,7 @@ class DelayLock:
         _close(old)
         return "" if confirmed else NOT_CONFIRMED
 
-    def detach(self) -> list[int]:
+    def hand_over(self) -> list[int]:
         """Our own descriptors, for somebody else to hold or close. The store is left as it is."""
         self._stored = False
         gone, self._descriptors = self._descriptors, []

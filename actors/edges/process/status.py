@@ -62,6 +62,9 @@ class LocalStatusEdge:
         """Nobody else changes the file, so there is nothing to watch."""
         await trio.sleep_forever()
 
+    def prewarm(self) -> None:
+        """Nothing here is imported late."""
+
     def detach(self) -> None:
         """What was said stays said."""
 
