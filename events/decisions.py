@@ -177,7 +177,7 @@ class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 @register
 class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The waves in their order. ``shares`` are the periods under the grant, empty waves included."""
+    """The waves in their order, each with its share of the grant, and how many pods they hold."""
 
     waves: tuple[PlannedWave, ...]
     pods: int
