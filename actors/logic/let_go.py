@@ -25,7 +25,9 @@ def release_instead(state: FallbackState, event: ActorFailed, now: int) -> Resul
 
 
 def settled(state: FallbackState, event: StatusesSettled, now: int) -> Result:
-    return (state, ()) if state.stage == "cancelled" else release_if_over(replace(state, stage="settled"))
+    """Outside of a shutdown it says only what became of an earlier one's statuses."""
+    over = not state.in_episode or state.stage == "cancelled"
+    return (state, ()) if over else release_if_over(replace(state, stage="settled"))
 
 
 def release_if_over(state: FallbackState) -> Result:

@@ -68,10 +68,13 @@ def _config(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
 
 
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
+    """What a cancelled shutdown has still to deliver stays to be delivered."""
     state = NodeStatusState(
         in_episode=True,
         flush_ns=state.flush_ns,
         release_by_ns=event.release_by_ns,
+        pending=state.pending,
+        deliveries=state.deliveries,
         ordinal=state.ordinal,
     )
     return _announce(state, ready=False)
@@ -175,9 +178,15 @@ def _restore(state: NodeStatusState, event: ShutdownCancelled | EpisodeClosed, n
 
 
 def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
-    """Pods that a cancelled shutdown ended are final; those of another boot may be running again."""
+    """Pods that a cancelled shutdown ended are final; those of another boot may be running again.
+
+    The statuses of these are dropped, on record: a terminal phase would end what the reboot has brought back.
+    """
     state, restored = _restore(state, event, now)
-    return _deliver(state, list(restored)) if event.outcome == "cancelled" else (state, restored)
+    if event.outcome == "cancelled":
+        return _deliver(state, list(restored))
+    dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
+    return replace(state, pending=()), [*restored, *dropped]
 
 
 def _afresh(
