@@ -22,6 +22,7 @@ from actors.edges.process.edge import ProcessEdge
 from actors.edges.process.status import LocalStatusEdge
 from actors.edges.service import LOCK_NAME, ServiceManager, inherited_fds
 from actors.interfaces import Edge
+from ebbtide.claim import claim
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
@@ -67,11 +68,12 @@ def loader(options: RunOptions) -> Callable[[], Loaded]:
 
 
 async def real(options: RunOptions, tell: Tell = tell_stderr) -> Daemon:
-    """Mode ``process`` under the system's logind."""
+    """Mode ``process`` under the system's logind. Raises RuntimeTaken where another daemon runs here."""
     from actors.edges.logind.edge import LogindEdge
 
     config = loader(options)
     loaded = config()
+    claim(options.runtime)
     service = ServiceManager.from_environment()
     logind = LogindEdge(
         service=service,

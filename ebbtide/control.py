@@ -5,9 +5,11 @@ What a person asks for becomes a fact like any other, with the asker's uid, and 
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
+import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -57,7 +59,7 @@ async def serve(
 ) -> None:
     """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
+    _clear(path)
     listener = _listen(path)
     task_status.started()
     limit = trio.CapacityLimiter(CLIENTS_MAX)
@@ -69,6 +71,21 @@ async def serve(
     finally:
         listener.close()
         path.unlink(missing_ok=True)
+
+
+def _clear(path: Path) -> None:
+    """Take away what a dead daemon left: its socket, and nothing else that may stand there."""
+    try:
+        left = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(left.st_mode):
+        raise OSError(errno.EEXIST, "something that is not a socket stands there: name another with --socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+        client.setblocking(False)
+        if client.connect_ex(os.fspath(path)) == 0:
+            raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
+    path.unlink()
 
 
 def _listen(path: Path) -> trio.socket.SocketType:

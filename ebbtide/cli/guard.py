@@ -125,6 +125,7 @@ def _system(error: OSError) -> str:
 
 def _foreseen() -> tuple[type[Exception], ...]:
     """Errors whose text is already one line with its cure. Imported late: most runs end without one."""
+    from ebbtide.claim import RuntimeTaken
     from ebbtide.config import ConfigError
     from ebbtide.control import ControlError
     from ebbtide.manifests import ManifestError
@@ -132,7 +133,15 @@ def _foreseen() -> tuple[type[Exception], ...]:
     from events.recovery import ForeignJournal
     from events.storage import JournalLocked
 
-    return (ConfigError, ManifestError, ControlError, JournalLocked, ForeignJournal, Unreadable)
+    return (
+        ConfigError,
+        ManifestError,
+        ControlError,
+        JournalLocked,
+        RuntimeTaken,
+        ForeignJournal,
+        Unreadable,
+    )
 
 
 def _die_of(number: signal.Signals) -> int:
