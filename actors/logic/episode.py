@@ -175,8 +175,6 @@ def _close_unseen(state: EpisodeState) -> Result:
 
 def _released(state: EpisodeState, event: ReleaseLock, now: int) -> Result:
     """By the fallback, perhaps: then what is left gets its last word here."""
-    if state.phase == "idle":
-        return state, ()
     state, ended = _let_go(state, ReleaseRequested(asked_by=0), now)
     return replace(state, phase="released"), ended
 
