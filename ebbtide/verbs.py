@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 from actors.interfaces import Outlet
 from ebbtide.control import ControlError, Request, Verb
 from ebbtide.standing import Standing
+from events.decisions import PodOutcome
 from events.facts import HurryRequested, ReleaseRequested
+
+#: A pod's phase is its outcome once it has ended.
+ENDED = get_args(PodOutcome)
 
 
 def verbs(standing: Standing, outlet: Outlet, status: Callable[[], dict[str, Any]]) -> dict[str, Verb]:
@@ -19,8 +23,11 @@ def verbs(standing: Standing, outlet: Outlet, status: Callable[[], dict[str, Any
 
     async def hurry(request: Request, uid: int) -> Any:
         _in_episode(standing)
-        if not _knows(standing, request.pod):
+        phases = _phases(standing, request.pod)
+        if not phases:
             raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
+        if all(phase in ENDED for phase in phases):
+            raise ControlError(f"pod {request.pod!r} has ended already ({phases[0]}): nobody waits for it")
         await outlet.put(HurryRequested(pod=request.pod, asked_by=uid))
         return {"pod": request.pod}
 
@@ -37,6 +44,10 @@ def _in_episode(standing: Standing) -> None:
         raise ControlError("no shutdown is running: there is nothing to hurry or to release")
 
 
-def _knows(standing: Standing, pod: str) -> bool:
-    """By ``namespace/name``, name, or UID."""
-    return any(pod in (uid, each.label, each.label.partition("/")[2]) for uid, each in standing.pods.items())
+def _phases(standing: Standing, pod: str) -> list[str]:
+    """Of every pod that is called so: by ``namespace/name``, name, or UID."""
+    return [
+        each.phase
+        for uid, each in standing.pods.items()
+        if pod in (uid, each.label, each.label.partition("/")[2])
+    ]

@@ -13,6 +13,12 @@ import pytest
 from cli_bed import whole_shutdown
 from conftest import Run
 
+from ebbtide.control import ControlError, Request
+from ebbtide.standing import PodStanding, Standing
+from ebbtide.verbs import verbs
+from events.base import Event
+from events.facts import HurryRequested
+
 STATUS: dict[str, Any] = {
     "kind": "Status",
     "version": 1,
@@ -137,3 +143,25 @@ def test_a_daemon_that_refuses_is_quoted(run: Run, daemon: Daemon, tmp_path: Pat
     ran = run("release", "--runtime", tmp_path)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == "ebbtide: no shutdown is running: there is nothing to release\n"
+
+
+class Heard(list[Event]):
+    """An outlet that keeps what it is given."""
+
+    async def put(self, *facts: Event) -> None:
+        self.extend(facts)
+
+
+async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
+    """Nobody waits for it any more, and that is said; one that runs under the same name still can be."""
+    pods = {
+        uid: PodStanding(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
+        for uid, label, phase in (("a", "shop/web", "killed"), ("b", "blog/web", "SIGTERM"))
+    }
+    heard = Heard()
+    hurry = verbs(Standing(phase="running", pods=pods), heard, dict)["hurry"]  # type: ignore[arg-type]
+    with pytest.raises(ControlError, match=r"pod 'shop/web' has ended already \(killed\)"):
+        await hurry(Request("hurry", "shop/web"), 0)
+    assert heard == []
+    await hurry(Request("hurry", "web"), 0)
+    assert heard == [HurryRequested(pod="web", asked_by=0)]
