@@ -29,7 +29,7 @@ from ebbtide.daemon import Daemon
 from ebbtide.manifests import local_pods
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
-from ebbtide.recover import Recovered, recover
+from ebbtide.recover import Recovered, Unreadable, recover
 from ebbtide.surroundings import Tell
 from events.base import NS_PER_SECOND
 from events.lastresort import last_resort
@@ -97,7 +97,7 @@ async def _assemble(
     service: ServiceManager,
     tell: Tell,
 ) -> Daemon:
-    """Raises JournalLocked, ForeignJournal, Unreadable, OSError: each in one line that says what to do."""
+    """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do."""
     who = identity()
     storages = _storages(options, loaded)
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
@@ -123,8 +123,9 @@ async def _assemble(
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """Locked before it is read. One that cannot be read, or hangs, must not leave the node unprotected: then
-    what the other locations have is read, in as much time each.
+    """Locked before it is read. One that cannot be read (a failing disk, a hung one, another version's
+    journal) must not leave the node unprotected: then what the other locations have is read, in as much
+    time each.
 
     What is then begun beside it has a number from the clock: it must be the newer one for the next start.
     """
@@ -137,7 +138,7 @@ async def recover_in_time(
                         await storage.acquire("ebbtide")
                 recovered = await storage.call(recover, sources, machine_id, fresh_id)
             break
-        except (OSError, trio.TooSlowError) as error:
+        except (OSError, trio.TooSlowError, Unreadable) as error:
             why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
             tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:

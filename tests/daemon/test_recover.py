@@ -5,6 +5,7 @@ A life here is the real system and the real writer without edges; it ends as by 
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,7 @@ from ebbtide.control import ControlError, Request
 from ebbtide.recover import Recovered, recover
 from ebbtide.verbs import verbs
 from events.base import NS_PER_SECOND, Event, Fact
+from events.chain import Start
 from events.decisions import ActorFailed, HookStarted
 from events.facts import (
     ContainerExited,
@@ -35,11 +37,13 @@ from events.facts import (
     ReleaseRequested,
     SettingsLoaded,
 )
+from events.frames import HASH_BYTES
 from events.model import Container, Hook, Period, Pod, Settings
 from events.record import Record, Stamp
-from events.segment import Identity
+from events.segment import PREFIX, Identity, Link, header_length
 from events.storage import DirectoryStorage
 from events.writer import Writer
+from tests.beds.inside import PROJECT
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -307,3 +311,26 @@ async def test_a_location_that_hangs_is_left_behind_in_time(
     assert trio.current_time() - began == hung * RECOVER_SECONDS_MAX
     assert [storage.location in line for storage, line in zip(storages, said, strict=False)] == [True] * hung
     assert recovered.verdict.start(FRESH).number == 1_700_000_000
+
+
+async def test_another_versions_journal_leaves_no_node_unprotected(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    """After a downgrade the newer journal stays where it is, and one of our own begins beside it."""
+    for file in (PROJECT / "tests" / "golden" / "shutdown-v1").iterdir():
+        (tmp_path / file.name).write_bytes(_of_format(2, file.read_bytes()))
+    said: list[str] = []
+    wall_ns = 1_900_000_000 * NS_PER_SECOND
+    recovered = await recover_in_time(
+        [AtOnce(tmp_path)], MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
+    )
+    assert recovered.verdict.start(FRESH) == Start(FRESH, Link(), 1_900_000_000)
+    assert "needs another version of ebbtide" in said[0]
+    assert "going on without its history" in said[0]
+
+
+def _of_format(version: int, segment: bytes) -> bytes:
+    """The same segment, its header written by another version."""
+    end = header_length(segment[: PREFIX.size]) - HASH_BYTES
+    header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
+    return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]
