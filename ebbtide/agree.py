@@ -18,6 +18,12 @@ from ebbtide.standing import PodStanding, Standing, planned
 PHASES: dict[Phase, str] = {"cancelling": "cancelling", "released": "released"}
 
 
+def phase_of(system: System) -> str:
+    """What ``status`` calls the phase, by the states."""
+    state = cast(EpisodeState, system.slots[(EPISODE.name, "")].state)
+    return PHASES.get(state.phase, "running") if system.episode else "idle"
+
+
 def agree(standing: Standing, system: System) -> None:
     """Take over what the states say and ``standing`` does not."""
     config = cast(ConfigState, system.slots[(CONFIG.name, "")].state)
@@ -31,7 +37,7 @@ def agree(standing: Standing, system: System) -> None:
         standing.last_episode, standing.kind = system.episode, state.kind
         standing.waves, standing.pods = {}, {}
     if not slot.failed or standing.phase == "idle":
-        standing.phase = PHASES.get(state.phase, "running")
+        standing.phase = phase_of(system)
     standing.deadline_ns = standing.deadline_ns or state.deadline_ns
     _plan(standing, state)
 

@@ -34,6 +34,7 @@ from tests.world.gate import GatedStorage
 from tests.world.logind_edge import LogindEdge
 from tests.world.node import Node
 from tests.world.runtime_edge import RuntimeEdge
+from tests.world.standing import untrue
 from tests.world.status_edge import StatusEdge, StatusFault
 from tests.world.surroundings import Surroundings
 
@@ -88,6 +89,8 @@ class Life:
         self.impatient: list[tuple[str, int]] = []
         self.daemon: WorldDaemon | None = None
         self.runtime: RuntimeEdge | None = None
+        #: What was shown and was not so.
+        self.untrue: list[str] = []
         self.failed_storage = False
         self.ready = False
         self.verdict = ""
@@ -147,6 +150,8 @@ class Life:
         self.records += records
         for read in self.readers:
             read(self, records)
+        if self.daemon is not None:
+            self.untrue += untrue(self.daemon.standing, self.daemon.sequencer.system, records[-1].seq)
         for record in records:
             if isinstance(record.event, Order):
                 self._held[record.event.key] = (records[-1].seq, self.node.clock.mono_ns())

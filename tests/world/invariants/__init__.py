@@ -26,6 +26,7 @@ class Breach(NamedTuple):
 OF_WORLDS: tuple[Callable[[World], Breaches], ...] = (
     processes.no_exceptions,
     processes.barriers_hold,
+    processes.what_is_shown_is_so,
     journal.the_journal_is_sound,
     journal.the_journal_replays,
     journal.each_order_ends_once,

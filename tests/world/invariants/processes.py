@@ -27,6 +27,13 @@ def no_failed_actor(view: BootView) -> Breaches:
         yield f"record {record.seq}: {event}"
 
 
+def what_is_shown_is_so(world: World) -> Breaches:
+    """After each step the projection that the verbs go by says what the actors' states say."""
+    for life in world.lives:
+        for each in life.untrue:
+            yield f"daemon {life.number}: {each}"
+
+
 def barriers_hold(world: World) -> Breaches:
     """No effect begins before its order is written, or synced, or has waited for 20 ms (rule 5)."""
     for life in world.lives:
