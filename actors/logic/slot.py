@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from actors.logic.actor import NEVER_NS, ActorType, State
-from events.base import Order
+from events.base import Event, Order
+from events.model import Handover
 
 
 class Opened(NamedTuple):
@@ -37,3 +38,11 @@ class Slot:
     def is_done(self) -> bool:
         """May it be dropped at an episode's end?"""
         return self.failed or self.kind.done(self.state)
+
+
+def hand_over(giver: Slot, event: Event, now_ns: int) -> Handover | None:
+    """What a failed actor leaves to the fallback. If the bug is there: nothing, and no harm."""
+    try:
+        return giver.kind.handover(giver.state, event, now_ns)
+    except Exception:  # it must not take the step, and with it the daemon, along
+        return None

@@ -22,7 +22,8 @@ from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS, who_hears_outcome
-from actors.logic.slot import NoProgress, Opened, Slot
+from actors.logic.slot import NoProgress, Opened, Slot, hand_over
+from actors.logic.wave import WAVE
 from events.base import Event, Order
 from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, Tick
@@ -136,15 +137,11 @@ class System:
         return decisions
 
     def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
-        """Its own pod passes to the fallback; from an actor that many depend on, every pod does."""
+        """Its own pod passes to the fallback; from an actor that begins and ends many, every pod does."""
         slot.failed = True
         slot.deadline_ns = NEVER_NS
-        givers = [slot] if slot.kind is HOOK else self._by_kind.get(HOOK.name, [])
-        handed = [
-            giver.kind.handover(giver.state, event, now_ns)
-            for giver in givers
-            if giver is slot or not giver.failed
-        ]
+        givers = self._by_kind.get(HOOK.name, []) if slot.kind in (WAVE, EPISODE) else [slot]
+        handed = [hand_over(giver, event, now_ns) for giver in givers if giver is slot or not giver.failed]
         return ActorFailed(
             actor=slot.kind.name,
             subject=slot.subject,

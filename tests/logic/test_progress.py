@@ -1,17 +1,20 @@
-"""An actor that would be due for ever is a failed actor, not a storm of ticks."""
+"""What a failing actor may not do: be due for ever, take the step along, or hand over what is not its own."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from actors.logic.config import CONFIG
-from actors.logic.routes import BY_NAME
 from actors.logic.system import System
-from events.decisions import ActorFailed
-from events.facts import OrderEnded, Tick
+from events.base import NS_PER_SECOND
+from events.decisions import ActorFailed, TakeInventory
+from events.facts import InventoryTaken, OrderEnded, PrepareForShutdown, PreparingRead, SettingsLoaded, Tick
+from events.model import Container, Period, Pod, Settings
 from events.record import Stamp
+
+HANDLERS: dict[Any, Any] = cast("dict[Any, Any]", CONFIG.handlers)
 
 
 @pytest.fixture
@@ -21,7 +24,7 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
     def ignore(state: Any, event: Any, now: int) -> Any:
         return state, ()
 
-    monkeypatch.setitem(BY_NAME["ConfigReconciler"].handlers, Tick, ignore)
+    monkeypatch.setitem(HANDLERS, Tick, ignore)
     system = System()
     slot = system.slots[(CONFIG.name, "")]
     slot.state = CONFIG.state(order_open="ConfigReconciler/drop-in//0")
@@ -37,3 +40,31 @@ def test_no_progress_is_a_failure(stuck: System) -> None:
     (failed,) = (record.event for record in records if isinstance(record.event, ActorFailed))
     assert (failed.actor, failed.error) == ("ConfigReconciler", "NoProgress")
     assert stuck.next_deadline_ns() is None
+
+
+def _raise(*_: Any) -> Any:
+    raise RuntimeError
+
+
+def test_a_handover_that_raises_stays_in_the_step() -> None:
+    """A bug in what a failed actor would leave to the fallback ends with that actor."""
+    system = System()
+    slot = system.slots[(CONFIG.name, "")]
+    slot.kind = CONFIG._replace(handover=_raise, handlers={SettingsLoaded: _raise})
+    records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
+    assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
+
+
+def test_an_actor_without_pods_hands_none_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The failure of an actor that owns no pod does not carry those of the shutdown."""
+    system = System()
+    pod = Pod(uid="a", namespace="n", name="a", containers=(Container(name="c"),))
+    on = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
+    system.step(SettingsLoaded(settings=on), Stamp(1, 1))
+    signal = PrepareForShutdown(active=True, grant_ns=20 * NS_PER_SECOND, lock_held=True)
+    system.step(signal, Stamp(1, 1))
+    (order,) = (each.order for each in system.open_orders.values() if isinstance(each.order, TakeInventory))
+    system.step(InventoryTaken(key=order.key, as_of_ns=1, source="test", pods=(pod,)), Stamp(1, 1))
+    monkeypatch.setitem(HANDLERS, PreparingRead, _raise)
+    records = system.step(PreparingRead(preparing=True), Stamp(2, 2))
+    assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
