@@ -166,7 +166,7 @@ class Daemon:
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
-            self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror}")
+            self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror or error}")
             task_status.started()
 
     def _status(self) -> dict[str, Any]:

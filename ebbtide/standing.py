@@ -179,6 +179,7 @@ def _moved(to: Standing, event: d.DeadlineMoved, record: Record) -> None:
 
 def _released(to: Standing, event: d.ReleaseLock, record: Record) -> None:
     to.phase, to.last_outcome, to.released_ns = "released", "complete", record.mono_ns
+    to.armed, to.why_not = False, "the lock was released, the machine may go"
 
 
 def _cancelled(to: Standing, event: d.ShutdownCancelled, record: Record) -> None:

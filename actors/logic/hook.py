@@ -173,7 +173,12 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
     named = state.pod is not None and event.pod in (state.pod.uid, state.pod.name, state.pod.label)
     if not named or not state.begun or state.over:
         return state, ()
-    state = replace(state, downs=tuple(steps.shorten(down, now) for down in state.downs))
+    state = replace(
+        state,
+        grace_ns=min(state.grace_ns, now - state.begun_ns),
+        finding=f"hurried by uid {event.asked_by}",
+        downs=tuple(steps.shorten(down, now) for down in state.downs),
+    )
     return _tick(state, Tick(), now)
 
 
