@@ -10,6 +10,7 @@ from events.decisions import (
     DeadlineMoved,
     PlanMade,
     PodPlanned,
+    PodsEnded,
     PodStopBegan,
     ReleaseLock,
     ShutdownBegan,
@@ -160,11 +161,16 @@ def _still_planned(view: BootView, release: Seen) -> list[Box]:
 
 
 def _release_by_ns(view: BootView, release: Seen) -> int:
-    """The last one decided before the release, in world time."""
-    found = 0
+    """The last one decided before the pods were given up, in world time."""
+    found, given_up = 0, False
     for record in view.records:
-        if isinstance(record.event, ShutdownBegan | DeadlineMoved) and view.at_ns(record) <= release.at_ns:
+        if view.at_ns(record) > release.at_ns:
+            break
+        if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
             found = view.at_ns(record) - record.mono_ns + record.event.release_by_ns
+        given_up = isinstance(record.event, PodsEnded) or (
+            given_up and not isinstance(record.event, ShutdownBegan)
+        )
     return found
 
 
