@@ -57,8 +57,8 @@ def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
     if state.begun or state.over:
         return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
-    state = replace(state, begun_ns=max(now, 1), grace_ns=event.grace_ns)
-    deadline_ns = now + event.grace_ns
+    state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
+    deadline_ns = now + state.grace_ns
     return _each(
         state,
         now,
@@ -171,8 +171,10 @@ def _autopsied(state: PodState, event: AutopsyTaken, now: int) -> Result:
 
 def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
     named = state.pod is not None and event.pod in (state.pod.uid, state.pod.name, state.pod.label)
-    if not named or not state.begun or state.over:
+    if not named or state.over:
         return state, ()
+    if not state.begun:
+        return replace(state, hurried=True, finding=f"hurried by uid {event.asked_by}"), ()
     state = replace(
         state,
         grace_ns=min(state.grace_ns, now - state.begun_ns),

@@ -20,6 +20,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: What the autopsy found of the stop signal, in words.
     finding: str = ""
     over: bool = False
+    #: Said before its wave began: it will have no grace then, only the floor.
+    hurried: bool = False
 
     @property
     def begun(self) -> bool:

@@ -58,6 +58,8 @@ class Laws:
     released: bool = False
     engaged: bool = False
     closed: bool = False
+    #: Planned, and hurried before their wave.
+    hurried_before: set[str] = field(default_factory=set)
     start_ns: int = 0
 
     # --- what the play does -------------------------------------------------------------------
@@ -66,7 +68,9 @@ class Laws:
         self.start_ns = now_ns
 
     def hurried(self, uid: str, now_ns: int) -> None:
-        if uid in self.stops and self.stops[uid].hurried_ns is None:
+        if uid not in self.stops:
+            self.hurried_before |= {uid} & self.planned.keys()
+        elif self.stops[uid].hurried_ns is None:
             self.stops[uid].hurried_ns = now_ns
 
     def rebooted(self) -> None:
@@ -135,7 +139,8 @@ class Laws:
             assert self.planned[uid] == event.wave == self.waves[-1].wave
         stop = self.stops.get(uid)
         if stop is None:
-            self.stops[uid] = Stop(record.mono_ns, event.grace_ns, event.kill_by_ns)
+            grace_ns = 0 if uid in self.hurried_before else event.grace_ns
+            self.stops[uid] = Stop(record.mono_ns, grace_ns, event.kill_by_ns)
         else:
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
@@ -182,6 +187,7 @@ class Laws:
     def _forget(self, uid: str) -> None:
         """A later shutdown begins anew with a pod that this one has done with."""
         self.stops.pop(uid, None)
+        self.hurried_before.discard(uid)
         for place in [place for place in self.hooks if place[0] == uid]:
             del self.hooks[place]
 
