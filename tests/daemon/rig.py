@@ -236,9 +236,9 @@ class Rig:
         """A command in the daemon's namespaces. Raises CalledProcessError."""
         await trio.run_process([*self.enter, *argv])
 
-    async def refused(self) -> str:
-        """Launch it, and expect it to be refused as a wrong request; what it said."""
-        argv = [*self.enter, *self.argv]
+    async def refused(self, *words: str) -> str:
+        """Launch it, and expect it to be refused as a wrong request; what it said. Later options win."""
+        argv = [*self.enter, *self.argv, *words]
         done = await trio.run_process(
             argv, env=self.environment, capture_stderr=True, check=False, cwd=HERE.parents[1]
         )

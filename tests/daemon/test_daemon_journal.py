@@ -24,11 +24,13 @@ def segments(rig: Rig) -> list[Path]:
 
 
 async def test_a_second_daemon_is_refused_by_name_and_pid(rig: Rig) -> None:
-    """One writer at a time: one line names the first, exit 2, and the first goes on."""
+    """One writer of a journal, one user of a runtime folder: the first is named, exit 2, and it goes on."""
     await rig.start()
-    said = await rig.refused()
-    assert said.count("\n") == 1
-    assert f"ebbtide (process {rig.own_pid}) writes the journal" in said
+    first = f"ebbtide (process {rig.own_pid})"
+    for words, doing in (((), "runs with"), (("--runtime", str(rig.folder / "other")), "writes the journal")):
+        said = await rig.refused(*words)
+        assert said.count("\n") == 1
+        assert f"{first} {doing}" in said
     assert len(await rig.bed.ours()) == 1
 
 
