@@ -177,7 +177,7 @@ def _release_by_ns(view: BootView, release: Seen) -> int:
 def _had_time(view: BootView, release: Seen) -> bool:
     """Whether the releasing daemon was there well before the end, or all along where time was short."""
     began = [view.at_ns(record) for record, _ in view.events(ShutdownBegan)]
-    began_ns = max(at_ns for at_ns in began if at_ns <= release.at_ns)
+    began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
     end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
     if end_ns - CATCH_UP_NS < began_ns:
         return view.served_through(began_ns, release.at_ns)
