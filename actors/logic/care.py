@@ -10,7 +10,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from actors.logic.actor import NEVER_NS, Result, State
+from actors.logic.actor import NEVER_NS, Handler, Result, State
+from actors.logic.budget import FLOOR_NS
 from events.base import ORDINALS_PER_PLAN, Event, order_key
 from events.decisions import (
     ActorFailed,
@@ -23,7 +24,7 @@ from events.decisions import (
     SendSignal,
     ShutdownDetected,
 )
-from events.facts import ContainerExited, DaemonStarted
+from events.facts import ContainerExited, DaemonStarted, HurryRequested
 from events.model import Handover, Pod
 
 OWNER = "FallbackActor"
@@ -47,6 +48,8 @@ class Care(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     former: bool = False
     #: Where the ordinals of its order keys begin: never those of an earlier care for the same pod.
     first_ordinal: int = 0
+    #: Somebody said that it need not be waited for.
+    hurried: bool = False
 
 
 Step = tuple[Care, list[Event]]
@@ -68,6 +71,7 @@ def _care(handed: Handover, first_ordinal: int) -> Care:
 def _stop(care: Care, grace_ns: int, deadline_ns: int, now: int) -> Step:
     """The stop signal; SIGKILL when what is left of the grace is over, or the budget, at ``deadline_ns``."""
     begun_ns = care.begun_ns or max(now, 1)
+    grace_ns = min(grace_ns, FLOOR_NS) if care.hurried else grace_ns
     kill_at_ns = max(now, min(begun_ns + grace_ns, deadline_ns))
     care = replace(care, begun_ns=begun_ns, kill_at_ns=kill_at_ns)
     return care, _signals(care) if care.left else [_ended(care, now)]
@@ -219,3 +223,18 @@ def without(state: FallbackState, uid: str) -> FallbackState:
     if uid not in state.cares:
         return state
     return replace(state, cares={each: care for each, care in state.cares.items() if each != uid})
+
+
+def hurry(state: FallbackState, event: HurryRequested, now: int) -> Result:
+    """No more waiting for a pod of ours: the floor after its stop signal is all that it has left."""
+    named = [
+        care for care in state.cares.values() if event.pod in (care.pod.uid, care.pod.name, care.pod.label)
+    ]
+    for care in named:
+        kill_at_ns = max(now, care.begun_ns + FLOOR_NS) if care.begun_ns else NEVER_NS
+        state, _ = put(state, replace(care, hurried=True, kill_at_ns=min(care.kill_at_ns, kill_at_ns)), [])
+    return state, ()
+
+
+#: What people ask of pods in the fallback's care.
+ASKED: dict[type[Event], Handler] = {HurryRequested: hurry}

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result
 from actors.logic.care import (
+    ASKED,
     EPISODE,
     OWNER,
     FallbackState,
@@ -241,6 +242,7 @@ FALLBACK = ActorType(
         EpisodeClosed: _closed,
         DaemonStarted: _started,
         Resumed: _answered,
+        **ASKED,
     },
     deadline=_deadline,
 )

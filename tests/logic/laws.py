@@ -160,7 +160,7 @@ class Laws:
         stop, now = self.stops[event.uid], record.mono_ns
         signalled_ns = stop.signalled[event.container]
         if record.actor == "FallbackActor":
-            assert now >= min(stop.begun_ns + stop.grace_ns, self.deadline_ns)
+            assert stop.hurried_ns is not None or now >= min(stop.begun_ns + stop.grace_ns, self.deadline_ns)
             return
         grace_ns = stop.begun_ns + stop.grace_ns
         if stop.hurried_ns is not None:
