@@ -143,7 +143,7 @@ class Resumed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 @register
 class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """An episode opens. ``deadline_ns`` ends the budget; at ``release_by_ns`` the lock goes whatever is left."""
+    """An episode opens. ``deadline_ns`` ends the budget; at ``release_by_ns`` the lock goes in any case."""
 
     kind: ShutdownKind
     grant_ns: int

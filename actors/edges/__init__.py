@@ -1,1 +1,1 @@
-"""The only code that touches the world. An edge carries orders out and says what it saw; it decides nothing."""
+"""The only code that touches the world: an edge carries out and says what it saw; it decides nothing."""

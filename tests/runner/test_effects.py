@@ -10,7 +10,15 @@ from trio.testing import MockClock
 
 from actors.interfaces import Ending, Outlet
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from events.decisions import Arm, CancelOrder, DeliverStatuses, ReleaseLock, RunHook, SendSignal, TakeInventory
+from events.decisions import (
+    Arm,
+    CancelOrder,
+    DeliverStatuses,
+    ReleaseLock,
+    RunHook,
+    SendSignal,
+    TakeInventory,
+)
 from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
