@@ -151,6 +151,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     inventory: tuple[Pod, ...] = ()
     listed: bool = False
     planned: bool = False
+    listing_key: str = ""
     listings: int = 0
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
     waited: dict[str, int] = {}

@@ -38,6 +38,8 @@ from actors.logic.lead import (
     lead,
     list_again,
     listed,
+    listing,
+    plan_made,
     take_up,
 )
 from actors.logic.let_go import (
@@ -66,6 +68,7 @@ from events.decisions import (
     ShutdownDetected,
     ShutdownWithdrawn,
     StatusesSettled,
+    TakeInventory,
     WaveStarted,
 )
 from events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
@@ -97,10 +100,6 @@ def _began(state: FallbackState, event: ShutdownBegan, now: int) -> Result:
 
 def _moved(state: FallbackState, event: DeadlineMoved, now: int) -> Result:
     return replace(state, deadline_ns=event.deadline_ns, release_by_ns=event.release_by_ns), ()
-
-
-def _plan_made(state: FallbackState, event: PlanMade, now: int) -> Result:
-    return replace(state, planned=True, inventory=()), ()
 
 
 def _wave_started(state: FallbackState, event: WaveStarted, now: int) -> Result:
@@ -223,8 +222,9 @@ FALLBACK = ActorType(
         ShutdownDetected: _detected,
         ShutdownBegan: _began,
         DeadlineMoved: _moved,
+        TakeInventory: listing,
         InventoryTaken: listed,
-        PlanMade: _plan_made,
+        PlanMade: plan_made,
         WaveStarted: _wave_started,
         ActorFailed: _failed,
         PodPlanned: replanned,

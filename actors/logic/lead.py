@@ -16,6 +16,7 @@ from events.decisions import (
     ActorFailed,
     EpisodeClosed,
     EpisodeOutcome,
+    PlanMade,
     PodEnded,
     PodPlanned,
     PodsEnded,
@@ -109,13 +110,21 @@ def list_again(state: FallbackState, result: str, now: int) -> Result:
     return _plan(state, now)
 
 
+def listing(state: FallbackState, event: TakeInventory, now: int) -> Result:
+    return (state, ()) if state.planned else (replace(state, listing_key=event.key), ())
+
+
 def listed(state: FallbackState, event: InventoryTaken, now: int) -> Result:
-    """Kept for the case that the plan itself fails."""
-    if state.planned or state.stage or not state.in_episode:
+    """Kept for the case that the plan itself fails. A listing of another shutdown is not this one's."""
+    if state.planned or state.stage or not state.in_episode or event.key != state.listing_key:
         return state, ()
     before = state.inventory if event.part > 1 else ()
     state = replace(state, inventory=before + event.pods, listed=event.part == event.parts)
     return _plan(state, now) if state.listed and state.leads else (state, ())
+
+
+def plan_made(state: FallbackState, event: PlanMade, now: int) -> Result:
+    return replace(state, planned=True, listing_key="", inventory=()), ()
 
 
 def _plan(state: FallbackState, now: int) -> Result:
@@ -131,7 +140,7 @@ def _plan(state: FallbackState, now: int) -> Result:
         decisions += [planned, _stop(state, pod, 0, seconds * NS_PER_SECOND, now)]
     waited = {pod.uid: 0 for pod in pods}
     state, over = end_if_over(
-        replace(state, planned=True, inventory=(), wave=0, waited=waited, ordinal=state.ordinal + 1)
+        replace(state, planned=True, listing_key="", inventory=(), wave=0, waited=waited, ordinal=state.ordinal + 1)
     )
     return state, [*decisions, *over]
 

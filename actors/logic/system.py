@@ -157,11 +157,11 @@ class System:
         over = not self.episode or fact.preparing is False or self.slots[(FALLBACK.name, "")].failed
         if fact.failed_starts < FAILED_STARTS_MAX or over:
             return
-        for slot in (self.slots[(EPISODE.name, "")], *self._by_kind.get(HOOK.name, ())):
-            if slot.failed:
-                continue
-            failed = self._fail(slot, fact, now_ns, "the last starts failed")
-            if slot.kind is EPISODE or failed.handover:
+        pods = self._by_kind.get(HOOK.name, ())
+        left = (slot for slot in pods if HOOK.handover(slot.state, fact, now_ns) is not None)
+        for slot in (self.slots[(EPISODE.name, "")], *left):
+            if not slot.failed:
+                failed = self._fail(slot, fact, now_ns, "the last starts failed")
                 trail.append((self.next_seq, SYSTEM, failed, self.episode))
 
     def watch(self, slot: Slot) -> None:

@@ -193,7 +193,7 @@ class Laws:
 
     def _pods_ended(self, event: PodsEnded, record: Record) -> None:
         for uid in event.unfinished:
-            assert uid in self.planned
+            assert uid in self.planned or uid in self.carried
             assert uid not in self.ended
 
     def _released(self, event: ReleaseLock, record: Record) -> None:

@@ -216,14 +216,14 @@ def _drop_ins(bench: Bench, command: Command) -> Output:
 
 
 def _inventory(bench: Bench, command: Command) -> Output:
-    """Pods as the edge lists them for the newest open `TakeInventory`; answered with the last part."""
+    """Pods as the edge lists them for the newest open `TakeInventory`, which the last part answers."""
     key = command.options.get("key") or bench.inventory_key()
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
     pods = tuple(map(pod, command.body))
     bench.feed(
         InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods)
     )
-    if part == parts and key in bench.orders:
+    if part == parts and key in bench.orders and "unanswered" not in command.words:
         bench.feed(OrderEnded(key=key, result="done"), hide_if_alone=True)
     return None
 
