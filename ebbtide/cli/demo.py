@@ -81,8 +81,9 @@ def _can_draw() -> bool:
 
 
 def _program() -> str:
-    """What to type: the name alone where the shell finds it, else the path that was typed just now."""
-    return "ebbtide" if shutil.which("ebbtide") else sys.argv[0]
+    """What to type: the name alone, or the path that was typed where the shell has no other."""
+    typed = Path(sys.argv[0])
+    return str(typed) if typed.name == "ebbtide" and not shutil.which("ebbtide") else "ebbtide"
 
 
 def _play(stage: Stage, *, live: bool, quiet: bool) -> Played:
