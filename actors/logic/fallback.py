@@ -32,6 +32,7 @@ from actors.logic.care import (
     without,
 )
 from actors.logic.lead import (
+    afresh,
     begin_waiting,
     close_if_over,
     end_if_over,
@@ -41,6 +42,7 @@ from actors.logic.lead import (
     listing,
     plan_made,
     take_up,
+    without_shutdown,
 )
 from actors.logic.let_go import (
     LOGIND,
@@ -188,9 +190,7 @@ def _stands_down(state: FallbackState, event: ShutdownCancelled, now: int) -> Re
 
 
 def _closed(state: FallbackState, event: EpisodeClosed, now: int) -> Result:
-    """Pods of ours outlive the episode, like any other pod whose stop has begun."""
-    cares = {uid: replace(care, former=True) for uid, care in state.cares.items()}
-    return FallbackState(home=state.home, moved_ns=state.moved_ns, cares=cares, ordinal=state.ordinal), ()
+    return without_shutdown(state), ()
 
 
 # --- a start -----------------------------------------------------------------------------------
@@ -245,4 +245,5 @@ FALLBACK = ActorType(
         **ASKED,
     },
     deadline=_deadline,
+    afresh=afresh,
 )

@@ -140,7 +140,15 @@ def _plan(state: FallbackState, now: int) -> Result:
         decisions += [planned, _stop(state, pod, 0, seconds * NS_PER_SECOND, now)]
     waited = {pod.uid: 0 for pod in pods}
     state, over = end_if_over(
-        replace(state, planned=True, listing_key="", inventory=(), wave=0, waited=waited, ordinal=state.ordinal + 1)
+        replace(
+            state,
+            planned=True,
+            listing_key="",
+            inventory=(),
+            wave=0,
+            waited=waited,
+            ordinal=state.ordinal + 1,
+        )
     )
     return state, [*decisions, *over]
 
@@ -192,3 +200,14 @@ def _last_words(state: FallbackState) -> list[Event]:
         PodEnded(uid=uid, wave=wave, outcome="unknown", reason=reason) for uid, wave in state.waited.items()
     ]
     return [*unseen, EpisodeClosed(outcome=outcome)]
+
+
+def without_shutdown(state: FallbackState) -> FallbackState:
+    """Pods of ours outlive the episode, like any other pod whose stop has begun."""
+    cares = {uid: replace(care, former=True) for uid, care in state.cares.items()}
+    return FallbackState(home=state.home, moved_ns=state.moved_ns, cares=cares, ordinal=state.ordinal)
+
+
+def afresh(state: FallbackState, now: int, in_episode: bool, start: DaemonStarted | None) -> FallbackState:
+    """A fallback that failed at an episode's end must not release a lock of the next."""
+    return state if in_episode else without_shutdown(state)

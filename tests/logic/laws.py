@@ -69,7 +69,7 @@ class Laws:
 
     def hurried(self, uid: str, now_ns: int) -> None:
         if uid not in self.stops:
-            self.hurried_before |= {uid} & self.planned.keys()
+            self.hurried_before |= {uid} & (self.planned.keys() - self.ended.keys())
         elif self.stops[uid].hurried_ns is None:
             self.stops[uid].hurried_ns = now_ns
 
