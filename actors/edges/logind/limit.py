@@ -7,6 +7,7 @@ them in the middle of a shutdown as well, but the timer that runs does not move;
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import trio
 
@@ -34,7 +35,7 @@ class Limit:
         """Done when logind shows the limit; failed names the file that wins against ours, if one does."""
         needed_ns = order.seconds * NS_PER_SECOND
         files = self._desk.files
-        change = lambda: files.write(order.seconds)  # noqa: E731
+        change = partial(files.write, order.seconds)
         return await self._apply(change, lambda grant_ns: grant_ns >= needed_ns, outlet)
 
     async def remove(self, order: RemoveDropIn, outlet: Outlet) -> Ending:
