@@ -5,22 +5,11 @@
 
 from __future__ import annotations
 
-import sys
-from importlib import import_module
-from typing import Any, NamedTuple
-
 import click
 
 from ebbtide import __version__
-from ebbtide.cli.guard import ReaderGone
+from ebbtide.cli.lazy import Entry, Lazy
 from ebbtide.cli.options import need_command
-
-
-class Entry(NamedTuple):
-    """Where a command lives, ``module:attribute``, and its one line of help."""
-
-    target: str
-    text: str
 
 
 #: The commands in the order in which ``--help`` shows them, by what one wants to do.
@@ -42,7 +31,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Look back": {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
-        "replay": Entry("replay:replay", "Re-execute a journal."),
+        "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),
     },
     "Your shell": {
         "completion": Entry("completion:completion", "Print the completion script of your shell."),
@@ -50,48 +39,6 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 }
 
 COMMANDS = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
-
-
-class Lazy(click.Group):
-    """A group whose commands are imported on demand."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        entry = COMMANDS.get(name)
-        if entry is None:
-            return None
-        module, attribute = entry.target.split(":")
-        command: click.Command = getattr(import_module(f"ebbtide.cli.{module}"), attribute)
-        return command
-
-    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
-        """An unknown command is answered with its nearest neighbours."""
-        if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{_nearest(args[0])}")
-        return super().resolve_command(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        try:
-            answer = super().invoke(ctx)
-            sys.stdout.flush()
-        except BrokenPipeError as error:
-            raise ReaderGone from error
-        return answer
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = max(map(len, COMMANDS))
-        for title, entries in SECTIONS.items():
-            with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
-
-
-def _nearest(name: str) -> str:
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, COMMANDS, n=2)
-    return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 EPILOG = """\b
@@ -109,6 +56,7 @@ Journals, configurations and manifests are only ever read, but by run and demo. 
 
 @click.group(
     cls=Lazy,
+    sections=SECTIONS,
     invoke_without_command=True,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"]},

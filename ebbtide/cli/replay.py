@@ -1,39 +1,30 @@
-"""``ebbtide replay``: a journal executed again."""
+"""``ebbtide replay``: what an operator opens the morning after a shutdown."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from ebbtide.cli.options import need_command, output_option
-from ebbtide.cli.reading import journals_option
+from ebbtide.cli.lazy import Entry, Lazy
+from ebbtide.cli.options import need_command
 
-VERIFY_EPILOG = """\b
+#: The verbs by what one wants to know.
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "Is it true": {
+        "verify": Entry("replaying.verify:verify", "Feed the facts again, compare every decision."),
+    },
+}
+
+EPILOG = """\b
 Examples:
   ebbtide replay verify
   ebbtide replay verify last --journal /mnt/old/journal
-  ebbtide replay verify -o json | jq .identical
+
+EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
 """
 
 
-@click.group(invoke_without_command=True)
+@click.group(cls=Lazy, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
 @click.pass_context
 def replay(ctx: click.Context) -> None:
-    """Re-execute a journal."""
+    """Execute a journal again, and ask it why."""
     need_command(ctx)
-
-
-@replay.command(epilog=VERIFY_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", required=False)
-@journals_option
-@output_option("table", "json")
-def verify(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
-    """Feed the facts again and compare every decision, byte by byte.
-
-    EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
-    any case. Without it everything is. Exit code 3: it diverged; the first difference is explained.
-    """
-    from ebbtide.cli.verifying import verify_journal
-
-    return verify_journal(journals, episode, output)
