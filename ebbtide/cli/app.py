@@ -11,7 +11,6 @@ from ebbtide import __version__
 from ebbtide.cli.lazy import Entry, Lazy
 from ebbtide.cli.options import need_command
 
-
 #: The commands in the order in which ``--help`` shows them, by what one wants to do.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
