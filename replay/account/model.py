@@ -1,0 +1,205 @@
+"""A shutdown as it is told afterwards: one value that blame, diff, advise, the report and the tables share.
+
+All times whose name says nothing else are nanoseconds since the signal, on the monotonic clock within a boot
+and by the wall clock's anchor from one boot to the next. None: it did not happen, or nobody recorded it.
+An account says only what stands in the journal; nothing in it is a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from events.decisions import EpisodeOutcome, HookResult, PodOutcome
+from events.model import Budget, Period, ProcessReport, ShutdownKind
+
+#: ``open``: begun, and the record ends; ``waiting``: never begun.
+WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of what is told."""
+
+
+class HookTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One run of a preStop hook. ``early``: a sleep that ended before its time."""
+
+    container: str
+    kind: str
+    detail: str = ""
+    began_ns: int
+    #: Until when it could have run: the pod's grace, or the end of its sleep.
+    until_ns: int
+    ended_ns: int | None = None
+    result: HookResult | None = None
+    reason: str = ""
+    early: bool = False
+
+
+class ContainerTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One container. ``exited_ns`` None with an outcome of its pod: nobody saw it exit."""
+
+    name: str
+    sidecar: bool = False
+    stop_signal: str = "SIGTERM"
+    running: bool = True
+    #: When the order for it was given.
+    signalled_ns: int | None = None
+    killed_ns: int | None = None
+    exited_ns: int | None = None
+    exit_code: int | None = None
+    exit_signal: str = ""
+
+
+class AutopsyTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a straggler was doing just before SIGKILL."""
+
+    container: str
+    at_ns: int
+    processes: tuple[ProcessReport, ...] = ()
+    last_lines: tuple[str, ...] = ()
+
+
+class PodTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
+
+    ``outcome`` None: the record ends before its fate. A rejected pod has no wave (-1).
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int | None = None
+    wave: int = -1
+    grace_seconds: int = 0
+    wanted_grace_seconds: int | None = None
+    #: It was not in the inventory at the signal.
+    late: bool = False
+    began_ns: int | None = None
+    #: No SIGKILL comes later than this.
+    kill_by_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: PodOutcome | None = None
+    reason: str = ""
+    succeeded: bool = False
+    hurried_ns: int | None = None
+    #: Handed to the fallback after a failure of its actor.
+    fallback: bool = False
+    hooks: tuple[HookTold, ...] = ()
+    containers: tuple[ContainerTold, ...] = ()
+    autopsies: tuple[AutopsyTold, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class WaveTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One wave of the plan, also one without pods. ``pods`` are UIDs in inventory order, late ones last."""
+
+    index: int
+    priority: int
+    #: The plan's share of the grant, and what the wave really had (elastic budgets hand time on).
+    planned_ns: int
+    period_ns: int | None = None
+    began_ns: int | None = None
+    deadline_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: WaveOutcome = "waiting"
+    unused_ns: int = 0
+    stragglers: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+
+
+class ConfigurationTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The effective configuration at the signal; ``sources`` where the journal still has them."""
+
+    periods: tuple[Period, ...] = ()
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    budget: Budget = "strict"
+    sleep_action: bool = True
+    status_flush_ns: int = 0
+    sources: dict[str, str] = {}
+
+
+class ProcessTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
+
+    seq: int
+    at_ns: int | None
+    version: str
+    pid: int
+    mode: str
+    boot_id: str
+    #: What the start did about the shutdown that it found (the resume table's action).
+    action: str = ""
+    previous: str = ""
+
+
+class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
+
+    what: Literal["inventory", "announce", "statuses", "release", "traces"]
+    began_ns: int
+    ended_ns: int | None = None
+    result: str = ""
+    reason: str = ""
+
+
+class Notice(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Something that an operator should know. ``code`` is stable, ``text`` is for people."""
+
+    seq: int
+    at_ns: int
+    code: str
+    text: str
+    pod: str = ""
+
+
+class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+
+    id: str
+    trace_id: str
+    journal_id: str
+    first_seq: int
+    last_seq: int
+    node: str
+    machine_id: str
+    boot_id: str
+    version: str
+    logic_flags: tuple[str, ...] = ()
+    kind: ShutdownKind
+    outcome: EpisodeOutcome
+    started_wall_ns: int
+    started_mono_ns: int
+    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
+    ended_ns: int | None = None
+    #: The last thing that the record tells of the shutdown.
+    last_ns: int = 0
+    configuration: ConfigurationTold = ConfigurationTold()
+    grant_ns: int = 0
+    budget_ns: int = 0
+    deadline_ns: int = 0
+    release_by_ns: int = 0
+    lock_held: bool = True
+    overtime: bool = False
+    cancelled_ns: int | None = None
+    cancel_reason: str = ""
+    #: All pods had ended, or the budget had.
+    pods_ended_ns: int | None = None
+    statuses_settled_ns: int | None = None
+    waves: tuple[WaveTold, ...] = ()
+    pods: tuple[PodTold, ...] = ()
+    beside: tuple[SpanTold, ...] = ()
+    processes: tuple[ProcessTold, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    #: Type tags that this version does not know, and how many there were.
+    unknown_types: dict[str, int] = {}
+    events: int = 0
+
+    def count(self, outcome: PodOutcome) -> int:
+        """How many pods had this fate."""
+        return sum(pod.outcome == outcome for pod in self.pods)
