@@ -32,8 +32,9 @@ class SpanEvent(NamedTuple):
 class Span(NamedTuple):
     """``trace_id`` has 16 bytes, ``span_id`` and ``parent_id`` 8 (``parent_id`` is empty for a root).
 
-    Times are wall-clock nanoseconds: the anchor plus the monotonic difference. ``seq`` is the record that ended
-    it: the span may be sent as soon as that is durable. ``episode``: the number of its shutdown's first record.
+    Times are wall-clock nanoseconds: the anchor plus the monotonic difference. ``seq`` is the record that
+    ended it: the span may be sent as soon as that is durable. ``episode``: the number of its shutdown's first
+    record.
     """
 
     trace_id: bytes

@@ -1,0 +1,1 @@
+"""What is counted and measured over all shutdowns: a projection of the journal, and its exposition."""

@@ -1,0 +1,94 @@
+"""What the metrics know: sums over all shutdowns of a journal, and how the node stands.
+
+A value that can be written down and taken up again, because retention removes the segments that it was folded
+from. Times are nanoseconds, on the wall clock where their name says so; names of workloads are bounded.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+#: Upper bounds of the histograms' buckets. A hook takes milliseconds, a database's stop half an hour.
+BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
+BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
+
+#: A node sees a few hundred workloads in its life; those that were seen longest ago go first.
+WORKLOADS_MAX = 2000
+
+
+class Histogram(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """``counts`` a bucket, the last one above all bounds; not cumulative."""
+
+    counts: list[int] = msgspec.field(default_factory=lambda: [0] * (len(BOUNDS_NS) + 1))
+    sum_ns: int = 0
+
+    def add(self, value_ns: int) -> None:
+        at = next((at for at, bound in enumerate(BOUNDS_NS) if value_ns <= bound), len(BOUNDS_NS))
+        self.counts[at] += 1
+        self.sum_ns += value_ns
+
+
+class Need(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """How long a workload's pods took to end. ``needs_more``: the largest was a SIGKILL."""
+
+    longest_ns: int = 0
+    needs_more: bool = False
+
+
+class Last(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """The running or the last shutdown. ``waves``: counts by priority (as text), then by outcome."""
+
+    kind: str = "unknown"
+    trace_id: str = ""
+    start_wall_ns: int = 0
+    end_wall_ns: int = 0
+    outcome: str = ""
+    waves: dict[str, dict[str, int]] = {}
+
+
+class Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A pod of the open shutdown: what has to be known of it when it ends."""
+
+    workload: str
+    hooks: dict[str, str] = {}
+
+
+class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """All of it. ``seq``: the last record that is in it."""
+
+    seq: int = 0
+    journal_id: bytes = b""
+    enabled: bool = False
+    armed: bool = False
+    lock_held: bool = False
+    sufficient: bool = True
+    grant_ns: int = 0
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    #: By kind, then by outcome.
+    shutdowns: dict[str, dict[str, int]] = {}
+    pods: dict[str, int] = {}
+    #: By kind of hook, then by result.
+    hooks: dict[str, dict[str, int]] = {}
+    sleeps_early: int = 0
+    stop_times: dict[str, Histogram] = {}
+    hook_times: dict[str, Histogram] = {}
+    storage_failures: int = 0
+    late_durability: int = 0
+    actor_failures: int = 0
+    starts: int = 0
+    last: Last = msgspec.field(default_factory=Last)
+    last_graceful_wall_ns: int = 0
+    needs: dict[str, Need] = {}
+    #: Of the open shutdown: priorities by wave, pods by UID, and those whose kind of hook is to be known.
+    priorities: dict[int, int] = {}
+    open_pods: dict[str, Pod] = {}
+    episode: int = 0
+
+    def need(self, workload: str) -> Need:
+        """Seen again, it is the youngest one."""
+        need = self.needs.pop(workload, None) or Need()
+        self.needs[workload] = need
+        if len(self.needs) > WORKLOADS_MAX:
+            del self.needs[next(iter(self.needs))]
+        return need
