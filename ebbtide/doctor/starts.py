@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.cli.labels import Labels, payload_of
-from ebbtide.lines.node import START
+from ebbtide.lines.forms import START
 from events.frames import RawRecord
 
 
