@@ -207,7 +207,7 @@ class Life:
         self.goes_on_after = recovered.verdict.start(fresh_id).after.seq
         writer = Writer(
             storages,
-            Identity(node="node", machine_id=MACHINE, boot_id=self.node.boot_id, code_version="0"),
+            Identity("node", MACHINE, self.node.boot_id, "0", recovered.system.flags),
             recovered.verdict.start(fresh_id),
             on_failed=self._storage_failed,
             on_moved=self._storage_moved,

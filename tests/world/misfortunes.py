@@ -32,7 +32,7 @@ async def cancel(world: Machine, node: Node, act: Act) -> None:
 
 
 async def logind_restart(world: Machine, node: Node, act: Act) -> None:
-    await node.logind.restart(act.value, bool(act.text))
+    node.logind.restart(act.value, bool(act.text))
 
 
 async def bus_loss(world: Machine, node: Node, act: Act) -> None:

@@ -208,29 +208,32 @@ class RuntimeEdge(Edge):
             await trio.sleep_forever()
         hook = self._node.pods.run_hook(box, order.key, self._life.number, late)
         self._life.touch()
-        return await self._follow(hook, order.timeout_ns)
+        return await self._follow(box, hook, order.timeout_ns)
 
     async def _adopt_hook(self, order: RunHook) -> Ending | None:
         box = self._find(order.uid, order.container)
         hook = box.hooks.get(order.key) if box is not None else None
-        if hook is None or hook.ended.is_set() or self._is_request(order):
+        if box is None or hook is None or hook.ended or self._is_request(order):
             return None
-        return await self._follow(hook, order.timeout_ns)
+        return await self._follow(box, hook, order.timeout_ns)
 
     def _is_request(self, order: RunHook) -> bool:
         """Of a request nothing is left when the daemon is gone."""
         containers = self._node.pods.plans[order.uid].pod.containers
         return any(c.name == order.container and c.hook and c.hook.kind == "httpGet" for c in containers)
 
-    async def _follow(self, hook: HookProcess, timeout_ns: int) -> Ending:
+    async def _follow(self, box: Box, hook: HookProcess, timeout_ns: int) -> Ending:
+        ended = trio.Event()
+        hook.followers.append(ended.set)
         try:
             with trio.move_on_after(timeout_ns / NS_PER_SECOND) as scope:
-                await hook.ended.wait()
+                if not hook.ended:
+                    await ended.wait()
         except trio.Cancelled:
             if self._life.alive and not self._detached:
-                hook.scope.cancel()
+                self._node.pods.stop_hook(box, hook)
             raise
         if scope.cancelled_caught:
-            hook.scope.cancel()
+            self._node.pods.stop_hook(box, hook)
             return Ending("timed-out")
         return Ending() if hook.succeeded else Ending("failed", "exit code 1", 1)

@@ -1,21 +1,15 @@
-"""The trail: what really happened on the node, seen from outside, in world time.
-
-World time is Trio's mock clock in nanoseconds; it runs on over crashes and boots. The trail outlives every
-daemon, and nothing in it comes from the daemon's own records: the invariants compare the two.
-"""
+"""World time under Trio's mock clock; the trail itself is every simulation's (`replay.virtual.trail`)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable
 
 import trio
 
-NS_PER_SECOND = 1_000_000_000
-MS = 1_000_000
+from replay.virtual import trail
+from replay.virtual.trail import MS, NEVER_NS, NS_PER_SECOND, Seen
 
-#: Later than any world ends.
-NEVER_NS = 1 << 60
+__all__ = ["MS", "NEVER_NS", "NS_PER_SECOND", "Seen", "Tasks", "Trail", "sleep_ns", "world_ns"]
 
 
 def world_ns() -> int:
@@ -28,41 +22,26 @@ async def sleep_ns(duration_ns: int) -> None:
     await trio.sleep(max(0, duration_ns) / NS_PER_SECOND)
 
 
-class Seen(NamedTuple):
-    """One happening. ``late``: the effect began before its order was as durable as it has to be."""
-
-    at_ns: int
-    boot: int
-    life: int
-    what: str
-    uid: str = ""
-    container: str = ""
-    detail: str = ""
-    late: bool = False
-
-
-class Trail:
-    """Happenings in their order. ``life`` is the daemon that caused one, 0 for the world itself."""
+class Trail(trail.Trail):
+    """Happenings in their order, at the mock clock's times."""
 
     def __init__(self) -> None:
-        self.seen: list[Seen] = []
-        self.boot = 0
-        self.listeners: list[Callable[[Seen], object]] = []
+        super().__init__(world_ns)
 
-    def note(
-        self,
-        what: str,
-        uid: str = "",
-        container: str = "",
-        detail: str = "",
-        *,
-        life: int = 0,
-        late: bool = False,
-    ) -> None:
-        seen = Seen(world_ns(), self.boot, life, what, uid, container, detail, late)
-        self.seen.append(seen)
-        for listen in self.listeners:
-            listen(seen)
 
-    def of(self, *whats: str) -> Iterator[Seen]:
-        return (seen for seen in self.seen if seen.what in whats)
+class Tasks:
+    """A timer whose waits are tasks of a nursery: they end with it."""
+
+    def __init__(self, nursery: trio.Nursery) -> None:
+        self._nursery = nursery
+
+    def later(self, after_ns: int, do: Callable[[], object]) -> Callable[[], object]:
+        scope = trio.CancelScope()
+        self._nursery.start_soon(self._wait, scope, after_ns, do)
+        return scope.cancel
+
+    @staticmethod
+    async def _wait(scope: trio.CancelScope, after_ns: int, do: Callable[[], object]) -> None:
+        with scope:
+            await sleep_ns(after_ns)
+            do()
