@@ -1,7 +1,7 @@
 """A shutdown as it is told afterwards: one value that blame, diff, advise, the report and the tables share.
 
 All times whose name says nothing else are nanoseconds since the signal, on the monotonic clock within a boot
-and by the wall clock's anchor from one boot to the next. None: it did not happen, or nobody recorded it.
+and by the wall clock from one boot to the next. None: it did not happen, or nobody recorded it.
 An account says only what stands in the journal; nothing in it is a guess.
 """
 
@@ -77,6 +77,8 @@ class PodTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: It was not in the inventory at the signal.
     late: bool = False
     began_ns: int | None = None
+    #: What it had when its stop began: under an elastic budget more than planned, less when it was late.
+    grace_ns: int | None = None
     #: No SIGKILL comes later than this.
     kill_by_ns: int | None = None
     ended_ns: int | None = None
@@ -142,6 +144,7 @@ class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
 
     what: Literal["inventory", "announce", "statuses", "release", "traces"]
+    seq: int = 0
     began_ns: int
     ended_ns: int | None = None
     result: str = ""
@@ -149,7 +152,7 @@ class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Notice(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Something that an operator should know. ``code`` is stable, ``text`` is for people."""
+    """Something that an operator should know. ``code`` is stable, ``text`` is for people; ``pod`` is a UID."""
 
     seq: int
     at_ns: int
@@ -177,7 +180,7 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     started_mono_ns: int
     #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
     ended_ns: int | None = None
-    #: The last thing that the record tells of the shutdown.
+    #: The last thing on record before the boot was over.
     last_ns: int = 0
     configuration: ConfigurationTold = ConfigurationTold()
     grant_ns: int = 0
@@ -188,6 +191,12 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     overtime: bool = False
     cancelled_ns: int | None = None
     cancel_reason: str = ""
+    #: The last wave that began; -1 if none did.
+    last_wave: int = -1
+    #: Who had scheduled it, where logind knew: a user's id, a terminal, and the message for everybody.
+    asked_by_uid: int | None = None
+    asked_tty: str = ""
+    wall_message: str = ""
     #: All pods had ended, or the budget had.
     pods_ended_ns: int | None = None
     statuses_settled_ns: int | None = None
@@ -201,5 +210,5 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     events: int = 0
 
     def count(self, outcome: PodOutcome) -> int:
-        """How many pods had this fate."""
-        return sum(pod.outcome == outcome for pod in self.pods)
+        """How many pods had this fate; one whose fate is not on record counts as ``unknown``."""
+        return sum((pod.outcome or "unknown") == outcome for pod in self.pods)

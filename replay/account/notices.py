@@ -1,0 +1,68 @@
+"""What an operator should know of a shutdown: one stable code a happening, and its sentence.
+
+The table is the only list of them. A sentence says what happened and, where there is one, the cure.
+"""
+
+from __future__ import annotations
+
+SENTENCES: dict[str, str] = {
+    # --- the time that there was
+    "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}: "
+    "the lowest priorities had less, raise InhibitDelayMaxSec to {needed}",
+    "reserve-not-granted": "logind granted {grant}, enough for the waves but not for the whole reserve{override}: "
+    "raise InhibitDelayMaxSec to {needed}",
+    "lock-not-held": "the shutdown began without the delay lock: the machine need not have waited for any pod",
+    "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",
+    "deadline-moved": "the shutdown's deadline moved to {deadline} after the signal",
+    # --- pods and hooks
+    "pod-killed": "{pod} was killed: {reason}",
+    "pod-failed": "{pod} could not be ended: {reason}",
+    "pod-unknown": "what became of {pod} is not known: {reason}",
+    "pod-late": "{pod} was not in the inventory at the signal and joined wave {wave}",
+    "hook-failed": "the preStop hook ({kind}) of {pod}, container {container}, failed: {reason}",
+    "hook-timed-out": "the preStop hook ({kind}) of {pod}, container {container}, was cut after {took}: {reason}",
+    "hook-not-run": "the preStop hook ({kind}) of {pod}, container {container}, did not run: {reason}",
+    "hook-unknown": "how the preStop hook ({kind}) of {pod}, container {container}, ended is not known: {reason}",
+    "wave-overran": "wave {wave} (priority {priority}) overran its {period}: {count} still running",
+    "pods-unfinished": "{count} outlived the budget: {pods}",
+    # --- people
+    "hurried": "uid {asker} asked not to wait for {pod} any longer",
+    "release-requested": "uid {asker} asked to let the machine go",
+    "cancelled": "the shutdown was withdrawn ({reason})",
+    # --- the daemon
+    "restarted": "the daemon was started again: none ran for {away} ({action})",
+    "cut-short": "the machine went down before the release, at wave {wave}",
+    "never-begun": "the machine went down before any wave began",
+    "actor-failed": "{actor} failed ({error}): the fallback took its part",
+    "fallback": "the fallback took over {count} ({reason})",
+    "effect-panicked": "the order {key} ended in an error that nobody foresaw: {error}",
+    "settings-rejected": "a configuration could not be used: {error}",
+    "manifest-rejected": "a pod manifest could not be used: {path}: {error}",
+    "inventory-failed": "the pods could not be listed ({result}): {reason}",
+    "announce-failed": "the node could not be shown as going down ({result}): {reason}",
+    "statuses-failed": "pod statuses could not be delivered ({result}): {reason}",
+    "statuses-undelivered": "{count} not delivered in time",
+    "release-failed": "the lock could not be released ({result}): {reason}",
+    # --- the machine
+    "durability-late": "{count} began before the disk had answered, after {waited} at the longest",
+    "storage-failed": "the journal could not be written in {location}: {error}",
+    "storage-moved": "the journal went on in {location}, from record {seq}",
+    "bus-lost": "the connection to logind was lost: {error}",
+    "signal-rejected": "{count} from somebody else than logind, or with a wrong body ({reason})",
+    "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",
+    # --- the record itself
+    "unreadable": "{count} could not be read, and is not told of: the journal was edited, or miswritten",
+    "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",
+}
+
+#: Those that are told once however often they happen, and what is counted.
+TALLIED: dict[str, str] = {
+    "durability-late": "effect",
+    "signal-rejected": "signal",
+    "unreadable": "record",
+}
+
+
+def sentence(code: str, **words: object) -> str:
+    """The sentence of a code. Raises KeyError on a code that is not in the table."""
+    return SENTENCES[code].format(**words)
