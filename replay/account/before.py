@@ -69,7 +69,8 @@ class Before:
             return
         states = {kept.actor: _plain(kept.state) for kept in mark.actors if not kept.subject}
         episode, status = states.get("EpisodeActor", {}), states.get("NodeStatusActor", {})
-        known = {name: episode[name] for name in ("periods", "requested_ns", "reserve_ns") if name in episode}
+        given = ("periods", "requested_ns", "reserve_ns")
+        known: dict[str, Any] = {name: episode[name] for name in given if name in episode}
         known["budget"] = "elastic" if episode.get("elastic") else "strict"
         known["sleep_action"] = episode.get("sleep_action", True)
         known["status_flush_ns"] = status.get("flush_ns", 0)

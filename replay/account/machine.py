@@ -1,4 +1,4 @@
-"""What the events around a shutdown mean for its account: restarts, failures, the disk, the bus, the clock."""
+"""What the events around a shutdown mean for its account: restarts, failures, disk, bus, clock."""
 
 from __future__ import annotations
 

@@ -135,6 +135,8 @@ class ProcessTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     pid: int
     mode: str
     boot_id: str
+    #: When the process before it said its last word; None: in another boot.
+    quiet_since_ns: int | None = None
     #: What the start did about the shutdown that it found (the resume table's action).
     action: str = ""
     previous: str = ""
@@ -152,7 +154,7 @@ class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Notice(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Something that an operator should know. ``code`` is stable, ``text`` is for people; ``pod`` is a UID."""
+    """Something that an operator should know. ``code`` is stable, ``text`` for people; ``pod`` is a UID."""
 
     seq: int
     at_ns: int

@@ -9,9 +9,9 @@ SENTENCES: dict[str, str] = {
     # --- the time that there was
     "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}: "
     "the lowest priorities had less, raise InhibitDelayMaxSec to {needed}",
-    "reserve-not-granted": "logind granted {grant}, enough for the waves but not for the whole reserve{override}: "
+    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the whole reserve{override}: "
     "raise InhibitDelayMaxSec to {needed}",
-    "lock-not-held": "the shutdown began without the delay lock: the machine need not have waited for any pod",
+    "lock-not-held": "the shutdown began without the delay lock: the machine did not have to wait for a pod",
     "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",
     "deadline-moved": "the shutdown's deadline moved to {deadline} after the signal",
     # --- pods and hooks
@@ -20,9 +20,11 @@ SENTENCES: dict[str, str] = {
     "pod-unknown": "what became of {pod} is not known: {reason}",
     "pod-late": "{pod} was not in the inventory at the signal and joined wave {wave}",
     "hook-failed": "the preStop hook ({kind}) of {pod}, container {container}, failed: {reason}",
-    "hook-timed-out": "the preStop hook ({kind}) of {pod}, container {container}, was cut after {took}: {reason}",
+    "hook-timed-out": "the preStop hook ({kind}) of {pod}, container {container}, was cut after {took}: "
+    "{reason}",
     "hook-not-run": "the preStop hook ({kind}) of {pod}, container {container}, did not run: {reason}",
-    "hook-unknown": "how the preStop hook ({kind}) of {pod}, container {container}, ended is not known: {reason}",
+    "hook-unknown": "how the preStop hook ({kind}) of {pod}, container {container}, ended is not known: "
+    "{reason}",
     "wave-overran": "wave {wave} (priority {priority}) overran its {period}: {count} still running",
     "pods-unfinished": "{count} outlived the budget: {pods}",
     # --- people

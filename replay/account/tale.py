@@ -51,8 +51,6 @@ class Tale:
         self.header = header
         self.place = Place(first.seq, 0, True)
         self.last_seq, self.last_ns, self.events = first.seq, 0, 0
-        #: When the process before the last one said its last word.
-        self.quiet_since_ns = 0
         self.longest_wait_ns = 0
         self.kind: ShutdownKind = "unknown"
         self.fields: dict[str, Any] = {}
@@ -170,7 +168,7 @@ class Tale:
     # --- the end ------------------------------------------------------------------------------
 
     def told(self, journal_id: bytes, boot_id: str | None) -> Account:
-        """The account as it stands. ``boot_id``: of this machine, now (see `replay.account.fold.accounts`)."""
+        """The account as it stands. ``boot_id`` is this machine's, now (see `replay.account.fold`)."""
         identity = self.header.identity
         outcome = self._outcome(boot_id)
         schedule = self.schedule
@@ -221,10 +219,8 @@ class Tale:
             found.append(Notice(seq=place.seq, at_ns=place.at_ns, code=code, text=text))
         found.sort(key=lambda notice: notice.seq)
         wave = self.fields.get("last_wave", -1)
-        code = {"truncated": "cut-short" if wave >= 0 else "never-begun", "never-begun": "never-begun"}.get(
-            outcome
-        )
-        if code is not None:
+        if outcome in ("truncated", "never-begun"):
+            code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
             text = sentence(code, wave=wave)
             found.append(Notice(seq=self.last_seq, at_ns=self.last_ns, code=code, text=text))
         if self.unknown_types:
