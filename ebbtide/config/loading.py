@@ -51,6 +51,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     drop_in_directory: str
     journal_fallbacks: tuple[str, ...]
     journal_bytes_max: int
+    metrics_listen: str
+    metrics_kubelet_names: bool
 
 
 class Loaded(NamedTuple):

@@ -152,6 +152,26 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             "stays.",
         ),
     ] = JOURNAL_BYTES_MAX
+    metrics_listen: Annotated[
+        str,
+        Doc(
+            readers.listen_address,
+            readers.show_plain,
+            "address:port, unix:PATH, or empty",
+            "Where Prometheus may scrape the metrics (127.0.0.1:9464, [::1]:9464, unix:/run/ebbtide/"
+            "metrics.sock). Empty: nowhere; 'ebbtide metrics' prints them all the same.",
+        ),
+    ] = ""
+    metrics_kubelet_names: Annotated[
+        bool,
+        Doc(
+            readers.flag,
+            readers.show_plain,
+            "true or false",
+            "Put kubelet_ before the names of the metrics of KEP-2712 and KEP-3960, so that dashboards made "
+            "for the kubelet go on working. Not in mode observe, where the kubelet exports them itself.",
+        ),
+    ] = False
 
 
 class Field(NamedTuple):

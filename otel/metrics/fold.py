@@ -49,6 +49,7 @@ def _started(to: Meters, event: f.DaemonStarted, record: Record) -> None:
 
 def _adopted(to: Meters, event: d.ConfigAdopted, record: Record) -> None:
     to.enabled, to.requested_ns, to.reserve_ns = event.enabled, event.requested_ns, event.reserve_ns
+    to.periods = event.periods
 
 
 def _read(to: Meters, event: f.LogindRead, record: Record) -> None:

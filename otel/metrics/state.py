@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from events.model import Period
+
 #: Upper bounds of the histograms' buckets. A hook takes milliseconds, a database's stop half an hour.
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
@@ -65,6 +67,7 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     grant_ns: int = 0
     requested_ns: int = 0
     reserve_ns: int = 0
+    periods: tuple[Period, ...] = ()
     #: By kind, then by outcome.
     shutdowns: dict[str, dict[str, int]] = {}
     pods: dict[str, int] = {}
