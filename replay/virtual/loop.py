@@ -27,6 +27,7 @@ An entry that is no longer to happen (an effect that was cancelled) is taken off
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
@@ -99,9 +100,10 @@ class Agenda:
         self._heap: list[tuple[int, int, int, Entry]] = []
         self._number = 0
 
-    def put(self, at_ns: int, what: Fact | Move) -> Entry:
-        """At ``at_ns``, or at once if that is past."""
-        lane = LANES.get(type(what), REST) if isinstance(what, Fact) else MOVES
+    def put(self, at_ns: int, what: Fact | Move, lane: int | None = None) -> Entry:
+        """At ``at_ns``, or at once if that is past. ``lane``: a place of its own among what is due then."""
+        if lane is None:
+            lane = LANES.get(type(what), REST) if isinstance(what, Fact) else MOVES
         entry = Entry(max(at_ns, self.now_ns), what)
         heappush(self._heap, (entry.at_ns, lane, self._number, entry))
         self._number += 1
@@ -115,6 +117,17 @@ class Agenda:
         """It will not happen; again, or for nothing, is no error."""
         if entry is not None:
             entry.what = None
+
+    def later(self, after_ns: int, do: Move) -> Move:
+        """A move so long from now; what is returned takes that back (`replay.virtual.trail.Timer`)."""
+        entry = self.after(after_ns, do)
+        return partial(self.drop, entry)
+
+    def drop_facts(self) -> None:
+        """Who was to hear them is gone; what the world does by itself goes on."""
+        for *_, entry in self._heap:
+            if isinstance(entry.what, Fact):
+                entry.what = None
 
     def clear(self) -> None:
         """Nothing of it will happen."""
@@ -144,13 +157,15 @@ class World(Protocol):
 class Loop:
     """Drives ``system`` through ``agenda``. ``system`` may be exchanged between two steps (a restart).
 
-    ``wall_offset_ns`` is the wall clock minus the monotonic one, and may be changed too.
+    ``wall_offset_ns`` is the wall clock minus the monotonic one, and may be changed too. While nobody is
+    ``awake`` (the process has died) no tick comes.
     """
 
     def __init__(self, system: System, agenda: Agenda, world: World, wall_offset_ns: int) -> None:
         self.system = system
         self.agenda = agenda
         self.wall_offset_ns = wall_offset_ns
+        self.awake = True
         self._world = world
 
     @property
@@ -180,15 +195,20 @@ class Loop:
         for _ in self.steps(until_ns):
             pass
 
+    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
+        """When the tick for a deadline is admitted, and in which lane: here punctually."""
+        return deadline_ns, TICKS
+
     def _next(self, until_ns: int | None) -> Fact | None:
         """The next fact, a tick included; moves of the world on the way are made."""
         for _ in range(STEPS_MAX):
-            head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns()
-            due = (NEVER_NS, TICKS) if deadline_ns is None else (deadline_ns, TICKS)
-            at_ns, lane = min(due, head or due)
+            head, deadline_ns = self.agenda.head(), self.system.next_deadline_ns() if self.awake else None
+            due = (NEVER_NS, TICKS) if deadline_ns is None else self.tick_due(deadline_ns)
+            tick = head is None or due < head
+            at_ns = due[0] if head is None else min(due, head)[0]
             if at_ns == NEVER_NS or (until_ns is not None and at_ns > until_ns):
                 return None
-            if lane == TICKS:
+            if tick:
                 self.agenda.now_ns = max(self.agenda.now_ns, at_ns)
                 return Tick()
             what = self.agenda.take()
