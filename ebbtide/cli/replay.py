@@ -9,6 +9,9 @@ from ebbtide.cli.options import need_command
 
 #: The verbs by what one wants to know.
 SECTIONS: dict[str, dict[str, Entry]] = {
+    "What happened": {
+        "timeline": Entry("replaying.timeline:timeline", "Tell a shutdown, a line a transition."),
+    },
     "Is it true": {
         "verify": Entry("replaying.verify:verify", "Feed the facts again, compare every decision."),
     },
@@ -17,6 +20,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
 EPILOG = """\b
 Examples:
   ebbtide replay verify
+  ebbtide replay timeline -2 --pod shop/web-0
   ebbtide replay verify last --journal /mnt/old/journal
 
 EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.

@@ -79,6 +79,9 @@ _LEARN: dict[type[Event], Callable[[Names, Any], None]] = {
     d.ShutdownBegan: _began,
 }
 
+#: Type tags of the events that names are learned from.
+INTRODUCING: tuple[str, ...] = tuple(kind.__name__ for kind in _LEARN)
+
 #: Words an event, with the stamp of its record.
 Teller = Callable[[Names, Any, Stamp], Said]
 

@@ -124,8 +124,9 @@ def _hook_ordered(names: Names, event: d.RunHook, at: Stamp) -> Said:
 def _hook_ended(names: Names, event: d.HookEnded, at: Stamp) -> Said:
     if event.result != "done":
         return Said(WARNING, f"preStop of {event.container} {event.result}: {event.reason}")
-    early = f" early: {event.reason}" if event.early else ""
-    return Said(INFO, f"preStop of {event.container} done after {elapsed(event.elapsed_ns)} s{early}")
+    took = f"after {elapsed(event.elapsed_ns)} s"
+    how = f"ended early {took}: {event.reason}" if event.early else f"done {took}"
+    return Said(INFO, f"preStop of {event.container} {how}")
 
 
 def _cancel_order(names: Names, event: d.CancelOrder, at: Stamp) -> Said:
