@@ -62,6 +62,10 @@ class _Fold:
         """The shutdown that is over with this record, if one is."""
         if raw.cause == 0:
             self._fact = raw
+        try:
+            self._before.learn(raw)
+        except BadPayload:
+            pass  # said by the tale, where it stands in one
         over = None
         if raw.episode and (self.tale is None or raw.episode != self.tale.number):
             over = self.tale
@@ -69,10 +73,6 @@ class _Fold:
             self.tale = Tale(raw.episode, first, batch.header, self._before, over)
         if self.tale is not None:
             self._tell(self.tale, raw, batch.header)
-        try:
-            self._before.learn(raw)
-        except BadPayload:
-            pass  # said by the tale, where it stands in one
         return over
 
     def _tell(self, tale: Tale, raw: RawRecord, header: Header) -> None:

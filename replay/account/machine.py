@@ -38,8 +38,12 @@ def _started(tale: Tale, event: DaemonStarted) -> None:
 def _resumed(tale: Tale, event: Resumed) -> None:
     if not tale.processes:
         return
-    process = tale.processes.pop()
-    tale.processes.append(replace(process, action=event.action, previous=event.previous))
+    process = replace(tale.processes.pop(), action=event.action, previous=event.previous)
+    if event.action.startswith("close-") and process.quiet_since_ns is not None:
+        # A soft reboot keeps the boot, and what it closes was over before.
+        tale.last_ns = process.quiet_since_ns
+        process = replace(process, quiet_since_ns=None)
+    tale.processes.append(process)
     if process.at_ns is not None and process.quiet_since_ns is not None:
         tale.note("restarted", away=span(process.at_ns - process.quiet_since_ns), action=event.action)
 

@@ -64,7 +64,8 @@ class AutopsyTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 class PodTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
 
-    ``outcome`` None: the record ends before its fate. A rejected pod has no wave (-1).
+    ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
+    rejected, was listed too late, or was left on its way down by an earlier shutdown.
     """
 
     uid: str

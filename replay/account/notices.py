@@ -9,7 +9,7 @@ SENTENCES: dict[str, str] = {
     # --- the time that there was
     "grant-too-small": "logind granted {grant} of the {requested} that the waves ask for{override}: "
     "the lowest priorities had less, raise InhibitDelayMaxSec to {needed}",
-    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the whole reserve{override}: "
+    "reserve-not-granted": "logind granted {grant}, enough for the waves, not for the reserve{override}: "
     "raise InhibitDelayMaxSec to {needed}",
     "lock-not-held": "the shutdown began without the delay lock: the machine did not have to wait for a pod",
     "overtime": "the service manager was stopping the daemon, logind's timer or its lock no longer counted",

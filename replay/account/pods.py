@@ -36,8 +36,9 @@ _NOTED_HOOKS = {
 
 
 def _inventory(tale: Tale, event: InventoryTaken) -> None:
-    """Counts until the plan is made; later differences come as late pods."""
+    """Counts until the plan is made; later differences come as late pods, or too late."""
     if tale.planned:
+        tale.listed |= {spec.uid: spec for spec in event.pods}
         return
     for spec in event.pods:
         tale.introduce(spec)
@@ -146,8 +147,6 @@ def _ended(tale: Tale, event: PodEnded) -> None:
         reason=event.reason,
         succeeded=event.succeeded,
     )
-    if tale.pod(event.uid).wave < 0:
-        tale.change_pod(event.uid, wave=event.wave)
     code = _NOTED_FATES.get(event.outcome)
     if code is not None:
         tale.note(code, event.uid, reason=event.reason)

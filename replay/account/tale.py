@@ -69,8 +69,8 @@ class Tale:
         self.released_ns: int | None = None
         self.closed: EpisodeOutcome | None = None
         self.closed_ns: int | None = None
-        #: Pods that an earlier shutdown has left on their way down.
-        self._former = {} if former is None else former.introductions()
+        #: Pods that have no part in the plan: left on their way down by an earlier shutdown, or listed late.
+        self.listed = {} if former is None else former.introductions()
 
     # --- time ---------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Tale:
         pod = self.pods.get(uid)
         if pod is not None:
             return pod
-        return self.introduce(self._former.get(uid) or Pod(uid=uid, namespace="", name=uid))
+        return self.introduce(self.listed.get(uid) or Pod(uid=uid, namespace="", name=uid))
 
     def change_pod(self, uid: str, **changes: Any) -> None:
         self.pods[uid] = replace(self.pod(uid), **changes)
