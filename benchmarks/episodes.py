@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
+from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.snapshot import take
 from actors.logic.system import System
 from events.base import NS_PER_SECOND, Fact, Order
@@ -34,7 +35,7 @@ GRACE_SECONDS = 30
 GRANT_NS = 600 * NS_PER_SECOND
 STEP_NS = 10_000
 EXIT_NS = 50_000_000
-IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench")
+IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench", LOGIC_FLAGS)
 START = Start(bytes(range(16)), Link(), 1)
 
 

@@ -105,7 +105,7 @@ async def _assemble(
     made: list[Daemon] = []
     writer = Writer(
         storages,
-        who,
+        who._replace(logic_flags=recovered.system.flags),
         recovered.verdict.start(fresh_id),
         on_failed=lambda location, error: made[0].storage_failed(location, error),
         on_moved=lambda location, first_seq: made[0].storage_moved(location, first_seq),

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
+from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.hook import HOOK
 from actors.logic.pod import PodState
 from actors.logic.system import EDGE, System
@@ -59,7 +60,7 @@ class Unreadable(Exception):
 
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
     """Read what stands in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
-    history = History(sources, from_checkpoint=True, logic_flags=())
+    history = History(sources, from_checkpoint=True, logic_flags=LOGIC_FLAGS)
     replayer, past = Replayer(goes_on=True), _Past()
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
@@ -72,6 +73,8 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
     system.next_seq = verdict.start(fresh_id).after.seq + 1
+    if not system.episode:  # an open shutdown is carried to its end under the flags that it began with
+        system.flags = LOGIC_FLAGS
     agree(past.standing, system)
     return Recovered(
         system=system,

@@ -31,3 +31,12 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     episode: int
     actors: tuple[ActorState, ...] = ()
     open_orders: tuple[OpenOrder, ...] = ()
+    #: In force from here on; as in the segment's header, so that records alone can be executed again.
+    logic_flags: tuple[str, ...] = ()
+
+
+@register
+class StatesDigest(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """At a wave's end: a few bytes for each actor that changed, by its label (`actors.logic.digest`)."""
+
+    actors: dict[str, bytes] = {}

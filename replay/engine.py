@@ -16,6 +16,7 @@ from actors.logic.snapshot import restore, take
 from actors.logic.system import EDGE, System, Trace
 from events.codec import decode_event, encode_event
 from events.marks import Checkpoint
+from replay.difference import NOTHING, Side, checkpoint_field, first_difference
 
 
 class Raw(Protocol):
@@ -37,16 +38,6 @@ class Raw(Protocol):
     def payload(self) -> bytes: ...
 
 
-class Side(NamedTuple):
-    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing"."""
-
-    cause: int
-    actor: str
-    type: str
-    data: Any
-    episode: int
-
-
 class Divergence(NamedTuple):
     """The first record that re-execution did not produce as it stands."""
 
@@ -54,9 +45,6 @@ class Divergence(NamedTuple):
     field: str
     expected: Side
     produced: Side
-
-
-NOTHING = Side(0, "", "", None, 0)
 
 
 class Replayer:
@@ -134,7 +122,7 @@ class Replayer:
             and episode == raw.episode
         ):
             return
-        self._diverge(raw, _first_difference(self._side(produced), _recorded(raw)), self._side(produced))
+        self._diverge(raw, first_difference(self._side(produced), _recorded(raw)), self._side(produced))
 
     def _checkpoint(self, raw: Raw) -> None:
         mark = decode_event(raw.tag, raw.payload)
@@ -143,11 +131,12 @@ class Replayer:
             self.system = restore(mark, raw.seq + 1)
             self._fresh = False
             return
+        self.system.flags = mark.logic_flags  # what a process executes under, like a fact, is its to say
         mine = take(self.system)
         self.system.next_seq = raw.seq + 1
         if encode_event(mine) != raw.payload:
             side = Side(0, raw.actor, raw.tag, _plain(mine), raw.episode)
-            self._diverge(raw, _checkpoint_field(mark, mine), side)
+            self._diverge(raw, checkpoint_field(mark, mine), side)
 
     def finish(self) -> Divergence | None:
         """At the end: did the journal stop in the middle of what its last fact leads to?"""
@@ -175,23 +164,3 @@ def _recorded(raw: Raw) -> Side:
     except msgspec.DecodeError:
         data = raw.payload.hex()
     return Side(raw.cause, raw.actor, raw.tag, data, raw.episode)
-
-
-def _first_difference(produced: Side, recorded: Side) -> str:
-    for name in ("type", "actor", "cause", "episode"):
-        if getattr(produced, name) != getattr(recorded, name):
-            return name
-    if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
-        return "data"
-    names = [*recorded.data, *produced.data]
-    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding")
-
-
-def _checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
-    """The first actor whose state differs, and its first differing field."""
-    for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
-        if theirs != ours:
-            kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
-            name = next((key for key in {**kept, **made} if kept.get(key) != made.get(key)), "identity")
-            return f"{ours.actor}:{ours.subject} {name}".replace(": ", " ")
-    return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"

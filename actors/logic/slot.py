@@ -23,7 +23,7 @@ class NoProgress(Exception):
 class Slot:
     """One actor in the system: where its state is kept, and its place in the order of registration."""
 
-    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "state", "subject")
+    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "noted", "state", "subject")
 
     def __init__(self, kind: ActorType, subject: str, index: int) -> None:
         self.kind = kind
@@ -31,6 +31,8 @@ class Slot:
         self.index = index
         self.label = f"{kind.name}:{subject}" if subject else kind.name
         self.state: State = kind.state()
+        #: The state that is on record in a checkpoint or a digest, by identity.
+        self.noted: State | None = None
         self.deadline_ns = NEVER_NS
         self.failed = False
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from actors.logic.digest import note
 from actors.logic.routes import BY_NAME
 from actors.logic.slot import Opened, Slot
 from actors.logic.system import System
@@ -17,11 +18,18 @@ from events.marks import ActorState, Checkpoint, OpenOrder
 
 
 def take(system: System) -> Checkpoint:
-    """The state between two steps."""
+    """The state between two steps, to be written down: the next digest tells what has changed since."""
+    note(system.slots.values())
+    return as_checkpoint(system)
+
+
+def as_checkpoint(system: System) -> Checkpoint:
+    """The same to look at, with nothing noted."""
     return Checkpoint(
         episode=system.episode,
         actors=tuple(map(_pack, system.slots.values())),
         open_orders=tuple(map(_pack_order, system.open_orders.values())),
+        logic_flags=system.flags,
     )
 
 
@@ -37,7 +45,7 @@ def _pack_order(opened: Opened) -> OpenOrder:
 
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:
     """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
-    system = System(next_seq)
+    system = System(next_seq, checkpoint.logic_flags)
     system.episode = checkpoint.episode
     for kept in checkpoint.open_orders:
         order = decode_event(kept.type, bytes(kept.order))
@@ -45,6 +53,7 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
         system.open_orders[order.key] = Opened(kept.seq, order)
     for actor in checkpoint.actors:
         _unpack(system, actor)
+    note(system.slots.values())
     return system
 
 

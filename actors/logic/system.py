@@ -14,19 +14,22 @@ Two rules hold it together:
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
 from typing import Any
 
 from actors.logic.actor import NEVER_NS, ActorType
+from actors.logic.deadlines import Deadlines
+from actors.logic.digest import changed, note
 from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
+from actors.logic.flags import LOGIC_FLAGS, STATES_DIGEST
 from actors.logic.hook import HOOK
 from actors.logic.routes import ROUTES, SINGLETONS, who_hears_outcome
 from actors.logic.slot import NoProgress, Opened, Slot, hand_over
 from actors.logic.wave import WAVE
 from events.base import Event, Order
-from events.decisions import ActorFailed, EpisodeClosed, ShutdownBegan
+from events.decisions import ActorFailed, EpisodeClosed, PlanMade, PodsEnded, ShutdownBegan, WaveEnded
 from events.facts import DaemonStarted, OrderEnded, Tick
+from events.marks import StatesDigest
 from events.record import Record, Stamp
 
 #: ``(cause, actor, event, episode)``.
@@ -42,15 +45,18 @@ FAILED_STARTS_MAX = 2
 class System:
     """All actors' states. ``slots`` are in the order of registration."""
 
-    def __init__(self, next_seq: int = 1) -> None:
+    def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
         self.next_seq = next_seq
+        #: The logic flags in force (`actors.logic.flags`).
+        self.flags = flags
         self.episode = 0
         self.open_orders: dict[str, Opened] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
         self._by_kind: dict[str, list[Slot]] = {}
         self._registered = 0
-        self._due: list[tuple[int, int, Slot]] = []
+        self._deadlines = Deadlines()
         self._closing = False
+        self._planned, self._digest_at = False, 0
         for kind in SINGLETONS:
             self.register(kind, "")
 
@@ -92,6 +98,8 @@ class System:
                         self.episode = 0
             if at == 0 and type(fact) is DaemonStarted:
                 self._give_up_on(fact, mono_ns, trail)
+        if self._digest_at or self._planned:
+            self._digest(first, trail)
         if self.episode == first:
             trail = [(cause, actor, event, episode or first) for cause, actor, event, episode in trail]
             trail[0] = (0, EDGE, fact, first)
@@ -102,6 +110,17 @@ class System:
             self._revive(fact, mono_ns)
         return trail
 
+    def _digest(self, first: int, trail: list[Trace]) -> None:
+        """At the end of a wave: what the actors' states are now. A plan says by itself what it made of them."""
+        at, self._digest_at = self._digest_at, 0
+        if at and STATES_DIGEST in self.flags:
+            _, _, end, episode = trail[at]
+            made = changed(self.slots.values(), at_last=type(end) is PodsEnded)
+            trail.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
+        if self._planned:
+            note(self.slots.values())
+            self._planned = False
+
     def _note(self, decision: Event, first: int, at: int) -> None:
         """What a decision means for the system itself. The fact that opens an episode is its first record."""
         if isinstance(decision, Order):
@@ -110,6 +129,10 @@ class System:
             self.episode = first
         elif type(decision) is EpisodeClosed:
             self._closing = True
+        elif type(decision) is WaveEnded or type(decision) is PodsEnded:
+            self._digest_at = at
+        elif type(decision) is PlanMade:
+            self._planned = True
 
     def _admit(self, fact: Event, now_ns: int) -> None:
         if type(fact) is OrderEnded:
@@ -133,7 +156,7 @@ class System:
             return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
-            self._watch(slot, deadline_ns)
+            self._deadlines.watch(slot, deadline_ns)
         return decisions
 
     def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
@@ -166,12 +189,7 @@ class System:
 
     def watch(self, slot: Slot) -> None:
         """Take the deadline from a state that was restored."""
-        self._watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
-
-    def _watch(self, slot: Slot, deadline_ns: int) -> None:
-        slot.deadline_ns = deadline_ns
-        if deadline_ns < NEVER_NS:
-            heappush(self._due, (deadline_ns, slot.index, slot))
+        self._deadlines.watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
 
     # --- who hears of it ----------------------------------------------------------------------
 
@@ -180,7 +198,7 @@ class System:
         if kind is OrderEnded:
             return self._owner(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
         if kind is Tick:
-            return self._take_due(now_ns)
+            return self._deadlines.take(now_ns)
         found: list[Slot] = []
         for name, subject_of, creates in ROUTES.get(kind, ()):
             if subject_of is None:
@@ -198,21 +216,9 @@ class System:
         found = (self.slots.get((name, subject)) or self.slots.get((name, "")) for name, subject in heard)
         return [slot for slot in found if slot is not None and not slot.failed]
 
-    def _take_due(self, now_ns: int) -> list[Slot]:
-        """Whose deadline has come, earliest first, ties by registration. Each is taken once."""
-        due: list[Slot] = []
-        while self._due and self._due[0][0] <= now_ns:
-            deadline_ns, _, slot = heappop(self._due)
-            if slot.deadline_ns == deadline_ns and not slot.failed:
-                slot.deadline_ns = NEVER_NS
-                due.append(slot)
-        return due
-
     def next_deadline_ns(self) -> int | None:
         """When the next `Tick` is due, in monotonic nanoseconds; None if nobody waits."""
-        while self._due and self._due[0][2].deadline_ns != self._due[0][0]:
-            heappop(self._due)
-        return self._due[0][0] if self._due else None
+        return self._deadlines.next_ns()
 
     # --- who there is -------------------------------------------------------------------------
 
@@ -230,9 +236,7 @@ class System:
         self._by_kind = {}
         for slot in kept:
             self._by_kind.setdefault(slot.kind.name, []).append(slot)
-        alive = dict.fromkeys(slot.index for slot in kept)
-        self._due = [entry for entry in self._due if entry[2].index in alive]
-        heapify(self._due)
+        self._deadlines.keep(kept)
         self._closing = False
 
     def _revive(self, fact: Event, now_ns: int) -> None:

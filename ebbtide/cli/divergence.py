@@ -14,7 +14,8 @@ import msgspec
 from ebbtide.cli.labels import payload_of
 from events.frames import FLAG_LAST, RawRecord
 from events.history import History
-from replay.engine import Divergence, Replayer, Side
+from replay.difference import Side
+from replay.engine import Divergence, Replayer
 
 
 class Explained(NamedTuple):

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from actors.logic.flags import LOGIC_FLAGS
 from ebbtide.cli.divergence import Explained, explain
 from ebbtide.cli.episodes import choose
 from ebbtide.cli.guard import DIVERGED, DONE, code_of, unreadable, worst
@@ -19,10 +20,6 @@ from events.recovery import Verdict
 from replay.engine import Divergence, Replayer
 
 VERIFICATION_VERSION = 1
-
-#: Changes of logic that this version can re-execute; a journal with others is refused.
-LOGIC_FLAGS: tuple[str, ...] = ()
-
 
 #: A journal in such a state has records that nobody could read: that they agree cannot be said.
 HIDES = ("corrupt", "incompatible")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.snapshot import take
 from actors.logic.system import System
 from events.base import NS_PER_SECOND, Event, Order
@@ -158,7 +159,7 @@ def _record(seq: int, mono_ns: int, cause: int, actor: str, event: Event, last: 
 
 
 def write(
-    folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = ()
+    folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = LOGIC_FLAGS
 ) -> Path:
     """A journal of one segment; its file. The last frame knows all before it durable."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,9 @@
 """A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
 
-    python -m tests.replay.shutdown tests/golden/shutdown-v1     # only for a new format version
+    python -m tests.replay.shutdown tests/golden/shutdown-v1                              # never again
+    python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest
 
+The flags are the logic's (`actors.logic.flags`): a golden journal of each set that was ever in force stays.
 Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
 """
 
@@ -11,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.snapshot import take
 from actors.logic.system import System
 from events.base import NS_PER_SECOND, Event
@@ -60,8 +63,8 @@ def pods() -> tuple[Pod, ...]:
 class Book:
     """Writes what a system decides, one file a process, as the writer would without a disk."""
 
-    def __init__(self) -> None:
-        self.system = System()
+    def __init__(self, flags: tuple[str, ...]) -> None:
+        self.system = System(flags=flags)
         self.records: list[Record] = []
         self.files: dict[str, bytes] = {}
         self.now_ns = 5 * NS_PER_SECOND
@@ -70,7 +73,7 @@ class Book:
 
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
         """One process's life: facts with the milliseconds that passed before each."""
-        identity = Identity("node-1", "machine-1", boot, "0.1.0")
+        identity = Identity("node-1", "machine-1", boot, "0.1.0", self.system.flags)
         chain = Chain(identity, Start(JOURNAL_ID, self._after, self._number))
         parts = [item.data for item in chain.begin_segment(self._stamp())]
         parts.append(self._append(chain, [self._checkpoint()]))
@@ -172,9 +175,9 @@ def third_life() -> Iterator[tuple[int, Event]]:
     yield 1, SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
 
 
-def write() -> Book:
+def write(flags: tuple[str, ...] = LOGIC_FLAGS) -> Book:
     """The whole story: two processes of one boot, and the next boot."""
-    book = Book()
+    book = Book(flags)
     book.process("boot-1", first_life())
     book.process("boot-1", _with_statuses(book, second_life()))
     book.process("boot-2", third_life())
@@ -194,5 +197,5 @@ def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[t
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for name, data in write().files.items():
+    for name, data in write(tuple(sys.argv[2:])).files.items():
         (folder / name).write_bytes(data)

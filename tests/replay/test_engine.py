@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from actors.logic import budget, container, hook, wave
+from actors.logic.flags import LOGIC_FLAGS, STATES_DIGEST
 from events.decisions import PodEnded
 from events.frames import RawRecord
 from events.history import History
@@ -22,11 +23,17 @@ from replay.engine import Divergence, Replayer
 from tests.replay import shutdown
 
 ROOT = Path(__file__).resolve().parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "shutdown-v1"
+FIRST = ROOT / "tests" / "golden" / "shutdown-v1"
+#: The journals of every set of logic flags that was ever in force, and how many records each has.
+GOLDENS = {
+    FIRST: ((), 96),
+    FIRST.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99),
+}
+GOLDEN = FIRST.with_name("shutdown-v1-states-digest")
 
 
-def raws() -> list[RawRecord]:
-    return list(History([DirectorySource(GOLDEN)]).raw())
+def raws(folder: Path = GOLDEN) -> list[RawRecord]:
+    return list(History([DirectorySource(folder)]).raw())
 
 
 def verify(records: Iterator[RawRecord] | list[RawRecord]) -> Divergence | None:
@@ -43,18 +50,25 @@ def first(tag: str) -> RawRecord:
     return next(raw for raw in raws() if raw.tag == tag)
 
 
-def test_the_golden_journal_replays_to_the_same_bytes() -> None:
-    """The first format's journal: two processes, a restart in the middle, and the next boot."""
+@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
+def test_a_golden_journal_replays_to_the_same_bytes(folder: Path) -> None:
+    """Two processes, a restart in the middle, and the next boot; an older journal under its own flags."""
     replayer = Replayer()
-    assert replayer.feed(raws()) is None
+    assert replayer.feed(raws(folder)) is None
     assert replayer.finish() is None
-    assert replayer.events == 96
+    assert (replayer.system.flags, replayer.events) == GOLDENS[folder]
 
 
-def test_the_golden_journal_can_be_made_again() -> None:
+@pytest.mark.parametrize("folder", GOLDENS, ids=lambda folder: folder.name)
+def test_a_golden_journal_can_be_made_again(folder: Path) -> None:
     """The story that made it makes the same bytes today: format, encoding and logic are as they were."""
-    made = shutdown.write().files
-    assert made == {file.name: file.read_bytes() for file in GOLDEN.iterdir()}
+    made = shutdown.write(GOLDENS[folder][0]).files
+    assert made == {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def test_there_is_a_golden_journal_of_todays_logic() -> None:
+    """Whoever adds a logic flag adds the journal that proves it, and leaves the others as they are."""
+    assert LOGIC_FLAGS in [flags for flags, _ in GOLDENS.values()]
 
 
 @pytest.mark.slow

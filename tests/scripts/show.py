@@ -27,6 +27,7 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
     "AutopsyTaken": ("processes",),
     "HurryRequested": ("asked_by",),
     "ReleaseRequested": ("asked_by",),
+    "StatesDigest": ("actors",),
 }
 
 

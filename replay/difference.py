@@ -1,0 +1,63 @@
+"""Where two records differ: the first part that is not the same, by name.
+
+Of two envelopes that is a part of the envelope, of two events a field. Of two digests or checkpoints, which
+hold the states of all actors, it is the actor and the field of its state.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actors.logic.digest import differing_field
+from actors.logic.routes import BY_NAME
+from events.marks import Checkpoint, StatesDigest
+
+
+class Side(NamedTuple):
+    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing"."""
+
+    cause: int
+    actor: str
+    type: str
+    data: Any
+    episode: int
+
+
+NOTHING = Side(0, "", "", None, 0)
+
+
+def first_difference(produced: Side, recorded: Side) -> str:
+    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states."""
+    for name in ("type", "actor", "cause", "episode"):
+        if getattr(produced, name) != getattr(recorded, name):
+            return name
+    if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
+        return "data"
+    if recorded.type == StatesDigest.__name__:
+        return _digest_field(recorded.data.get("actors"), produced.data.get("actors"))
+    names = [*recorded.data, *produced.data]
+    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding")
+
+
+def _digest_field(recorded: Any, produced: Any) -> str:
+    """The first actor whose digest differs, and its first field; only the actor where it is in one of them."""
+    if not isinstance(recorded, dict) or not isinstance(produced, dict):
+        return "actors"
+    label = next((each for each in {**produced, **recorded} if recorded.get(each) != produced.get(each)), "")
+    kept, made = recorded.get(label), produced.get(label)
+    kind = BY_NAME.get(str(label).partition(":")[0])
+    if kind is None or not isinstance(kept, bytes) or not isinstance(made, bytes):
+        return f"actors {label}".rstrip()
+    return f"{label} {differing_field(kind.state, kept, made)}".rstrip()
+
+
+def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
+    """The first actor whose state differs, and its first differing field."""
+    for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
+        if theirs != ours:
+            kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
+            name = next((key for key in {**kept, **made} if kept.get(key) != made.get(key)), "identity")
+            return f"{ours.actor}:{ours.subject} {name}".replace(": ", " ")
+    return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"

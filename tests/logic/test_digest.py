@@ -1,0 +1,99 @@
+"""The digests of a wave's end: what has changed, in a few bytes, and the field that differs by its name."""
+
+from __future__ import annotations
+
+from msgspec.structs import fields, replace
+
+from actors.logic.course import EpisodeState
+from actors.logic.digest import changed, differing_field, digest, note, tag_of
+from actors.logic.pod import PodState
+from actors.logic.routes import ALL
+from actors.logic.slot import Slot
+from actors.logic.snapshot import restore, take
+from actors.logic.system import SYSTEM, System
+from events.decisions import PodsEnded, WaveEnded
+from events.marks import StatesDigest
+from events.record import Record
+from tests.replay import shutdown
+
+
+def digests(records: list[Record]) -> list[Record]:
+    return [record for record in records if isinstance(record.event, StatesDigest)]
+
+
+def test_every_field_has_a_tag_of_its_own() -> None:
+    """Two fields of one state with the same tag could be taken for each other: rename the newer one."""
+    for kind in ALL:
+        tags = [tag_of(field.name) for field in fields(kind.state)]
+        assert len(dict.fromkeys(tags)) == len(tags), kind.name
+
+
+def test_a_fresh_state_has_an_empty_digest_and_each_change_four_bytes() -> None:
+    """What is at its default is left out, so that a field that comes later changes no old digest."""
+    assert digest(PodState()) == b""
+    assert len(digest(PodState(wave=3))) == 4
+    assert len(digest(PodState(wave=3, begun_ns=1))) == 8
+
+
+def test_an_equal_value_has_the_same_digest_whichever_object_it_is() -> None:
+    """A restored state is made of other objects; an empty dict at its default stays out."""
+    assert digest(EpisodeState(pods={}, waves=())) == b""
+    big = 10**18
+    assert digest(PodState(begun_ns=big)) == digest(PodState(begun_ns=int(str(big))))
+
+
+def test_the_first_differing_field_is_named() -> None:
+    """In the order of the state; also where the field is at its default on one side."""
+    kept, made = PodState(wave=1, begun_ns=5, over=True), PodState(wave=1, begun_ns=6)
+    assert differing_field(PodState, digest(kept), digest(made)) == "begun_ns"
+    assert differing_field(PodState, digest(PodState()), digest(PodState(over=True))) == "over"
+    assert differing_field(PodState, digest(PodState(over=True)), digest(PodState())) == "over"
+    assert differing_field(PodState, b"", b"") == ""
+
+
+def test_only_what_changed_and_came_to_rest_is_digested() -> None:
+    """A pod on its way down waits for its end, or for the end of all waiting."""
+    over, begun, idle = (Slot(kind, str(at), at) for at, kind in enumerate([ALL[-1]] * 3))
+    note((over, begun, idle))
+    over.state, begun.state = PodState(begun_ns=1, over=True), PodState(begun_ns=1)
+    assert list(changed((over, begun, idle), at_last=False)) == [over.label]
+    assert list(changed((over, begun, idle), at_last=True)) == [begun.label]
+    assert changed((over, begun, idle), at_last=True) == {}
+
+
+def test_each_waves_end_ends_its_step_with_a_digest() -> None:
+    """It answers the decision that ended the wave, and is the last record of the step."""
+    records = shutdown.write().records
+    found = digests(records)
+    ends = [record for record in records if isinstance(record.event, WaveEnded | PodsEnded)]
+    assert len(found) == len([end for end in ends if isinstance(end.event, WaveEnded)]) == 4 - 1
+    for record in found:
+        assert (record.actor, record.last) == (SYSTEM, True)
+        assert record.cause in [end.seq for end in ends]
+        assert record.episode > 0
+
+
+def test_every_pod_is_digested_once_it_is_over() -> None:
+    """Between them the digests of a shutdown cover all of its pods and waves."""
+    covered = {label for record in digests(shutdown.write().records) for label in record.event.actors}  # type: ignore[attr-defined]
+    assert {f"HookActor:{pod.uid}" for pod in shutdown.pods()} <= covered
+    assert {"WaveActor:0", "WaveActor:1", "WaveActor:2", "EpisodeActor"} <= covered
+
+
+def test_without_the_flag_there_is_none() -> None:
+    """A journal of the time before it replays as it stands."""
+    assert digests(shutdown.write(()).records) == []
+
+
+def test_a_checkpoint_starts_the_digests_anew() -> None:
+    """A reader that begins at the checkpoint must expect the same bytes as one that has read all."""
+    system = System()
+    system.slots[("EpisodeActor", "")].state = replace(EpisodeState(), wave=2)
+    twin = restore(take(system), system.next_seq)
+    assert changed(system.slots.values(), at_last=True) == changed(twin.slots.values(), at_last=True) == {}
+
+
+def test_the_flags_come_back_with_the_checkpoint() -> None:
+    """An open shutdown is carried on under the flags that it began with."""
+    assert restore(take(System(flags=())), 1).flags == ()
+    assert restore(take(System()), 1).flags == System().flags
