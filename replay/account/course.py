@@ -105,6 +105,9 @@ def _wave_began(tale: Tale, event: WaveStarted) -> None:
 
 
 def _wave_ended(tale: Tale, event: WaveEnded) -> None:
+    """One that has not begun here is an earlier shutdown's."""
+    if event.wave >= len(tale.waves) or tale.waves[event.wave].began_ns is None:
+        return
     wave = tale.change_wave(
         event.wave,
         ended_ns=tale.place.at_ns,
