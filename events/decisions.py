@@ -9,6 +9,10 @@ from events.model import Budget, Handover, Period, PlannedPod, PlannedWave, Pod,
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
+#: How spans are made of a shutdown's records; each shutdown records the one in force when it began. A change
+#: of any byte of a span is a new number, and the number, being a decision, a logic flag.
+PROJECTION_VERSION = 1
+
 HookResult = Literal["done", "failed", "timed-out", "cancelled", "unknown", "not-run"]
 
 # --- ConfigReconciler: what is asked, and what is granted --------------------------------------
@@ -153,6 +157,7 @@ class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     release_by_ns: int
     lock_held: bool
     budget: Budget = "strict"
+    projection_version: int = 1
 
 
 @register

@@ -24,6 +24,7 @@ from actors.logic.course import (
 from actors.logic.start import started, without_shutdown
 from actors.logic.wave import NAME as WAVE_NAME
 from events.decisions import (
+    PROJECTION_VERSION,
     ActorFailed,
     ConfigAdopted,
     DeadlineMoved,
@@ -90,6 +91,7 @@ def _begin(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
         release_by_ns=layout.release_by_ns,
         lock_held=event.lock_held,
         budget="elastic" if state.elastic else "strict",
+        projection_version=PROJECTION_VERSION,
     )
     state = replace(
         state,

@@ -13,6 +13,7 @@ from actors.logic.care import EPISODE, OWNER, Care, FallbackState, engaged
 from actors.policy.resume import Found, LastEpisode, resume_action
 from events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
 from events.decisions import (
+    PROJECTION_VERSION,
     ActorFailed,
     EpisodeClosed,
     EpisodeOutcome,
@@ -91,6 +92,7 @@ def _open(state: FallbackState, event: ActorFailed, now: int) -> Result:
         deadline_ns=now + left_ns,
         release_by_ns=now + left_ns,
         lock_held=signal.lock_held,
+        projection_version=PROJECTION_VERSION,
     )
     state, order = _list(replace(state, failed=(EPISODE,)))
     return state, [began, engaged(event), *order]

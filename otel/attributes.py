@@ -1,0 +1,169 @@
+"""Every attribute that a shutdown's spans may have: the one table that ``docs/attributes.md`` is made from.
+
+Names of OpenTelemetry's semantic conventions come from their package, in the version that `SCHEMA_URL` pins.
+What the conventions do not know stands under ``ebbtide.``. A test holds that nothing else is ever emitted.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from opentelemetry.semconv._incubating.attributes import host_attributes as host
+from opentelemetry.semconv._incubating.attributes import process_attributes as process
+from opentelemetry.semconv.attributes import k8s_attributes as k8s
+from opentelemetry.semconv.attributes import service_attributes as service
+
+#: The conventions that the names follow. Another version is another projection version.
+SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
+
+PREFIX = "ebbtide."
+
+Kind = Literal["string", "int", "bool", "string[]"]
+
+
+class Attribute(NamedTuple):
+    """``where``: the spans that have it, or ``resource``, an event in quotes, a link."""
+
+    name: str
+    type: Kind
+    unit: str
+    where: str
+    meaning: str
+
+
+TABLE: dict[str, Attribute] = {}
+
+
+def _row(name: str, type_: Kind, where: str, meaning: str, unit: str = "") -> str:
+    TABLE[name] = Attribute(name, type_, unit, where, meaning)
+    return name
+
+
+def _ours(name: str, type_: Kind, where: str, meaning: str, unit: str = "") -> str:
+    return _row(PREFIX + name, type_, where, meaning, unit)
+
+
+# --- by the conventions ------------------------------------------------------------------------
+
+SERVICE_NAME = _row(service.SERVICE_NAME, "string", "resource", "Always `ebbtide`.")
+SERVICE_VERSION = _row(
+    service.SERVICE_VERSION, "string", "resource", "The version of the daemon that began the shutdown."
+)
+SERVICE_INSTANCE_ID = _row(
+    service.SERVICE_INSTANCE_ID, "string", "resource", "The journal's random id, written as a UUID."
+)
+HOST_NAME = _row(host.HOST_NAME, "string", "resource", "The node's name.")
+HOST_ID = _row(host.HOST_ID, "string", "resource", "The machine id of the node.")
+NODE_NAME = _row(k8s.K8S_NODE_NAME, "string", "resource", "The node's name, as Kubernetes knows it.")
+NAMESPACE = _row(k8s.K8S_NAMESPACE_NAME, "string", "pod, hook, stop, kill, reject", "The pod's namespace.")
+POD_NAME = _row(k8s.K8S_POD_NAME, "string", "pod, hook, stop, kill, reject", "The pod's name.")
+POD_UID = _row(k8s.K8S_POD_UID, "string", "pod, hook, stop, kill, reject", "The pod's UID.")
+CONTAINER = _row(k8s.K8S_CONTAINER_NAME, "string", "hook, stop, kill", "The container's name.")
+EXIT_CODE = _row(process.PROCESS_EXIT_CODE, "int", "hook, stop, kill", "The exit code, where one was seen.")
+PID = _row(process.PROCESS_PID, "int", '"autopsy"', "A process that was still there just before SIGKILL.")
+PARENT_PID = _row(process.PROCESS_PARENT_PID, "int", '"autopsy"', "Its parent.")
+COMMAND = _row(process.PROCESS_COMMAND, "string", '"autopsy"', "Its command.")
+
+# --- the shutdown ------------------------------------------------------------------------------
+
+EPISODE = _ours("episode.id", "string", "shutdown, next boot", "The shutdown's id, as `journal ls` shows it.")
+BOOT_ID = _ours("boot.id", "string", "resource, next boot", "The boot that went down, or that came after.")
+KIND = _ours("shutdown.kind", "string", "shutdown", "poweroff, reboot, halt, kexec, soft-reboot, unknown.")
+OUTCOME = _ours(
+    "shutdown.outcome",
+    "string",
+    "shutdown, next boot",
+    "complete: the release was ordered. cancelled. truncated, never-begun: cut short in or before the waves.",
+)
+GRANT = _ours("shutdown.grant_ms", "int", "shutdown", "The delay that logind allows.", "ms")
+REQUESTED = _ours("shutdown.requested_ms", "int", "shutdown", "The sum of the configured periods.", "ms")
+BUDGET = _ours("shutdown.budget_ms", "int", "shutdown", "What the waves may use, from the signal.", "ms")
+LOCK_HELD = _ours("shutdown.lock_held", "bool", "shutdown", "Whether the delay lock was held at the signal.")
+LAST_WAVE = _ours("shutdown.last_wave", "int", "shutdown, next boot", "The last wave that began; -1: none.")
+PODS = _ours("pods.planned", "int", "shutdown, plan", "Pods in the plan, late ones too.")
+POD_COUNTS = {
+    outcome: _ours(f"pods.{outcome}", "int", "shutdown", f"Pods whose outcome was {outcome}.")
+    for outcome in ("graceful", "killed", "failed", "spared", "rejected", "unknown")
+}
+UNFINISHED_PODS = _ours("pods.unfinished", "int", "shutdown", "Pods left when waiting ended.")
+WAVES = _ours("plan.waves", "int", "plan", "Waves in the plan, empty ones too.")
+CUT = _ours(
+    "cut",
+    "bool",
+    "any",
+    "The record ends within this span: the machine, or the shutdown, went on without it.",
+)
+DROPPED = _ours("dropped_events", "int", "any", "Span events beyond the first 128.")
+
+# --- waves and pods ----------------------------------------------------------------------------
+
+WAVE = _ours("wave.index", "int", "wave, pod", "The wave's place in the plan, from 0.")
+PRIORITY = _ours("wave.priority", "int", "wave", "The lowest priority of the wave's range.")
+PERIOD = _ours("wave.period_ms", "int", "wave", "The time that the wave has.", "ms")
+WAVE_PODS = _ours("wave.pods", "int", "wave", "Pods that the wave began with.")
+WAVE_OUTCOME = _ours("wave.outcome", "string", "wave", "complete, overran, cancelled, failed.")
+UNUSED = _ours("wave.unused_ms", "int", "wave", "What was left of the period.", "ms")
+STRAGGLERS = _ours("wave.stragglers", "string[]", "wave", "Pods that were still there at the deadline (64).")
+POD_OUTCOME = _ours(
+    "pod.outcome",
+    "string",
+    "pod",
+    "graceful, killed, failed (not even by SIGKILL), spared (by a cancel), unknown (nobody saw its end).",
+)
+REASON = _ours("reason", "string", "any", "Why it ended as it did, in words.")
+GRACE = _ours("pod.grace_ms", "int", "pod", "The grace that the pod got.", "ms")
+ASKED = _ours("pod.asked_ms", "int", "pod", "Its own terminationGracePeriodSeconds.", "ms")
+POD_PRIORITY = _ours("pod.priority", "int", "pod", "The pod's priority.")
+LATE = _ours("pod.late", "bool", "pod", "It was not in the inventory at the signal.")
+
+# --- containers --------------------------------------------------------------------------------
+
+HOOK_KIND = _ours("hook.kind", "string", "hook", "exec, httpGet, sleep, tcpSocket.")
+HOOK_RESULT = _ours("hook.result", "string", "hook", "done, failed, timed-out, cancelled, unknown, not-run.")
+HOOK_EARLY = _ours("hook.early", "bool", "hook", "A sleep that ended before its time.")
+HOOK_UNTIL = _ours("hook.limit_ms", "int", "hook", "What the hook had at most.", "ms")
+SIGNAL = _ours("stop.signal", "string", "stop", "The stop signal.")
+EXIT_SIGNAL = _ours("exit.signal", "string", "stop, kill", "The signal that ended the container.")
+STATE = _ours("process.state", "string", 'kill, "autopsy"', "State of the process just before SIGKILL.")
+WAITING_IN = _ours("process.wait_channel", "string", 'kill, "autopsy"', "Where in the kernel it waited.")
+CAUGHT = _ours("process.signals_caught", "string[]", '"autopsy"', "Signals with a handler.")
+IGNORED = _ours("process.signals_ignored", "string[]", 'kill, "autopsy"', "Signals that it ignores.")
+CONNECTIONS = _ours("process.connections", "int", '"autopsy"', "Its open network connections.")
+CONTINUED = _ours("continued", "bool", "stop, hook", "It began in the cancelled shutdown before this one.")
+
+# --- orders ------------------------------------------------------------------------------------
+
+RESULT = _ours(
+    "order.result",
+    "string",
+    "inventory, announce, deliver, release",
+    "done, failed, timed-out, cancelled, unknown (the daemon died meanwhile).",
+)
+ORDER = _ours("order.key", "string", 'any that is an order, "durability.late"', "The order's stable key.")
+REFRESH = _ours("inventory.refresh", "bool", "inventory", "A listing by call, not from the warm cache.")
+FOUND = _ours("inventory.pods", "int", "inventory", "Pods that it found.")
+SOURCE = _ours("inventory.source", "string", "inventory", "Where it came from.")
+READY = _ours("announce.ready", "bool", "announce", "False: the node goes down; true: it is as it was.")
+STATUSES = _ours("deliver.statuses", "int", "deliver", "Pod statuses in this delivery.")
+UNDELIVERED = _ours(
+    "flush.undelivered", "int", "flush", "Statuses that wait in the journal for the next boot."
+)
+
+# --- what goes on beside -----------------------------------------------------------------------
+
+ACTION = _ours("resume.action", "string", "resume", "What the start did: a row of the resume table.")
+PREVIOUS = _ours("boot.previous", "string", "next boot", "What the boot before left, in words.")
+FALLBACK_PODS = _ours("fallback.pods", "int", '"fallback.engaged"', "Pods that it took over.")
+ACTOR = _ours("actor", "string", '"actor.failed"', "The actor that failed, with its subject.")
+ERROR = _ours("error", "string", '"actor.failed", "storage.failed"', "What was raised, or said by the disk.")
+ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
+ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")
+OVERTIME = _ours("overtime", "bool", '"deadline.moved"', "logind was bypassed, or its timer had fired.")
+LEFT = _ours("left_ms", "int", '"deadline.moved"', "What is left of the budget from now on.", "ms")
+BARRIER = _ours("barrier", "string", '"durability.late"', "What the order would have waited for.")
+WAITED = _ours("waited_ms", "int", '"durability.late"', "How long it did.", "ms")
+LOCATION = _ours("location", "string", '"storage.failed", "storage.moved"', "A folder of the journal.")
+DELTA = _ours("delta_ms", "int", '"clock.stepped"', "By how much the wall clock moved.", "ms")
+LINK = _ours(
+    "link", "string", "links", "shutdown, retry, continued, cancelled: what the other span is to this."
+)

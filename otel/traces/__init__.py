@@ -1,0 +1,1 @@
+"""How the records of one shutdown become the spans of its trace."""

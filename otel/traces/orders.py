@@ -1,0 +1,106 @@
+"""What is done for the node as a whole: listing the pods, announcing, delivering statuses, the release.
+
+Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
+is given once more: that is another span, linked to the one before.
+"""
+
+from __future__ import annotations
+
+from events.decisions import (
+    AnnounceNode,
+    DeliverStatuses,
+    PlanMade,
+    PodsEnded,
+    ReleaseLock,
+    StatusesSettled,
+    TakeInventory,
+)
+from events.facts import InventoryTaken, OrderEnded
+from otel import attributes as at
+from otel.ids import ORDER_ROLES
+from otel.span import Attributes, Status
+from otel.traces.containers import hook_outcome
+from otel.traces.trace import Open, Trace
+
+
+def _begin(trace: Trace, order: str, key: str, attributes: Attributes) -> Open:
+    role = ORDER_ROLES[order]
+    span = trace.begin(role, key, trace.root.span_id, (*attributes, (at.ORDER, key)))
+    before = trace.lost.pop(role, None)
+    if before is not None:
+        span.links.append(trace.link(before, "retry"))
+    trace.orders[key] = span
+    return span
+
+
+def order_ended(trace: Trace, event: OrderEnded) -> None:
+    span = trace.orders.pop(event.key, None)
+    if span is None:
+        hook_outcome(trace, event)
+        return
+    if event.result != "done":
+        trace.lost[span.name] = span.span_id
+    attributes: Attributes = ((at.RESULT, event.result),)
+    if event.reason:
+        attributes = (*attributes, (at.REASON, event.reason))
+    late = event.result == "timed-out"
+    status: Status = "error" if late else "unset"
+    trace.end(span, attributes, status, event.reason or "not done in time" if late else "")
+
+
+# --- inventory and plan ------------------------------------------------------------------------
+
+
+def listing_ordered(trace: Trace, event: TakeInventory) -> None:
+    _begin(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
+
+
+def listed(trace: Trace, event: InventoryTaken) -> None:
+    span = trace.orders.get(event.key)
+    if span is None:
+        return
+    before = trace.listed.pop(event.key, 0)
+    if event.part < event.parts:
+        trace.listed[event.key] = before + len(event.pods)
+    else:
+        span.attributes.extend(((at.FOUND, before + len(event.pods)), (at.SOURCE, event.source)))
+
+
+def planned(trace: Trace, event: PlanMade) -> None:
+    attributes: Attributes = ((at.WAVES, len(event.waves)), (at.PODS, event.pods))
+    trace.point("plan", "", trace.root.span_id, attributes)
+
+
+# --- node and statuses -------------------------------------------------------------------------
+
+
+def announced(trace: Trace, event: AnnounceNode) -> None:
+    _begin(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
+
+
+def delivered(trace: Trace, event: DeliverStatuses) -> None:
+    _begin(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+
+
+def pods_ended(trace: Trace, event: PodsEnded) -> None:
+    """From here on only statuses are waited for."""
+    trace.unfinished = len(event.unfinished)
+    trace.missed = trace.unfinished > 0 and not trace.asked_to_stop
+    if "flush" not in trace.named:
+        trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
+
+
+def settled(trace: Trace, event: StatusesSettled) -> None:
+    flush = trace.named.pop("flush", None)
+    if flush is None:
+        return
+    attributes = ((at.UNDELIVERED, event.undelivered),)
+    if event.undelivered:
+        trace.end(flush, attributes, "error", f"{event.undelivered} statuses were not delivered in time")
+    else:
+        trace.end(flush, attributes)
+
+
+def release_ordered(trace: Trace, event: ReleaseLock) -> None:
+    """Its outcome may be lost with the machine: the shutdown does not wait for it, nor does its span."""
+    _begin(trace, "ReleaseLock", event.key, ())

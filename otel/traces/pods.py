@@ -1,0 +1,151 @@
+"""Waves and pods: when each began, what became of it, and whether a deadline was missed."""
+
+from __future__ import annotations
+
+from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, WaveEnded, WaveStarted
+from otel import attributes as at
+from otel.span import Attributes, Status
+from otel.traces.trace import Carried, Open, Trace, milliseconds
+
+#: Names in one attribute; the rest is counted.
+NAMES_MAX = 64
+
+
+# --- waves -------------------------------------------------------------------------------------
+
+
+def wave_started(trace: Trace, event: WaveStarted) -> None:
+    wave = trace.begin(
+        "wave",
+        str(event.wave),
+        trace.root.span_id,
+        (
+            (at.WAVE, event.wave),
+            (at.PRIORITY, event.priority),
+            (at.PERIOD, milliseconds(event.period_ns)),
+            (at.WAVE_PODS, len(event.pods)),
+        ),
+    )
+    trace.waves[event.wave] = wave.span_id
+    trace.open_waves[event.wave] = wave
+    trace.last_wave = event.wave
+
+
+def wave_ended(trace: Trace, event: WaveEnded) -> None:
+    """A wave of 0 s is signalled and not waited for: it misses nothing."""
+    wave = trace.open_waves.pop(event.wave, None)
+    if wave is None:
+        return
+    names = tuple(trace.labels.get(uid, uid) for uid in event.stragglers)
+    attributes: Attributes = ((at.WAVE_OUTCOME, event.outcome), (at.UNUSED, milliseconds(event.unused_ns)))
+    if names:
+        attributes = (*attributes, (at.STRAGGLERS, names[:NAMES_MAX]))
+    had_time = (at.PERIOD, 0) not in wave.attributes
+    if event.outcome == "overran" and had_time and not trace.asked_to_stop:
+        trace.end(wave, attributes, "error", f"deadline missed by {_count(names)}")
+    else:
+        trace.end(wave, attributes)
+
+
+def wave_failed(trace: Trace, subject: str) -> None:
+    """Its actor has failed: nobody will say how it ended."""
+    wave = trace.open_waves.pop(int(subject), None) if subject.isdecimal() else None
+    if wave is not None:
+        trace.end(wave, ((at.WAVE_OUTCOME, "failed"),))
+
+
+def _count(names: tuple[str, ...]) -> str:
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{len(names)} pod{'' if len(names) == 1 else 's'}: {shown}" if names else "nobody"
+
+
+# --- pods --------------------------------------------------------------------------------------
+
+
+def pod_planned(trace: Trace, event: PodPlanned) -> None:
+    pod = event.pod
+    trace.pods[pod.uid] = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid))
+    trace.labels[pod.uid] = pod.label
+    plan: Attributes = ()
+    if pod.priority is not None:
+        plan = (*plan, (at.POD_PRIORITY, pod.priority))
+    if pod.grace_seconds is not None:
+        plan = (*plan, (at.ASKED, pod.grace_seconds * 1000))
+    if event.late:
+        plan = (*plan, (at.LATE, True))
+    trace.plans[pod.uid] = plan
+
+
+def pod_of(trace: Trace, uid: str) -> Attributes:
+    return trace.pods.get(uid) or ((at.POD_UID, uid),)
+
+
+def stop_began(trace: Trace, event: PodStopBegan) -> None:
+    """The fallback may say it once more in the same step, with a truer grace: the first word stands."""
+    if event.uid in trace.open_pods:
+        return
+    pod = trace.begin(
+        "pod",
+        event.uid,
+        trace.wave_id(event.wave),
+        (
+            *pod_of(trace, event.uid),
+            (at.WAVE, event.wave),
+            (at.GRACE, milliseconds(event.grace_ns)),
+            *trace.plans.get(event.uid, ()),
+        ),
+    )
+    trace.open_pods[event.uid] = pod
+    for former in trace.carried.pop(event.uid, ()):
+        _continue(trace, pod, former)
+
+
+def _continue(trace: Trace, pod: Open, former: Carried) -> None:
+    """A hook or stop that the cancelled shutdown before began, and this one waits for."""
+    role, container = former.place
+    again = trace.begin(role, former.key, pod.span_id, (*former.attributes, (at.CONTINUED, True)))
+    again.links.append(former.link)
+    pod.children[(role, container)] = again
+
+
+def pod_ended(trace: Trace, event: PodEnded) -> None:
+    """What still runs of a pod that has its last word ends with it, unseen."""
+    trace.outcomes[event.uid] = event.outcome
+    pod = trace.open_pods.pop(event.uid, None)
+    fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
+    end_ns = trace.cut_ns if trace.gone else trace.now_ns
+    if pod is None:
+        _never_begun(trace, event, fate)
+        return
+    if trace.gone:
+        fate = (*fate, (at.CUT, True))
+    for child in pod.children.values():
+        trace.end(child, ((at.CUT, True),), end_ns=end_ns)
+    status: Status = "error" if _missed(trace, event) else "unset"
+    trace.end(pod, fate, status, event.reason if status == "error" else "", end_ns)
+
+
+def _missed(trace: Trace, event: PodEnded) -> bool:
+    """Killed, or there when the budget was over. What a power cut took, or people let go, missed nothing."""
+    if event.outcome in ("killed", "failed"):
+        return True
+    return event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop
+
+
+def _never_begun(trace: Trace, event: PodEnded, fate: Attributes) -> None:
+    """Spared by a cancel, or found too late. What a power cut spared has no span: nothing happened to it."""
+    if trace.gone:
+        return
+    attributes = (*pod_of(trace, event.uid), (at.WAVE, event.wave), *trace.plans.get(event.uid, ()), *fate)
+    trace.point("pod", event.uid, trace.wave_id(event.wave), attributes)
+
+
+def rejected(trace: Trace, event: PodRejected) -> None:
+    namespace, _, name = event.label.partition("/")
+    trace.outcomes.setdefault(event.uid, "rejected")
+    trace.point(
+        "reject",
+        event.uid,
+        trace.root.span_id,
+        ((at.NAMESPACE, namespace), (at.POD_NAME, name), (at.POD_UID, event.uid), (at.REASON, event.reason)),
+    )

@@ -1,0 +1,225 @@
+"""The shutdown as a whole: its begin, what happened beside its waves, its one end.
+
+It ends with the durable order to release the lock, or with its last word where there was no release. Where
+the record breaks off it ends with the record, and only another boot (or userspace) can say that it did: a
+daemon that died may come back.
+"""
+
+from __future__ import annotations
+
+from events.decisions import (
+    ActorFailed,
+    DeadlineMoved,
+    EpisodeClosed,
+    FallbackEngaged,
+    Resumed,
+    ShutdownBegan,
+    ShutdownCancelled,
+)
+from events.facts import (
+    ClockStepped,
+    DaemonStarted,
+    DurabilityLate,
+    HurryRequested,
+    ReleaseRequested,
+    StorageFailed,
+    StorageMoved,
+)
+from otel import attributes as at
+from otel.ids import SpanIds, boot_trace_id
+from otel.span import Attributes, Span, Status
+from otel.traces.pods import wave_failed
+from otel.traces.trace import Carried, Trace, milliseconds
+
+#: Roles that go on with their pod in the next shutdown.
+GO_ON = ("hook", "stop", "kill")
+
+
+def began(trace: Trace, event: ShutdownBegan) -> None:
+    trace.version = event.projection_version
+    trace.root.attributes.extend(
+        (
+            (at.KIND, event.kind),
+            (at.GRANT, milliseconds(event.grant_ns)),
+            (at.REQUESTED, milliseconds(event.requested_ns)),
+            (at.BUDGET, milliseconds(event.budget_ns)),
+            (at.LOCK_HELD, event.lock_held),
+        )
+    )
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def released(trace: Trace) -> None:
+    """The first release ends the shutdown. What comes after it has spans of its own."""
+    _end_root(trace, "complete", trace.now_ns)
+    fallback = trace.named.pop("fallback", None)
+    if fallback is not None:
+        trace.end(fallback)
+
+
+def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> None:
+    if trace.root.over:
+        return
+    counts: Attributes = tuple((name, _count(trace, of)) for of, name in at.POD_COUNTS.items())
+    attributes: Attributes = (
+        (at.OUTCOME, outcome),
+        (at.LAST_WAVE, trace.last_wave),
+        (at.PODS, len(trace.pods)),
+        *counts,
+        (at.UNFINISHED_PODS, trace.unfinished),
+    )
+    status: Status = "unset"
+    text = ""
+    if cut:
+        where = f"at wave {trace.last_wave}" if trace.last_wave >= 0 else "before its first wave"
+        status, text = "error", f"cut short {where}"
+        attributes = (*attributes, (at.CUT, True))
+    elif trace.missed:
+        status, text = "error", f"{trace.unfinished} pods were left when the budget was over"
+    trace.end(trace.root, attributes, status, text, end_ns)
+
+
+def _count(trace: Trace, outcome: str) -> int:
+    return sum(each == outcome for each in trace.outcomes.values())
+
+
+def closed(trace: Trace, event: EpisodeClosed) -> None:
+    """The last word. What is still open ends here, or where the record of its boot ended."""
+    gone = trace.gone
+    if event.followed:
+        trace.carried = _left_on_their_way(trace)
+    close(trace, event.outcome, gone=gone)
+    if gone:
+        _next_boot(trace, event.outcome)
+
+
+def close(trace: Trace, outcome: str, *, gone: bool) -> None:
+    end_ns = trace.cut_ns if gone else trace.now_ns
+    cancel = trace.named.pop("cancel", None)
+    if cancel is not None and not gone:
+        trace.end(cancel)
+    for span in list(trace.opened.values()):
+        if span is not trace.root:
+            trace.end(span, ((at.CUT, True),), end_ns=end_ns)
+    cut = gone and outcome not in ("complete", "cancelled")
+    _end_root(trace, outcome, end_ns, cut=cut)
+    trace.over = True
+
+
+def _left_on_their_way(trace: Trace) -> dict[str, list[Carried]]:
+    return {
+        uid: [
+            Carried(place, child.key, tuple(child.attributes), trace.link(child.span_id, "continued"))
+            for place, child in pod.children.items()
+            if place[0] in GO_ON
+        ]
+        for uid, pod in trace.open_pods.items()
+    }
+
+
+def _next_boot(trace: Trace, outcome: str) -> None:
+    """The time without us, in a trace of its own: hours of darkness would leave nothing to see here."""
+    start = trace.start
+    assert start is not None
+    trace_id = boot_trace_id(start.hash)
+    trace.finished.append(
+        Span(
+            trace_id,
+            SpanIds(trace_id).of("next boot", ""),
+            b"",
+            "next boot",
+            trace.cut_ns,
+            max(trace.cut_ns, trace.now_ns),
+            (
+                trace.root.attributes[0],
+                (at.BOOT_ID, trace.start_boot_id),
+                (at.OUTCOME, outcome),
+                (at.LAST_WAVE, trace.last_wave),
+            ),
+            trace.episode,
+            trace.raw.seq,
+            links=(trace.link(trace.root.span_id, "shutdown"),),
+        )
+    )
+
+
+# --- a start -----------------------------------------------------------------------------------
+
+
+def started(trace: Trace, event: DaemonStarted) -> None:
+    """Where the record before it ends is known only now."""
+    trace.start, trace.start_boot_id = trace.raw, event.boot_id
+    trace.moved = event.boot_id != trace.boot_id
+    trace.cut_ns = trace.last_ns
+
+
+def resumed(trace: Trace, event: Resumed) -> None:
+    """The same shutdown goes on in another process: the time between the two is a span."""
+    if trace.start is None or trace.moved:
+        return
+    now_ns, trace.now_ns = trace.now_ns, trace.cut_ns
+    span = trace.begin("resume", "", trace.root.span_id, ((at.ACTION, event.action),))
+    trace.now_ns = now_ns
+    span.links.append(trace.link(trace.root.span_id, "shutdown"))
+    trace.end(span)
+
+
+# --- beside the waves --------------------------------------------------------------------------
+
+
+def cancelled(trace: Trace, event: ShutdownCancelled) -> None:
+    trace.note("cancelled", ((at.REASON, event.reason),))
+    if "cancel" not in trace.named:
+        trace.named["cancel"] = trace.begin("cancel", "", trace.root.span_id, ((at.REASON, event.reason),))
+
+
+def actor_failed(trace: Trace, event: ActorFailed) -> None:
+    name = f"{event.actor}:{event.subject}" if event.subject else event.actor
+    trace.note("actor.failed", ((at.ACTOR, name), (at.ERROR, event.error)))
+    if event.actor == "WaveActor":
+        wave_failed(trace, event.subject)
+
+
+def fallback_engaged(trace: Trace, event: FallbackEngaged) -> None:
+    """One span from its first care to the end of the shutdown, an event each time it takes over more."""
+    fallback = trace.named.get("fallback")
+    if fallback is None:
+        fallback = trace.named["fallback"] = trace.begin("fallback", "", trace.root.span_id)
+    what: Attributes = ((at.FALLBACK_PODS, len(event.pods)), (at.REASON, event.reason))
+    fallback.note("fallback.engaged", trace.now_ns, what)
+
+
+def deadline_moved(trace: Trace, event: DeadlineMoved) -> None:
+    left_ns = max(0, event.deadline_ns - trace.raw.mono_ns)
+    trace.note("deadline.moved", ((at.LEFT, milliseconds(left_ns)), (at.OVERTIME, event.overtime)))
+
+
+def hurried(trace: Trace, event: HurryRequested) -> None:
+    trace.note("hurry", ((at.ASKED_POD, event.pod), (at.ASKED_BY, event.asked_by)))
+
+
+def release_asked(trace: Trace, event: ReleaseRequested) -> None:
+    trace.note("release.asked", ((at.ASKED_BY, event.asked_by),))
+
+
+def durability_late(trace: Trace, event: DurabilityLate) -> None:
+    waited = (at.WAITED, milliseconds(event.waited_ns))
+    trace.note("durability.late", ((at.ORDER, event.key), (at.BARRIER, event.barrier), waited))
+
+
+def storage_failed(trace: Trace, event: StorageFailed) -> None:
+    trace.note("storage.failed", ((at.LOCATION, event.location), (at.ERROR, event.error)))
+
+
+def storage_moved(trace: Trace, event: StorageMoved) -> None:
+    trace.note("storage.moved", ((at.LOCATION, event.location),))
+
+
+def clock_stepped(trace: Trace, event: ClockStepped) -> None:
+    trace.note("clock.stepped", ((at.DELTA, _towards_zero(event.delta_ns)),))
+
+
+def _towards_zero(ns: int) -> int:
+    return milliseconds(ns) if ns >= 0 else -milliseconds(-ns)
