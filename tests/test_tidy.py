@@ -27,6 +27,8 @@ DETERMINISTIC = sorted(
             for name in ("base", "model", "facts", "decisions", "marks", "record", "codec")
         ),
         "replay/**/*.py",
+        *(f"otel/{name}.py" for name in ("attributes", "ids", "projection", "span")),
+        "otel/traces/**/*.py",
     )
     for path in ROOT.glob(pattern)
 )
