@@ -18,7 +18,7 @@ import trio
 from benchmarks import episodes, idle_month
 from benchmarks.report import Figure, conclude, median, parser, say
 from events.history import History
-from events.storage import DirectorySource
+from events.source import DirectorySource
 from replay.engine import Replayer
 
 EVENTS_PER_SECOND = 100_000

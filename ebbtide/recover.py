@@ -16,15 +16,18 @@ from actors.logic.hook import HOOK
 from actors.logic.pod import PodState
 from actors.logic.system import EDGE, System
 from ebbtide.agree import agree
+from ebbtide.kept_meters import kept_meters
 from ebbtide.standing import FOLDED, Standing
 from events.codec import BadPayload, UnknownType, decode_event
 from events.decisions import EpisodeClosed, RunHook, ShutdownBegan
 from events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from events.frames import RawRecord, decode
 from events.history import History
-from events.record import trace_id
+from events.record import Record, trace_id
 from events.recovery import Verdict, refuse_foreign
-from events.storage import Source
+from events.source import Source
+from otel.metrics.fold import METERED, fold
+from otel.metrics.state import Meters
 from replay.engine import Divergence, Replayer
 
 #: Facts that every start admits by itself: a start after which nothing else came has come to nothing.
@@ -52,6 +55,8 @@ class Recovered(NamedTuple):
     failed_starts: int
     divergence: Divergence | None
     spent: frozenset[str] = frozenset()
+    #: The metrics' sums, None if they lack what stands before the records that were read.
+    meters: Meters | None = None
 
 
 class Unreadable(Exception):
@@ -61,7 +66,8 @@ class Unreadable(Exception):
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
     """Read what stands in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
     history = History(sources, from_checkpoint=True, logic_flags=LOGIC_FLAGS)
-    replayer, past = Replayer(goes_on=True), _Past()
+    replayer = Replayer(goes_on=True)
+    past = _Past(kept_meters(sources, history.journal_id or fresh_id))
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
     try:
@@ -84,14 +90,17 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         failed_starts=past.failed_starts,
         divergence=replayer.finish(),
         spent=frozenset(key for key, order in past.hooks.items() if not _known(system, order)),
+        meters=past.meters if past.meters_whole else None,
     )
 
 
 class _Past:
     """What the records say beside the state: folded over all that are read, also where replay diverges."""
 
-    def __init__(self) -> None:
+    def __init__(self, meters: Meters) -> None:
         self.standing = Standing()
+        self.meters, self.meters_whole = meters, True
+        self._seen_seq = meters.seq
         self.failed_starts = 0
         #: The chain hash of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
@@ -100,12 +109,18 @@ class _Past:
     def see(self, raw: RawRecord) -> RawRecord:
         if raw.episode == raw.seq:
             self.hashes[raw.seq] = raw.hash
+        self.meters_whole &= raw.seq <= self._seen_seq + 1
+        self._seen_seq = max(self._seen_seq, raw.seq)
         with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
             self._count(raw)
             self._remember(raw)
-            if raw.tag in FOLDED:
-                self.standing.fold((decode(raw),))
+            if raw.tag in FOLDED or raw.tag in METERED:
+                self._fold(decode(raw))
         return raw
+
+    def _fold(self, record: Record) -> None:
+        self.standing.fold((record,))
+        fold(self.meters, (record,))
 
     def _count(self, raw: RawRecord) -> None:
         """An order that ends unknown is what a start itself says of the one before."""

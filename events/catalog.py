@@ -20,7 +20,7 @@ from events.segment import (
     parse_file_name,
     parse_header,
 )
-from events.storage import Source
+from events.source import Source
 
 #: Enough for nearly every header, so that looking at a segment is one read.
 PEEK_BYTES = 4096

@@ -16,7 +16,7 @@ from events.record import Record
 from events.recovery import SEVERITY, Case, Finding, Verdict, row_for
 from events.scan import Evidence, Scan, evidence
 from events.segment import Header, Link
-from events.storage import Source
+from events.source import Source
 
 
 class Batch(NamedTuple):

@@ -1,7 +1,7 @@
 """Where segments live: a directory on a disk that may be slow, full, broken, or hung.
 
-Reading is synchronous and touches nothing (`Source`). Writing goes through `Storage`: every call runs in a
-thread of this location's own, and is abandoned when the caller gives up, so that a hung disk holds nobody.
+Reading is synchronous (`events.source`). Writing goes through `Storage`: every call runs in a thread of this
+location's own, and is abandoned when the caller gives up, so that a hung disk holds nobody.
 """
 
 from __future__ import annotations
@@ -12,9 +12,13 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 
 import trio
+
+from events.source import DirectorySource as DirectorySource
+from events.source import Source as Source
+from events.source import StoredFile as StoredFile
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
@@ -38,27 +42,6 @@ Ts = TypeVarTuple("Ts")
 
 class JournalLocked(Exception):
     """Another program writes this journal; end it first, or name another directory with --journal."""
-
-
-class StoredFile(NamedTuple):
-    """A file of a location: its name, its length in bytes, and when it was last written (wall clock)."""
-
-    name: str
-    size: int
-    modified_ns: int
-
-
-class Source(Protocol):
-    """Read access to one location. Raises OSError. A location that does not exist is empty."""
-
-    @property
-    def location(self) -> str: ...
-
-    def files(self) -> list[StoredFile]:
-        """All files, sorted by name."""
-
-    def read(self, name: str, offset: int, size: int) -> bytes:
-        """At most ``size`` bytes; fewer only at the end of the file."""
 
 
 class SegmentFile(Protocol):
@@ -109,25 +92,6 @@ class Storage(Protocol):
 
     async def release(self) -> None:
         """Stop being the writer."""
-
-
-class DirectorySource:
-    """A real directory, only ever read."""
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.location = os.fspath(path)
-
-    def files(self) -> list[StoredFile]:
-        try:
-            with os.scandir(self.location) as entries:
-                found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
-        except FileNotFoundError:
-            return []
-        return sorted(StoredFile(name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
-
-    def read(self, name: str, offset: int, size: int) -> bytes:
-        with open(os.path.join(self.location, name), "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, offset)
 
 
 class DirectoryFile:

@@ -12,10 +12,10 @@ from typing import Any
 
 import trio
 
+from actors.edges.boot import boot_id as boot_id
 from actors.edges.bus import Bus, BusError, ask_once, system_bus_address
 from actors.edges.logind.names import SYSTEMD
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: systemd's own socket: speaks D-Bus without a bus, and lives as long as systemd.
 PRIVATE = "unix:path=/run/systemd/private"
 #: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
@@ -28,11 +28,6 @@ FIRST_PROCESS = Path("/proc/1")
 START_TICKS_FIELD = 19
 #: These know soft reboots but do not count them; their userspace has a time at which it began.
 UNCOUNTED = range(254, 257)
-
-
-def boot_id() -> str:
-    """The kernel's random name for this boot, without dashes."""
-    return BOOT_ID.read_text().strip().replace("-", "")
 
 
 async def manager_property(name: str, address: str | None = None) -> Any:

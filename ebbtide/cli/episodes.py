@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.edges.system import boot_id
+from actors.edges.boot import boot_id
 from ebbtide.cli.events import rfc3339
 from ebbtide.cli.guard import Refused, code_of, unreadable, worst
 from ebbtide.cli.output import remark, show, show_json, table

@@ -17,7 +17,6 @@ import msgspec
 
 from ebbtide.cli.guard import Refused
 from ebbtide.cli.labels import Labels, payload_of
-from ebbtide.config.durations import parse_duration
 from ebbtide.text import visible
 from events.base import NS_PER_SECOND, TYPES, Fact, Order
 from events.frames import RawRecord
@@ -115,6 +114,8 @@ def parse_since(text: str, now_ns: int) -> Since:
     """A record's number, a duration back from now (``10m``), or an RFC 3339 time. Raises Refused."""
     if text.isascii() and text.isdecimal():
         return Since(seq=int(text))
+    from ebbtide.config.durations import parse_duration
+
     try:
         back_ns = parse_duration(text)
     except ValueError:

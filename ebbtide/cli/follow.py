@@ -14,7 +14,7 @@ from events.frames import RawRecord
 from events.history import Batch
 from events.scan import Scan
 from events.segment import Link
-from events.storage import Source
+from events.source import Source
 
 #: Soon enough for eyes, and seldom enough for an idle machine.
 LOOK_SECONDS = 0.2

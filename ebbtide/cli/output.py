@@ -53,10 +53,9 @@ def console(file: IO[str] | None = None) -> Console:
 
 def show(renderable: RenderableType) -> None:
     """Print a table or a text; in a pipe without trailing blanks."""
-    from rich.text import Text
-
-    # A plain text is no markup: what stands in brackets belongs to somebody's name.
-    renderable = Text(renderable) if isinstance(renderable, str) else renderable
+    if isinstance(renderable, str):
+        print(renderable)
+        return
     if sys.stdout.isatty():
         console().print(renderable, crop=False)
         return

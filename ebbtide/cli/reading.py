@@ -17,7 +17,7 @@ from ebbtide.cli.output import remark
 from ebbtide.options import JOURNAL_PATH
 from events.history import History
 from events.recovery import Verdict
-from events.storage import DirectorySource
+from events.source import DirectorySource
 
 F = TypeVar("F", bound=Callable[..., Any])
 

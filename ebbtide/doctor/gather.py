@@ -24,7 +24,7 @@ from ebbtide.doctor.starts import Starts
 from ebbtide.manifests import Manifest
 from ebbtide.plan_view import build_plan
 from events.history import History
-from events.storage import DirectorySource
+from events.source import DirectorySource
 
 #: logind answers in under a millisecond.
 LOGIND_SECONDS_MAX = 3.0

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from actors.edges.system import boot_id
+from actors.edges.boot import boot_id
 from ebbtide.cli.episodes import choose
 from ebbtide.cli.events import rfc3339
 from ebbtide.cli.follow import follow as follow_journal
