@@ -1,1 +1,47 @@
-"""Re-execution: feed a journal's facts to the same `System.step` and compare every decision."""
+"""The replay of recorded shutdowns, as a library: what the commands do, a notebook can do.
+
+``import replay`` costs nothing: each name below is loaded when it is first used (``docs/replay.md``).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import Any
+
+#: What may be asked of this package by name, and where it lives.
+EXPORTS: dict[str, str] = {
+    "open": "replay.journal:open_journal",
+    "Journal": "replay.journal:Journal",
+    "Shutdown": "replay.journal:Shutdown",
+    "NoJournal": "replay.journal:NoJournal",
+    "NoSuchShutdown": "replay.journal:NoSuchShutdown",
+    "Account": "replay.account.model:Account",
+    "accounts": "replay.account.fold:accounts",
+}
+
+__all__ = tuple(EXPORTS)
+
+
+class _Front(ModuleType):
+    """This package. A submodule that is called like an export does not stand in its way."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name not in EXPORTS or not isinstance(value, ModuleType):
+            super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        target = EXPORTS.get(name)
+        if target is None:
+            raise AttributeError(f"module 'replay' has no attribute {name!r}")
+        module, attribute = target.split(":")
+        value = getattr(import_module(module), attribute)
+        super().__setattr__(name, value)
+        return value
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *EXPORTS]
+
+
+# The import system sets a submodule as an attribute of its package; only a class can say otherwise.
+import_module(__name__).__class__ = _Front

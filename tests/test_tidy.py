@@ -16,6 +16,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+#: Files of ``replay/`` that meet the outside, and why.
+MEETS_THE_OUTSIDE = {
+    "replay/journal.py": "the library's front door: paths become the locations of a journal",
+}
+
 #: Files of the deterministic part: a journal is a function of its facts because of these.
 DETERMINISTIC = sorted(
     path
@@ -31,6 +36,7 @@ DETERMINISTIC = sorted(
         "otel/traces/**/*.py",
     )
     for path in ROOT.glob(pattern)
+    if str(path.relative_to(ROOT)) not in MEETS_THE_OUTSIDE
 )
 
 PACKAGES = ("actors", "events", "replay", "otel", "ebbtide")
@@ -235,6 +241,7 @@ def _check_types(name: str, function: ast.FunctionDef | ast.AsyncFunctionDef) ->
 
 def test_exceptions_are_needed() -> None:
     """An exception that no longer applies is taken off the list."""
+    assert all((ROOT / name).exists() for name in MEETS_THE_OUTSIDE)
     for name in LONG_FILES:
         assert (ROOT / name).read_text().count("\n") > FILE_LINES_MAX, f"{name} is short enough now"
 

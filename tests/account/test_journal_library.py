@@ -1,0 +1,96 @@
+"""The library's front door: opening, choosing, and what is exported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+import replay
+from events.facts import PrepareForShutdown
+from events.frames import RawRecord
+from replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
+
+
+def test_a_journal_is_opened_by_its_path() -> None:
+    """One path or several, with its id, its verdict and its shutdowns."""
+    journal = replay.open(GOLDEN)
+    assert journal.id == bytes(range(16)).hex()
+    assert journal.verdict.state == "intact"
+    assert [shutdown.id for shutdown in journal.shutdowns()] == ["00010203-12"]
+    assert replay.open([str(GOLDEN), "/nowhere"], journal="00010203").id == journal.id
+
+
+def test_a_shutdown_has_an_account_and_its_records() -> None:
+    """The first record is the signal; all of them together are counted in the account."""
+    shutdown = replay.open(GOLDEN).shutdown("last")
+    records = list(shutdown.records())
+    assert isinstance(records[0].event, PrepareForShutdown)
+    assert (shutdown.account.events, shutdown.trace_id) == (len(records), shutdown.account.trace_id)
+
+
+def test_a_place_without_a_journal_is_named(tmp_path: Path) -> None:
+    """Nothing there is no empty journal."""
+    with pytest.raises(NoJournal, match=tmp_path.name):
+        replay.open(tmp_path)
+
+
+class Thing(NamedTuple):
+    id: str
+
+
+THINGS = [Thing("a-1"), Thing("a-2"), Thing("a-3")]
+
+
+@pytest.mark.parametrize(("name", "found"), [("last", "a-3"), ("-1", "a-3"), ("-3", "a-1"), ("a-2", "a-2")])
+def test_a_shutdown_is_chosen_by_its_place_or_its_id(name: str, found: str) -> None:
+    """``last`` is ``-1``."""
+    assert pick(iter(THINGS), name).id == found
+
+
+@pytest.mark.parametrize("name", ["-4", "-0", "first", "-", "-1x", "--", "-99999999999"])
+def test_who_asks_for_a_shutdown_that_is_not_there_hears_which_there_are(name: str) -> None:
+    """In one line."""
+    with pytest.raises(NoSuchShutdown, match="there are 3, the last is a-3"):
+        pick(iter(THINGS), name)
+    with pytest.raises(NoSuchShutdown, match="there is none yet"):
+        pick(iter(()), name)
+
+
+@pytest.mark.parametrize(
+    ("tag", "payload", "data"),
+    [("FromTheFuture", b"\x81\xa1a\x01", {"a": 1}), ("Tick", b"\xc1", "c1")],
+)
+def test_what_cannot_be_read_is_handed_out_as_such(tag: str, payload: bytes, data: object) -> None:
+    """Another version's event, or one that was miswritten: its tag and what can be made of it."""
+    raw = RawRecord(7, 1, 2, 0, 3, 1, "NewActor", tag, payload, bytes(32), 0)
+    record = readable(raw)
+    assert record.event == Unreadable(tag=tag, data=data)
+    assert (record.seq, record.cause, record.actor, record.last) == (7, 3, "NewActor", True)
+
+
+@pytest.mark.parametrize("name", replay.EXPORTS)
+def test_every_export_is_there(name: str) -> None:
+    """Also where a submodule of the same name has been imported first."""
+    module, attribute = replay.EXPORTS[name].split(":")
+    import_module(module)
+    value = getattr(replay, name)
+    assert value is getattr(import_module(module), attribute)
+    assert not isinstance(value, ModuleType)
+    assert value.__doc__
+
+
+def test_importing_the_library_costs_nothing() -> None:
+    """Neither its own modules nor the codec are loaded before they are used."""
+    check = (
+        "import sys, replay; assert dir(replay); print([m for m in sys.modules if m.startswith('replay.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
