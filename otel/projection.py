@@ -15,7 +15,7 @@ from events.frames import FLAG_LAST, RawRecord
 from events.segment import Header
 from otel import attributes as at
 from otel.span import Attributes, Resource, Span
-from otel.traces.shutdown import close
+from otel.traces.shutdown import abandon, end_start
 from otel.traces.table import TOLD
 from otel.traces.trace import Trace
 
@@ -72,8 +72,8 @@ class Projection:
             if tell is not None and raw.episode:
                 trace.raw, trace.fact = raw, self._fact or raw
                 tell(trace, decode_event(raw.tag, raw.payload))
-            if trace.moved and not trace.over and raw.flags & FLAG_LAST:
-                close(trace, "complete" if trace.root.over else "truncated", gone=True)
+            if trace.start is not None and raw.flags & FLAG_LAST:
+                end_start(trace)
             if raw.tag not in UNTIMED:
                 trace.last_ns = trace.now_ns
             if trace.finished:
@@ -89,24 +89,22 @@ class Projection:
     def _begin(self, raw: RawRecord, header: Header, journal_id: bytes, spans: list[Span]) -> Trace | None:
         """The fact that opens an episode is its first record, even where it still belonged to another."""
         former, first = self._trace, self._fact
-        if former is not None and not former.over:  # the journal has a gap: its record ends here
-            former.cut_ns = former.last_ns
-            close(former, "truncated", gone=True)
+        if former is not None and not former.over:  # the journal has a gap
+            abandon(former)
             self._take(former, spans)
         if first is None or first.seq != raw.episode:
             return None
-        resource = self._remember(raw.episode, resource_of(header, journal_id))
-        trace = Trace(first, raw.episode, header, resource)
+        self._remember(raw.episode, resource_of(header, journal_id))
+        trace = Trace(first, raw.episode, header)
         if former is not None and former.carried:
             trace.carried = former.carried
             trace.root.links.append(former.link(former.root.span_id, "cancelled"))
         return trace
 
-    def _remember(self, episode: int, resource: Resource) -> Resource:
+    def _remember(self, episode: int, resource: Resource) -> None:
         self._resources[episode] = resource
         if len(self._resources) > RESOURCES_MAX:
             del self._resources[next(iter(self._resources))]
-        return resource
 
     def _take(self, trace: Trace, spans: list[Span]) -> None:
         """What has ended, unless it is not ours to project."""

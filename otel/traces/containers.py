@@ -11,8 +11,9 @@ from events.facts import AutopsyTaken, ContainerExited, OrderEnded
 from events.model import ProcessReport
 from otel import attributes as at
 from otel.span import Attributes, Status
-from otel.traces.pods import pod_of
-from otel.traces.trace import Open, Trace, milliseconds, seconds
+from otel.traces.pods import facts_of
+from otel.traces.spans import Open
+from otel.traces.trace import Trace, milliseconds, seconds
 
 #: Results of a hook that are failures: it failed, or its deadline was missed.
 FAILURES = ("failed", "timed-out")
@@ -32,7 +33,7 @@ def _begin(trace: Trace, role: str, uid: str, container: str, key: str) -> Open 
     if pod is None:
         return None
     before = pod.children.get((role, container))
-    span = trace.begin(role, key, pod.span_id, (*pod_of(trace, uid), (at.CONTAINER, container)))
+    span = trace.begin(role, key, pod.span_id, (*facts_of(trace, uid).names, (at.CONTAINER, container)))
     if before is not None:
         trace.end(before, ((at.RESULT, "unknown"),))
         span.links.append(trace.link(before.span_id, "retry"))

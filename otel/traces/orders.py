@@ -20,7 +20,8 @@ from otel import attributes as at
 from otel.ids import ORDER_ROLES
 from otel.span import Attributes, Status
 from otel.traces.containers import hook_outcome
-from otel.traces.trace import Open, Trace
+from otel.traces.spans import Open
+from otel.traces.trace import Trace
 
 
 def _begin(trace: Trace, order: str, key: str, attributes: Attributes) -> Open:

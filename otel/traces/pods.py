@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, WaveEnded, WaveStarted
 from otel import attributes as at
-from otel.span import Attributes, Status
-from otel.traces.trace import Carried, Open, Trace, milliseconds
+from otel.span import Attributes, Status, Value
+from otel.traces.spans import Open
+from otel.traces.trace import Carried, PodFacts, Trace, milliseconds
 
 #: Names in one attribute; the rest is counted.
 NAMES_MAX = 64
+
+MS_PER_SECOND = 1000
 
 
 # --- waves -------------------------------------------------------------------------------------
@@ -36,7 +39,7 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     wave = trace.open_waves.pop(event.wave, None)
     if wave is None:
         return
-    names = tuple(trace.labels.get(uid, uid) for uid in event.stragglers)
+    names = tuple(facts_of(trace, uid).label for uid in event.stragglers)
     attributes: Attributes = ((at.WAVE_OUTCOME, event.outcome), (at.UNUSED, milliseconds(event.unused_ns)))
     if names:
         attributes = (*attributes, (at.STRAGGLERS, names[:NAMES_MAX]))
@@ -64,37 +67,32 @@ def _count(names: tuple[str, ...]) -> str:
 
 def pod_planned(trace: Trace, event: PodPlanned) -> None:
     pod = event.pod
-    trace.pods[pod.uid] = ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid))
-    trace.labels[pod.uid] = pod.label
-    plan: Attributes = ()
+    plan: list[tuple[str, Value]] = []
     if pod.priority is not None:
-        plan = (*plan, (at.POD_PRIORITY, pod.priority))
+        plan.append((at.POD_PRIORITY, pod.priority))
     if pod.grace_seconds is not None:
-        plan = (*plan, (at.ASKED, pod.grace_seconds * 1000))
+        plan.append((at.ASKED, pod.grace_seconds * MS_PER_SECOND))
     if event.late:
-        plan = (*plan, (at.LATE, True))
-    trace.plans[pod.uid] = plan
+        plan.append((at.LATE, True))
+    trace.pods[pod.uid] = PodFacts(
+        pod.label,
+        ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid)),
+        tuple(plan),
+    )
 
 
-def pod_of(trace: Trace, uid: str) -> Attributes:
-    return trace.pods.get(uid) or ((at.POD_UID, uid),)
+def facts_of(trace: Trace, uid: str) -> PodFacts:
+    """A pod that was never planned has nothing but its UID."""
+    return trace.pods.get(uid) or PodFacts(uid, ((at.POD_UID, uid),), ())
 
 
 def stop_began(trace: Trace, event: PodStopBegan) -> None:
     """The fallback may say it once more in the same step, with a truer grace: the first word stands."""
     if event.uid in trace.open_pods:
         return
-    pod = trace.begin(
-        "pod",
-        event.uid,
-        trace.wave_id(event.wave),
-        (
-            *pod_of(trace, event.uid),
-            (at.WAVE, event.wave),
-            (at.GRACE, milliseconds(event.grace_ns)),
-            *trace.plans.get(event.uid, ()),
-        ),
-    )
+    facts = facts_of(trace, event.uid)
+    given: Attributes = ((at.WAVE, event.wave), (at.GRACE, milliseconds(event.grace_ns)))
+    pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), (*facts.names, *given, *facts.plan))
     trace.open_pods[event.uid] = pod
     for former in trace.carried.pop(event.uid, ()):
         _continue(trace, pod, former)
@@ -113,16 +111,15 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
     trace.outcomes[event.uid] = event.outcome
     pod = trace.open_pods.pop(event.uid, None)
     fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
-    end_ns = trace.cut_ns if trace.gone else trace.now_ns
     if pod is None:
         _never_begun(trace, event, fate)
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
     for child in pod.children.values():
-        trace.end(child, ((at.CUT, True),), end_ns=end_ns)
+        trace.end(child, ((at.CUT, True),), end_ns=trace.cut_ns)
     status: Status = "error" if _missed(trace, event) else "unset"
-    trace.end(pod, fate, status, event.reason if status == "error" else "", end_ns)
+    trace.end(pod, fate, status, event.reason if status == "error" else "", trace.cut_ns)
 
 
 def _missed(trace: Trace, event: PodEnded) -> bool:
@@ -136,7 +133,8 @@ def _never_begun(trace: Trace, event: PodEnded, fate: Attributes) -> None:
     """Spared by a cancel, or found too late. What a power cut spared has no span: nothing happened to it."""
     if trace.gone:
         return
-    attributes = (*pod_of(trace, event.uid), (at.WAVE, event.wave), *trace.plans.get(event.uid, ()), *fate)
+    facts = facts_of(trace, event.uid)
+    attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan, *fate)
     trace.point("pod", event.uid, trace.wave_id(event.wave), attributes)
 
 

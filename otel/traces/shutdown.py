@@ -29,7 +29,7 @@ from otel import attributes as at
 from otel.ids import SpanIds, boot_trace_id
 from otel.span import Attributes, Span, Status
 from otel.traces.pods import wave_failed
-from otel.traces.trace import Carried, Trace, milliseconds
+from otel.traces.trace import Carried, Start, Trace, milliseconds
 
 #: Roles that go on with their pod in the next shutdown.
 GO_ON = ("hook", "stop", "kill")
@@ -87,16 +87,15 @@ def _count(trace: Trace, outcome: str) -> int:
 
 def closed(trace: Trace, event: EpisodeClosed) -> None:
     """The last word. What is still open ends here, or where the record of its boot ended."""
-    gone = trace.gone
     if event.followed:
         trace.carried = _left_on_their_way(trace)
-    close(trace, event.outcome, gone=gone)
-    if gone:
-        _next_boot(trace, event.outcome)
+    if trace.gone and trace.start is not None:
+        _next_boot(trace, event.outcome, trace.start)
+    close(trace, event.outcome, trace.cut_ns, gone=trace.gone)
 
 
-def close(trace: Trace, outcome: str, *, gone: bool) -> None:
-    end_ns = trace.cut_ns if gone else trace.now_ns
+def close(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
+    """Everything ends, the shutdown's own span last."""
     cancel = trace.named.pop("cancel", None)
     if cancel is not None and not gone:
         trace.end(cancel)
@@ -119,22 +118,20 @@ def _left_on_their_way(trace: Trace) -> dict[str, list[Carried]]:
     }
 
 
-def _next_boot(trace: Trace, outcome: str) -> None:
+def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
     """The time without us, in a trace of its own: hours of darkness would leave nothing to see here."""
-    start = trace.start
-    assert start is not None
-    trace_id = boot_trace_id(start.hash)
+    trace_id = boot_trace_id(start.raw.hash)
     trace.finished.append(
         Span(
             trace_id,
             SpanIds(trace_id).of("next boot", ""),
             b"",
             "next boot",
-            trace.cut_ns,
-            max(trace.cut_ns, trace.now_ns),
+            start.cut_ns,
+            max(start.cut_ns, trace.now_ns),
             (
                 trace.root.attributes[0],
-                (at.BOOT_ID, trace.start_boot_id),
+                (at.BOOT_ID, start.boot_id),
                 (at.OUTCOME, outcome),
                 (at.LAST_WAVE, trace.last_wave),
             ),
@@ -150,18 +147,28 @@ def _next_boot(trace: Trace, outcome: str) -> None:
 
 def started(trace: Trace, event: DaemonStarted) -> None:
     """Where the record before it ends is known only now."""
-    trace.start, trace.start_boot_id = trace.raw, event.boot_id
-    trace.moved = event.boot_id != trace.boot_id
-    trace.cut_ns = trace.last_ns
+    moved = event.boot_id != trace.boot_id
+    trace.start = Start(trace.raw, event.boot_id, trace.last_ns, moved=moved)
+
+
+def end_start(trace: Trace) -> None:
+    """A start in another boot ends the shutdown, even where no actor is left to say so."""
+    start, trace.start = trace.start, None
+    if start is not None and start.moved and not trace.over:
+        close(trace, "complete" if trace.root.over else "truncated", start.cut_ns, gone=True)
+
+
+def abandon(trace: Trace) -> None:
+    """Another shutdown is told of, and nothing closed this one: what is between is missing."""
+    close(trace, "truncated", trace.last_ns, gone=True)
 
 
 def resumed(trace: Trace, event: Resumed) -> None:
     """The same shutdown goes on in another process: the time between the two is a span."""
-    if trace.start is None or trace.moved:
+    if trace.start is None or trace.start.moved:
         return
-    now_ns, trace.now_ns = trace.now_ns, trace.cut_ns
     span = trace.begin("resume", "", trace.root.span_id, ((at.ACTION, event.action),))
-    trace.now_ns = now_ns
+    span.start_ns = trace.start.cut_ns
     span.links.append(trace.link(trace.root.span_id, "shutdown"))
     trace.end(span)
 
