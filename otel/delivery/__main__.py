@@ -1,0 +1,149 @@
+"""``python -m otel.delivery``: the exporter's process, started by the daemon and told its job on standard
+input.
+
+It gives way to everybody: lowest priority, first to go when memory is short, a limit on its own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import resource
+import sys
+from contextlib import suppress
+
+import msgspec
+import trio
+
+from events.storage import DirectorySource
+from otel.delivery import cursor as cursors
+from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
+from otel.delivery.destination import BadDestination
+from otel.delivery.exporter import LINGER_SECONDS, Exporter
+from otel.delivery.senders import sender_for
+from otel.delivery.tail import Tail
+
+NICE = 19
+#: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.
+MEMORY_BYTES_MAX = 512 * 1024 * 1024
+#: Where the kernel looks first when memory is short (proc(5)): the daemon itself asks for the opposite.
+OOM_SCORE = "900"
+#: An exporter of a daemon before may still be finishing.
+LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
+LOCK_LOOK_SECONDS = 0.05
+CHUNK_BYTES = 4096
+
+DONE, KEPT, WRONG = range(3)
+
+
+def give_way() -> None:
+    """What is refused here (a system call filter) is no reason not to go on."""
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
+        file.write(OOM_SCORE)
+    with suppress(OSError, ValueError):
+        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
+
+
+class Lines:
+    """Standard input, line by line; None at its end."""
+
+    def __init__(self) -> None:
+        self._stream = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
+        self._buffer = b""
+
+    async def next(self) -> bytes | None:
+        while b"\n" not in self._buffer:
+            chunk = await self._stream.receive_some(CHUNK_BYTES)
+            if not chunk or len(self._buffer) > LINE_BYTES_MAX:
+                return None
+            self._buffer += chunk
+        found, _, self._buffer = self._buffer.partition(b"\n")
+        return found
+
+
+class Speaker:
+    """Standard output; a daemon that has gone, or does not read, is not waited for."""
+
+    def __init__(self) -> None:
+        os.set_blocking(sys.stdout.fileno(), False)
+
+    def log(self, level: int, text: str) -> None:
+        self.say(Told(text=text, level=level))
+
+    def say(self, told: Told) -> None:
+        with suppress(OSError):
+            os.write(sys.stdout.fileno(), line(told))
+
+
+async def work() -> int:
+    lines, voice = Lines(), Speaker()
+    first = await lines.next()
+    if first is None:
+        return WRONG
+    job = msgspec.json.decode(first, type=Job)
+    from otel.encode import encode_traces
+
+    directory = _directory(job)
+    try:
+        sender = sender_for(job.destination)
+    except BadDestination as error:
+        voice.log(3, f"traces: {error}")
+        return WRONG
+    if not await _locked(directory):
+        voice.log(4, f"traces: another process exports the journal in {directory}")
+        return KEPT
+    tail = Tail([DirectorySource(path) for path in job.locations])
+    exporter = Exporter(tail, sender, encode_traces, directory, voice)
+    reason = ""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_listen, lines, voice, exporter, nursery)
+        reason = await exporter.run(cursors.load_first(job.locations))
+        nursery.cancel_scope.cancel()
+    return KEPT if reason else DONE
+
+
+def _directory(job: Job) -> str:
+    """The first location that is there and can be written."""
+    usable = (path for path in job.locations if os.access(path, os.W_OK))
+    return next(usable, job.locations[0])
+
+
+async def _locked(directory: str) -> bool:
+    """The lock is given back with the process."""
+    descriptor = os.open(
+        os.path.join(directory, cursors.LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
+    )
+    with trio.move_on_after(LOCK_SECONDS_MAX):
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                await trio.sleep(LOCK_LOOK_SECONDS)
+    return False
+
+
+async def _listen(lines: Lines, voice: Speaker, exporter: Exporter, nursery: trio.Nursery) -> None:
+    while (said := await lines.next()) is not None:
+        asked = msgspec.json.decode(said, type=Asked)
+        exporter.learn(asked.durable)
+        if asked.flush:
+            nursery.start_soon(_flush, voice, exporter, asked.durable)
+    exporter.leave()
+    await trio.sleep(LINGER_SECONDS)
+    exporter.stop()
+
+
+async def _flush(voice: Speaker, exporter: Exporter, seq: int) -> None:
+    voice.say(Told(text=await exporter.flush(seq), flushed=True))
+
+
+def main() -> int:
+    give_way()
+    return trio.run(work)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

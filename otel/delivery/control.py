@@ -1,0 +1,46 @@
+"""What the daemon and its exporter say to each other: one JSON object a line, over the exporter's own pipes.
+
+The first line to the exporter is its job, with the headers in it: an argument or a variable could be read by
+others. The end of the pipe means that the daemon has gone.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from otel.delivery.destination import Destination
+
+#: A job with long headers fits; a line that does not end is cut off here.
+LINE_BYTES_MAX = 256 * 1024
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """``locations``: where the journal may stand, the first one first; the cursor is kept in the first that
+    can be written.
+    """
+
+    destination: Destination
+    locations: tuple[str, ...]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """``durable``: the disk has confirmed all up to this record. ``flush``: say when its spans have
+    arrived.
+    """
+
+    durable: int
+    flush: bool = False
+
+
+class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A line for the log, or, with ``flushed``, the answer to a flush: ``text`` says why it is of no use to
+    wait, and is empty where all has arrived.
+    """
+
+    text: str = ""
+    level: int = 6
+    flushed: bool = False
+
+
+def line(message: Job | Asked | Told) -> bytes:
+    return msgspec.json.encode(message) + b"\n"

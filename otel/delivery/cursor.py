@@ -1,0 +1,112 @@
+"""How far a journal's spans have been delivered: one small file beside the journal.
+
+It is replaced as a whole, so that a power cut leaves the old one or the new one. A cursor that is lost or
+behind costs a repetition, never a span: each span's bytes are the same again, and the back end keeps one. It
+is also the record of what a back end would not take, with its reason. ``docs/journal-format.md`` has its
+fields.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+FILE_NAME = "traces.json"
+LOCK_NAME = "traces.lock"
+FORMAT = 1
+FILE_MODE = 0o600
+
+#: A cursor is a few kilobytes; what is larger is not one.
+CURSOR_BYTES_MAX = 256 * 1024
+#: The newest rejections are kept.
+REJECTIONS_MAX = 16
+
+
+class Rejection(msgspec.Struct, frozen=True, kw_only=True):
+    """Spans that the back end will never take, all of one trace: ended by the records ``first`` to
+    ``last``.
+    """
+
+    wall_ns: int
+    trace_id: str
+    spans: int
+    first_seq: int
+    last_seq: int
+    reason: str
+
+
+class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """``seq``: every span that ended at or before this record is acknowledged or among the rejected.
+
+    ``from_seq``: what is still to be sent can be made again by reading from this record on. ``reason``: why
+    the back end refuses for now, ``refusals`` times in a row.
+    """
+
+    format: int = FORMAT
+    journal: str
+    seq: int = 0
+    from_seq: int = 1
+    wall_ns: int = 0
+    rejections: tuple[Rejection, ...] = ()
+    reason: str = ""
+    refusals: int = 0
+
+    def with_rejection(self, rejection: Rejection) -> Cursor:
+        kept = (*self.rejections, rejection)[-REJECTIONS_MAX:]
+        return msgspec.structs.replace(self, rejections=kept)
+
+
+def load(directory: str | os.PathLike[str]) -> Cursor | None:
+    """None where there is none that can be used: then everything is sent again. Raises OSError."""
+    try:
+        with open(Path(directory) / FILE_NAME, "rb") as file:
+            data = file.read(CURSOR_BYTES_MAX + 1)
+        cursor = msgspec.json.decode(data, type=Cursor)
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+        return None
+    sound = cursor.format == FORMAT and cursor.seq >= 0 and cursor.from_seq >= 0
+    return cursor if sound and len(data) <= CURSOR_BYTES_MAX else None
+
+
+def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
+    """The furthest of those that are there: the journal may have moved and come back."""
+    found = []
+    for directory in directories:
+        try:
+            found.append(load(directory))
+        except OSError:
+            continue
+    return max((each for each in found if each is not None), key=lambda each: each.wall_ns, default=None)
+
+
+def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
+    """Durable when it returns. Raises OSError."""
+    folder = Path(directory)
+    part = folder / f"{FILE_NAME}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
+        while data:
+            data = data[os.write(descriptor, data) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(part, folder / FILE_NAME)
+    _sync_directory(folder)
+
+
+def keep_from(directories: Sequence[str | os.PathLike[str]], journal_id: bytes) -> int:
+    """The first record that export still needs, for retention; 1 where nothing is known to be delivered."""
+    cursor = load_first(directories)
+    return cursor.from_seq if cursor is not None and cursor.journal == journal_id.hex() else 1
+
+
+def _sync_directory(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,222 @@
+"""Where spans go: the configuration file's words, the standard OTEL_* environment, and which of them wins.
+
+Field by field the first of these that says something counts: the command line, Ebbtide's own file,
+``OTEL_EXPORTER_OTLP_TRACES_*``, ``OTEL_EXPORTER_OTLP_*``, the default. Header values are secrets: they stand
+in no message, no representation, and no event. Only this module of the delivery is imported by the daemon.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+import msgspec
+
+Protocol = Literal["http/protobuf", "grpc"]
+Compression = Literal["none", "gzip"]
+PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+
+NS_PER_MS = 1_000_000
+#: The specification's default (OTLP exporter, "Configuration options").
+TIMEOUT_NS = 10_000 * NS_PER_MS
+TIMEOUT_MS_MAX = 3_600_000
+TRACES_PATH = "/v1/traces"
+#: What `config show` prints in place of a header's value; read back, it is refused.
+HIDDEN = "(hidden)"
+HEADERS_MAX = 64
+ENDPOINT_CHARACTERS_MAX = 2048
+
+_GENERAL, _TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
+_TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e]*")
+#: Ours to write: who sets them as well would send two.
+_RESERVED = ("host", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection")
+
+
+class BadDestination(ValueError):
+    """Spans cannot be sent there. One line that names the field or variable; never a header's value."""
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What one place says; None where it says nothing. ``endpoint`` is a base to which the path is added,
+    ``traces_endpoint`` is taken as it is.
+    """
+
+    endpoint: str | None = None
+    traces_endpoint: str | None = None
+    protocol: Protocol | None = None
+    headers: tuple[tuple[str, str], ...] | None = None
+    certificate: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+    timeout_ns: int | None = None
+    compression: Compression | None = None
+
+    def __repr__(self) -> str:
+        return f"Given({self.endpoint or self.traces_endpoint})"
+
+
+class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One back end: ``endpoint`` is the whole URL. Certificates are paths of PEM files, empty: none."""
+
+    endpoint: str
+    protocol: Protocol = "http/protobuf"
+    headers: tuple[tuple[str, str], ...] = ()
+    certificate: str = ""
+    client_certificate: str = ""
+    client_key: str = ""
+    timeout_ns: int = TIMEOUT_NS
+    compression: Compression = "none"
+
+    def __repr__(self) -> str:
+        return f"Destination({self.protocol}, {self.endpoint})"
+
+
+def resolve(*places: Given) -> Destination | None:
+    """The destination that these places describe together, the first one winning; None: tracing is off.
+
+    An endpoint switches tracing on, wherever it stands. Raises BadDestination.
+    """
+    told = next((each for each in places if each.endpoint or each.traces_endpoint), None)
+    if told is None:
+        return None
+    names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
+    values = {name: _first(places, name) for name in (*names, "compression")}
+    values = {name: value for name, value in values.items() if value is not None}
+    protocol = values.get("protocol", "http/protobuf")
+    if bool(values.get("client_certificate")) != bool(values.get("client_key")):
+        raise BadDestination("a client certificate and its key belong together: name both or neither")
+    return Destination(endpoint=_whole(told, protocol), **values)
+
+
+def _first(places: tuple[Given, ...], name: str) -> Any:
+    return next((value for each in places if (value := getattr(each, name)) is not None), None)
+
+
+def _whole(told: Given, protocol: Protocol) -> str:
+    """The URL that requests go to. The gRPC method is the same everywhere, so its URL has no path."""
+    parts = urlsplit(told.traces_endpoint or told.endpoint or "")
+    if protocol == "grpc":
+        return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
+    path = parts.path or ""
+    if told.traces_endpoint:
+        path = path or "/"
+    elif not path.endswith(TRACES_PATH):
+        path = path.rstrip("/") + TRACES_PATH
+    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+
+
+def checked_endpoint(text: str) -> str:
+    """The URL as given, if requests can be sent there. Raises BadDestination, without repeating a
+    password.
+    """
+    try:
+        parts = urlsplit(text)
+        good = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        if parts.username is not None or parts.password is not None:
+            raise BadDestination("a user name in a URL is not used: put an authorization header instead")
+    except ValueError as error:
+        if isinstance(error, BadDestination):
+            raise
+        good = False
+    if not good or len(text) > ENDPOINT_CHARACTERS_MAX or not _VALUE.fullmatch(text) or " " in text:
+        raise BadDestination("it must be a URL such as http://localhost:4318 or https://collector:4318")
+    return text
+
+
+def checked_header(name: str, value: str) -> tuple[str, str]:
+    """Raises BadDestination, naming the header only."""
+    if not _TOKEN.fullmatch(name) or name.lower() in _RESERVED:
+        raise BadDestination(f"{name[:40]!a} cannot be set as a header here")
+    if not _VALUE.fullmatch(value) or value == HIDDEN:
+        raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
+    return name.lower(), value
+
+
+# --- the standard environment -------------------------------------------------------------------
+
+
+def from_environment(environ: Mapping[str, str]) -> Given:
+    """What the OTEL_* variables say (OpenTelemetry specification, "OTLP Exporter Configuration").
+
+    An empty variable is as good as none. Raises BadDestination, naming the variable.
+    """
+    exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
+    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if off or (exporters != [""] and "otlp" not in exporters):
+        return Given()
+    found = {name: _read(environ, name, *row) for name, row in _VARIABLES.items()}
+    insecure = (_value(environ, "INSECURE")[1] or "").lower() == "true"
+    for name, variable in (("traces_endpoint", f"{_TRACES}ENDPOINT"), ("endpoint", f"{_GENERAL}ENDPOINT")):
+        if text := environ.get(variable, "").strip():
+            found[name] = _named(variable, _endpoint, text, insecure)
+    return Given(**found)
+
+
+def _value(environ: Mapping[str, str], name: str) -> tuple[str, str | None]:
+    for prefix in (_TRACES, _GENERAL):
+        if text := environ.get(prefix + name, "").strip():
+            return prefix + name, text
+    return _GENERAL + name, None
+
+
+def _read(environ: Mapping[str, str], name: str, suffix: str, read: Any) -> Any:
+    variable, text = _value(environ, suffix)
+    return None if text is None else _named(variable, read, text)
+
+
+def _named(variable: str, read: Any, *args: Any) -> Any:
+    try:
+        return read(*args)
+    except BadDestination as error:
+        raise BadDestination(f"{variable}: {error}") from None
+
+
+def _endpoint(text: str, insecure: bool) -> str:
+    """gRPC's endpoints may come without a scheme; then another variable says whether TLS is spoken."""
+    if "://" not in text:
+        text = f"{'http' if insecure else 'https'}://{text}"
+    return checked_endpoint(text)
+
+
+def _protocol(text: str) -> Protocol:
+    for protocol in PROTOCOLS:
+        if text == protocol:
+            return protocol
+    raise BadDestination(f"it must be {' or '.join(PROTOCOLS)}")
+
+
+def _compression(text: str) -> Compression:
+    for compression in COMPRESSIONS:
+        if text == compression:
+            return compression
+    raise BadDestination(f"it must be {' or '.join(COMPRESSIONS)}")
+
+
+def _timeout(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 0 < int(text[:12]) <= TIMEOUT_MS_MAX):
+        raise BadDestination(f"it must be whole milliseconds, from 1 to {TIMEOUT_MS_MAX}")
+    return int(text) * NS_PER_MS
+
+
+def _headers(text: str) -> tuple[tuple[str, str], ...]:
+    """``name=value`` pairs with commas between, percent-encoded, as in W3C baggage."""
+    pairs = [entry.split("=", 1) for entry in text.split(",") if entry.strip()]
+    if any(len(pair) != 2 for pair in pairs) or len(pairs) > HEADERS_MAX:
+        raise BadDestination(f"it must be name=value pairs with commas between, at most {HEADERS_MAX}")
+    return tuple(checked_header(unquote(name.strip()), unquote(value.strip())) for name, value in pairs)
+
+
+#: A field of `Given`, the end of its variables' names, and how its text is read.
+_VARIABLES = {
+    "protocol": ("PROTOCOL", _protocol),
+    "headers": ("HEADERS", _headers),
+    "certificate": ("CERTIFICATE", str),
+    "client_certificate": ("CLIENT_CERTIFICATE", str),
+    "client_key": ("CLIENT_KEY", str),
+    "timeout_ns": ("TIMEOUT", _timeout),
+    "compression": ("COMPRESSION", _compression),
+}

@@ -1,0 +1,169 @@
+"""Following a journal for its durable records: whole steps, in order, each once, and none that a power cut
+could take.
+
+Every frame says the highest record that was known durable when it was written, a later segment's link vouches
+for what it goes on from, and the daemon itself may say more. What lies above all that is held back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from events.catalog import Path, Segment, find_path
+from events.frames import RawRecord
+from events.history import Batch
+from events.scan import Scan
+from events.segment import Header, Link
+from events.storage import Source
+
+#: Records read ahead of what is durable: a shutdown of a hundred pods. Then reading waits for the disk.
+HELD_MAX = 20_000
+
+
+class Tail:
+    """``read`` gives what has become durable since the last call. ``journal``: the id's first 8 digits."""
+
+    def __init__(self, sources: Sequence[Source], journal: str = "", from_seq: int = 0) -> None:
+        self._sources = sources
+        self._journal = journal
+        #: Reading begins at this record at the latest.
+        self.from_seq = from_seq
+        self._names: tuple[tuple[str, str], ...] = ()
+        self._path: Path | None = None
+        self._at: Link | None = None
+        self._header: Header | None = None
+        self._open_step: list[RawRecord] = []
+        self._held: list[Batch] = []
+        self._passing: Iterator[None] | None = None
+        self.durable_seq = 0
+        #: The last record that was given.
+        self.seq = 0
+
+    @property
+    def journal_id(self) -> bytes:
+        """16 bytes; empty until a segment was seen."""
+        return self._path.journal_id if self._path is not None else b""
+
+    @property
+    def read_seq(self) -> int:
+        """The last record of a whole step that was read, durable or not."""
+        return self._held[-1].records[-1].seq if self._held else self.seq
+
+    def learn(self, durable_seq: int) -> None:
+        """The daemon's word for what its disk has confirmed."""
+        self.durable_seq = max(self.durable_seq, durable_seq)
+
+    def read(self, records_max: int) -> list[Batch]:
+        """At most about so many records; none: there is nothing new. Raises OSError."""
+        given: list[Batch] = []
+        count = 0
+        while count < records_max:
+            for batch in self._release():
+                given.append(batch)
+                count += len(batch.records)
+            if sum(len(batch.records) for batch in self._held) > HELD_MAX:
+                break
+            self._passing = self._passing or self._pass()
+            if next(self._passing, self) is self:
+                self._passing = None
+                given += self._release()
+                break
+        return given
+
+    def _release(self) -> list[Batch]:
+        """What of the held steps is durable, as a whole step is."""
+        given = []
+        while self._held:
+            batch = self._held[0]
+            keep = len(batch.records)
+            while keep and not (
+                batch.records[keep - 1].seq <= self.durable_seq and batch.records[keep - 1].flags
+            ):
+                keep -= 1
+            if not keep:
+                break
+            given.append(Batch(batch.header, batch.records[:keep]))
+            self.seq = batch.records[keep - 1].seq
+            if keep < len(batch.records):
+                self._held[0] = Batch(batch.header, batch.records[keep:])
+                break
+            self._held.pop(0)
+        return given
+
+    # --- from files to steps ------------------------------------------------------------------
+
+    def _pass(self) -> Iterator[None]:
+        """All that is there now, one piece at a time."""
+        segments = self.look().segments
+        first = self._first(segments)
+        for index in range(first, len(segments)):
+            following = segments[index + 1].header if index + 1 < len(segments) else None
+            yield from self._segment(segments[index], following.link if following is not None else None)
+
+    def _first(self, segments: Sequence[Segment]) -> int:
+        """Where reading goes on, or begins: at the last segment that begins no later than ``from_seq``."""
+        if self._at is not None:
+            found = [index for index, each in enumerate(segments) if each.number >= self._at.segment]
+            return found[0] if found else len(segments)
+        begins = [each.header.link.seq + 1 if each.header else 0 for each in segments]
+        return max(
+            (index for index, seq in enumerate(begins) if seq <= max(self.from_seq, begins[0])), default=0
+        )
+
+    def look(self) -> Path:
+        """The path, found anew only where files came or went; sizes are always those of now."""
+        sizes = {
+            (source.location, file.name): file.size for source in self._sources for file in source.files()
+        }
+        names = tuple(sizes)
+        path = self._path
+        if path is None or names != self._names or path.tail or not path.segments:
+            path = find_path(self._sources, self._journal)
+            self._journal = self._journal or path.journal_id.hex()[:8]
+        else:
+            tip = path.segments[-1]
+            size = sizes.get((tip.source.location, tip.name), tip.size)
+            path = path._replace(segments=(*path.segments[:-1], tip._replace(size=size)))
+        self._names, self._path = names, path
+        return path
+
+    def _segment(self, segment: Segment, limit: Link | None) -> Iterator[None]:
+        assert segment.header is not None
+        scan = Scan(segment, limit)
+        if self._at is not None and self._at.segment == segment.number and self._header is not None:
+            scan.end, scan.header = self._at, self._header
+        else:
+            self._enter(segment.header.link)
+        if limit is not None and limit.segment == segment.number and scan.end.offset > limit.offset:
+            return
+        for piece in scan.pieces():
+            records = [*self._open_step, *piece.records]
+            whole = len(records) - len(piece.records) + piece.whole if piece.whole else 0
+            self._open_step = records[whole:]
+            self._hold(Batch(piece.header, records[:whole]))
+            self._at, self._header = scan.end, scan.header
+            self.learn(scan.durable_seq)
+            yield
+        self._at, self._header = scan.end, scan.header
+        self.learn(scan.durable_seq)
+        if limit is not None:
+            self.learn(limit.seq)
+
+    def _enter(self, link: Link) -> None:
+        """A new segment goes on from its link: what was read behind that place has no part in the journal."""
+        self.learn(link.seq)
+        self._open_step = []
+        while self._held and self._held[-1].records[-1].seq > link.seq:
+            batch = self._held.pop()
+            kept = [raw for raw in batch.records if raw.seq <= link.seq]
+            if kept:
+                self._held.append(Batch(batch.header, kept))
+
+    def _hold(self, batch: Batch) -> None:
+        """Records that a failed file has already given are carried over to the next one with their
+        numbers.
+        """
+        after = self.read_seq
+        records = [raw for raw in batch.records if raw.seq > after]
+        if records:
+            self._held.append(Batch(batch.header, records))
