@@ -19,6 +19,7 @@ from events.facts import OrderEnded
 from events.frames import RawRecord
 from events.history import Batch
 from events.record import Stamp
+from replay.clocks import SignalClock
 from replay.timeline_wanted import EVERYTHING, Wanted
 from replay.words import DEBUG, NOTICE, TELL, Names
 from replay.words.base import INTRODUCING, parse_key
@@ -88,8 +89,7 @@ class Timeline:
     def __init__(self, episode: int, wanted: Wanted = EVERYTHING, names: Names | None = None) -> None:
         self.names = names or Names()
         self.episode, self._wanted = episode, wanted
-        self._first: RawRecord | None = None
-        self._boot_id = ""
+        self._clock = SignalClock()
 
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
@@ -107,14 +107,14 @@ class Timeline:
         return not self._wanted.pod or self._wanted.names_pod(self.names.labels)
 
     def _line(self, raw: RawRecord, batch: Batch, event: Event | None) -> Line:
-        since_ns, wall_ns = self._when(raw, batch)
+        since_ns, wall_ns = self._clock.when(batch.header, raw)
         data = _plain(raw)
         uid, container = _subject(raw, data)
         level, text = self._words(raw, event, data)
         return Line(
             seq=raw.seq,
             wall_ns=wall_ns,
-            since_ns=since_ns,
+            since_ns=since_ns or 0,
             episode=raw.episode,
             cause=raw.cause,
             actor=raw.actor,
@@ -129,15 +129,6 @@ class Timeline:
             text=text,
             data=data,
         )
-
-    def _when(self, raw: RawRecord, batch: Batch) -> tuple[int, int]:
-        """Since the signal by the monotonic clock; it starts anew with each boot, then by the wall clock."""
-        if self._first is None:
-            self._first, self._boot_id = raw, batch.header.identity.boot_id
-        if batch.header.identity.boot_id == self._boot_id:
-            since_ns = raw.mono_ns - self._first.mono_ns
-            return since_ns, self._first.wall_ns + since_ns
-        return raw.wall_ns - self._first.wall_ns, raw.wall_ns
 
     def _words(self, raw: RawRecord, event: Event | None, data: Any) -> tuple[int, str]:
         teller = TELL.get(type(event)) if event is not None else None

@@ -1,0 +1,166 @@
+"""An actor's state as a flat list of named values, to be printed, compared and watched.
+
+A path names a value as the fields do: ``downs[main].phase``. Pods are named, rolls are told as who is open
+and who has ended, and a field at its default is left out unless all are wanted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from actors.logic.actor import NEVER_NS
+from actors.logic.roll import Roll
+from events.base import NS_PER_SECOND
+from events.model import Period, PlannedPod, Pod
+from replay.words.base import Names
+
+#: Text, a number, a truth value, None, or a list of such.
+Flat = str | int | bool | None | list[Any]
+
+#: Ends of the names of fields that hold a moment of the monotonic clock; other ``_ns`` are durations.
+MOMENTS = ("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", "begun_ns")
+
+#: What names an element of a list, instead of its place.
+_ELEMENT_NAMES = ("spec", "name", "uid")
+
+_NS_PER_MS = 1_000_000
+
+
+def flatten(state: msgspec.Struct, names: Names, *, every: bool = False) -> dict[str, Flat]:
+    """Path to value, in the order of the fields. ``every``: defaults too."""
+    return dict(_walk(state, "", names, every))
+
+
+def plain(value: Any, *, every: bool = False) -> Any:
+    """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal."""
+    if isinstance(value, msgspec.Struct):
+        shown = ((field.name, of) for field, of in _fields(value, every=every))
+        return {name: plain(of, every=every) for name, of in shown}
+    if isinstance(value, dict):
+        return {str(key): plain(of, every=every) for key, of in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain(each, every=every) for each in value]
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[msgspec.structs.FieldInfo, Any]]:
+    for field in msgspec.structs.fields(value):
+        of = getattr(value, field.name)
+        if every or field.required or of != _default(field):
+            yield field, of
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, Flat]]:
+    brief = _BRIEF.get(type(value))
+    if brief is not None:
+        yield from brief(value, path, names)
+    elif isinstance(value, msgspec.Struct):
+        for field, of in _fields(value, every=every):
+            yield from _walk(of, f"{path}.{field.name}" if path else field.name, names, every)
+    elif isinstance(value, dict):
+        yield from _mapping(value, path, names, every)
+    elif isinstance(value, tuple | list):
+        yield from _sequence(value, path, names, every)
+    else:
+        yield path, _leaf(value, names)
+
+
+def _mapping(value: dict[Any, Any], path: str, names: Names, every: bool) -> Iterator[tuple[str, Flat]]:
+    """Pods by UID are a list of them: what is in them, their own actors show."""
+    if value and all(isinstance(of, Pod) for of in value.values()):
+        yield path, [pod.label for pod in value.values()]
+    elif not value:
+        yield path, []
+    for key, of in () if not value or path.endswith("pods") else value.items():
+        yield from _walk(of, f"{path}[{_named(str(key), names)}]", names, every)
+
+
+def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, Flat]]:
+    nested = [each for each in value if isinstance(each, msgspec.Struct)]
+    if not nested or type(nested[0]) in _SHORT:
+        yield path, [_element(each, names) for each in value]
+        return
+    for at, each in enumerate(value):
+        yield from _walk(each, f"{path}[{_element_name(each, at)}]", names, every)
+
+
+def _element(value: Any, names: Names) -> Any:
+    short = _SHORT.get(type(value))
+    if short is not None:
+        return short(value, names)
+    if isinstance(value, tuple | list):
+        return ", ".join(str(_leaf(each, names)) for each in value)
+    return _leaf(value, names)
+
+
+def _element_name(value: Any, at: int) -> str:
+    for name in _ELEMENT_NAMES:
+        found = getattr(value, name, None)
+        found = getattr(found, "name", found)
+        if isinstance(found, str):
+            return found
+    return str(at)
+
+
+def _leaf(value: Any, names: Names) -> Flat:
+    if isinstance(value, str):
+        return _named(value, names)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _named(text: str, names: Names) -> str:
+    """A UID, or the subject in an order's key, by its pod's name."""
+    return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
+
+
+def _pod(value: Pod, path: str, names: Names) -> Iterator[tuple[str, Flat]]:
+    yield path, value.label
+
+
+def _roll(value: Roll, path: str, names: Names) -> Iterator[tuple[str, Flat]]:
+    still_open = list(value.missing())
+    gone = dict.fromkeys(still_open)
+    yield f"{path}.open", [names.of(uid) for uid in still_open]
+    yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in gone]
+
+
+_BRIEF: dict[type, Callable[[Any, str, Names], Iterator[tuple[str, Flat]]]] = {Pod: _pod, Roll: _roll}
+
+
+#: Elements of a list that are a word each.
+_SHORT: dict[type, Callable[[Any, Names], str]] = {
+    Pod: lambda value, names: value.label,
+    PlannedPod: lambda value, names: f"{names.of(value.uid)} {value.grace_seconds} s",
+    Period: lambda value, names: f"{value.seconds} s from priority {value.priority}",
+}
+
+
+def worded(path: str, value: Flat, signal_ns: int | None) -> str:
+    """A value for people: nanoseconds as seconds, moments as seconds since the signal where one is known."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if not isinstance(value, int) or not path.endswith("_ns"):
+        return str(value) if value != "" else '""'
+    if value >= NEVER_NS:
+        return "never"
+    if path.endswith(MOMENTS) and value and signal_ns is not None:
+        return _seconds(value - signal_ns, sign="+")
+    return _seconds(value)
+
+
+def _seconds(ns: int, sign: str = "") -> str:
+    """To the millisecond, without zeros that say nothing."""
+    whole, rest = divmod((abs(ns) + _NS_PER_MS // 2) // _NS_PER_MS, NS_PER_SECOND // _NS_PER_MS)
+    fraction = f".{rest:03d}".rstrip("0") if rest else ""
+    return f"{'-' if ns < 0 else sign}{whole}{fraction} s"
