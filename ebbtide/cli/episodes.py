@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from actors.edges.boot import boot_id
 from ebbtide.cli.events import rfc3339
@@ -15,11 +15,15 @@ from ebbtide.cli.reading import conclude, open_journal
 from events.base import NS_PER_SECOND
 from events.codec import BadPayload, UnknownType
 from events.episodes import Episode, episodes
-from events.history import History
+from events.history import History, Unread
+from replay.journal import NamedT, NoSuchShutdown, pick
+
+if TYPE_CHECKING:
+    from replay.account.model import Account
 
 LIST_VERSION = 1
 
-#: ``last`` is ``-1``.
+#: What begins like an option, and is none.
 _BACKWARDS = re.compile(r"-[1-9][0-9]{0,8}")
 
 
@@ -73,17 +77,31 @@ def document(episode: Episode) -> dict[str, Any]:
 
 def choose(journals: Sequence[Path], name: str) -> Episode:
     """The episode that is called so. Raises Refused, naming those that there are."""
-    if name != "last" and name.startswith("-") and not _BACKWARDS.fullmatch(name):
+    return _pick(episodes(open_journal(journals), boot_id=boot_id()), name)
+
+
+def choose_account(journals: Sequence[Path], name: str) -> tuple[Account, int]:
+    """The account of the shutdown that is called so, and the exit code of the journal's verdict.
+
+    What is wrong with the journal is said on standard error. Raises Refused, naming those that there are.
+    """
+    from replay.account.fold import accounts
+
+    history = open_journal(journals)
+    account = _pick(accounts(history, boot_id=boot_id()), name)
+    try:
+        return account, conclude(history.verdict)
+    except Unread:
+        return account, conclude(history.read())
+
+
+def _pick(found: Iterable[NamedT], name: str) -> NamedT:
+    if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
-    found = list(episodes(open_journal(journals), boot_id=boot_id()))
-    back = 1 if name == "last" else int(name[1:]) if _BACKWARDS.fullmatch(name) else 0
-    if 0 < back <= len(found):
-        return found[-back]
-    chosen = [episode for episode in found if episode.id == name]
-    if not chosen:
-        known = f"there are {len(found)}, the last is {found[-1].id}" if found else "there is none yet"
-        raise Refused(f"no episode {name!r} in this journal: {known}; 'ebbtide journal ls' lists them")
-    return chosen[0]
+    try:
+        return pick(found, name)
+    except NoSuchShutdown as error:
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them") from None
 
 
 def _row(episode: Episode) -> tuple[str, ...]:

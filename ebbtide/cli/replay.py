@@ -11,6 +11,10 @@ from ebbtide.cli.options import need_command
 SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
         "timeline": Entry("replaying.timeline:timeline", "Tell a shutdown, a line a transition."),
+        "state": Entry("replaying.state:state", "Every actor's state after any event."),
+    },
+    "Where the time went": {
+        "blame": Entry("replaying.blame:blame", "List pods and hooks by the time that they took."),
     },
     "Is it true": {
         "verify": Entry("replaying.verify:verify", "Feed the facts again, compare every decision."),
