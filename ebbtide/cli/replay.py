@@ -16,6 +16,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Where the time went": {
         "blame": Entry("replaying.blame:blame", "List pods and hooks by the time that they took."),
     },
+    "For others": {
+        "report": Entry("replaying.report:report", "Make one self-contained page of a shutdown."),
+    },
     "Is it true": {
         "verify": Entry("replaying.verify:verify", "Feed the facts again, compare every decision."),
     },

@@ -1,0 +1,97 @@
+"""Writing a result to a file: whole or not at all, and never over a journal.
+
+The file appears under its name when it is complete. Without a file it goes to standard output, but what no
+person can read does not go to a terminal.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ebbtide.cli.guard import Refused
+from ebbtide.cli.output import remark
+from events.segment import MAGIC, parse_file_name
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+STDOUT = "-"
+
+
+def file_option(example: str) -> Callable[[F], F]:
+    """``-o FILE``."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Path(path_type=Path, dir_okay=False),
+        default=None,
+        metavar="FILE",
+        help=f"Where to write it, such as {example}.  [default: standard output]",
+    )
+
+
+def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: str) -> None:
+    """Raises Refused where it would fill a terminal or replace a journal, OSError where it cannot be written.
+
+    ``readable``: a person can read it on a terminal.
+    """
+    if path is None or str(path) == STDOUT:
+        if not readable and sys.stdout.isatty():
+            raise Refused(f"this is not for a terminal: name a file, -o {example}, or send it into a pipe")
+        sys.stdout.buffer.writelines(parts)
+        sys.stdout.buffer.flush()
+        return
+    _spare_journals(path)
+    remark(f"wrote {path}: {_size(_write(path, parts))}")
+
+
+def _spare_journals(path: Path) -> None:
+    """A slip of the hand must not cost the evidence."""
+    if parse_file_name(path.name) or _is_segment(path):
+        raise Refused(f"{path} would be a file of a journal: choose another name, such as {path.stem}.out")
+
+
+def _is_segment(path: Path) -> bool:
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def _write(path: Path, parts: Iterable[bytes]) -> int:
+    """Beside its place first, so that it is there whole or not at all; its size in bytes."""
+    if path.exists() and not path.is_file():
+        return _write_into(path, parts)
+    handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.writelines(parts)
+            os.fchmod(handle, 0o666 & ~_umask())
+            size = file.tell()
+        os.replace(name, path)
+    except BaseException:
+        os.unlink(name)
+        raise
+    return size
+
+
+def _write_into(path: Path, parts: Iterable[bytes]) -> int:
+    """A pipe or a device is written to, not replaced."""
+    with path.open("wb") as file:
+        return sum(file.write(part) for part in parts)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _size(count: int) -> str:
+    return f"{count} bytes" if count < 10_000 else f"{count // 1000} kB"

@@ -1,0 +1,61 @@
+"""HTML that cannot be broken out of: whatever is not `Markup` already is text, and is escaped.
+
+A pod may carry any name, and a process any last words. There is one way to make an element, and it escapes.
+"""
+
+from __future__ import annotations
+
+from html import escape
+
+from replay.report.words import visible
+
+#: Elements without an end.
+VOID = ("col", "br", "wbr")
+
+
+class Markup(str):
+    """Text that is HTML already."""
+
+    __slots__ = ()
+
+
+def text(value: object) -> Markup:
+    """Escaped, with control characters and marks of direction spelt out."""
+    return value if isinstance(value, Markup) else Markup(escape(visible(str(value))))
+
+
+def tag(name: str, *children: object, **attributes: object) -> Markup:
+    """An element. ``class_`` is ``class``, ``data_x`` is ``data-x``; None and False leave one out."""
+    opened = "".join(_attribute(key, value) for key, value in attributes.items())
+    if name in VOID:
+        return Markup(f"<{name}{opened}>")
+    return Markup(f"<{name}{opened}>{''.join(map(text, children))}</{name}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    if value is None or value is False:
+        return ""
+    key = key.rstrip("_").replace("_", "-")
+    return f" {key}" if value is True else f' {key}="{text(value)}"'
+
+
+def join(*parts: Markup) -> Markup:
+    return Markup("".join(parts))
+
+
+def table(caption: str, headings: tuple[str, ...], rows: list[Markup], **attributes: object) -> Markup:
+    """A captioned table in a frame that scrolls by itself where it is too wide."""
+    head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
+    body = tag("table", tag("caption", caption), head, tag("tbody", *rows), **attributes)
+    return tag("div", body, class_="frame", tabindex=0, role="region", aria_label=caption)
+
+
+def row(first: object, *cells: object, **attributes: object) -> Markup:
+    """A row whose first cell names it."""
+    return tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells), **attributes)
+
+
+def section(name: str, title: str, *children: object) -> Markup:
+    """A landmark with its heading."""
+    heading = tag("h2", title, id=f"{name}-title")
+    return tag("section", heading, *children, id=name, aria_labelledby=f"{name}-title")

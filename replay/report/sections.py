@@ -1,0 +1,244 @@
+"""The parts of the page around its pods: the verdict, warnings, figures, waves, hooks, settings, restarts."""
+
+from __future__ import annotations
+
+from events.decisions import PodOutcome
+from replay.account.model import Account, HookTold, Notice, PodTold, ProcessTold, WaveTold
+from replay.account.words import span
+from replay.report.markup import Markup, join, row, section, table, tag
+from replay.report.words import (
+    KINDS,
+    OUTCOMES,
+    SIGNS,
+    counted,
+    fates,
+    grouped,
+    moment,
+    verdict,
+)
+
+BUDGETS = {
+    "strict": "strict: a wave keeps to its own period",
+    "elastic": "elastic: what a wave leaves unused goes to the next",
+}
+
+#: So many stand open; the rest unfolds.
+NOTICES_MAX = 8
+
+BESIDE = {
+    "inventory": "listing the pods",
+    "announce": "showing the node as going down",
+    "statuses": "delivering pod statuses",
+    "release": "giving the lock back",
+    "traces": "sending the trace",
+}
+
+
+def outcome(name: PodOutcome) -> Markup:
+    """A fate as a word with its sign; its colour is only the third way to tell."""
+    sign = tag("span", OUTCOMES[name][2], aria_hidden="true")
+    return tag("span", sign, f" {name}", class_=f"fate {name}")
+
+
+def header(account: Account, started: str) -> Markup:
+    """``started``: the signal's time, RFC 3339."""
+    sign = tag("span", SIGNS[account.outcome], class_=f"seal {account.outcome}", aria_hidden="true")
+    what = tag("p", f"Shutdown report · {account.node} · {KINDS[account.kind]}", class_="kicker")
+    facts = tag(
+        "dl",
+        *_pair("Signal", tag("time", _people(started), datetime=started)),
+        *_pair("Node", account.node),
+        *_pair("Shutdown", tag("code", account.id)),
+        *_pair("Trace", tag("code", account.trace_id)),
+        *_asked(account),
+        class_="facts",
+    )
+    title = tag("h1", sign, verdict(account))
+    return join(what, title, tag("p", fates(account), class_="lede"), facts)
+
+
+def _asked(account: Account) -> tuple[Markup, ...]:
+    """Who scheduled it, where logind knew."""
+    if account.asked_by_uid is None and not account.wall_message:
+        return ()
+    where = f" on {account.asked_tty}" if account.asked_tty else ""
+    who = "" if account.asked_by_uid is None else f"uid {account.asked_by_uid}{where}"
+    said = f"“{account.wall_message}”" if account.wall_message else ""
+    return _pair("Asked for by", ": ".join(part for part in (who, said) if part))
+
+
+def _people(started: str) -> str:
+    return f"{started[:10]} {started[11:19]} UTC"
+
+
+def _pair(name: str, value: object) -> tuple[Markup, Markup]:
+    return tag("dt", name), tag("dd", value)
+
+
+def notices(account: Account) -> Markup:
+    """What an operator should know, before everything else; nothing where there is nothing."""
+    if not account.notices:
+        return Markup("")
+    items = [_notice(each) for each in account.notices]
+    parts = [tag("ul", *items[:NOTICES_MAX], class_="notices")]
+    if more := items[NOTICES_MAX:]:
+        unfold = tag("summary", counted(len(more), "more warning"))
+        parts.append(tag("details", unfold, tag("ul", *more, class_="notices"), data_print=True))
+    return section("warnings", counted(len(items), "warning"), *parts)
+
+
+def _notice(notice: Notice) -> Markup:
+    when = tag("span", f"{moment(notice.at_ns)} · record {notice.seq} · {notice.code}", class_="when")
+    return tag("li", tag("span", notice.text, class_="what"), " ", when)
+
+
+def figures(account: Account) -> Markup:
+    """The numbers one looks for first."""
+    length_ns = account.last_ns if account.ended_ns is None else account.ended_ns
+    share = 100 * length_ns // account.budget_ns if account.budget_ns else None
+    rows = [
+        ("Signal to release" if account.ended_ns is not None else "On record", span(length_ns), ""),
+        ("Budget", span(account.budget_ns), f"{share} % used" if share is not None else ""),
+        ("Grant of logind", span(account.grant_ns), f"asked {span(account.configuration.requested_ns)}"),
+    ]
+    for name, (_, _, sign) in OUTCOMES.items():
+        if count := account.count(name):
+            rows.append((f"{sign} {name}", grouped(count), f"of {counted(len(account.pods), 'pod')}"))
+    boxes = [_figure(*each) for each in rows]
+    return tag("dl", *boxes, class_="figures")
+
+
+def _figure(name: str, value: str, note: str) -> Markup:
+    return tag("div", tag("dt", name), tag("dd", value), tag("dd", note, class_="note") if note else "")
+
+
+def waves(account: Account) -> Markup:
+    if not account.waves:
+        return section("waves", "Waves", tag("p", "No plan was made.", class_="none"))
+    labels = {pod.uid: pod.label for pod in account.pods}
+    headings = ("Wave", "Priority", "Pods", "Period", "Began", "Took", "Unused", "Outcome", "Late")
+    rows = [_wave(wave, labels) for wave in account.waves]
+    return section("waves", "Waves", table("Waves in their order", headings, rows, class_="numbers"))
+
+
+def _wave(wave: WaveTold, labels: dict[str, str]) -> Markup:
+    took = "–"
+    if wave.began_ns is not None and wave.ended_ns is not None:
+        took = span(wave.ended_ns - wave.began_ns)
+    given_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
+    more = f" (planned {span(wave.planned_ns)})" if given_ns != wave.planned_ns else ""
+    late = ", ".join(labels.get(uid, uid) for uid in wave.stragglers)
+    return row(
+        wave.index,
+        wave.priority,
+        len(wave.pods),
+        span(given_ns) + more,
+        moment(wave.began_ns),
+        took,
+        span(wave.unused_ns) if wave.unused_ns else "–",
+        wave.outcome,
+        late or "–",
+    )
+
+
+def hooks(account: Account) -> Markup:
+    """Every run of a hook, the longest first."""
+    runs = [(pod, run) for pod in account.pods for run in pod.hooks]
+    if not runs:
+        return section("hooks", "Hooks", tag("p", "No preStop hook ran.", class_="none"))
+    runs.sort(key=lambda each: -length_ns(account, each[1]))
+    headings = ("Pod", "Container", "Hook", "Began", "Took", "Allowed", "Result")
+    rows = [_hook(account, pod, run) for pod, run in runs]
+    return section("hooks", "Hooks", table("preStop hooks, the longest first", headings, rows))
+
+
+def length_ns(account: Account, run: HookTold) -> int:
+    """How long a hook ran; one without an end, as far as the record goes."""
+    return (account.last_ns if run.ended_ns is None else run.ended_ns) - run.began_ns
+
+
+def _hook(account: Account, pod: PodTold, run: HookTold) -> Markup:
+    return row(
+        pod.label,
+        run.container,
+        f"{run.kind} {run.detail}".strip(),
+        moment(run.began_ns),
+        span(length_ns(account, run)) if run.ended_ns is not None else "not ended",
+        span(run.until_ns - run.began_ns),
+        hook_result(run),
+    )
+
+
+def hook_result(run: HookTold) -> str:
+    words = f"{run.result or 'open'}{' early' if run.early else ''}"
+    return f"{words}: {run.reason}" if run.reason else words
+
+
+def settings(account: Account) -> Markup:
+    told = account.configuration
+    rows = [
+        ("Periods", _periods(account)),
+        ("Requested in all", span(told.requested_ns)),
+        ("Granted by logind", span(account.grant_ns)),
+        ("Budget of the waves", span(account.budget_ns)),
+        ("Reserve", span(told.reserve_ns)),
+        ("Time left unused", BUDGETS[told.budget]),
+        ("Sleep hooks", "honoured" if told.sleep_action else "switched off by a feature gate"),
+        ("Flushing statuses", f"at most {span(told.status_flush_ns)}"),
+        ("Deadline", moment(account.deadline_ns)),
+        ("Delay lock", "held" if account.lock_held else "not held"),
+        ("Overtime", "yes: logind's time was over" if account.overtime else "no"),
+    ]
+    body = [row(name, value) for name, value in rows]
+    parts = [table("What applied to this shutdown", ("Setting", "Value"), body)]
+    if told.sources:
+        found = [row(name, source) for name, source in told.sources.items()]
+        parts.append(table("Where the values came from", ("Field", "Source"), found))
+    return section("settings", "Configuration and grant", *parts)
+
+
+def _periods(account: Account) -> str:
+    given = [f"priority {each.priority}: {each.seconds}s" for each in account.configuration.periods]
+    return ", ".join(given) or "none"
+
+
+def course(account: Account) -> Markup:
+    """What ran beside the waves, and the daemons that carried the shutdown."""
+    beside = [
+        row(
+            BESIDE[each.what],
+            moment(each.began_ns),
+            span(each.ended_ns - each.began_ns) if each.ended_ns is not None else "not ended",
+            each.result + (f": {each.reason}" if each.reason else ""),
+        )
+        for each in account.beside
+    ]
+    parts = []
+    if beside:
+        headings = ("What", "Began", "Took", "Result")
+        parts.append(table("Beside the waves", headings, beside))
+    daemons = [
+        row(
+            "before the signal" if each.at_ns is None else moment(each.at_ns),
+            _away(each),
+            each.pid,
+            each.version,
+            each.mode,
+            tag("code", each.boot_id),
+            each.action or "–",
+        )
+        for each in account.processes
+    ]
+    columns = ("Started", "After", "PID", "Version", "Mode", "Boot", "What it did")
+    restarts = sum(each.at_ns is not None for each in account.processes)
+    caption = f"Daemons that wrote this shutdown: {counted(restarts, 'restart')}"
+    parts.append(table(caption, columns, daemons))
+    said = [tag("p", each.previous) for each in account.processes if each.previous]
+    return section("course", "Restarts and the rest", *parts, *said)
+
+
+def _away(process: ProcessTold) -> str:
+    """How long no daemon ran before it."""
+    if process.at_ns is None or process.quiet_since_ns is None:
+        return "–"
+    return f"{span(process.at_ns - process.quiet_since_ns)} of silence"
