@@ -26,7 +26,9 @@ from ebbtide.claim import claim
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
+from ebbtide.kept_meters import FILE_NAME, fold_before
 from ebbtide.manifests import local_pods
+from ebbtide.metering import Metering, Shown, Ways
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, Unreadable, recover
@@ -36,6 +38,8 @@ from events.lastresort import last_resort
 from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
+from otel.metrics.catalog import KUBELET_PREFIX
+from otel.metrics.state import Meters
 
 #: A pipe that has room takes this much at once (PIPE_BUF), so that a write never waits.
 LINE_BYTES_MAX = 4095
@@ -45,6 +49,9 @@ JOURNAL_ID_BYTES = 16
 
 #: A healthy disk gives a journal back in a tenth of a second; one that hangs gives nothing.
 RECOVER_SECONDS_MAX = 5
+
+#: A side file that can be made again is not worth more.
+KEEP_SECONDS_MAX = 1
 
 #: Removing a few files; a disk that needs longer keeps them.
 TRIM_SECONDS_MAX = 10
@@ -113,9 +120,11 @@ async def _assemble(
         last_resort=last_resort,
     )
     node = Node("process", logind, service, recovered.failed_starts)
-    edges = (logind_edge, *_process_edges(options, loaded))
+    runtime = _process_edge(options, loaded)
+    edges = (logind_edge, runtime, LocalStatusEdge(options.runtime / "process"))
     trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max))
-    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim))
+    metering = _metering(recovered.meters, storages, writer, loaded, runtime)
+    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, metering))
     await writer.open()
     return made[0]
 
@@ -164,11 +173,31 @@ def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]
     return [DirectoryStorage(path) for path in dict.fromkeys(paths)]
 
 
-def _process_edges(options: RunOptions, loaded: Loaded) -> tuple[Edge, ...]:
+def _process_edge(options: RunOptions, loaded: Loaded) -> ProcessEdge:
     state = options.runtime / "process"
     read = partial(local_pods, allow_zero_sleep=loaded.settings.gate("PodLifecycleSleepActionAllowZero"))
-    runtime = ProcessEdge(state, manifests=options.pods, load=read, capture_lines=options.capture_lines)
-    return runtime, LocalStatusEdge(state)
+    return ProcessEdge(state, manifests=options.pods, load=read, capture_lines=options.capture_lines)
+
+
+def _metering(
+    meters: Meters | None,
+    storages: Sequence[DirectoryStorage],
+    writer: Writer,
+    loaded: Loaded,
+    runtime: ProcessEdge,
+) -> Metering:
+    sources = [storage.source for storage in storages]
+
+    async def keep(data: bytes) -> None:
+        with trio.move_on_after(KEEP_SECONDS_MAX), suppress(OSError):
+            await storages[0].put(FILE_NAME, data)
+
+    async def rebuild(before_seq: int) -> Meters:
+        return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
+
+    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    ways = Ways(keep, rebuild, time.time_ns, runtime.active)
+    return Metering(meters, writer, ways, Shown(loaded.options.metrics_listen, prefix))
 
 
 def _tell_recovered(recovered: Recovered, tell: Tell) -> None:

@@ -23,14 +23,16 @@ from actors.runner.effects import Effects
 from actors.runner.inbox import Inbox
 from actors.runner.sequencer import Sequencer
 from ebbtide.config import ConfigError, Loaded
-from ebbtide.control import serve
-from ebbtide.lines import Lines, tell
+from ebbtide.control import ControlError, serve
+from ebbtide.lines import Lines
+from ebbtide.log import Log
+from ebbtide.metering import Metering
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
 from ebbtide.status import status_of
 from ebbtide.surroundings import Surroundings, Tell
 from ebbtide.verbs import verbs
-from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
+from events.base import Order
 from events.decisions import Armed
 from events.facts import SettingsLoaded, SettingsRejected, StorageFailed, StorageMoved
 from events.record import Record, Stamp, trace_id
@@ -42,9 +44,6 @@ AWAY_SECONDS = 60
 
 #: How long the end of the process waits for the journal's last records.
 CLOSE_SECONDS_MAX = 2
-
-#: How long the log's lines wait for their records to be written: a little longer than the orders do.
-LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
 
 
 class Daemon:
@@ -61,6 +60,7 @@ class Daemon:
         options: RunOptions,
         tell: Tell,
         trim: Callable[[int | None], Awaitable[Sequence[str]]],
+        metering: Metering | None = None,
     ) -> None:
         self._trim, self._grown = trim, trio.Event()
         self.standing = recovered.standing
@@ -71,14 +71,15 @@ class Daemon:
         self._load = load
         self._options = options
         self._tell = tell
-        self._lines = Lines(self.standing.began_ns, self.standing.labels)
-        self._untold: list[Record] = []
-        self._told_of = trio.Event()
+        self._log = Log(Lines(self.standing.began_ns, self.standing.labels), writer.wait_written, tell)
+        self._metering = metering
         self._inbox = Inbox()
         self._effects = Effects(edges, self._inbox, writer, clock)
         self._effects.refuse(recovered.spent)
         self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
-        self.sequencer.observers += [self.standing.fold, self._keep, self._after]
+        self.sequencer.observers += [self.standing.fold, self._log.keep, self._after]
+        if metering is not None:
+            self.sequencer.observers.append(metering.fold)
         self.trace_id = recovered.trace_id
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
@@ -104,8 +105,10 @@ class Daemon:
         self._begin_segment()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
-            nursery.start_soon(self._log)
+            nursery.start_soon(self._log.run)
             nursery.start_soon(self._keep_small)
+            if self._metering is not None:
+                nursery.start_soon(self._metering.run, self._tell)
             await self._begin(nursery)
             reason = await self.sequencer.run()
             self._surroundings.notify(STOPPING=1)
@@ -113,6 +116,8 @@ class Daemon:
                 edge.detach()
             with trio.move_on_after(CLOSE_SECONDS_MAX):
                 await self.writer.close()
+                if self._metering is not None:
+                    await self._metering.save()
             nursery.cancel_scope.cancel()
         return reason
 
@@ -162,7 +167,7 @@ class Daemon:
         return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        table = verbs(self.standing, self._inbox, self._status)
+        table = verbs(self.standing, self._inbox, self._status, self._metrics)
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
@@ -172,6 +177,11 @@ class Daemon:
     def _status(self) -> dict[str, Any]:
         early = self._episode_state().sleeps_terminated_early
         return status_of(self.standing, self.writer, self.trace_id, early, self._clock.mono_ns())
+
+    def _metrics(self) -> dict[str, Any]:
+        if self._metering is None:
+            raise ControlError("this daemon keeps no metrics")
+        return self._metering.document()
 
     # --- facts from the service manager ----------------------------------------------------------
 
@@ -199,29 +209,6 @@ class Daemon:
         self._inbox.push(StorageMoved(location=location, first_seq=first_seq))
 
     # --- what comes out --------------------------------------------------------------------------
-
-    def _keep(self, records: Sequence[Record]) -> None:
-        self._untold += records
-        self._told_of.set()
-
-    async def _log(self) -> None:
-        """Tell what happened once it is on record and its orders are out: a hundred lines in the log must
-        not stand between the signal and the first stop.
-        """
-        try:
-            while True:
-                await self._told_of.wait()
-                with trio.move_on_after(LOG_SECONDS_MAX):
-                    await self.writer.wait_written(self._untold[-1].seq)
-                await trio.lowlevel.checkpoint()  # the orders that waited for the same write go first
-                self._tell_all()
-        finally:
-            self._tell_all()
-
-    def _tell_all(self) -> None:
-        records, self._untold, self._told_of = self._untold, [], trio.Event()
-        for level, line in tell(self._lines, records):
-            self._tell(level, line)
 
     def _after(self, records: Sequence[Record]) -> None:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""

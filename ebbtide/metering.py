@@ -1,4 +1,4 @@
-"""The node's metrics while the daemon runs: folded as records come, and kept beside the journal.
+"""The node's metrics while the daemon runs: folded as records come, kept beside the journal, served if asked.
 
 The sums go on over restarts and outlive the segments that they were folded from: a start takes up what the
 last one kept, and folds what was written since. Where that cannot be had (the file is lost), all of the
@@ -8,12 +8,16 @@ journal that is left is folded once, after the node is protected.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
+import trio
 
 from actors.policy.plan import planned_waves
+from ebbtide.surroundings import Tell
 from events.base import NS_PER_SECOND
+from events.decisions import Armed, EpisodeClosed
 from events.model import Pod
 from events.record import Record
 from events.workload import workload
@@ -22,14 +26,11 @@ from otel.metrics.fold import fold
 from otel.metrics.state import Meters, Need
 from otel.metrics.text import exposition
 
-#: The side file's name in the journal's directory; it can be made again from the journal.
-FILE_NAME = "metrics"
+#: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
+KEEP_EVERY = 2000
 
-#: Some hundred bytes for each workload; a file that is larger is none of ours.
-FILE_BYTES_MAX = 1024 * 1024
-
-Keep = Callable[[bytes], Awaitable[None]]
-Rebuild = Callable[[int], Awaitable[Meters]]
+#: What is waited for before older records are folded, and what makes the sums worth keeping at once.
+PROTECTED, OVER = Armed, EpisodeClosed
 
 
 class Journal(Protocol):
@@ -43,77 +44,121 @@ class Journal(Protocol):
     def last_seq(self) -> int: ...
     @property
     def synced_seq(self) -> int: ...
+    async def wait_synced(self, seq: int) -> bool: ...
 
 
-def decode(data: bytes, journal_id: bytes) -> Meters:
-    """What was kept of this journal; empty meters where nothing usable was."""
-    try:
-        meters = msgspec.msgpack.decode(data, type=Meters)
-    except msgspec.DecodeError:
-        return Meters(journal_id=journal_id)
-    return meters if meters.journal_id == journal_id else Meters(journal_id=journal_id)
+class Ways(NamedTuple):
+    """How the daemon's surroundings are reached. ``keep`` writes the side file; ``rebuild`` folds what the
+    journal holds before a record's number (raises OSError); ``pods`` lists those of the node, where known.
+    """
+
+    keep: Callable[[bytes], Awaitable[None]]
+    rebuild: Callable[[int], Awaitable[Meters]]
+    wall_ns: Callable[[], int]
+    pods: Callable[[], Sequence[Pod]] | None = None
+
+
+class Shown(NamedTuple):
+    """``address`` to serve at, empty for nowhere; ``prefix`` stands before the names that a KEP gave."""
+
+    address: str = ""
+    prefix: str = ""
 
 
 class Metering:
-    """``whole`` False: ``meters`` lack older records, and `complete` has to be awaited once."""
+    """``meters`` None: the sums lack older records."""
 
-    def __init__(
-        self, meters: Meters, *, whole: bool, keep: Keep, rebuild: Rebuild, prefix: str = ""
-    ) -> None:
-        self.meters = meters
-        self.prefix = prefix
-        self.pods: Callable[[], Sequence[Pod]] | None = None
-        self._keep, self._rebuild = keep, rebuild
-        self._waiting: list[Record] | None = None if whole else []
+    def __init__(self, meters: Meters | None, journal: Journal, ways: Ways, shown: Shown) -> None:
+        self.meters = meters if meters is not None else Meters()
+        self._journal, self._ways, self._shown = journal, ways, shown
+        self._waiting: list[Record] | None = None if meters is not None else []
+        self._protected, self._due = trio.Event(), trio.Event()
+        self._kept_seq = self.meters.seq
 
     def fold(self, records: Sequence[Record]) -> None:
         """An observer of steps."""
         if self._waiting is not None:
             self._waiting += records
         fold(self.meters, records)
+        kinds = [type(record.event) for record in records]
+        if PROTECTED in kinds:
+            self._protected.set()
+        if OVER in kinds or self.meters.seq - self._kept_seq >= KEEP_EVERY:
+            self._due.set()
 
-    async def complete(self) -> None:
+    async def run(self, tell: Tell) -> None:
+        """Serve and keep the sums, until cancelled."""
+        async with trio.open_nursery() as nursery:
+            if self._shown.address:
+                nursery.start_soon(self._serve, self._shown.address, tell)
+            await self._protected.wait()
+            await self.complete(tell)
+            while True:
+                await self.save()
+                await self._due.wait()
+
+    async def _serve(self, address: str, tell: Tell) -> None:
+        """A port that is taken costs the metrics their scrape, and the node nothing."""
+        from ebbtide.scrape import serve  # late: few nodes are scraped, and none before it is armed
+
+        try:
+            await serve(address, self.text, task_status=trio.TASK_STATUS_IGNORED)
+        except OSError as error:
+            tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
+
+    async def complete(self, tell: Tell) -> None:
         """Fold what the kept sums lack."""
         if self._waiting is None:
             return
         begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
-        meters = await self._rebuild(begins)
+        try:
+            meters = await self._ways.rebuild(begins)
+        except OSError as error:
+            tell(4, f"the metrics begin anew: the journal cannot be read ({error.strerror or error})")
+            meters = Meters()
         waiting, self._waiting = self._waiting, None
         fold(meters, waiting)
         self.meters = meters
 
     async def save(self) -> None:
-        """Only whole sums are kept: a gap would never be noticed again."""
+        """Only whole sums are kept, a gap would never be noticed again; and only of records that are durable,
+        because after a power cut the numbers of others are given out anew.
+        """
+        self._due = trio.Event()
         if self._waiting is None:
-            await self._keep(msgspec.msgpack.encode(self.meters))
+            self._kept_seq, data = self.meters.seq, msgspec.msgpack.encode(self.meters)
+            if await self._journal.wait_synced(self._kept_seq):
+                await self._ways.keep(data)
 
-    def text(self, journal: Journal, now_wall_ns: int) -> str:
-        around = Around(
-            now_wall_ns=now_wall_ns,
-            at_risk=at_risk(self.meters, self.pods()) if self.pods is not None else None,
+    def text(self) -> str:
+        """For a scrape."""
+        return exposition(self.meters, self._around(), self._shown.prefix)
+
+    def document(self) -> dict[str, Any]:
+        """For the control socket: the parts, so that the asker chooses the form."""
+        return {"meters": msgspec.to_builtins(self.meters), "around": self._around()._asdict()}
+
+    def _around(self) -> Around:
+        journal, pods = self._journal, self._ways.pods
+        return Around(
+            now_wall_ns=self._ways.wall_ns(),
+            at_risk=at_risk(self.meters, pods()) if pods is not None else None,
             journal_unsynced=max(0, journal.last_seq - journal.synced_seq),
             journal_lost=journal.lost,
             journal_away=journal.away,
         )
-        return exposition(self.meters, around, self.prefix)
 
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     """How many of these pods would be killed now: their workload has been seen to need more than they get."""
     waves = planned_waves(meters.periods, meters.grant_ns or None, pods)
-    workloads = {pod.uid: f"{pod.namespace}/{workload(pod.name)}" for pod in pods}
-    return sum(
-        _too_short(meters.needs.get(workloads[planned.uid]), planned.grace_seconds)
-        for wave in waves
-        for planned in wave.pods
-    )
+    needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload(pod.name)}") for pod in pods}
+    too_short = partial(_too_short, needs)
+    return sum(too_short(planned.uid, planned.grace_seconds) for wave in waves for planned in wave.pods)
 
 
-def _too_short(need: Need | None, grace_seconds: int) -> bool:
+def _too_short(needs: dict[str, Need | None], uid: str, grace_seconds: int) -> bool:
+    need, grace_ns = needs[uid], grace_seconds * NS_PER_SECOND
     if need is None:
         return False
-    grace_ns = grace_seconds * NS_PER_SECOND
     return need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
-
-
-__all__ = ["FILE_BYTES_MAX", "FILE_NAME", "Metering", "at_risk", "decode"]

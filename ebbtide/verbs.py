@@ -15,11 +15,17 @@ from events.facts import HurryRequested, ReleaseRequested
 ENDED = get_args(PodOutcome)
 
 
-def verbs(standing: Standing, outlet: Outlet, status: Callable[[], dict[str, Any]]) -> dict[str, Verb]:
+Ask = Callable[[], dict[str, Any]]
+
+
+def verbs(standing: Standing, outlet: Outlet, status: Ask, metrics: Ask) -> dict[str, Verb]:
     """The control socket's table."""
 
     async def tell_status(request: Request, uid: int) -> Any:
         return status()
+
+    async def tell_metrics(request: Request, uid: int) -> Any:
+        return metrics()
 
     async def hurry(request: Request, uid: int) -> Any:
         _in_episode(standing)
@@ -36,7 +42,7 @@ def verbs(standing: Standing, outlet: Outlet, status: Callable[[], dict[str, Any
         await outlet.put(ReleaseRequested(asked_by=uid))
         return {}
 
-    return {"status": tell_status, "hurry": hurry, "release": release}
+    return {"status": tell_status, "metrics": tell_metrics, "hurry": hurry, "release": release}
 
 
 def _in_episode(standing: Standing) -> None:

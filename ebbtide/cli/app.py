@@ -22,6 +22,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "doctor": Entry("doctor:doctor", "What would keep the next shutdown from being graceful."),
         "drill": Entry("drill:drill", "Measure on the live node what a shutdown would need."),
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
+        "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
     },
     "In mid-shutdown": {

@@ -13,6 +13,9 @@ from otel.metrics.state import Histogram, Meters
 
 NS_PER_SECOND = 1_000_000_000
 
+#: What the kubelet puts before the names of its own metrics.
+KUBELET_PREFIX = "kubelet_"
+
 Kind = Literal["gauge", "counter", "histogram"]
 Labels = tuple[tuple[str, str], ...]
 

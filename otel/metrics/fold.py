@@ -161,3 +161,6 @@ CHANGES: dict[type[Event], Change] = {
     d.ReleaseLock: _released,
     d.EpisodeClosed: _closed,
 }
+
+#: The tags of the records that change anything.
+METERED = frozenset(kind.__name__ for kind in CHANGES)

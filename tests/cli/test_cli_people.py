@@ -159,7 +159,7 @@ async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
         for uid, label, phase in (("a", "shop/web", "killed"), ("b", "blog/web", "SIGTERM"))
     }
     heard = Heard()
-    hurry = verbs(Standing(phase="running", pods=pods), heard, dict)["hurry"]  # type: ignore[arg-type]
+    hurry = verbs(Standing(phase="running", pods=pods), heard, dict, dict)["hurry"]  # type: ignore[arg-type]
     with pytest.raises(ControlError, match=r"pod 'shop/web' has ended already \(killed\)"):
         await hurry(Request("hurry", "shop/web"), 0)
     assert heard == []

@@ -69,7 +69,7 @@ class Life:
         self.recovered, self.writer = recovered, writer
         self.system = recovered.system
         self.heard: list[Fact] = []
-        self.verbs = verbs(recovered.standing, self, dict)
+        self.verbs = verbs(recovered.standing, self, dict, dict)
 
     async def put(self, *facts: Fact) -> None:
         self.heard += facts

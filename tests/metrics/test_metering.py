@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import msgspec
 import pytest
+import trio
+import trio.testing
 
-from ebbtide.metering import Metering, at_risk, decode
+from ebbtide.kept_meters import FILE_NAME, fold_before, kept_meters
+from ebbtide.metering import Metering, Shown, Ways, at_risk
 from events.base import NS_PER_SECOND
 from events.history import History
 from events.model import Period, Pod
@@ -23,48 +27,110 @@ def records() -> list[Record]:
     return list(History([DirectorySource(GOLDEN)]).records())
 
 
-async def refuse(data: bytes) -> None:
-    raise AssertionError("sums with a gap must not be kept")
+class Journal:
+    """A writer whose records are durable up to a number."""
+
+    away = lost = False
+
+    def __init__(self, last_seq: int, synced_seq: int) -> None:
+        self.last_seq, self.synced_seq = last_seq, synced_seq
+
+    async def wait_synced(self, seq: int) -> bool:
+        return seq <= self.synced_seq
 
 
-async def never(before_seq: int) -> Meters:
-    raise AssertionError("nothing is missing")
+class Side:
+    """The ways of a `Metering`: a side file in memory, and a journal up to ``before``."""
+
+    def __init__(self, before: list[Record]) -> None:
+        self.before = before
+        self.kept: list[bytes] = []
+
+    async def keep(self, data: bytes) -> None:
+        self.kept.append(data)
+
+    async def rebuild(self, before_seq: int) -> Meters:
+        meters = Meters()
+        fold(meters, (record for record in self.before if record.seq < before_seq))
+        return meters
+
+    def metering(self, meters: Meters | None, synced_seq: int = 10**6) -> Metering:
+        ways = Ways(self.keep, self.rebuild, lambda: 0)
+        return Metering(meters, Journal(10**6, synced_seq), ways, Shown())
 
 
 async def test_what_is_missing_is_folded_once() -> None:
     """Sums that were lost are made again from the journal, and what came meanwhile is counted once."""
-    before, after, whole = records()[:50], records()[50:], Meters()
+    side, whole = Side(records()[:50]), Meters()
     fold(whole, records())
-
-    async def rebuild(before_seq: int) -> Meters:
-        meters = Meters()
-        fold(meters, (record for record in before if record.seq < before_seq))
-        return meters
-
-    metering = Metering(Meters(), whole=False, keep=refuse, rebuild=rebuild)
-    metering.fold(after)
+    metering = side.metering(None)
+    metering.fold(records()[50:])
     await metering.save()
-    await metering.complete()
-    await metering.complete()
+    assert side.kept == []
+    await metering.complete(lambda level, line: None)
+    await metering.complete(lambda level, line: None)
     assert metering.meters == whole
 
 
-async def test_whole_sums_are_kept_as_they_are() -> None:
+async def test_a_journal_that_cannot_be_read_is_said() -> None:
+    """The sums begin anew, with one line that says why, and go on."""
+    said: list[str] = []
+    side = Side([])
+
+    async def broken(before_seq: int) -> Meters:
+        raise OSError(errno.EIO, "Input/output error")
+
+    metering = Metering(None, Journal(0, 0), Ways(side.keep, broken, lambda: 0), Shown())
+    metering.fold(records()[50:])
+    await metering.complete(lambda level, line: said.append(line))
+    assert said == ["the metrics begin anew: the journal cannot be read (Input/output error)"]
+    assert metering.meters.seq == records()[-1].seq
+
+
+async def test_whole_sums_are_kept_as_they_are(tmp_path: Path) -> None:
     """What is kept is read back as the same; another journal's, or a damaged file, counts for nothing."""
-    kept: list[bytes] = []
-
-    async def keep(data: bytes) -> None:
-        kept.append(data)
-
-    meters = Meters(journal_id=b"j" * 16)
-    metering = Metering(meters, whole=True, keep=keep, rebuild=never)
+    side = Side([])
+    metering = side.metering(Meters(journal_id=b"j" * 16))
     metering.fold(records())
-    await metering.complete()
     await metering.save()
-    assert decode(kept[0], b"j" * 16) == metering.meters
-    assert decode(kept[0], b"k" * 16) == Meters(journal_id=b"k" * 16)
-    assert decode(kept[0][:-7], b"j" * 16) == Meters(journal_id=b"j" * 16)
-    assert msgspec.msgpack.decode(kept[0], type=Meters).seq == records()[-1].seq
+    (tmp_path / FILE_NAME).write_bytes(side.kept[0])
+    places = [DirectorySource(tmp_path / "missing"), DirectorySource(tmp_path)]
+    assert kept_meters(places, b"j" * 16) == metering.meters
+    assert kept_meters(places, b"k" * 16) == Meters(journal_id=b"k" * 16)
+    (tmp_path / FILE_NAME).write_bytes(side.kept[0][:-7])
+    assert kept_meters(places, b"j" * 16) == Meters(journal_id=b"j" * 16)
+
+
+async def test_only_what_is_durable_is_kept() -> None:
+    """Numbers that a power cut takes back are given out anew: sums that had counted them would skip those."""
+    side = Side([])
+    metering = side.metering(Meters(), synced_seq=records()[-1].seq - 1)
+    metering.fold(records())
+    await metering.save()
+    assert side.kept == []
+
+
+async def test_sums_are_kept_at_a_shutdowns_end(autojump_clock: trio.abc.Clock) -> None:
+    """Protected, the sums are kept, and again when a shutdown is over; an idle node writes nothing."""
+    side = Side([])
+    metering = side.metering(Meters())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(metering.run, lambda level, line: None)
+        for record in records():
+            metering.fold([record])
+            await trio.testing.wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+    kept = [msgspec.msgpack.decode(data, type=Meters) for data in side.kept]
+    assert [each.shutdowns for each in kept] == [{}, {"reboot": {"complete": 1}}]
+
+
+def test_a_rebuilt_sum_is_that_of_the_journal() -> None:
+    """Folded from the files up to a record, nothing after it counts."""
+    sources = [DirectorySource(GOLDEN)]
+    journal_id = History(sources).journal_id
+    first, part = Meters(journal_id=journal_id), fold_before(sources, journal_id, 50)
+    fold(first, records()[:49])
+    assert part == first
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,8 @@ class SimulatedDisk:
         return sorted(StoredFile(name, len(file.data), 0) for name, file in self.files_by_name.items())
 
     def read(self, name: str, offset: int, size: int) -> bytes:
+        if name not in self.files_by_name:
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
         return bytes(self.files_by_name[name].data[offset : offset + size])
 
     # --- writing -------------------------------------------------------------------------------

@@ -1,0 +1,44 @@
+"""``ebbtide metrics``: the metrics of the running daemon, or of a journal, without a scrape."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.options import output_option, runtime_option, socket_option
+
+EPILOG = """\b
+Examples:
+  ebbtide metrics
+  ebbtide metrics --journal /mnt/old/journal
+  ebbtide metrics > /var/lib/node_exporter/ebbtide.prom   # for node_exporter's textfile collector
+  ebbtide metrics -o json | jq '.metrics[] | select(.name == "ebbtide_armed")'
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--journal",
+    "journals",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Fold this journal instead of asking the daemon; repeatable, where a failing disk made it move.",
+)
+@click.option(
+    "--kubelet-names", is_flag=True, help="kubelet_ before the names of KEP-2712's and KEP-3960's metrics."
+)
+@runtime_option
+@socket_option
+@output_option("prometheus", "json")
+def metrics(
+    journals: tuple[Path, ...], kubelet_names: bool, runtime: Path, socket: Path | None, output: str
+) -> int:
+    """Print the metrics as Prometheus's text, or as JSON.
+
+    A journal alone does not know which pods are on the node now, so it has no pods at risk.
+    """
+    from ebbtide.cli.metering import show_metrics
+
+    return show_metrics(journals, socket or runtime / "ebbtide.sock", output, kubelet_names=kubelet_names)

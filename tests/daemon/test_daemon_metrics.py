@@ -1,0 +1,83 @@
+"""The real daemon's metrics: what a scrape and an operator see before, during and after a shutdown."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import pytest
+import trio
+from prometheus_client.parser import text_string_to_metric_families
+
+from ebbtide.kept_meters import FILE_NAME
+from events.decisions import ReleaseLock
+from tests.daemon.rig import Rig
+
+pytestmark = pytest.mark.root
+
+REQUEST = b"GET /metrics HTTP/1.1\r\nHost: node\r\n\r\n"
+
+
+def values(text: str) -> dict[str, float]:
+    """Name and labels as one text."""
+    return {
+        " ".join((sample.name, *sample.labels.values())): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def scrape(rig: Rig) -> dict[str, float]:
+    """As Prometheus does, over the socket that the configuration names."""
+    async with await trio.open_unix_socket(rig.folder / "metrics.sock") as stream:
+        await stream.send_all(REQUEST)
+        answer = b"".join([chunk async for chunk in stream])
+    return values(answer.partition(b"\r\n\r\n")[2].decode())
+
+
+async def asked(rig: Rig, *words: str) -> dict[str, Any]:
+    document = json.loads(await rig.ebbtide("metrics", "-o", "json", *words))
+    return {metric["name"]: metric["samples"] for metric in document["metrics"]}
+
+
+async def one_wave(rig: Rig) -> None:
+    rig.configure({0: 2}, metricsListen=f"unix:{rig.folder / 'metrics.sock'}")
+    rig.pod("web", "after=0.1")
+    rig.pod("stuck", "ignore")
+    await rig.start()
+    await rig.granted()
+    await rig.up("web", "stuck")
+
+
+async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
+    """Armed before, sums after; a killed daemon's next one goes on with them, also without the side file."""
+    await one_wave(rig)
+    before = await scrape(rig)
+    assert before["ebbtide_armed"] == before["ebbtide_lock_held"] == 1
+    assert before["ebbtide_pods_at_risk"] == 0
+    assert before["graceful_shutdown_start_time_seconds"] == 0
+    await rig.bed.power_off()
+    await rig.recorded(ReleaseLock)
+    after = await scrape(rig)
+    assert (after["ebbtide_pods_total graceful"], after["ebbtide_pods_total killed"]) == (1, 1)
+    assert after["graceful_shutdown_end_time_seconds"] > after["graceful_shutdown_start_time_seconds"] > 0
+    for left in (None, FILE_NAME):
+        await rig.kill()
+        if left is not None:
+            os.unlink(rig.journal / left)
+        await rig.start(until="")
+        found = await asked(rig)
+        counted = {each["labels"]["outcome"]: each["value"] for each in found["ebbtide_pods_total"]}
+        assert counted == {"graceful": 1, "killed": 1}
+    (starts,) = found["ebbtide_daemon_starts_total"]
+    assert starts["value"] == 3
+
+
+async def test_metrics_of_a_journal_and_with_the_kubelets_names(rig: Rig) -> None:
+    """Without a daemon the journal is folded; the KEPs' metrics take the kubelet's prefix on request."""
+    await one_wave(rig)
+    await rig.stop()
+    text = await rig.ebbtide("metrics", "--journal", str(rig.journal), "--kubelet-names")
+    assert values(text)["kubelet_sleep_action_terminated_early_total"] == 0
+    assert "ebbtide_pods_at_risk" not in text
