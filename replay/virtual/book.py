@@ -37,7 +37,9 @@ class Book:
 
     def begin(self, identity: Identity, system: System, stamp: Stamp) -> Record:
         """A process begins to write: its segment, and the checkpoint of the state that it found."""
-        self._chain = Chain(identity, Start(self.journal_id, self._end, self._number))
+        self._chain = Chain(
+            identity._replace(logic_flags=system.flags), Start(self.journal_id, self._end, self._number)
+        )
         self._open = self._parts[file_name(self._number, self.journal_id)] = []
         self._number += 1
         self._take(self._chain.begin_segment(stamp))

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from replay.virtual.invariants import Breach
 from tests.world import drawing, scenario
-from tests.world.invariants import Breach, check
+from tests.world.invariants import check
 from tests.world.runs import run
 from tests.world.world import Read, Watch, World, ignore
 

@@ -1,16 +1,17 @@
-"""The journal: sound, replayable, one outcome an order, true about the pods, and clear to the next boot."""
+"""The journal: one outcome an order, true about the pods, and clear to the next boot."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
 
 from events.base import NS_PER_SECOND, Order
 from events.decisions import (
     EpisodeClosed,
-    KillContainer,
     PodEnded,
     PodPlanned,
-    PodStopBegan,
     ReleaseLock,
     Resumed,
     ShutdownBegan,
@@ -18,40 +19,18 @@ from events.decisions import (
     WaveStarted,
 )
 from events.facts import OrderEnded
-from events.history import History
 from events.marks import Checkpoint
 from events.record import Record
-from replay.engine import Replayer
-from tests.world.invariants.words import Breaches
-from tests.world.pods import Box
-from tests.world.trail import MS
-from tests.world.view import BootView
-from tests.world.world import World
+from replay.virtual.invariants.words import Breaches
+from replay.virtual.pods import Box
+from replay.virtual.trail import MS
+from replay.virtual.view import BootView
 
 
-def the_journal_is_sound(world: World) -> Breaches:
-    """No crash and no power cut leaves more than a tear; what is there was decided by these facts."""
-    for number, booted in enumerate(world.boots, 1):
-        if booted.state not in ("intact", "torn"):
-            yield f"after boot {number} the journal is {booted.state}: {booted.banner}"
-    for life in world.lives:
-        if life.verdict not in ("", "intact", "torn"):
-            yield f"daemon {life.number} found the journal {life.verdict}"
-
-
-def the_journal_replays(world: World) -> Breaches:
-    """Re-execution gives the same decisions, byte for byte, from the first record to the last."""
-    replayer = Replayer()
-    replayer.feed(History([place.source for place in world.disks.places]).raw())
-    divergence = replayer.finish()
-    if divergence is not None:
-        yield f"record {divergence.seq}: {divergence.field}: {divergence.expected} / {divergence.produced}"
-
-
-def each_order_ends_once(world: World) -> Breaches:
+def each_order_ends_once(views: Sequence[BootView]) -> Breaches:
     """One order, one outcome, over all daemons; and in the end none is forgotten."""
     opened: dict[str, Record] = {}
-    for record in world.boots[-1].records:
+    for record in views[-1].boot.journal:
         if isinstance(record.event, Checkpoint):
             # Where old segments were removed, this says what they left open.
             keys = [msgspec.msgpack.decode(each.order)["key"] for each in record.event.open_orders]
@@ -62,8 +41,8 @@ def each_order_ends_once(world: World) -> Breaches:
             opened[record.event.key] = record
         elif isinstance(record.event, OrderEnded) and opened.pop(record.event.key, None) is None:
             yield f"record {record.seq}: {record.event.key} ends, but is not open"
-    view = BootView(world, len(world.boots) - 1)
-    if not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns) or _hurt(world):
+    view = views[-1]
+    if not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns) or _hurt(views):
         return
     first = view.records[0].seq if view.records else 0
     for key, record in opened.items():
@@ -74,11 +53,10 @@ def each_order_ends_once(world: World) -> Breaches:
 def fates_are_true(view: BootView) -> Breaches:
     """What the journal says became of a pod is what became of it, as far as it could be known."""
     said: dict[str, int] = {}
-    begun = [(view.at_ns(record), event.uid) for record, event in view.events(PodStopBegan)]
     for record, event in view.events(PodEnded):
-        boxes = [box for box in view.boxes() if box.uid == event.uid and view.of_box(box, "start")]
+        boxes = [box for box in view.boxes(event.uid) if view.of_box(box, "start")]
         at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
-        since_ns = max([since_ns, *(at for at, uid in begun if uid == event.uid and at <= at_ns)])
+        since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
         said[event.uid] = at_ns
         running = [box for box in boxes if view.exit_ns(box) > at_ns]
         unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
@@ -100,8 +78,7 @@ def _died_of_kill(view: BootView, box: Box) -> bool:
     """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees it gone."""
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
-    ordered = any(event.uid == box.uid for _, event in view.events(KillContainer))
-    return (ordered and not seen) or view.exit_signal(box) == "SIGKILL"
+    return (view.kill_was_ordered(box.uid) and not seen) or view.exit_signal(box) == "SIGKILL"
 
 
 def _killed_since(view: BootView, box: Box, since_ns: int) -> bool:
@@ -119,43 +96,43 @@ def each_pod_ends_once(view: BootView) -> Breaches:
     if view.hurt:
         return
     for episode, records in view.episodes().items():
-        ended: set[str] = set()
-        planned: set[str] = set()
+        ended: dict[str, None] = {}
+        planned: dict[str, None] = {}
         released = False
         for record in records:
             if isinstance(record.event, PodEnded):
                 if record.event.uid in ended:
                     yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
-                ended.add(record.event.uid)
+                ended[record.event.uid] = None
             elif isinstance(record.event, PodPlanned):
-                planned.add(record.event.pod.uid)
+                planned[record.event.pod.uid] = None
             released = released or isinstance(record.event, ReleaseLock)
-            if released and record.last and planned - ended:
-                yield f"episode {episode}: released without an end for {sorted(planned - ended)}"
+            if released and record.last:
+                left = [uid for uid in planned if uid not in ended]
+                if left:
+                    yield f"episode {episode}: released without an end for {', '.join(left)}"
                 break
 
 
-def the_next_boot_tells(world: World) -> Breaches:
+def the_next_boot_tells(views: Sequence[BootView]) -> Breaches:
     """The next start says complete if and only if the release was on record, else how far it came."""
-    for index in range(1, len(world.boots)):
-        before = world.boots[index - 1].records
-        standing = _standing(before)
-        view = BootView(world, index)
+    for before, view in pairwise(views):
+        standing = _standing(before.boot.journal)
         start = next((record for record, _ in view.events(Resumed)), None)
         if start is None or view.hurt:
             continue
         mine = [event for record, event in view.events(EpisodeClosed) if record.seq <= start.seq]
         said = mine[0].outcome if mine else "nothing"
         if said != standing:
-            yield f"boot {index + 1} says {said} of the shutdown before it, the journal says {standing}"
+            yield f"boot {view.number} says {said} of the shutdown before it, the journal says {standing}"
 
 
-def _hurt(world: World) -> bool:
+def _hurt(views: Sequence[BootView]) -> bool:
     """Whether a place of the journal failed at any time."""
-    return any(seen.what.startswith("journal-") for seen in world.trail.seen)
+    return any(view.fled for view in views)
 
 
-def _standing(records: list[Record]) -> str:
+def _standing(records: Sequence[Record]) -> str:
     """How the last shutdown stands at the end of these records, told by events alone."""
     standing = "nothing"
     for record in records:
@@ -173,14 +150,14 @@ def _standing(records: list[Record]) -> str:
     return standing
 
 
-def a_release_is_remembered(world: World) -> Breaches:
+def a_release_is_remembered(views: Sequence[BootView]) -> Breaches:
     """If the lock was released in good order, the next boot finds that on record."""
-    for index, booted in enumerate(world.boots[:-1]):
-        view = BootView(world, index)
+    for view in views[:-1]:
         last = view.of("release", "withdraw", "shutdown")
         done = bool(last) and last[-1].what == "release" and last[-1].detail == ReleaseLock.__name__
-        if done and not last[-1].late and not view.fled and _standing(booted.records) not in REMEMBERED:
-            yield f"boot {index + 1} released its lock, the journal says {_standing(booted.records)}"
+        standing = _standing(view.boot.journal)
+        if done and not last[-1].late and not view.fled and standing not in REMEMBERED:
+            yield f"boot {view.number} released its lock, the journal says {standing}"
 
 
 #: "nothing": the same boot has had a last word on it already.

@@ -18,10 +18,10 @@ from events.decisions import (
 )
 from events.facts import PrepareForShutdown
 from events.record import Record
-from tests.world.invariants.words import Breaches, name, seconds
-from tests.world.pods import Box
-from tests.world.trail import MS, Seen
-from tests.world.view import SLACK_NS, BootView
+from replay.virtual.invariants.words import Breaches, name, seconds
+from replay.virtual.pods import Box
+from replay.virtual.trail import MS, Seen
+from replay.virtual.view import BootView
 
 #: Between a daemon's start and its having caught up with what it missed.
 CATCH_UP_NS = NS_PER_SECOND
@@ -35,49 +35,50 @@ def waves_keep_their_order(view: BootView) -> Breaches:
     for episode, records in view.episodes().items():
         waves = {each.event.wave: each for each in records if isinstance(each.event, WaveStarted)}
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        lasting = _last_exits(view, members)
         for seen in view.of("hook", "signal"):
             began = members.get(seen.uid)
             if began is None or began.wave not in waves or seen.at_ns < view.at_ns(waves[began.wave]):
                 continue
-            yield from _waits_for_lower(view, episode, seen, began.wave, waves, members)
+            for lower, record in waves.items():
+                if lower < began.wave and lower in lasting:
+                    yield from _waits_for(view, episode, seen, record, *lasting[lower])
 
 
-def _waits_for_lower(
-    view: BootView,
-    episode: int,
-    seen: Seen,
-    wave: int,
-    waves: dict[int, Record],
-    members: dict[str, PodStopBegan],
-) -> Breaches:
-    for lower, record in waves.items():
-        assert isinstance(record.event, WaveStarted)
-        over_ns = view.at_ns(record) - record.mono_ns + record.event.deadline_ns
-        if lower >= wave or seen.at_ns >= over_ns:
-            continue
-        for box in view.boxes():
-            theirs = members.get(box.uid)
-            if theirs is not None and theirs.wave == lower and view.exit_ns(box) > seen.at_ns:
-                yield (
-                    f"episode {episode}: {seen.what} for {seen.uid} of wave {wave} at {seconds(seen.at_ns)}, "
-                    f"while {name(box)} of wave {lower} runs and has until {seconds(over_ns)}"
-                )
+def _last_exits(view: BootView, members: dict[str, PodStopBegan]) -> dict[int, tuple[int, Box]]:
+    """Who is the last to go in each wave, and when."""
+    lasting: dict[int, tuple[int, Box]] = {}
+    for uid, began in members.items():
+        for box in view.boxes(uid):
+            exit_ns = view.exit_ns(box)
+            if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
+                lasting[began.wave] = (exit_ns, box)
+    return lasting
+
+
+def _waits_for(view: BootView, episode: int, seen: Seen, lower: Record, exit_ns: int, last: Box) -> Breaches:
+    assert isinstance(lower.event, WaveStarted)
+    over_ns = view.mono_at_ns(lower.event.deadline_ns)
+    if seen.at_ns < over_ns and exit_ns > seen.at_ns:
+        yield (
+            f"episode {episode}: {seen.what} for {seen.uid} at {seconds(seen.at_ns)}, while {name(last)} "
+            f"of wave {lower.event.wave} runs and has until {seconds(over_ns)}"
+        )
 
 
 def waves_do_not_dawdle(view: BootView) -> Breaches:
     """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
     for episode, records in view.episodes().items():
         began = [record for record in records if isinstance(record.event, WaveStarted)]
-        members = {
-            each.event.uid: each.event.wave for each in records if isinstance(each.event, PodStopBegan)
-        }
+        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        lasting = _last_exits(view, members)
         for before, after in pairwise(began):
-            gone_ns = [view.exit_ns(box) for box in view.boxes() if members.get(box.uid) == _wave_of(before)]
-            over_ns = max([view.at_ns(before), *gone_ns]) + SLACK_NS
-            if view.at_ns(after) > over_ns and view.served_through(over_ns - SLACK_NS, over_ns):
+            gone_ns, _ = lasting.get(_wave_of(before), (0, None))
+            over_ns = max(view.at_ns(before), gone_ns) + view.slack_ns
+            if view.at_ns(after) > over_ns and view.served_through(over_ns - view.slack_ns, over_ns):
                 yield (
                     f"episode {episode}: wave {_wave_of(after)} began at {seconds(view.at_ns(after))}; "
-                    f"those before it were gone by {seconds(over_ns - SLACK_NS)}"
+                    f"those before it were gone by {seconds(over_ns - view.slack_ns)}"
                 )
 
 
@@ -106,13 +107,13 @@ def the_lock_waits_for_the_pods(view: BootView) -> Breaches:
 def the_lock_goes_at_once(view: BootView) -> Breaches:
     """As soon as possible (KEP-2000): when the last pod is gone only the statuses may take their time."""
     for episode, records in view.episodes().items():
-        planned = {each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)}
+        planned = [each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)]
         plan = next((each for each in records if isinstance(each.event, PlanMade)), None)
         if plan is None:
             continue
-        gone_ns = [view.exit_ns(box) for box in view.boxes() if box.uid in planned]
+        gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
         since_ns = max([view.at_ns(plan), *gone_ns])
-        by_ns = since_ns + _flush_ns(view) + SLACK_NS
+        by_ns = since_ns + _flush_ns(view) + view.slack_ns
         if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
             yield f"episode {episode}: no release by {seconds(by_ns)}, all pods gone at {seconds(since_ns)}"
         for release in view.of("release"):
@@ -122,10 +123,8 @@ def the_lock_goes_at_once(view: BootView) -> Breaches:
 
 
 def _flush_ns(view: BootView) -> int:
-    """What statuses may take under either configuration of this world."""
-    scenario = view.world.scenario
-    either = (scenario.settings, scenario.other_settings)
-    return max(each.status_flush_seconds for each in either) * NS_PER_SECOND
+    """What statuses may take under any configuration of this boot."""
+    return max(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
@@ -150,9 +149,9 @@ def _orderly_releases(view: BootView) -> list[Seen]:
 
 def _still_planned(view: BootView, release: Seen) -> list[Box]:
     """Containers of planned pods that run at that moment."""
-    planned = {
+    planned = dict.fromkeys(
         event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
-    }
+    )
     return [
         box
         for box in view.boxes()
@@ -167,7 +166,7 @@ def _release_by_ns(view: BootView, release: Seen) -> int:
         if view.at_ns(record) > release.at_ns:
             break
         if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
-            found = view.at_ns(record) - record.mono_ns + record.event.release_by_ns
+            found = view.mono_at_ns(record.event.release_by_ns)
         given_up = isinstance(record.event, PodsEnded) or (
             given_up and not isinstance(record.event, ShutdownBegan)
         )
@@ -187,7 +186,7 @@ def _had_time(view: BootView, release: Seen) -> bool:
 def the_grant_is_enough(view: BootView) -> Breaches:
     """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
     for limit in view.of("limit"):
-        held = {int(holder) for holder in limit.detail.split(",") if holder}
+        held = [holder for holder in limit.detail.split(",") if holder]
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
         if limit.at_ns < view.stopping_ns and alive and held and _heard_at_once(view, limit):
             yield f"logind's limit came at {seconds(limit.at_ns)} with the lock still held by {limit.detail}"
@@ -207,14 +206,12 @@ def a_node_that_stays_is_armed(view: BootView) -> Breaches:
     """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as it was."""
     quiet_ns = view.ended_ns - REARM_NS
     calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
-    logind = view.node.logind
-    if not calm or logind.preparing or not view.served_through(quiet_ns, view.ended_ns):
+    if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
         return
     held = any(seen.what == "lock" for seen in view.seen) and not _unlocked(view)
-    if enabled(view.world.settings) != held:
+    if enabled(view.boot.settings[-1]) != held:
         yield f"the lock is {'held' if held else 'not held'} at the end of a boot that went on quietly"
-    api = view.booted.plan.status
-    if not view.node.shown_ready and not api.fails and api.takes_ns is not None:
+    if not view.boot.shown_ready and view.boot.api_answers:
         yield "the node is still shown as going down"
 
 

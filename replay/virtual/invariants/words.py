@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from events.base import NS_PER_SECOND
-from tests.world.pods import Box
-from tests.world.trail import Seen
+from replay.virtual.pods import Box
+from replay.virtual.trail import Seen
 
 #: What an invariant yields: one sentence for each breach.
 Breaches = Iterator[str]
@@ -17,8 +17,10 @@ def name(box: Box) -> str:
 
 
 def seconds(at_ns: int) -> str:
-    return f"{at_ns / NS_PER_SECOND:.4f} s"
+    """With four digits, cut."""
+    whole, rest_ns = divmod(abs(at_ns), NS_PER_SECOND)
+    return f"{'-' if at_ns < 0 else ''}{whole}.{rest_ns // 100_000:04d} s"
 
 
-def times(seen: list[Seen]) -> str:
+def times(seen: Sequence[Seen]) -> str:
     return ", ".join(seconds(each.at_ns) for each in seen)

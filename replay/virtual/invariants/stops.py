@@ -8,17 +8,16 @@ from events.base import NS_PER_SECOND
 from events.decisions import (
     DeadlineMoved,
     EpisodeClosed,
-    PodEnded,
     PodsEnded,
     PodStopBegan,
     ShutdownBegan,
     ShutdownCancelled,
     StartPod,
 )
-from tests.world.invariants.words import Breaches, name, seconds, times
-from tests.world.pods import Box
-from tests.world.trail import MS, Seen
-from tests.world.view import SLACK_NS, BootView
+from replay.virtual.invariants.words import Breaches, name, seconds, times
+from replay.virtual.pods import Box
+from replay.virtual.trail import MS, Seen
+from replay.virtual.view import BootView
 
 FLOOR_NS = 2 * NS_PER_SECOND
 
@@ -41,13 +40,15 @@ def no_stop_twice(view: BootView) -> Breaches:
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            if len(lives) != len(set(lives)):
+            if len(lives) != len(dict.fromkeys(lives)):
                 yield f"{name(box)} got its stop signal from daemons {lives}"
 
 
 def _by_shutdown(view: BootView, box: Box, seen: list[Seen]) -> list[list[Seen]]:
     """Parted where the pod's case was closed while it ran: the next shutdown begins with it anew."""
-    ends = [view.at_ns(record) for record, event in view.events(PodEnded) if event.uid == box.uid]
+    if len(seen) < 2:
+        return [seen]
+    ends = [at_ns for at_ns, _ in view.ends(box.uid)]
     parts: dict[int, list[Seen]] = {}
     for each in seen:
         parts.setdefault(sum(end <= each.at_ns for end in ends), []).append(each)
@@ -64,23 +65,22 @@ def nobody_is_touched_without_a_shutdown(view: BootView) -> Breaches:
 
 def grace_is_kept(view: BootView) -> Breaches:
     """No SIGKILL comes before the grace is over and the floor passed, but for the shutdown's own limit."""
-    begins = view.begins()
     for box in view.boxes():
         for kill in view.of_box(box, "kill")[:1]:
-            if kill.detail:
+            if kill.detail == "not running":
                 continue
-            if box.uid not in begins:
+            if not view.stop_begins(box.uid):
                 yield f"{name(box)} was killed at {seconds(kill.at_ns)} without having been told to stop"
             elif not _may_kill(view, box, kill):
                 yield f"{name(box)} was killed too early, at {seconds(kill.at_ns)}"
 
 
 def _may_kill(view: BootView, box: Box, kill: Seen) -> bool:
-    began_ns, event = view.begins()[box.uid]
+    began_ns, event = view.stop_begins(box.uid)[0]
     signals = view.of_box(box, "signal")
     if any(limit_ns <= kill.at_ns + MS for limit_ns in _limits(view, box.uid)):
         return True
-    if not signals or kill.at_ns < signals[0].at_ns + FLOOR_NS - SLACK_NS:
+    if not signals or kill.at_ns < signals[0].at_ns + FLOOR_NS - view.slack_ns:
         return False
     hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
     return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
@@ -88,11 +88,10 @@ def _may_kill(view: BootView, box: Box, kill: Seen) -> bool:
 
 def _limits(view: BootView, uid: str) -> Iterator[int]:
     """Every last moment for SIGKILL that was ever decided, in world time."""
-    for record, began in view.events(PodStopBegan):
-        if began.uid == uid:
-            yield view.at_ns(record) - record.mono_ns + began.kill_by_ns
-    for record, moved in view.events(DeadlineMoved):
-        yield view.at_ns(record) - record.mono_ns + moved.kill_by_ns
+    for _, began in view.stop_begins(uid):
+        yield view.mono_at_ns(began.kill_by_ns)
+    for _, moved in view.events(DeadlineMoved):
+        yield view.mono_at_ns(moved.kill_by_ns)
 
 
 def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
@@ -100,15 +99,15 @@ def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
     if view.hurt:
         return
     for box in view.boxes():
-        began = view.begins().get(box.uid)
-        if began is None:
+        if not view.stop_begins(box.uid):
             continue
-        stop_by_ns = began[0] + began[1].grace_ns + SLACK_NS
+        began_ns, began = view.stop_begins(box.uid)[0]
+        stop_by_ns = began_ns + began.grace_ns + view.slack_ns
         stops = view.of_box(box, "signal")
         if not stops and _answerable(view, box, stop_by_ns):
             yield f"{name(box)} had no stop signal by {seconds(stop_by_ns)}, when its grace was over"
         if stops:
-            kill_by_ns = max(stop_by_ns, stops[-1].at_ns + FLOOR_NS + SLACK_NS)
+            kill_by_ns = max(stop_by_ns, stops[-1].at_ns + FLOOR_NS + view.slack_ns)
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, kill_by_ns):
                 yield f"{name(box)} was not killed by {seconds(kill_by_ns)}"
@@ -116,8 +115,8 @@ def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
 
 def _answerable(view: BootView, box: Box, at_ns: int) -> bool:
     """Whether the container still ran, and a daemon was there that had to do something about it."""
-    began_ns = view.begins()[box.uid][0]
-    since_ns = max(began_ns, at_ns - SLACK_NS - CATCH_UP_NS)
+    began_ns = view.stop_begins(box.uid)[0][0]
+    since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
     runs = view.exit_ns(box) > at_ns
     return runs and view.served_through(since_ns, at_ns) and at_ns < _given_up_ns(view, began_ns)
 
@@ -135,8 +134,8 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> Breaches:
         at_ns = view.at_ns(record)
         if at_ns >= view.stopping_ns:
             continue
-        last = [seen for seen in off if seen.at_ns <= at_ns - SLACK_NS]
-        later = any(at_ns - SLACK_NS < seen.at_ns <= at_ns for seen in off)
+        last = [seen for seen in off if seen.at_ns <= at_ns - view.slack_ns]
+        later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in off)
         if last and last[-1].what == "withdraw" and not later and _heard(view, last[-1], at_ns):
             yield f"{event.uid} was told to stop at {seconds(at_ns)}, cancelled at {seconds(last[-1].at_ns)}"
 
