@@ -147,7 +147,8 @@ _SHORT: dict[type, Callable[[Any, Names], str]] = {
 def worded(path: str, value: Flat, signal_ns: int | None) -> str:
     """A value for people: nanoseconds as seconds, moments as seconds since the signal where one is known."""
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        words = list(map(str, value))
+        return ("; " if any("," in each for each in words) else ", ").join(words) or "none"
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if not isinstance(value, int) or not path.endswith("_ns"):
