@@ -21,8 +21,8 @@ from events.decisions import Armed, EpisodeClosed
 from events.model import Pod
 from events.record import Record
 from events.workload import workload
-from otel.metrics.catalog import Around
 from otel.metrics.fold import fold
+from otel.metrics.reading import Around
 from otel.metrics.state import Meters, Need
 from otel.metrics.text import exposition
 

@@ -12,8 +12,8 @@ EPILOG = """\b
 Examples:
   ebbtide metrics
   ebbtide metrics --journal /mnt/old/journal
-  ebbtide metrics > /var/lib/node_exporter/ebbtide.prom   # for node_exporter's textfile collector
-  ebbtide metrics -o json | jq '.metrics[] | select(.name == "ebbtide_armed")'
+  ebbtide metrics > /var/lib/node_exporter/ebbtide.prom
+  ebbtide metrics -o json | jq .metrics
 """
 
 

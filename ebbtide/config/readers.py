@@ -31,8 +31,6 @@ SHORT_SECONDS_MAX = 3600
 #: Locations for the journal: a disk, a second one, memory, and one to spare.
 PATHS_MAX = 4
 
-PORT_MAX = 2**16 - 1
-
 #: PATH_MAX of Linux.
 PATH_LENGTH_MAX = 4096
 
@@ -170,28 +168,6 @@ def drop_in_folder(node: Node, name: str) -> str:
 def paths(node: Node, name: str) -> tuple[str, ...]:
     entries = sequence(node, name, PATHS_MAX)
     return tuple(path(each, f"{name}[{index}]") for index, each in enumerate(entries))
-
-
-def listen_address(node: Node, name: str) -> str:
-    """Only addresses, no names: a lookup may need a network that is not there."""
-    value = text(node, name)
-    host, _, port = value.rpartition(":")
-    if value.startswith("unix:"):
-        return "unix:" + path(Node(value.removeprefix("unix:"), node.line), name)
-    if value and not (_is_address(host) and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
-        cure = "write an address and a port (127.0.0.1:9464, [::1]:9464) or unix:PATH"
-        raise DocumentError(f"{name} is {quote(value)}: {cure}", node.line)
-    return value
-
-
-def _is_address(host: str) -> bool:
-    import ipaddress  # late: few configurations name one
-
-    try:
-        version = ipaddress.ip_address(host.strip("[]")).version
-    except ValueError:
-        return False
-    return (version == 6) == (host[:1] + host[-1:] == "[]")
 
 
 def size(node: Node, name: str) -> int:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
-from ebbtide.config import readers
+from ebbtide.config import addresses, readers
 from ebbtide.config.documents import Node
 from events.base import NS_PER_SECOND
 from events.model import Budget, Period
@@ -155,7 +155,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     metrics_listen: Annotated[
         str,
         Doc(
-            readers.listen_address,
+            addresses.listen_address,
             readers.show_plain,
             "address:port, unix:PATH, or empty",
             "Where Prometheus may scrape the metrics (127.0.0.1:9464, [::1]:9464, unix:/run/ebbtide/"

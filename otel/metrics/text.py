@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from otel.metrics.catalog import CATALOG, NS_PER_SECOND, Around, Labels, Metric, Sample
+from otel.metrics.catalog import CATALOG, Metric
+from otel.metrics.reading import NS_PER_SECOND, Around, Labels, Sample
 from otel.metrics.state import BOUNDS_SECONDS, Histogram, Meters
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

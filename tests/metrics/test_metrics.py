@@ -15,8 +15,9 @@ from events.model import Container, Hook, Pod
 from events.record import Record
 from events.storage import DirectorySource
 from events.workload import workload
-from otel.metrics.catalog import CATALOG, Around
+from otel.metrics.catalog import CATALOG
 from otel.metrics.fold import fold
+from otel.metrics.reading import Around
 from otel.metrics.state import WORKLOADS_MAX, Meters
 from otel.metrics.text import exposition, seconds
 
