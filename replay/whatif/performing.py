@@ -1,0 +1,157 @@
+"""`what_if`: the record read, changed, and performed twice: hopeful, and grim.
+
+Two runs span what the record leaves open (`replay.whatif.way`). In the hopeful one every container and hook of
+which only a bound is known ends just after that; in the grim one never by itself. What is certain is the same
+in both; totals are the interval between them. Between the two each unknown may fall anywhere, so an interval
+is what these extremes lead to, not a guarantee for every mixture of them.
+
+With nothing changed both runs are the record, event by event (`WhatIf.is_same`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, cast
+
+from actors.logic.arming import NAME as LOGIND
+from actors.logic.arming import LogindState
+from actors.logic.config import NAME as CONFIG
+from actors.logic.system import System
+from events.base import NS_PER_SECOND, Mark
+from events.decisions import WriteDropIn
+from events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
+from events.history import History
+from events.record import Record, Stamp
+from replay.whatif.changes import Changes, WrongChange, facts_under
+from replay.whatif.evidence import Evidence, Support, seconds, weakest
+from replay.whatif.outline import Outline, outline
+from replay.whatif.seen import Seen
+from replay.whatif.sight import see
+from replay.whatif.stage import Performance, Stage
+from replay.whatif.tape import Tape, config_of, read_tape
+from replay.whatif.world import Recorded
+
+#: (code, sentence). Codes stay; sentences are for people.
+Assumption = tuple[str, str]
+
+
+class Run(NamedTuple):
+    """One performance."""
+
+    records: tuple[Record, ...]
+    outline: Outline
+    evidence: Evidence
+    world: Recorded
+
+
+class WhatIf(NamedTuple):
+    """The record (``then``), and the two runs under ``changes``."""
+
+    tape: Tape
+    changes: Changes
+    then: Outline
+    hopeful: Run
+    grim: Run
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing at all happens otherwise, in either run."""
+        recorded = [(each.mono_ns, each.event) for each in self.tape.events]
+        return all(
+            recorded == [(each.mono_ns, each.event) for each in run.records]
+            for run in (self.hopeful, self.grim)
+        )
+
+    def support(self, uid: str) -> Support:
+        """How well the record supports what is said of a pod."""
+        return weakest(run.evidence.of(uid) for run in (self.hopeful, self.grim))
+
+
+def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
+    """The shutdown that begins at record ``first_seq``, under ``changes``.
+
+    Raises WrongChange; replay.whatif.tape.Diverged and NotThere; events.codec.UnknownType and BadPayload.
+    """
+    return perform(read_tape(history, first_seq), changes)
+
+
+def perform(tape: Tape, changes: Changes) -> WhatIf:
+    """The same for a record that is read already. Raises WrongChange."""
+    grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(tape, changes)
+    seen = see(tape, facts_under(tape, changes, grant_ns))
+    hopeful, grim = (_run(tape, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False))
+    then = outline(((each.mono_ns, each.event) for each in tape.events), tape.signal_ns)
+    raised_ns = grant_ns if changes.grant_ns is None else None
+    return WhatIf(tape, changes, then, hopeful, grim, tuple(_assumptions(tape, seen, grim, raised_ns)))
+
+
+def _run(tape: Tape, changes: Changes, grant_ns: int | None, seen: Seen, *, hopeful: bool) -> Run:
+    system = tape.system()
+    _set_up(system, tape, changes)
+    if grant_ns is not None:
+        _grant(system, tape, grant_ns)
+    system.next_seq = tape.first_seq
+    stage = Stage(tape, seen)
+    world = Recorded(tape, seen, stage, hopeful=hopeful)
+    if tape.is_cut:
+        stage.end(_cut_ns(tape, grant_ns))
+    records = Performance(system, stage, world, tape.wall_offset_ns).perform()
+    happened = tuple(each for each in records if not isinstance(each.event, Mark))
+    folded = outline(((each.mono_ns, each.event) for each in happened), tape.signal_ns)
+    return Run(happened, folded, world.evidence, world)
+
+
+def _set_up(system: System, tape: Tape, changes: Changes) -> list[Record]:
+    """The new settings, just before the signal; what is decided about them, and is too late to be done."""
+    if changes.settings is None or changes.settings == tape.settings:
+        return []
+    records = system.step(SettingsLoaded(settings=changes.settings), _stamp(tape))
+    if config_of(system).settings != changes.settings:
+        raise WrongChange("settings wait for the end of the shutdown before, which this one follows at once")
+    return records
+
+
+def _grant(system: System, tape: Tape, grant_ns: int) -> None:
+    """For a shutdown whose first fact does not tell the grant: as if logind had been read just before."""
+    if isinstance(tape.events[0].event, PrepareForShutdown):
+        return
+    state = cast(LogindState, system.slots[(LOGIND, "")].state)
+    system.step(LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind), _stamp(tape))
+
+
+def _stamp(tape: Tape) -> Stamp:
+    return Stamp(tape.signal_ns, tape.signal_ns + tape.wall_offset_ns)
+
+
+def _raised_ns(tape: Tape, changes: Changes) -> int | None:
+    """What logind would have been asked for, had these settings been loaded in time: the actor decides it."""
+    records = _set_up(tape.system(), tape, changes)
+    orders = [each.event for each in records if isinstance(each.event, WriteDropIn) and each.actor == CONFIG]
+    return orders[-1].seconds * NS_PER_SECOND if orders else None
+
+
+def _cut_ns(tape: Tape, grant_ns: int | None) -> int:
+    """Where the world ends for a record that was cut: there, or, where logind's own timer did it, with that."""
+    by_timer = grant_ns is not None and tape.last_ns - tape.signal_ns >= tape.grant_ns > 0
+    return max(tape.signal_ns, tape.last_ns + (grant_ns or 0) - tape.grant_ns if by_timer else tape.last_ns)
+
+
+def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> list[Assumption]:
+    found: list[Assumption] = []
+    if not run.outline.began:
+        found.append(("off", "graceful shutdown is off under these settings: nothing is held back"))
+    if raised_ns is not None:
+        found.append(("grant", f"logind grants {seconds(raised_ns)}, as the drop-in for these settings asks"))
+    for down in seen.downtimes:
+        span = f"from {seconds(down.begin_ns - tape.signal_ns)} to {seconds(down.end_ns - tape.signal_ns)}"
+        found.append(("restart", f"no daemon runs {span} after the signal, as in the record"))
+    for name, count in run.world.invented.items():
+        slowest = seconds(seen.slowest_ns.get(name, 0))
+        found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
+    if run.world.missed:
+        missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
+        found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
+    if tape.is_cut:
+        end = seconds(tape.last_ns - tape.signal_ns)
+        found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
+    return found

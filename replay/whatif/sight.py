@@ -1,0 +1,217 @@
+"""What each recorded fact belonged to: an order, a container's way down, the release, or nothing but time.
+
+A new run cannot play facts at their old times: an outcome belongs to its order, an exit to the stop signal
+that asked for it. So each fact gets its cause and the delay after it; only what came from outside (the
+signal, people, the bus, arriving pods) keeps its time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from events.base import Event, Order
+from events.decisions import (
+    Arm,
+    CancelOrder,
+    KillContainer,
+    PodPlanned,
+    ReleaseLock,
+    RemoveDropIn,
+    RunHook,
+    SendSignal,
+    TakeAutopsy,
+    WriteDropIn,
+)
+from events.facts import (
+    AutopsyTaken,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    DurabilityLate,
+    EffectPanicked,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+)
+from replay.whatif.changes import Told
+from replay.whatif.seen import Answer, At, Downtime, HookSeen, Seen
+from replay.whatif.tape import Played, Tape
+
+#: Reports about logind belong to the order that is carried out meanwhile, if there is one.
+LOOKS = (Arm, WriteDropIn, RemoveDropIn)
+
+
+def see(tape: Tape, facts: Sequence[Told]) -> Seen:
+    """``facts`` are the record's as changed (`replay.whatif.changes`), the orders are the tape's."""
+    eye = _Eye({told.seq: told for told in facts})
+    for played in tape.events:
+        eye.look(played)
+    return eye.seen
+
+
+class _Eye:
+    def __init__(self, facts: dict[int, Told]) -> None:
+        self.seen = Seen()
+        self._facts = facts
+        self._orders: dict[str, tuple[At, Order]] = {}
+        #: Orders without an outcome, in their order.
+        self._open: dict[str, Order] = {}
+        self._last_ns = 0
+
+    def look(self, played: Played) -> None:
+        event = played.event
+        if played.cause:
+            if isinstance(event, Order):
+                self._order(event, At(played.seq, played.mono_ns))
+            elif isinstance(event, PodPlanned):
+                self._planned(event)
+        elif played.seq in self._facts:
+            self._fact(self._facts[played.seq])
+        self._last_ns = played.mono_ns
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def _order(self, order: Order, at: At) -> None:
+        self._orders[order.key] = (at, order)
+        self._open[order.key] = order
+        self.seen.answers.setdefault(order.key, [])
+        note = _ORDERS.get(type(order))
+        if note is not None:
+            note(self.seen, order, at)
+
+    def _planned(self, event: PodPlanned) -> None:
+        for each in event.pod.containers:
+            seen = self.seen.container(event.pod.uid, each.name)
+            seen.spec = seen.spec or each
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def _fact(self, told: Told) -> None:
+        belongs = _FACTS.get(type(told.event))
+        if belongs is None or not belongs(self, told):
+            self._outside(told)
+
+    def _outside(self, told: Told) -> None:
+        """What came after the release came because of it: the machine went down, or turned out not to."""
+        if self.seen.released is not None:
+            delay_ns = told.at_ns - self.seen.released.mono_ns
+            self.seen.after_release.append(Answer(delay_ns, told))
+            return
+        if isinstance(told.event, DaemonStarted):
+            self.seen.downtimes.append(Downtime(self._last_ns, told.at_ns, told.seq))
+        self.seen.outside.append(told)
+
+    def _answer(self, key: str, told: Told) -> bool:
+        """False: its order stands before the shutdown."""
+        if key not in self._orders:
+            return False
+        at, order = self._orders[key]
+        lost = isinstance(told.event, OrderEnded) and told.event.result == "unknown"
+        down = self.seen.downtimes[-1] if lost and self.seen.downtimes else None
+        if down is not None and at.mono_ns <= down.begin_ns:
+            answer = Answer(told.at_ns - down.end_ns, told, down.seq)
+        else:
+            answer = Answer(told.at_ns - at.mono_ns, told)
+            slowest = self.seen.slowest_ns
+            name = type(order).__name__
+            slowest[name] = max(slowest.get(name, 0), answer.delay_ns)
+        self.seen.answers[key].append(answer)
+        return True
+
+    def ended(self, told: Told) -> bool:
+        assert isinstance(told.event, OrderEnded)
+        key = told.event.key
+        self._open.pop(key, None)
+        whose = self.seen.hook_keys.get(key)
+        if whose is not None:
+            hook = self.seen.container(*whose).hook
+            assert hook is not None
+            hook.ended = told
+        return self._answer(key, told)
+
+    def keyed(self, told: Told) -> bool:
+        assert isinstance(told.event, DurabilityLate | EffectPanicked)
+        return self._answer(told.event.key, told)
+
+    def listed(self, told: Told) -> bool:
+        assert isinstance(told.event, InventoryTaken)
+        if not self._answer(told.event.key, told):
+            return False
+        if told.event.part == 1:
+            self.seen.listing = []
+        self.seen.listing.append(self.seen.answers[told.event.key][-1])
+        return True
+
+    def looked(self, told: Told) -> bool:
+        """Reported before the outcome of the order that is carried out."""
+        key = next((key for key, order in self._open.items() if isinstance(order, LOOKS)), "")
+        return self._answer(key, told)
+
+    def autopsied(self, told: Told) -> bool:
+        event = told.event
+        assert isinstance(event, AutopsyTaken)
+        found = (
+            key
+            for key, order in self._open.items()
+            if isinstance(order, TakeAutopsy) and (order.uid, order.container) == (event.uid, event.container)
+        )
+        return self._answer(next(found, ""), told)
+
+    def exited(self, told: Told) -> bool:
+        event = told.event
+        assert isinstance(event, ContainerExited)
+        seen = self.seen.container(event.uid, event.container)
+        seen.exited = told
+        if seen.killed is not None:
+            self.seen.slowest_kill_ns = max(self.seen.slowest_kill_ns, told.at_ns - seen.killed.mono_ns)
+        return True
+
+
+def _release(seen: Seen, order: Any, at: At) -> None:
+    seen.released = seen.released or at
+
+
+def _hook(seen: Seen, order: RunHook, at: At) -> None:
+    container = seen.container(order.uid, order.container)
+    if container.hook is None:
+        container.hook = HookSeen(at, order.key, order.timeout_ns)
+        seen.hook_keys[order.key] = (order.uid, order.container)
+
+
+def _signal(seen: Seen, order: SendSignal, at: At) -> None:
+    container = seen.container(order.uid, order.container)
+    container.signalled = container.signalled or at
+
+
+def _kill(seen: Seen, order: KillContainer, at: At) -> None:
+    container = seen.container(order.uid, order.container)
+    container.killed = container.killed or at
+
+
+def _cut(seen: Seen, order: CancelOrder, at: At) -> None:
+    whose = seen.hook_keys.get(order.target)
+    hook = seen.container(*whose).hook if whose is not None else None
+    if hook is not None and hook.ended is None and hook.cut is None:
+        hook.cut, hook.cut_timed_out = at, order.timed_out
+
+
+_ORDERS: dict[type[Order], Callable[[Seen, Any, At], None]] = {
+    ReleaseLock: _release,
+    RunHook: _hook,
+    SendSignal: _signal,
+    KillContainer: _kill,
+    CancelOrder: _cut,
+}
+
+#: False where the fact belongs to nothing in this shutdown: then it keeps its time.
+_FACTS: dict[type[Event], Callable[[_Eye, Told], bool]] = {
+    OrderEnded: _Eye.ended,
+    DurabilityLate: _Eye.keyed,
+    EffectPanicked: _Eye.keyed,
+    InventoryTaken: _Eye.listed,
+    LogindRead: _Eye.looked,
+    DropInsRead: _Eye.looked,
+    AutopsyTaken: _Eye.autopsied,
+    ContainerExited: _Eye.exited,
+}
