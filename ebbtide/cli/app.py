@@ -32,6 +32,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "Look back": {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
         "replay": Entry("replay:replay", "Execute a journal again, and ask it why."),
+        "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
     },
     "Your shell": {
         "completion": Entry("completion:completion", "Print the completion script of your shell."),

@@ -1,0 +1,1 @@
+"""The formats of ``ebbtide export``, one module each."""
