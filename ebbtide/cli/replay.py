@@ -15,6 +15,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "Where the time went": {
         "blame": Entry("replaying.blame:blame", "List pods and hooks by the time that they took."),
+        "critical-chain": Entry(
+            "replaying.critical_chain:critical_chain", "Show what the total time is made of."
+        ),
     },
     "For others": {
         "report": Entry("replaying.report:report", "Make one self-contained page of a shutdown."),

@@ -32,7 +32,7 @@ SENTENCES: dict[str, str] = {
     "release-requested": "uid {asker} asked to let the machine go",
     "cancelled": "the shutdown was withdrawn ({reason})",
     # --- the daemon
-    "restarted": "the daemon was started again: none ran for {away} ({action})",
+    "restarted": "the daemon was started again, none had run for at most {away} ({action})",
     "cut-short": "the machine went down before the release, at wave {wave}",
     "never-begun": "the machine went down before any wave began",
     "actor-failed": "{actor} failed ({error}): the fallback took its part",

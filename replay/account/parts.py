@@ -48,8 +48,12 @@ def end_of(pod: PodTold, account: Account) -> int:
 
 
 def wave_end(wave: WaveTold, account: Account) -> int:
-    """When it ended, or where the record does."""
-    return account.last_ns if wave.ended_ns is None else wave.ended_ns
+    """When it ended; where that is not on record, when the next one began or nobody waited any longer."""
+    if wave.ended_ns is not None:
+        return wave.ended_ns
+    later = [each.began_ns for each in account.waves[wave.index + 1 :] if each.began_ns is not None]
+    ends = (*later[:1], account.pods_ended_ns, account.ended_ns)
+    return next((end_ns for end_ns in ends if end_ns is not None), account.last_ns)
 
 
 def _hook(hook: HookTold, until_ns: int) -> Part:

@@ -1,0 +1,200 @@
+"""What a shutdown's time is made of, in the manner of ``systemd-analyze critical-chain``.
+
+Segments follow each other without a gap from the signal to the release, so that they add up to the total,
+exactly. Inside a wave stands the one pod that ended last, and inside that the parts of its way down that led
+to its end: from the exit back to what the container had waited for, a hook or another container's exit.
+A restart of the daemon is no segment: pods go on ending while none runs. It is told beside them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from replay.account.model import Account, PodTold, SpanTold, WaveTold
+from replay.account.parts import Part, end_of, parts, wave_end
+
+What = Literal[
+    "inventory",
+    "wave",
+    "gap",
+    "stragglers",
+    "finishing",
+    "statuses",
+    "release",
+    "unended",
+    "pod",
+    "hook",
+    "stop",
+    "killed",
+    "waiting",
+]
+
+
+class Segment(NamedTuple):
+    """From ``began_ns`` to ``ended_ns`` since the signal. ``within`` fills it without a gap, or is empty."""
+
+    what: What
+    began_ns: int
+    ended_ns: int
+    text: str
+    wave: int = -1
+    uid: str = ""
+    within: tuple[Segment, ...] = ()
+
+    @property
+    def took_ns(self) -> int:
+        return self.ended_ns - self.began_ns
+
+    def leaves(self) -> Iterator[Segment]:
+        """The smallest segments, in order."""
+        if not self.within:
+            yield self
+        for each in self.within:
+            yield from each.leaves()
+
+
+class Away(NamedTuple):
+    """No daemon ran for at most this long: since the last record of the one, until the start of the next."""
+
+    began_ns: int
+    ended_ns: int
+
+
+class Chain(NamedTuple):
+    """``segments`` in order; the first begins at 0, the last ends at ``total_ns``."""
+
+    total_ns: int
+    segments: tuple[Segment, ...]
+    away: tuple[Away, ...]
+
+
+def critical_chain(account: Account) -> Chain:
+    """The chain from the signal to the lock's release, or to the end of a cancel, or of the record."""
+    segments = tuple(segment for segment in _segments(account) if segment.took_ns)
+    away = tuple(
+        Away(process.quiet_since_ns, process.at_ns)
+        for process in account.processes
+        if process.at_ns is not None and process.quiet_since_ns is not None
+    )
+    return Chain(segments[-1].ended_ns if segments else 0, segments, away)
+
+
+def _segments(account: Account) -> Iterator[Segment]:
+    at_ns = 0
+    for segment in _stages(account):
+        began_ns, ended_ns = max(at_ns, segment.began_ns), max(at_ns, segment.ended_ns)
+        if began_ns > at_ns:
+            yield Segment("gap", at_ns, began_ns, "between two waves")
+        yield segment._replace(began_ns=began_ns, ended_ns=ended_ns)
+        at_ns = ended_ns
+
+
+def _stages(account: Account) -> Iterator[Segment]:
+    """What happened one after another. Each begins where the one before ended, or later."""
+    begun = [wave for wave in account.waves if wave.began_ns is not None]
+    stops = [pod.began_ns for pod in account.pods if pod.began_ns is not None]
+    ends = (account.cancelled_ns, account.pods_ended_ns, account.ended_ns)
+    firsts = [*([begun[0].began_ns] if begun else []), *([min(stops)] if stops else []), *ends]
+    at_ns = next((first_ns for first_ns in firsts if first_ns is not None), account.last_ns)
+    yield Segment("inventory", 0, at_ns, "pods listed and planned" if stops else "no pod was stopped")
+    for wave in begun:
+        yield _wave(wave, account)
+        at_ns = max(at_ns, wave_end(wave, account))
+    yield from _end(account, at_ns) if account.cancelled_ns is None else _withdrawn(account, at_ns)
+
+
+def _wave(wave: WaveTold, account: Account) -> Segment:
+    began_ns, ended_ns = wave.began_ns or 0, wave_end(wave, account)
+    members = [pod for pod in account.pods if pod.uid in wave.pods]
+    left = f", {len(wave.stragglers)} still running" if wave.stragglers else ""
+    text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}{left}"
+    within = _held(members, account, began_ns, ended_ns)
+    return Segment("wave", began_ns, ended_ns, text, wave.index, within=within)
+
+
+def _end(account: Account, at_ns: int) -> Iterator[Segment]:
+    """After the last wave."""
+    stages: list[tuple[What, int | None, str]] = [
+        ("statuses", account.statuses_settled_ns, "pod statuses delivered"),
+        ("release", account.ended_ns, "release decided"),
+        ("release", _released_ns(account), "lock released"),
+    ]
+    if account.pods_ended_ns is not None:
+        within = _held(account.pods, account, at_ns, account.pods_ended_ns)
+        text = "stragglers, after the last wave" if account.last_wave >= 0 else "pods, without a wave"
+        yield Segment("stragglers", at_ns, account.pods_ended_ns, text, within=within)
+        at_ns = max(at_ns, account.pods_ended_ns)
+    for what, until_ns, text in stages:
+        if until_ns is not None:
+            yield Segment(what, at_ns, until_ns, text)
+            at_ns = max(at_ns, until_ns)
+    if account.ended_ns is None:
+        yield Segment("unended", at_ns, account.last_ns, "the record ends")
+
+
+def _released_ns(account: Account) -> int | None:
+    """When the lock was let go, where the process lived to say so."""
+    done = [each for each in account.beside if each.what == "release" and _in_this_boot(each, account)]
+    return done[-1].ended_ns if done and account.ended_ns is not None else None
+
+
+def _in_this_boot(span: SpanTold, account: Account) -> bool:
+    return span.result == "done" and span.began_ns == account.ended_ns and span.ended_ns is not None
+
+
+def _withdrawn(account: Account, at_ns: int) -> Iterator[Segment]:
+    """Pods whose stop had begun are finished also after a cancel."""
+    cancelled_ns = max(at_ns, account.cancelled_ns or 0)
+    yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
+    at_ns = cancelled_ns
+    ended_ns = account.last_ns if account.ended_ns is None else account.ended_ns
+    within = _held(account.pods, account, at_ns, ended_ns)
+    yield Segment("finishing", at_ns, ended_ns, f"withdrawn ({account.cancel_reason})", within=within)
+
+
+# --- who held it -------------------------------------------------------------------------------
+
+
+def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: int) -> tuple[Segment, ...]:
+    """The pod that ended last, and its way there; nothing where no pod was on its way down."""
+    ends = {
+        pod.uid: min(end_of(pod, account), ended_ns)
+        for pod in pods
+        if pod.began_ns is not None and pod.began_ns < ended_ns
+    }
+    last = max(ends, key=lambda uid: ends[uid], default=None)
+    if last is None or ends[last] <= began_ns:
+        return ()
+    pod = next(pod for pod in pods if pod.uid == last)
+    first_ns = min(max(began_ns, pod.began_ns or 0), ends[last])
+    way = tuple(_way(list(parts(pod, account)), first_ns, ends[last]))[::-1]
+    text = f"{pod.label}: {pod.outcome or 'unknown'}"
+    held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, way)
+    before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")
+    after = Segment("waiting", ends[last], ended_ns, "every pod had ended")
+    return tuple(segment for segment in (before, held, after) if segment.took_ns)
+
+
+def _way(found: Sequence[Part], began_ns: int, at_ns: int) -> Iterator[Segment]:
+    """From the end back to the begin: what ended just then, by preference in the same container."""
+    container = ""
+    while at_ns > began_ns:
+        part = _before(found, at_ns, container)
+        if part is None:
+            ended = [part.ended_ns for part in found if part.ended_ns < at_ns]
+            first_ns = max(began_ns, max(ended, default=began_ns))
+            yield Segment("waiting", first_ns, at_ns, "nothing on record")
+        else:
+            container, first_ns = part.container, max(began_ns, part.began_ns)
+            yield Segment(part.what, first_ns, at_ns, f"{part.container}: {part.text}")
+        at_ns = first_ns
+
+
+def _before(found: Sequence[Part], at_ns: int, container: str) -> Part | None:
+    running = [part for part in found if part.began_ns < at_ns <= part.ended_ns]
+    return min(
+        running,
+        key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),
+        default=None,
+    )

@@ -1,0 +1,72 @@
+"""The critical chain: without a gap, down to what held each wave."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+import replay
+from events.history import History
+from replay.account.fold import accounts
+from replay.account.model import Account
+from replay.chain import Away, Chain, Segment, critical_chain
+from tests.world.worlds import Name, try_out
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
+MS = 1_000_000
+SEEDS, PARTS = 96, 8
+
+
+def whole(account: Account) -> int:
+    """How long the shutdown took, by its account: to the lock's release where that is on record."""
+    if account.outcome not in ("complete", "cancelled"):
+        return account.last_ns
+    assert account.ended_ns is not None
+    lets_go = [
+        span.ended_ns
+        for span in account.beside
+        if span.what == "release" and span.result == "done" and span.began_ns == account.ended_ns
+    ]
+    return next((ended_ns for ended_ns in lets_go if ended_ns is not None), account.ended_ns)
+
+
+def assert_whole(chain: Chain, account: Account) -> None:
+    """Leaf after leaf, each where the one before ended, from the signal to the end."""
+    leaves = [leaf for segment in chain.segments for leaf in segment.leaves()]
+    assert chain.total_ns == whole(account), account.id
+    assert sum(leaf.took_ns for leaf in leaves) == chain.total_ns
+    assert all(leaf.took_ns > 0 for leaf in leaves)
+    assert all(one.ended_ns == next_one.began_ns for one, next_one in pairwise(leaves))
+    assert not leaves or leaves[0].began_ns == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_segments_add_up_to_the_total(part: int) -> None:
+    """Exactly, whatever goes wrong in a world."""
+    for seed in range(part, SEEDS, PARTS):
+        world = try_out(Name(seed)).world
+        for account in accounts(History([place.source for place in world.disks.places]), boot_id="other"):
+            assert_whole(critical_chain(account), account)
+
+
+def shape(segment: Segment) -> tuple[object, ...]:
+    return (segment.what, segment.took_ns // MS, *map(shape, segment.within))
+
+
+def test_the_golden_shutdown_waited_for_these() -> None:
+    """A killed straggler, a sidecar behind its main container, and a restart beside them."""
+    account = replay.open(GOLDEN).shutdown().account
+    chain = critical_chain(account)
+    assert_whole(chain, account)
+    assert [shape(segment) for segment in chain.segments] == [
+        ("inventory", 1),
+        ("wave", 10_001, ("pod", 10_001, ("killed", 10_001))),
+        ("wave", 705, ("pod", 705, ("stop", 405), ("stop", 300))),
+        ("wave", 902, ("pod", 902, ("stop", 902))),
+        ("statuses", 2),
+        ("release", 2),
+    ]
+    assert chain.away == (Away(1_301 * MS, 2_101 * MS),)
