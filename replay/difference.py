@@ -36,13 +36,13 @@ def first_difference(produced: Side, recorded: Side) -> str:
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
     if recorded.type == StatesDigest.__name__:
-        return _digest_field(recorded.data.get("actors"), produced.data.get("actors"))
+        return _digest_field(recorded.data.get("actors", {}), produced.data.get("actors", {}))
     names = [*recorded.data, *produced.data]
     return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding")
 
 
 def _digest_field(recorded: Any, produced: Any) -> str:
-    """The first actor whose digest differs, and its first field; only the actor where it is in one of them."""
+    """The first actor whose digest differs, and its first field; of one that is in only one: the actor."""
     if not isinstance(recorded, dict) or not isinstance(produced, dict):
         return "actors"
     label = next((each for each in {**produced, **recorded} if recorded.get(each) != produced.get(each)), "")

@@ -7,7 +7,7 @@ proves that the whole journal is a function of its facts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -47,6 +47,10 @@ class Divergence(NamedTuple):
     produced: Side
 
 
+#: The field of a divergence where decisions are missing behind the last record.
+ENDS_HERE = "the journal ends here"
+
+
 class Replayer:
     """Feed it raw records in order; it stops at the first divergence and stays there.
 
@@ -79,6 +83,18 @@ class Replayer:
                 self._believe(raw)
         return self.divergence
 
+    def begin_under(self, flags: tuple[str, ...]) -> None:
+        """The logic flags of the first segment, for a journal that begins without a checkpoint."""
+        if self._fresh:
+            self.system.flags = flags
+
+    def believe(self, step: Sequence[Raw]) -> list[Side]:
+        """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
+        produced = [trace for raw in step for trace in self._believe(raw)]
+        self.system.next_seq = step[-1].seq + 1
+        self._fresh, self._pending, self._at = False, [], 0
+        return list(map(self._side, produced))
+
     def _check(self, raw: Raw) -> None:
         if self._at < len(self._pending):
             self._compare(raw)
@@ -87,17 +103,18 @@ class Replayer:
         else:
             self._fact(raw)
 
-    def _believe(self, raw: Raw) -> None:
+    def _believe(self, raw: Raw) -> list[Trace]:
         """What came from outside did happen, and what a process kept of itself is what it went on from."""
         if raw.seq == self._taken_seq:
-            return
+            return []
         if raw.tag == Checkpoint.__name__:
             mark = decode_event(raw.tag, raw.payload)
             assert isinstance(mark, Checkpoint)
             self.system = restore(mark, raw.seq + 1)
         elif not raw.cause and raw.actor == EDGE:
             self.system.next_seq = raw.seq
-            self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+            return self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        return []
 
     def _fact(self, raw: Raw) -> None:
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
@@ -122,7 +139,7 @@ class Replayer:
             and episode == raw.episode
         ):
             return
-        self._diverge(raw, first_difference(self._side(produced), _recorded(raw)), self._side(produced))
+        self._diverge(raw, first_difference(self._side(produced), recorded(raw)), self._side(produced))
 
     def _checkpoint(self, raw: Raw) -> None:
         mark = decode_event(raw.tag, raw.payload)
@@ -143,11 +160,11 @@ class Replayer:
         if self.divergence is None and self._at < len(self._pending):
             seq = self.system.next_seq - len(self._pending) + self._at
             produced = self._side(self._pending[self._at])
-            self.divergence = Divergence(seq, "the journal ends here", NOTHING, produced)
+            self.divergence = Divergence(seq, ENDS_HERE, NOTHING, produced)
         return self.divergence
 
     def _diverge(self, raw: Raw, field: str, produced: Side) -> None:
-        self.divergence = Divergence(raw.seq, field, _recorded(raw), produced)
+        self.divergence = Divergence(raw.seq, field, recorded(raw), produced)
 
     def _side(self, trace: Trace) -> Side:
         cause, actor, event, episode = trace
@@ -158,9 +175,14 @@ def _plain(event: Any) -> Any:
     return msgspec.msgpack.decode(encode_event(event))
 
 
-def _recorded(raw: Raw) -> Side:
+def plain_payload(raw: Raw) -> Any:
+    """A payload as plain values; hexadecimal digits where it cannot be read."""
     try:
-        data = msgspec.msgpack.decode(raw.payload)
-    except msgspec.DecodeError:
-        data = raw.payload.hex()
-    return Side(raw.cause, raw.actor, raw.tag, data, raw.episode)
+        return msgspec.msgpack.decode(raw.payload)
+    except (msgspec.DecodeError, ValueError):
+        return raw.payload.hex()
+
+
+def recorded(raw: Raw) -> Side:
+    """A record's side of a comparison."""
+    return Side(raw.cause, raw.actor, raw.tag, plain_payload(raw), raw.episode)

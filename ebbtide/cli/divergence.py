@@ -1,99 +1,111 @@
-"""The first difference of a replay, explained: what led to it, and what its actor knew just before.
-
-A second pass over the journal, up to the step before, gives the state.
-"""
+"""The first difference of a replay, printed: both sides, the causes, the state, and why, probably."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import msgspec
 
-from ebbtide.cli.labels import payload_of
-from events.frames import FLAG_LAST, RawRecord
-from events.history import History
+from ebbtide.text import visible
+from replay.changes import Change
 from replay.difference import Side
-from replay.engine import Divergence, Replayer
+from replay.divergence import Explanation
+
+#: Of a value in a column, and of a line of data; ``-o json`` has all of it.
+COLUMN_CHARACTERS_MAX, LINE_CHARACTERS_MAX = 48, 400
+
+NO_STATE = "none: it is not there yet, or an edge has none"
+
+Paint = Callable[[str, str], str]
 
 
-class Explained(NamedTuple):
-    """``causes``: the chain from the differing record to its fact. ``state``: None for an edge's fact."""
-
-    divergence: Divergence
-    actor: str
-    causes: list[dict[str, Any]]
-    state: Any
-
-    def document(self) -> dict[str, Any]:
-        """The divergence as ``replay verify -o json`` has it."""
-        return {
-            "seq": self.divergence.seq,
-            "actor": self.actor,
-            "field": self.divergence.field,
-            "expected": _side(self.divergence.expected),
-            "produced": _side(self.divergence.produced),
-            "causes": self.causes,
-            "state": self.state,
-        }
-
-    def lines(self) -> Iterator[str]:
-        """The same for people."""
-        yield f"record {self.divergence.seq} of {self.actor}: {self.divergence.field} differs"
-        yield f"  recorded  {_words(self.divergence.expected)}"
-        yield f"  produced  {_words(self.divergence.produced)}"
-        yield "because of"
-        for cause in self.causes:
-            yield f"  {cause['seq']:>6}  {cause['type']} of {cause['actor']}  {_json(cause['data'])}"
-        yield f"state of {self.actor} before that step"
-        yield f"  {_json(self.state) if self.state is not None else 'none: it is not there yet, or an edge'}"
+def document(explained: Explanation) -> dict[str, Any]:
+    """The divergence as ``replay verify -o json`` has it. A field at its default is null, or left out."""
+    divergence = explained.divergence
+    return {
+        "seq": divergence.seq,
+        "actor": explained.actor,
+        "field": divergence.field,
+        "expected": _side(divergence.expected),
+        "produced": _side(divergence.produced),
+        "differences": [_change(row, "expected", "produced") for row in explained.rows if row.differs],
+        "causes": [_plain(cause._asdict()) for cause in explained.causes],
+        "state": _plain(explained.before),
+        "stateChanges": [_change(row, "before", "after") for row in explained.made],
+        "reasons": [reason._asdict() for reason in explained.reasons],
+    }
 
 
-def explain(history: History, divergence: Divergence) -> Explained:
-    """Read up to the step of the difference; ``history`` must be fresh."""
-    actor = divergence.expected.actor or divergence.produced.actor
-    replayer, step = Replayer(), list[RawRecord]()
-    for raw in history.raw():
-        step.append(raw)
-        if raw.seq >= divergence.seq:
-            break
-        if raw.flags & FLAG_LAST:
-            replayer.feed(step)
-            step = []
-    return Explained(divergence, actor, _causes(step, divergence), _state(replayer, actor))
+def lines(explained: Explanation, paint: Paint) -> Iterator[str]:
+    """The same for people; ``paint(colour, text)`` emphasises what differs."""
+    divergence = explained.divergence
+    yield f"record {divergence.seq} of {_named(explained)}: {visible(divergence.field)} differs"
+    yield ""
+    yield from _columns(("recorded", "produced"), _envelope(explained), paint)
+    yield ""
+    yield "because of"
+    for cause in explained.causes:
+        head = f"{cause.seq:>8}  {visible(cause.type)} of {visible(cause.actor)}"
+        yield f"{head}  {_cut(cause.data, LINE_CHARACTERS_MAX)}"
+    yield ""
+    yield f"state of {_named(explained)} before that step"
+    before = explained.before
+    yield f"  {_cut(before, LINE_CHARACTERS_MAX) if before is not None else NO_STATE}"
+    if explained.made:
+        yield ""
+        yield "what the step makes of it"
+        yield from _columns(("before", "after"), explained.made, paint)
+    yield ""
+    yield "why, probably"
+    for reason in explained.reasons:
+        yield f"  {visible(reason.sentence)}"
 
 
-def _causes(step: list[RawRecord], divergence: Divergence) -> list[dict[str, Any]]:
-    """From the nearest cause to the fact, which has none."""
-    by_seq = {raw.seq: raw for raw in step}
-    cause = divergence.expected.cause or divergence.produced.cause
-    chain = []
-    while cause in by_seq:
-        raw = by_seq[cause]
-        chain.append({"seq": raw.seq, "actor": raw.actor, "type": raw.tag, "data": payload_of(raw)})
-        cause = raw.cause if raw.cause < raw.seq else 0
-    return chain
+def _named(explained: Explanation) -> str:
+    """The actor, and by name the pod that it is there for."""
+    pod = explained.before.get("pod") if isinstance(explained.before, dict) else None
+    name = f" ({pod.get('namespace')}/{pod.get('name')})" if isinstance(pod, dict) else ""
+    return visible(f"{explained.actor}{name}")
 
 
-def _state(replayer: Replayer, label: str) -> Any:
-    name, _, subject = label.partition(":")
-    slot = replayer.system.slots.get((name, subject))
-    return None if slot is None else msgspec.to_builtins(slot.state)
+def _envelope(explained: Explanation) -> Iterator[Change]:
+    """Both sides as rows: what stands around the event, then its fields."""
+    recorded, produced = explained.divergence.expected, explained.divergence.produced
+    for name in ("type", "actor", "cause", "episode"):
+        yield Change(name, getattr(recorded, name) or None, getattr(produced, name) or None)
+    yield from explained.rows
+
+
+def _columns(titles: tuple[str, str], rows: Iterable[Change], paint: Paint) -> Iterator[str]:
+    cells = [(visible(row.path), _cell(row.left), _cell(row.right), row.differs) for row in rows]
+    width = max((len(name) for name, *_ in cells), default=0)
+    left = max([len(titles[0]), *(len(cell[1]) for cell in cells)])
+    yield paint("dim", f"    {'':<{width}}  {titles[0]:<{left}}  {titles[1]}")
+    for name, one, other, differs in cells:
+        text = f"{name:<{width}}  {one:<{left}}  {other}"
+        yield paint("differs", f"  > {text}") if differs else f"    {text}"
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else _cut(value, COLUMN_CHARACTERS_MAX)
+
+
+def _cut(value: Any, characters_max: int) -> str:
+    text = visible(value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False))
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
 
 
 def _side(side: Side) -> dict[str, Any] | None:
     if not side.type:
         return None
-    plain = msgspec.to_builtins(side.data)
-    return {"type": side.type, "actor": side.actor, "cause": side.cause or None, "data": plain}
+    return {"type": side.type, "actor": side.actor, "cause": side.cause or None, "data": _plain(side.data)}
 
 
-def _words(side: Side) -> str:
-    if not side.type:
-        return "nothing"
-    return f"{side.type} of {side.actor}, answering {side.cause or 'nothing'}: {_json(side.data)}"
+def _change(row: Change, left: str, right: str) -> dict[str, Any]:
+    return {"field": row.path, left: _plain(row.left), right: _plain(row.right)}
 
 
-def _json(data: Any) -> str:
-    return json.dumps(msgspec.to_builtins(data), ensure_ascii=False)
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)

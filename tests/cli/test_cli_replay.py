@@ -77,6 +77,11 @@ def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
     assert [cause["type"] for cause in divergence["causes"]] == ["ContainerExited"]
     assert divergence["causes"][-1]["actor"] == "edge"
     assert divergence["state"]["pod"]["namespace"] == "shop"
+    assert divergence["differences"] == [
+        {"field": "reason", "expected": "made up", "produced": "exit code 0"}
+    ]
+    assert {"field": "over", "before": None, "after": True} in divergence["stateChanges"]
+    assert [reason["name"] for reason in divergence["reasons"]] == ["edited"]
 
 
 def test_a_long_chain_of_causes(run: Run, spoiled: Path) -> None:
@@ -100,6 +105,20 @@ def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
     out = run("replay", "verify", "--journal", spoiled).out
     for words in (f"record {seq} of HookActor:", "reason differs", "recorded", "produced", "because of"):
         assert words in out
+    lines = out.splitlines()
+    differing = [line.split() for line in lines if line.startswith("  > ")]
+    assert differing[0] == [">", "reason", "made", "up", "exit", "code", "0"]
+    assert lines[-1].startswith(f"  record {seq} was changed after it was written")
+
+
+def test_a_difference_sends_nothing_to_the_terminal(run: Run, spoiled: Path) -> None:
+    """An edited journal may hold escape sequences; they are shown."""
+    records = node_after_shutdown().records
+    tamper(records, "PodEnded", reason="\x1b[2J")
+    write(spoiled, records)
+    out = run("replay", "verify", "--journal", spoiled).out
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out
 
 
 def test_an_event_that_was_left_out(run: Run, spoiled: Path) -> None:

@@ -1,0 +1,99 @@
+"""Is a whole journal a function of its facts? One pass over it, in whole steps, in the memory of a step.
+
+What cannot be read is not called identical: an intact prefix verifies, and the verdict says where it ends.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from events.codec import BadPayload, UnknownType
+from events.frames import RawRecord
+from events.history import History
+from events.recovery import Verdict
+from replay.engine import Divergence, Replayer
+
+#: A journal in such a state has records that nobody could read: that they agree cannot be said.
+HIDES = ("corrupt", "incompatible")
+
+
+class Verification(NamedTuple):
+    """``events`` were executed, of ``episodes`` shutdowns.
+
+    ``failure`` is why re-execution stopped before the end, at record ``stopped_seq``, which cannot be
+    decoded; ``verdict`` is what a reader can say of the journal's end.
+    """
+
+    episodes: int
+    events: int
+    divergence: Divergence | None
+    failure: BadPayload | UnknownType | None
+    stopped_seq: int
+    verdict: Verdict
+
+    @property
+    def identical(self) -> bool:
+        """Every decision as recorded, and nothing that could not be looked at. A torn tail never counted."""
+        return self.divergence is None and self.failure is None and self.verdict.state not in HIDES
+
+
+def verify(history: History, only: int = 0) -> Verification:
+    """Execute as far as it agrees; read on to the end for the verdict's sake.
+
+    ``only`` is the number of the first record of the one shutdown that is asked about (0: of all): what
+    diverges only after it says nothing against it. ``history`` needs the logic flags of this version
+    (`actors.logic.flags.LOGIC_FLAGS`), so that what has others is refused. Raises OSError.
+    """
+    return _Run(only).go(history)
+
+
+class _Run:
+    """One pass."""
+
+    def __init__(self, only: int) -> None:
+        self.replayer = Replayer()
+        self._only = only
+        self._episodes: dict[int, None] = {}
+        self._events = 0
+        self._relevant = not only
+
+    def go(self, history: History) -> Verification:
+        failure: BadPayload | UnknownType | None = None
+        batches = history.batches()
+        try:
+            for batch in batches:
+                self._count(batch.records)
+                self.replayer.begin_under(batch.header.identity.logic_flags)
+                if self.replayer.feed(batch.records) is not None:
+                    self._relevant |= self._touches(batch.records)
+                    break
+            else:
+                self.replayer.finish()
+        except (UnknownType, BadPayload) as error:
+            failure = error
+        for batch in batches:
+            self._count(batch.records)
+            self._relevant |= self._touches(batch.records)
+        return self._result(failure, history.verdict)
+
+    def _count(self, records: list[RawRecord]) -> None:
+        self._episodes.update(dict.fromkeys([raw.episode for raw in records]))
+        if self._only:
+            self._events += [raw.episode for raw in records].count(self._only)
+
+    def _touches(self, records: list[RawRecord]) -> bool:
+        divergence = self.replayer.divergence
+        return divergence is not None and any(
+            raw.episode == self._only and raw.seq >= divergence.seq for raw in records
+        )
+
+    def _result(self, failure: BadPayload | UnknownType | None, verdict: Verdict) -> Verification:
+        self._episodes.pop(0, None)
+        return Verification(
+            1 if self._only else len(self._episodes),
+            self._events if self._only else self.replayer.events,
+            self.replayer.divergence if self._relevant else None,
+            failure,
+            self.replayer.system.next_seq if failure is not None else 0,
+            verdict,
+        )

@@ -1,0 +1,192 @@
+"""A difference explains itself: both sides, the causes, the state, and the likely reason."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from events.decisions import ActorFailed, ConfigAdopted, PodEnded, ShutdownBegan, WaveStarted
+from events.facts import ContainerExited, SettingsLoaded, StorageFailed
+from events.history import History
+from events.marks import Checkpoint, StatesDigest
+from events.model import Period, Settings
+from events.record import Record
+from replay.divergence import Explanation, explain
+from replay.verification import verify
+from tests.replay import shutdown
+from tests.replay.memory import VERSION, changed, history, without
+
+RECORDS = shutdown.write().records
+
+
+def seq_of(kind: type, at: int = 0) -> int:
+    return [record.seq for record in RECORDS if isinstance(record.event, kind)][at]
+
+
+def explained(found: History, version: str = VERSION) -> Explanation:
+    divergence = verify(found).divergence
+    assert divergence is not None
+    return explain(found, divergence, version)
+
+
+def names(found: Explanation) -> list[str]:
+    return [reason.name for reason in found.reasons]
+
+
+def replaced(seq: int, event: msgspec.Struct) -> list[Record]:
+    return [
+        msgspec.structs.replace(record, event=event) if record.seq == seq else record for record in RECORDS
+    ]
+
+
+def test_the_story_itself_is_identical() -> None:
+    """What the helper chains is what the golden journals hold, and it verifies."""
+    found = verify(history(RECORDS))
+    assert found.identical
+    assert (found.events, found.episodes) == (len(RECORDS), 1)
+
+
+def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
+    """Everything behind it follows from what is produced: the record was changed, whatever the version."""
+    found = explained(history(changed(RECORDS, seq_of(PodEnded), reason="made up")), "9.9")
+    assert names(found) == ["edited"]
+    assert [row for row in found.rows if row.differs] == [
+        ("reason", "made up", "exit code 0; preStop failed: exit code 3")
+    ]
+
+
+def test_the_state_is_shown_before_and_as_the_step_leaves_it() -> None:
+    """The pod's actor had begun it; the exit of its container makes it over."""
+    found = explained(history(changed(RECORDS, seq_of(PodEnded), reason="made up")))
+    assert found.actor == f"HookActor:{RECORDS[seq_of(PodEnded) - 1].event.uid}"  # type: ignore[attr-defined]
+    assert found.before["begun_ns"] > 0
+    assert ("over", None, True) in found.made
+
+
+def test_the_causes_lead_back_to_the_fact() -> None:
+    """Nearest first, the fact last."""
+    found = explained(history(changed(RECORDS, seq_of(WaveStarted, 1), period_ns=1)))
+    assert [cause.type for cause in found.causes] == ["WaveEnded", "Tick"]
+    assert found.causes[-1].actor == "edge"
+
+
+def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
+    """What follows still follows from the fact as it was: a fact was changed, the nearest most likely."""
+    seq = next(record.seq for record in RECORDS if getattr(record.event, "exit_code", None) == 143)
+    found = explained(history(changed(RECORDS, seq, exit_code=9)))
+    assert names(found)[-1] == "fact-edited"
+    assert "ContainerExited" in found.reasons[-1].sentence
+
+
+def test_another_configuration() -> None:
+    """The plan was made by other periods than the last settings hold."""
+    settings = Settings(by_pod_priority=(Period(priority=0, seconds=11),))
+    found = explained(history(changed(RECORDS, seq_of(SettingsLoaded), settings=settings)))
+    assert "configuration" in names(found)
+    assert found.divergence.field == "periods"
+
+
+def test_another_version() -> None:
+    """Other logic shows in more than one record; then the version that wrote it is named."""
+    edited = changed(RECORDS, seq_of(ShutdownBegan), budget_ns=7)
+    found = explained(history(changed(edited, seq_of(PodEnded), reason="made up"), version="0.0.9"))
+    assert names(found) == ["other-version"]
+    assert "version 0.0.9 wrote it and this is 0.1.0" in found.reasons[0].sentence
+
+
+def test_a_failure_of_the_machine_of_then() -> None:
+    """An actor that failed there and does not fail here."""
+    seq = seq_of(PodEnded)
+    failed = ActorFailed(actor="HookActor", subject="uid-web-0", error="MemoryError")
+    assert names(explained(history(replaced(seq, failed))))[0] == "failed-then"
+
+
+def test_a_failure_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An actor that fails in this version and did not in the one that wrote it."""
+    from actors.logic.hook import HOOK
+
+    def fails(state: object, event: object, now: int) -> object:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(HOOK.handlers, ContainerExited, fails)
+    found = explained(history(RECORDS))
+    assert names(found) == ["fails-now"]
+    assert found.divergence.produced.data["error"] == "ZeroDivisionError"
+
+
+def test_an_event_that_was_too_large() -> None:
+    """The writer puts a word about it in its place: no other decision was made."""
+    told = StorageFailed(location="/j", error="frame too large")
+    assert names(explained(history(replaced(seq_of(PodEnded), told))))[0] == "too-large"
+
+
+def test_a_digest_names_actor_and_field() -> None:
+    """A state that differs shows at the wave's end, with the actor's state in that step."""
+    seq = seq_of(StatesDigest)
+    digests = dict(RECORDS[seq - 1].event.actors)  # type: ignore[attr-defined]
+    kept = digests["EpisodeActor"]
+    digests["EpisodeActor"] = kept[:3] + bytes([kept[3] ^ 1]) + kept[4:]
+    found = explained(history(changed(RECORDS, seq, actors=digests)))
+    assert found.divergence.field == "EpisodeActor phase"
+    assert found.actor == "EpisodeActor"
+    assert found.before["phase"] == "waves"
+
+
+def test_a_digest_without_an_actor_names_it() -> None:
+    """Digested on one side only."""
+    seq = seq_of(StatesDigest)
+    found = explained(history(changed(RECORDS, seq, actors={})))
+    assert found.divergence.field == "actors ConfigReconciler"
+    assert found.actor == "ConfigReconciler"
+
+
+def test_a_checkpoint_that_the_process_went_on_from() -> None:
+    """It had read less than there is: the state as recorded, and how the one of history differs."""
+    seq = seq_of(Checkpoint, 2)
+    mark = RECORDS[seq - 1].event
+    actors = tuple(
+        msgspec.structs.replace(
+            kept, state=msgspec.Raw(msgspec.msgpack.encode({"phase": "idle", "plans": 7}))
+        )
+        if kept.actor == "EpisodeActor"
+        else kept
+        for kept in mark.actors  # type: ignore[attr-defined]
+    )
+    found = explained(history(changed(RECORDS, seq, actors=actors)))
+    assert found.actor == "EpisodeActor"
+    assert found.before == {"phase": "idle", "plans": 7}
+    assert ("plans", 7, 1) in found.made
+    assert names(found) == ["checkpoint-edited"]
+
+
+def test_flags_that_are_not_the_headers() -> None:
+    """The checkpoint says what was in force; a header that says something else was changed."""
+    found = explained(history(changed(RECORDS, seq_of(Checkpoint, 1), logic_flags=())))
+    assert "other-flags" in names(found)
+
+
+def test_a_record_that_was_taken_out() -> None:
+    """What is produced in its place is named, with the step that it belongs to."""
+    found = explained(history(without(RECORDS, seq_of(PodEnded))))
+    assert found.divergence.produced.type == "PodEnded"
+    assert found.causes[-1].type == "ContainerExited"
+    assert found.before["begun_ns"] > 0
+
+
+def test_the_last_records_of_a_step_taken_away() -> None:
+    """The journal ends, marked as whole, before what its last fact leads to."""
+    last = RECORDS[-1]
+    assert last.cause
+    shorter = [*RECORDS[:-2], msgspec.structs.replace(RECORDS[-2], last=True)]
+    found = explained(history(shorter))
+    assert found.divergence.seq == last.seq
+    assert "cut" in names(found)
+    assert found.causes[-1].actor == "edge"
+
+
+def test_where_nothing_is_behind_nothing_is_claimed() -> None:
+    """The last decision of all: no later one says whether it was changed or decided otherwise."""
+    assert isinstance(RECORDS[-1].event, ConfigAdopted)
+    found = explained(history(changed(RECORDS, len(RECORDS), status_flush_ns=1)))
+    assert "edited" not in names(found)
+    assert "fact-edited" not in names(found)
