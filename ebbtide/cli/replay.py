@@ -12,12 +12,14 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "What happened": {
         "timeline": Entry("replaying.timeline:timeline", "Tell a shutdown, a line a transition."),
         "state": Entry("replaying.state:state", "Every actor's state after any event."),
+        "step": Entry("replaying.step:step", "Walk through it event by event, forwards and back."),
     },
     "Where the time went": {
         "blame": Entry("replaying.blame:blame", "List pods and hooks by the time that they took."),
         "critical-chain": Entry(
             "replaying.critical_chain:critical_chain", "Show what the total time is made of."
         ),
+        "diff": Entry("replaying.diff:diff", "Compare two shutdowns, pod by pod and wave by wave."),
     },
     "For others": {
         "report": Entry("replaying.report:report", "Make one self-contained page of a shutdown."),

@@ -1,0 +1,202 @@
+"""Two shutdowns side by side: what took longer, and what changed in plan, outcome, configuration and grant.
+
+They are aligned by what they are about, never by the sequence of events: waves by their priority, pods by
+name or owner (`replay.diff_pairs`), parts of a pod by container. The biggest difference in time comes first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from replay.account.model import Account, PodTold, WaveTold
+from replay.account.parts import end_of, parts, wave_end
+from replay.chain import critical_chain
+from replay.diff_pairs import Pair, pairs
+
+Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
+
+#: What is compared: a duration (nanoseconds), or anything else that has a text. None: there is none.
+Value = str | int | bool | None
+
+#: Two times count as the same below the millisecond: that is how they are shown.
+SAME_NS = 1_000_000
+
+
+class Change(NamedTuple):
+    """``subject`` is a wave, a pod or a container of one; ``duration`` says that A and B are nanoseconds."""
+
+    section: Section
+    subject: str
+    what: str
+    a: Value
+    b: Value
+    duration: bool = False
+
+    @property
+    def delta_ns(self) -> int:
+        """How much longer B took; 0 for what is no duration, or is on one side only."""
+        both = self.duration and self.a is not None and self.b is not None
+        return int(self.b or 0) - int(self.a or 0) if both else 0
+
+    @property
+    def differs(self) -> bool:
+        both = self.duration and self.a is not None and self.b is not None
+        return abs(self.delta_ns) >= SAME_NS if both else self.a != self.b
+
+
+class Difference(NamedTuple):
+    """``changes`` section by section; ``alike`` counts the pods in which nothing differs."""
+
+    changes: tuple[Change, ...]
+    alike: int
+
+
+def diff(a: Account, b: Account) -> Difference:
+    """What differs between two shutdowns, of one journal or of two."""
+    whole = [*_shutdown(a, b), *_configuration(a, b), *_notices(a, b)]
+    groups = [[each for each in _pod(pair, a, b) if each.differs] for pair in pairs(a, b)]
+    changed = sorted((group for group in groups if group), key=_size)
+    waves = [each for each in _waves(a, b) if each.differs]
+    found = [each for each in whole if each.differs]
+    found += sorted(waves, key=lambda change: -abs(change.delta_ns))
+    found += [each for group in changed for each in group]
+    return Difference(tuple(found), len(groups) - len(changed))
+
+
+def _size(group: list[Change]) -> int:
+    """A pod's changes stay together; those in nothing but words come last."""
+    return -max(abs(change.delta_ns) for change in group)
+
+
+def _compare(
+    section: Section, subject: str, a: Mapping[str, Value], b: Mapping[str, Value], *, duration: bool = False
+) -> Iterator[Change]:
+    """One change for each key of either side."""
+    for what in {**a, **b}:
+        yield Change(section, subject, what, a.get(what), b.get(what), duration)
+
+
+# --- the whole ---------------------------------------------------------------------------------
+
+
+def _shutdown(a: Account, b: Account) -> Iterator[Change]:
+    times = [
+        {"total": critical_chain(each).total_ns, "grant": each.grant_ns, "budget": each.budget_ns}
+        for each in (a, b)
+    ]
+    yield from _compare("shutdown", "", *times, duration=True)
+    yield from _compare("shutdown", "", *map(_facts, (a, b)))
+
+
+def _facts(account: Account) -> dict[str, Value]:
+    counts = Counter(pod.outcome or "unknown" for pod in account.pods)
+    return {
+        "outcome": account.outcome,
+        "kind": account.kind,
+        "node": account.node,
+        "version": account.version,
+        "logic flags": ", ".join(account.logic_flags) or None,
+        "mode": account.processes[0].mode if account.processes else None,
+        "lock held": account.lock_held,
+        "pods": len(account.pods),
+        **{f"pods {outcome}": count for outcome, count in sorted(counts.items())},
+    }
+
+
+def _configuration(a: Account, b: Account) -> Iterator[Change]:
+    times = [
+        {
+            "requested": each.configuration.requested_ns,
+            "reserve": each.configuration.reserve_ns,
+            "status flush": each.configuration.status_flush_ns,
+        }
+        for each in (a, b)
+    ]
+    yield from _compare("configuration", "", *times, duration=True)
+    plain: list[dict[str, Value]] = [
+        {
+            "periods": ", ".join(
+                f"{period.priority}: {period.seconds}s" for period in each.configuration.periods
+            ),
+            "budget": each.configuration.budget,
+            "sleep action": each.configuration.sleep_action,
+        }
+        for each in (a, b)
+    ]
+    yield from _compare("configuration", "", *plain)
+
+
+def _notices(a: Account, b: Account) -> Iterator[Change]:
+    """How often each happened; what concerns one pod stands with the pod."""
+    counts = [Counter(each.code for each in account.notices if not each.pod) for account in (a, b)]
+    yield from _compare("notice", "", *counts)
+
+
+# --- waves and pods ----------------------------------------------------------------------------
+
+
+def _waves(a: Account, b: Account) -> Iterator[Change]:
+    """By priority; of several with one priority, in their order."""
+    sides = [_by_priority(account) for account in (a, b)]
+    for key in {**sides[0], **sides[1]}:
+        subject = f"priority {key[0]}"
+        waves = [side.get(key) for side in sides]
+        times = [_wave_times(wave, account) for wave, account in zip(waves, (a, b), strict=True)]
+        yield from _compare("wave", subject, *times, duration=True)
+        yield from _compare("wave", subject, *map(_wave_facts, waves))
+
+
+def _by_priority(account: Account) -> dict[tuple[int, int], WaveTold]:
+    seen: Counter[int] = Counter()
+    found: dict[tuple[int, int], WaveTold] = {}
+    for wave in account.waves:
+        found[(wave.priority, seen[wave.priority])] = wave
+        seen[wave.priority] += 1
+    return found
+
+
+def _wave_times(wave: WaveTold | None, account: Account) -> dict[str, Value]:
+    if wave is None:
+        return {}
+    took_ns = None if wave.began_ns is None else wave_end(wave, account) - wave.began_ns
+    period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
+    return {"took": took_ns, "period": period_ns}
+
+
+def _wave_facts(wave: WaveTold | None) -> dict[str, Value]:
+    return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
+
+
+def _pod(pair: Pair, a: Account, b: Account) -> Iterator[Change]:
+    """Of a pod that only one of them had there is nothing to compare but that."""
+    if pair.a is None or pair.b is None:
+        fates = [None if pod is None else pod.outcome or "unknown" for pod in pair]
+        yield Change("pod", pair.label, "outcome", *fates)
+        return
+    sides = ((pair.a, a), (pair.b, b))
+    yield from _compare("pod", pair.label, *(_pod_times(*side) for side in sides), duration=True)
+    yield from _compare("pod", pair.label, *(_pod_facts(*side) for side in sides))
+
+
+def _pod_times(pod: PodTold, account: Account) -> dict[str, Value]:
+    """The whole way down, and its parts where there are several."""
+    took_ns = None if pod.began_ns is None else end_of(pod, account) - pod.began_ns
+    found = list(parts(pod, account))
+    several = {
+        f"{part.container} {'hook' if part.what == 'hook' else 'stop'}": part.took_ns for part in found
+    }
+    return {"took": took_ns, "grace": pod.grace_ns, **(several if len(found) > 1 else {})}
+
+
+def _pod_facts(pod: PodTold, account: Account) -> dict[str, Value]:
+    wave = account.waves[pod.wave].priority if 0 <= pod.wave < len(account.waves) else None
+    hooks = {f"{hook.container} hook result": hook.result for hook in pod.hooks}
+    return {
+        "outcome": pod.outcome or "unknown",
+        "wave's priority": wave,
+        "planned grace": pod.grace_seconds,
+        "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
+        **hooks,
+    }
