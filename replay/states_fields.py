@@ -155,7 +155,9 @@ def worded(path: str, value: Flat, signal_ns: int | None) -> str:
         return str(value) if value != "" else '""'
     if value >= NEVER_NS:
         return "never"
-    if path.endswith(MOMENTS) and value and signal_ns is not None:
+    if path.endswith(MOMENTS) and not value:
+        return "none"
+    if path.endswith(MOMENTS) and signal_ns is not None:
         return _seconds(value - signal_ns, sign="+")
     return _seconds(value)
 

@@ -165,6 +165,12 @@ def short_name(actor: str) -> str:
     return SHORT_NAMES.get(name) or name.removesuffix("Actor").lower()
 
 
+def actor_name(label: str, names: Names) -> str:
+    """``hook:shop/web-0``, ``wave:0``, ``logind``: an actor as people write it."""
+    subject = label.partition(":")[2]
+    return f"{short_name(label)}:{names.of(subject)}" if subject else short_name(label)
+
+
 def named(data: Any, names: Names) -> str:
     """Plain values in one line, with pods' names in the place of UIDs."""
     if not isinstance(data, dict):
@@ -180,6 +186,8 @@ def _value(value: Any, names: Names) -> str:
         return f"[{', '.join(_value(each, names) for each in value)}]"
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_value(key, names)}: {_value(of, names)}' for key, of in value.items())}}}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
     return value.hex() if isinstance(value, bytes) else str(value)
 
 

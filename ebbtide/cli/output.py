@@ -101,6 +101,12 @@ def show_json(document: Any) -> None:
     sys.stdout.write(CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
+def json_line(document: Any) -> str:
+    """A document on one line, without its end, for a stream of them."""
+    text = json.dumps(document, ensure_ascii=False)
+    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
 def show_yaml(document: Any) -> None:
     import yaml
 

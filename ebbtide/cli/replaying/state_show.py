@@ -18,7 +18,7 @@ from events.history import History
 from replay.states import States, locate, states_at
 from replay.states_execution import Standing
 from replay.states_fields import flatten, plain, worded
-from replay.timeline import short_name
+from replay.timeline import actor_name, short_name
 from replay.timeline_wanted import Moment, is_actor, is_pod
 from replay.words.base import Names
 
@@ -39,12 +39,6 @@ class Asked(NamedTuple):
         return (
             not self.actor or self.actor in (named, label) or is_actor(self.actor, label, short_name(label))
         ) and (not self.pod or is_pod(self.pod, subject, names.of(subject)))
-
-
-def actor_name(label: str, names: Names) -> str:
-    """``hook:shop/web-0``, ``wave:0``, ``logind``."""
-    subject = label.partition(":")[2]
-    return f"{short_name(label)}:{names.of(subject)}" if subject else short_name(label)
 
 
 def show_state(journals: tuple[Path, ...], episode: str | None, asked: Asked, output: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -15,7 +14,7 @@ from ebbtide.cli.episodes import choose
 from ebbtide.cli.events import rfc3339
 from ebbtide.cli.follow import follow as follow_journal
 from ebbtide.cli.guard import DONE, Refused
-from ebbtide.cli.output import CONTROL, remark
+from ebbtide.cli.output import json_line, remark
 from ebbtide.cli.reading import conclude, open_journal, sources_of
 from ebbtide.text import visible
 from events.base import NS_PER_SECOND
@@ -119,7 +118,7 @@ def _is_end(raw: RawRecord, episode: int) -> bool:
 
 def _write(batches: Iterable[Iterable[Line]], output: str) -> None:
     """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory."""
-    show: Callable[[Line], str] = json_line if output == "json" else Columns(coloured=sys.stdout.isatty())
+    show: Callable[[Line], str] = _object if output == "json" else Columns(coloured=sys.stdout.isatty())
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
         if text:
@@ -167,7 +166,7 @@ def since(ns: int) -> str:
     return f"{sign}{size_ms // 1000}.{size_ms % 1000:03d}"
 
 
-def json_line(line: Line) -> str:
+def _object(line: Line) -> str:
     """One object. ``actor`` as in ``journal show``; what does not apply is null."""
     document = {
         "seq": line.seq,
@@ -184,5 +183,4 @@ def json_line(line: Line) -> str:
         "level": LEVELS[line.level],
         "text": line.text,
     }
-    text = json.dumps(document, ensure_ascii=False)
-    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return json_line(document)
