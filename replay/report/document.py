@@ -30,8 +30,9 @@ def _us(at_ns: int | None) -> int | None:
     return None if at_ns is None else at_ns // NS_PER_US
 
 
-def document(account: Account, lines: Iterable[Line]) -> dict[str, Any]:
-    """The page's data; its shape is this module's and the script's own matter."""
+def document(account: Account, lines: Iterable[Line], holders: Iterable[str]) -> dict[str, Any]:
+    """The page's data; its shape is this module's and the script's own matter. ``holders`` are UIDs."""
+    index = {pod.uid: at for at, pod in enumerate(account.pods)}
     return {
         "version": DOCUMENT_VERSION,
         "first": account.first_seq,
@@ -41,7 +42,8 @@ def document(account: Account, lines: Iterable[Line]) -> dict[str, Any]:
         "beside": _beside(account),
         "waves": list(map(_wave, account.waves)),
         "pods": list(map(_pod, account.pods)),
-        "events": _events(account, lines),
+        "holders": [index[uid] for uid in holders if uid in index],
+        "events": _events(account, index, lines),
     }
 
 
@@ -111,9 +113,8 @@ class Shelf(dict[str, int]):
         return self.setdefault(value, len(self))
 
 
-def _events(account: Account, lines: Iterable[Line]) -> dict[str, Any]:
+def _events(account: Account, index: dict[str, int], lines: Iterable[Line]) -> dict[str, Any]:
     """Columns; ``pod`` points into the table of pods, -1 where an event is about none."""
-    index = {pod.uid: at for at, pod in enumerate(account.pods)}
     names = {pod.uid: pod.label for pod in account.pods}
     types, actors = Shelf(), Shelf()
     columns: dict[str, list[Any]] = {name: [] for name in COLUMNS}

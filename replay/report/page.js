@@ -7,6 +7,7 @@
   const fields = ["label", "wave", "fate", "began", "ended", "bound", "signals", "kills", "hurried", "hooks"];
   const pods = data.pods.map((row, index) => ({ index, ...Object.fromEntries(fields.map((name, at) => [name, row[at]])) }));
   for (const pod of pods) pod.fate = data.fates[pod.fate];
+  const holders = new Set(data.holders);
   const rows = [...$("pod-rows").rows];
   const SIGNS = { graceful: "✓", killed: "✕", failed: "!", spared: "○", rejected: "⊘", unknown: "?" };
 
@@ -195,6 +196,7 @@
     for (const [name, at] of data.lines) draw(plot, "line", { x1: x(at), x2: x(at), y1: 0, y2: height, class: `rule ${name}` });
     lines.forEach((line, at) => {
       const kind = line.pod ? "" : line.wave ? "head" : "soft", y = at * ROW;
+      if (holders.has(line.pod?.index)) draw(names, "path", { d: `M1 ${y + 6}l6 5l-6 5z`, class: "holder" });
       draw(names, "text", { x: line.pod ? 12 : 0, y: y + 15, class: kind }, line.pod ? line.pod.label : title(line));
       (line.pod ? podBar : line.wave ? waveBar : besideBar)(plot, line, y);
     });
@@ -318,6 +320,7 @@
     const box = (kind, y = 2, height = 10) => (svg) => draw(svg, "rect", { y, width: 22, height, class: kind });
     for (const fate of new Set(pods.filter((pod) => pod.began !== null).map((pod) => pod.fate)))
       picture(box(`f-${fate}`), `${SIGNS[fate]} ${fate}`);
+    picture((svg) => draw(svg, "path", { d: "M8 2l6 5l-6 5z", class: "holder" }), "held its wave up");
     picture(box("bound"), "the time it could have had");
     picture(box("hook", 8, 3), "preStop hook");
     picture((svg) => draw(svg, "line", { x1: 11, x2: 11, y1: 1, y2: 13, class: "mark" }), "stop signal");

@@ -15,7 +15,9 @@ from typing import Any
 import msgspec
 
 from replay.account.model import Account
+from replay.chain import critical_chain
 from replay.report import pods, sections
+from replay.report.chain import chain, held_up, holders
 from replay.report.document import document
 from replay.report.markup import text
 from replay.report.words import counted, grouped, verdict
@@ -28,7 +30,8 @@ _ESCAPED = str.maketrans(ESCAPES)
 
 def report(account: Account, lines: Iterable[Line], started: str) -> str:
     """The whole page. ``lines`` are all of the shutdown's, ``started`` is the signal's time (RFC 3339)."""
-    data = document(account, lines)
+    found = critical_chain(account)
+    data = document(account, lines, holders(found))
     style, script = _resource("page.css"), _resource("page.js")
     return _fill(
         _resource("page.html"),
@@ -36,10 +39,10 @@ def report(account: Account, lines: Iterable[Line], started: str) -> str:
             "policy": _policy(style, script),
             "title": text(f"{account.node}: {verdict(account)}"),
             "style": style,
-            "header": sections.header(account, started),
+            "header": sections.header(account, started, held_up(account, found)),
             "warnings": sections.notices(account),
             "figures": sections.figures(account),
-            "chain": "",
+            "chain": chain(account, found),
             "waves": sections.waves(account),
             "pods": pods.pods(account),
             "pod-count": counted(len(account.pods), "pod"),

@@ -40,8 +40,8 @@ def outcome(name: PodOutcome) -> Markup:
     return tag("span", sign, f" {name}", class_=f"fate {name}")
 
 
-def header(account: Account, started: str) -> Markup:
-    """``started``: the signal's time, RFC 3339."""
+def header(account: Account, started: str, held: str) -> Markup:
+    """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
     sign = tag("span", SIGNS[account.outcome], class_=f"seal {account.outcome}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {account.node} · {KINDS[account.kind]}", class_="kicker")
     facts = tag(
@@ -54,7 +54,7 @@ def header(account: Account, started: str) -> Markup:
         class_="facts",
     )
     title = tag("h1", sign, verdict(account))
-    return join(what, title, tag("p", fates(account), class_="lede"), facts)
+    return join(what, title, tag("p", f"{fates(account)} {held}", class_="lede"), facts)
 
 
 def _asked(account: Account) -> tuple[Markup, ...]:
@@ -97,7 +97,7 @@ def figures(account: Account) -> Markup:
     length_ns = account.last_ns if account.ended_ns is None else account.ended_ns
     share = 100 * length_ns // account.budget_ns if account.budget_ns else None
     rows = [
-        ("Signal to release" if account.ended_ns is not None else "On record", span(length_ns), ""),
+        (_length(account), span(length_ns), ""),
         ("Budget", span(account.budget_ns), f"{share} % used" if share is not None else ""),
         ("Grant of logind", span(account.grant_ns), f"asked {span(account.configuration.requested_ns)}"),
     ]
@@ -106,6 +106,12 @@ def figures(account: Account) -> Markup:
             rows.append((f"{sign} {name}", grouped(count), f"of {counted(len(account.pods), 'pod')}"))
     boxes = [_figure(*each) for each in rows]
     return tag("dl", *boxes, class_="figures")
+
+
+def _length(account: Account) -> str:
+    if account.ended_ns is None:
+        return "On record"
+    return "Signal to release" if account.outcome == "complete" else "Signal to its end"
 
 
 def _figure(name: str, value: str, note: str) -> Markup:
