@@ -1,8 +1,8 @@
 """How well the record supports what a new run says of each pod.
 
-``observed``: the record shows it. ``bound``: the record gives a limit ("it needed more than 20 s"), and the run
-went beyond it. ``assumed``: the record says nothing of it. A pod has the weakest of what was used for it, in
-either of the two runs.
+``observed``: the record shows it. ``bound``: the record gives a limit ("it needed more than 20 s"), and the
+run went beyond it. ``assumed``: the record says nothing of it. A pod has the weakest of what was used for it,
+in either of the two runs.
 """
 
 from __future__ import annotations

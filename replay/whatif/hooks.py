@@ -1,8 +1,8 @@
-"""Hooks in a new run: the recorded outcome at the recorded delay, or a bet where the record has only a bound.
+"""Hooks in a new run: the recorded outcome at the recorded delay, or a bet where there is only a bound.
 
-A hook that ran to its own end takes that long again. One that was cut after 10 s needed more than 10 s: in the
-hopeful run it ends just after that, in the other only when it is cut again. Of a hook that the record does not
-have, or has otherwise, nothing is known: at once in the hopeful run, never in the other.
+A hook that ran to its own end takes that long again. One that was cut after 10 s needed more than 10 s: in
+the hopeful run it ends just after that, in the other only when it is cut again. Of a hook that the record
+does not have, or has otherwise, nothing is known: at once in the hopeful run, never in the other.
 """
 
 from __future__ import annotations

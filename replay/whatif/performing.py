@@ -1,9 +1,9 @@
 """`what_if`: the record read, changed, and performed twice: hopeful, and grim.
 
-Two runs span what the record leaves open (`replay.whatif.way`). In the hopeful one every container and hook of
-which only a bound is known ends just after that; in the grim one never by itself. What is certain is the same
-in both; totals are the interval between them. Between the two each unknown may fall anywhere, so an interval
-is what these extremes lead to, not a guarantee for every mixture of them.
+Two runs span what the record leaves open (`replay.whatif.way`). In the hopeful one every container and hook
+of which only a bound is known ends just after that; in the grim one never by itself. What is certain is the
+same in both; totals are the interval between them. Between the two each unknown may fall anywhere, so an
+interval is what these extremes lead to, not a guarantee for every mixture of them.
 
 With nothing changed both runs are the record, event by event (`WhatIf.is_same`).
 """
@@ -131,7 +131,7 @@ def _raised_ns(tape: Tape, changes: Changes) -> int | None:
 
 
 def _cut_ns(tape: Tape, grant_ns: int | None) -> int:
-    """Where the world ends for a record that was cut: there, or, where logind's own timer did it, with that."""
+    """Where a record that was cut ends the world: there, or, where logind's own timer did it, with that."""
     by_timer = grant_ns is not None and tape.last_ns - tape.signal_ns >= tape.grant_ns > 0
     return max(tape.signal_ns, tape.last_ns + (grant_ns or 0) - tape.grant_ns if by_timer else tape.last_ns)
 

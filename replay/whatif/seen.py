@@ -82,6 +82,8 @@ class ContainerSeen:
     signalled: At | None = None
     killed: At | None = None
     exited: Told | None = None
+    #: It was found gone when a daemon came back: so long after its stop signal it was still there.
+    gone_after_ns: int | None = None
 
     @property
     def how(self) -> How:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from events.base import Event, Order
+from events.base import NS_PER_SECOND, Event, Order
 from events.decisions import (
     Arm,
     CancelOrder,
@@ -39,7 +39,10 @@ from replay.whatif.seen import Answer, At, Downtime, HookSeen, Seen
 from replay.whatif.tape import Played, Tape
 
 #: Reports about logind belong to the order that is carried out meanwhile, if there is one.
-LOOKS = (Arm, WriteDropIn, RemoveDropIn)
+LOOKS: tuple[type[Order], ...] = (Arm, WriteDropIn, RemoveDropIn)
+
+#: What a daemon reports within this of its start it may have found so.
+FIRST_LOOK_NS = NS_PER_SECOND
 
 
 def see(tape: Tape, facts: Sequence[Told]) -> Seen:
@@ -163,6 +166,10 @@ class _Eye:
         assert isinstance(event, ContainerExited)
         seen = self.seen.container(event.uid, event.container)
         seen.exited = told
+        down = self.seen.downtimes[-1] if self.seen.downtimes else None
+        if down is not None and told.mono_ns - down.end_ns <= FIRST_LOOK_NS and seen.signalled is not None:
+            gone_after_ns = down.begin_ns - seen.signalled.mono_ns
+            seen.gone_after_ns = gone_after_ns if gone_after_ns >= 0 else None
         if seen.killed is not None:
             self.seen.slowest_kill_ns = max(self.seen.slowest_kill_ns, told.at_ns - seen.killed.mono_ns)
         return True

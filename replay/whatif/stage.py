@@ -2,7 +2,7 @@
 
 Three rules make that a run with nothing changed is the record again. A fact that comes at its recorded time
 comes in its recorded place; a tick is as late as the recorded tick of the same deadline was; while no daemon
-ran nothing is heard. What comes at another time comes in the order of the loop's lanes (`replay.virtual.loop`).
+ran nothing is heard. What comes at another time comes in the order of `replay.virtual.loop`'s lanes.
 """
 
 from __future__ import annotations

@@ -123,11 +123,10 @@ class _Reader:
         state = cast(EpisodeState, self._replayer.system.slots[(EPISODE, "")].state)
         self._home = (state.boot_id, state.userspace_id)
         step: list[RawRecord] | None = first
-        last = first[0]
         while step is not None and not self._is_over(step):
-            last = step[-1]
             self._keep(step)
             step = next(found, None)
+        last = self._events[-1]
         return Tape(
             first_seq=self._first_seq,
             last_seq=last.seq,

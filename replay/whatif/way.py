@@ -39,7 +39,7 @@ class Common(NamedTuple):
 
 
 class Way:
-    """``spec`` is as the new run plans it. ``hook_ran`` None: none was run; else whether it came to its end."""
+    """``spec``: by the new run's plan. ``hook_ran`` None: none was run; else whether it ran to its end."""
 
     def __init__(self, whose: Whose, seen: ContainerSeen, common: Common) -> None:
         self.seen = seen
@@ -73,9 +73,11 @@ class Way:
         if self._killed:
             return
         self._killed = True
+        seen = self.seen
+        if self._ends_first():
+            return
         self._common.stage.agenda.drop(self._own)
         self._judge_kill()
-        seen = self.seen
         if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
             self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
         elif seen.how != "stays" or seen.killed is None:
@@ -86,13 +88,26 @@ class Way:
         if self._bet and not self._killed:
             self._weaken(self._bet)
 
+    def _ends_first(self) -> bool:
+        """It was ordered to be killed in the record too, and ended by itself before that came to it."""
+        seen, own = self.seen, self._own
+        if seen.how != "stopped" or seen.killed is None or seen.exited is None or own is None:
+            return False
+        return seen.killed.seq < seen.exited.seq and (
+            own.at_ns <= self._now_ns + seen.exited.at_ns - seen.killed.mono_ns
+        )
+
     # --- after the signal ---------------------------------------------------------------------
 
     def _stopped(self) -> None:
         seen = self.seen
         assert seen.exited is not None
         assert seen.signalled is not None
-        self._own = self._exit(self._now_ns + seen.exited.at_ns - seen.signalled.mono_ns, recorded=True)
+        took_ns = seen.exited.at_ns - seen.signalled.mono_ns
+        if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
+            self._weaken(f"{self._name} ended while no daemon ran, up to {seconds(took_ns)} after its signal")
+            took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
+        self._own = self._exit(self._now_ns + took_ns, recorded=True)
         if self._is_other_stop():
             why = f"{self._name} stops as long after its signal as it did, though its way there is another"
             self._common.evidence.weaken(self._uid, "assumed", why)
