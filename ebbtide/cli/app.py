@@ -16,6 +16,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
         "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),
         "plan": Entry("plan:plan", "What a shutdown now would do, and why."),
+        "simulate": Entry("simulate:simulate", "A whole shutdown in virtual time, on a modelled node."),
     },
     "Run it": {
         "run": Entry("run:run", "The daemon: arm, wait, carry shutdowns out."),

@@ -8,7 +8,6 @@ record is durable as soon as it stands in the book. Segments, chain and frames a
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from actors.logic.snapshot import take
 from actors.logic.system import System
@@ -16,9 +15,7 @@ from events.chain import Chain, Item, Start
 from events.frames import HASH_BYTES, TRAILER, RawRecord, parse
 from events.record import Record, Stamp
 from events.segment import Identity, Link, file_name, parse_header
-
-if TYPE_CHECKING:
-    from events.storage import StoredFile
+from events.source import StoredFile
 
 #: Emits the records of the journal itself (`events.writer`, which waits, and is not loaded for this).
 JOURNAL_ACTOR = "journal"
@@ -75,6 +72,11 @@ class Book:
         self._open += [item.data for item in items]
         self._end = self._chain.end
 
+    @property
+    def head(self) -> bytes:
+        """The chain hash of the last record, or of the trailer behind it: it vouches for all before it."""
+        return self._end.hash
+
     def files(self) -> dict[str, bytes]:
         """Every segment as name and bytes, in the order of writing."""
         return {name: b"".join(parts) for name, parts in self._parts.items()}
@@ -85,15 +87,13 @@ class Book:
 
 
 class Shelf:
-    """Segments in memory (`events.storage.Source`)."""
+    """Segments in memory (`events.source.Source`)."""
 
     def __init__(self, files: dict[str, bytes]) -> None:
         self.location = "memory"
         self._files = files
 
     def files(self) -> list[StoredFile]:
-        from events.storage import StoredFile
-
         return [StoredFile(name, len(data), 0) for name, data in self._files.items()]
 
     def read(self, name: str, offset: int, size: int) -> bytes:

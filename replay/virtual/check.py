@@ -42,7 +42,7 @@ def views(machine: Machine) -> list[BootView]:
 
 
 def _boot(machine: Machine, index: int, booted: Booted, journal: list[Record]) -> Boot:
-    node, faults = booted.node, machine.plan.faults
+    node, faults = booted.node, booted.node.faults
     return Boot(
         number=index + 1,
         seen=[seen for seen in machine.trail.seen if seen.boot == index + 1],

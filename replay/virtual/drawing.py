@@ -83,7 +83,7 @@ def _plan(pod: Pod, draws: Draws) -> PodPlan:
 
 
 def manner(draws: Draws) -> Manner:
-    """Most end in a moment, some take seconds, a few never listen."""
+    """Most end in a moment, some take seconds, a few never listen; a few end by themselves, at any time."""
     stop_ns = draws.weighted(
         (60, draws.between(30, 900) * MS),
         (24, draws.between(500, 5000) * MS),
@@ -97,7 +97,7 @@ def manner(draws: Draws) -> Manner:
         succeeds=not draws.chance(1, 10),
     )
     crashes = draws.chance(1, 40)
-    crashes_ns = SIGNAL_AFTER_NS + draws.between(0, 30_000) * MS
+    crashes_ns = SIGNAL_AFTER_NS + draws.between(-9000, 30_000) * MS
     return Manner(
         stop_ns=stop_ns,
         lives_ns=crashes_ns if crashes else None,

@@ -28,10 +28,11 @@ class Life:
     def __init__(self, number: int, plan: Plan, node: Node, system: System, draws: Draws) -> None:
         self.number, self._plan, self._node, self._system = number, plan, node, system
         self.alive = True
-        self.runtime = Runtime(node.pods, node.agenda, draws.fork("runtime"), plan.faults, node.trail, number)
-        late_ns = plan.faults.late_grant_ns
+        faults = node.faults
+        self.runtime = Runtime(node.pods, node.agenda, draws.fork("runtime"), faults, node.trail, number)
+        late_ns = faults.late_grant_ns
         self._bus = Bus(node.logind, node.agenda, draws.fork("bus"), node.trail, number, late_ns)
-        api = ApiServer(node.shown, draws.fork("api"), plan.faults, node.trail, number)
+        api = ApiServer(node.shown, draws.fork("api"), faults, node.trail, number)
         table = {**self.runtime.table, **self._bus.table, **api.table}
         self.effects = Effects(node.agenda, draws.fork("effects"), table)
         self._redo = draws.fork("adopt")

@@ -88,7 +88,8 @@ class Machine:
         self.trail.note("boot", detail="soft" if soft else "")
         boot_id = self.boots[-1].node.boot_id if soft else self._boot_ids[2 * len(self.boots)]
         ids = (boot_id, self._boot_ids[2 * len(self.boots) + 1])
-        node = Node(self.trail, self._agenda, self.plan.faults, ids, self._stop_unit, self._down)
+        faults = self.plan.faults.afterwards() if self.boots else self.plan.faults
+        node = Node(self.trail, self._agenda, faults, ids, self._stop_unit, self._down)
         self._node, first_record, first_life = node, len(self.book.records), len(self.lives)
         self._loop = Loop(self.system, self._agenda, self, WALL_NS + self._since_ns)
         self._loop.awake = False
@@ -108,9 +109,7 @@ class Machine:
             if plan.appears_ns:
                 self._agenda.put(signal_ns + plan.appears_ns, partial(self._appears, node, plan.pod.uid))
             else:
-                node.pods.begin(plan.pod.uid, "boot")
-                for box in node.pods.of(plan.pod.uid):
-                    node.pods.start(box, 0)
+                node.come_up(plan.pod)
         self._agenda.put(signal_ns, lambda: node.logind.shutdown(self.plan.faults.kind))
         for after_ns, act in self._acts(node):
             if after_ns is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from events.model import ShutdownKind
+from events.model import Pod, ShutdownKind
 from replay.virtual.api import Shown
 from replay.virtual.logind import Logind
 from replay.virtual.loop import Agenda
@@ -32,7 +32,7 @@ class Node:
         stops: Callable[[], object],
         down: Callable[[], object],
     ) -> None:
-        self.trail, self.agenda = trail, agenda
+        self.trail, self.agenda, self.faults = trail, agenda, faults
         self.boot_id, self.userspace_id = ids
         self.pods = Pods(trail, agenda)
         obeys = faults.grant_ns is None
@@ -44,6 +44,16 @@ class Node:
         self.exits_told: dict[tuple[str, str], None] = {}
         self._stops, self._down = stops, down
         self._stop_by_ns = 0
+
+    def come_up(self, pod: Pod) -> None:
+        """A pod that runs since before the daemon; of its containers some may have ended already."""
+        self.pods.begin(pod.uid, "boot")
+        for container, box in zip(pod.containers, self.pods.of(pod.uid), strict=True):
+            if container.running:
+                self.pods.start(box, 0)
+            else:
+                self.pods.drop(box)
+                self.exits_told[box.uid, box.name] = None
 
     def stop(self, kind: ShutdownKind) -> None:
         """The service manager stops all units."""

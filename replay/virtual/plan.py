@@ -40,6 +40,10 @@ class Faults(NamedTuple):
     restart_takes_ns: int = 500 * MS
     power_cut_after_ns: int | None = None
 
+    def afterwards(self) -> Faults:
+        """What is left of it in the next boot: logind's limit."""
+        return Faults(kind=self.kind, grant_ns=self.grant_ns)
+
 
 class Plan(NamedTuple):
     """One run. ``seed`` gives ids and latencies; ``pods`` and ``faults`` are drawn or given before."""
