@@ -119,7 +119,7 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_shutdowns_total",
         "counter",
         "Shutdowns that are over, by kind and outcome.",
-        reading.rows(lambda meters: meters.shutdowns, "kind", "outcome"),
+        reading.shutdowns,
     ),
     Metric("ebbtide_pods_total", "counter", "Pods of all shutdowns by their outcome.", reading.pods),
     Metric(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
+from events.decisions import EpisodeOutcome, PodOutcome
+from events.model import ShutdownKind
 from otel.metrics.state import Histogram, Meters
 
 NS_PER_SECOND = 1_000_000_000
 
 Labels = tuple[tuple[str, str], ...]
+
+
+#: How a shutdown may have ended.
+OVER = tuple(outcome for outcome in get_args(EpisodeOutcome) if outcome != "running")
 
 
 class Sample(NamedTuple):
@@ -61,8 +67,17 @@ def histograms(pick: Callable[[Meters], dict[str, Histogram]], name: str) -> Rea
 
 
 def pods(meters: Meters, around: Around) -> Iterator[Sample]:
-    for outcome, count in meters.pods.items():
-        yield Sample((("outcome", outcome),), count)
+    """All outcomes, also those of no pod: a counter that begins with 1 shows no increase."""
+    for outcome in get_args(PodOutcome):
+        yield Sample((("outcome", outcome),), meters.pods.get(outcome, 0))
+
+
+def shutdowns(meters: Meters, around: Around) -> Iterator[Sample]:
+    """All kinds and ends, for the same reason."""
+    for kind in get_args(ShutdownKind):
+        for outcome in OVER:
+            labels = (("kind", kind), ("outcome", outcome))
+            yield Sample(labels, meters.shutdowns.get(kind, {}).get(outcome, 0))
 
 
 def since(meters: Meters, around: Around) -> Iterator[Sample]:

@@ -191,6 +191,13 @@ def test_what_nobody_knows_is_not_shown() -> None:
     assert found["ebbtide_export_behind_seconds", ()] == 0.5
 
 
+def test_counters_begin_with_zero() -> None:
+    """What an alert looks at is there before it happens: a series that begins with 1 shows no rise."""
+    found = values(exposition(Meters(), AROUND))
+    assert found["ebbtide_pods_total", (("outcome", "killed"),)] == 0
+    assert found["ebbtide_shutdowns_total", (("kind", "reboot"), ("outcome", "truncated"))] == 0
+
+
 def test_names_follow_the_conventions() -> None:
     """Counters end in _total, durations in _seconds, and no name stands twice."""
     names = [metric.name for metric in CATALOG]
