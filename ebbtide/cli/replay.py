@@ -21,6 +21,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         ),
         "diff": Entry("replaying.diff:diff", "Compare two shutdowns, pod by pod and wave by wave."),
     },
+    "What would have been": {
+        "what-if": Entry("replaying.what_if:what_if", "Decide a shutdown again under other settings."),
+    },
     "For others": {
         "report": Entry("replaying.report:report", "Make one self-contained page of a shutdown."),
     },

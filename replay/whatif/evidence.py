@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal, NamedTuple
 
-from events.base import NS_PER_SECOND
-
 Level = Literal["observed", "bound", "assumed"]
 
 LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
@@ -42,9 +40,3 @@ class Evidence:
 
 def weakest(found: Iterable[Support]) -> Support:
     return max(found, key=lambda each: LEVELS.index(each.level), default=Support())
-
-
-def seconds(ns: int) -> str:
-    """For people, to the millisecond: ``20 s``, ``0.25 s``."""
-    whole, rest = divmod(ns // 1_000_000, NS_PER_SECOND // 1_000_000)
-    return f"{whole}{f'.{rest:03d}'.rstrip('0') if rest else ''} s"

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from events.decisions import CancelOrder, RunHook
 from events.facts import OrderEnded, Result
+from replay.account.words import span
 from replay.virtual.loop import Entry
-from replay.whatif.evidence import seconds
 from replay.whatif.seen import Downtime, HookSeen
 from replay.whatif.way import MOMENT_NS, Common, Way
 
@@ -109,7 +109,7 @@ class HookRun:
     # --- shared -------------------------------------------------------------------------------
 
     def _weaken(self, known: HookSeen) -> None:
-        why = f"the hook of {self._order.container} needed more than {seconds(self._known_ns(known))}"
+        why = f"the hook of {self._order.container} needed more than {span(self._known_ns(known))}"
         self._common.evidence.weaken(self._order.uid, "bound", why)
 
     def _done(self, delay_ns: int) -> Entry:

@@ -21,8 +21,9 @@ from events.decisions import WriteDropIn
 from events.facts import LogindRead, PrepareForShutdown, SettingsLoaded
 from events.history import History
 from events.record import Record, Stamp
+from replay.account.words import span
 from replay.whatif.changes import Changes, WrongChange, facts_under
-from replay.whatif.evidence import Evidence, Support, seconds, weakest
+from replay.whatif.evidence import Evidence, Support, weakest
 from replay.whatif.outline import Outline, outline
 from replay.whatif.seen import Seen
 from replay.whatif.sight import see
@@ -141,17 +142,17 @@ def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> lis
     if not run.outline.began:
         found.append(("off", "graceful shutdown is off under these settings: nothing is held back"))
     if raised_ns is not None:
-        found.append(("grant", f"logind grants {seconds(raised_ns)}, as the drop-in for these settings asks"))
+        found.append(("grant", f"logind grants {span(raised_ns)}, as the drop-in for these settings asks"))
     for down in seen.downtimes:
-        span = f"from {seconds(down.begin_ns - tape.signal_ns)} to {seconds(down.end_ns - tape.signal_ns)}"
-        found.append(("restart", f"no daemon runs {span} after the signal, as in the record"))
+        when = f"from {span(down.begin_ns - tape.signal_ns)} to {span(down.end_ns - tape.signal_ns)}"
+        found.append(("restart", f"no daemon runs {when} after the signal, as in the record"))
     for name, count in run.world.invented.items():
-        slowest = seconds(seen.slowest_ns.get(name, 0))
+        slowest = span(seen.slowest_ns.get(name, 0))
         found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
         found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
     if tape.is_cut:
-        end = seconds(tape.last_ns - tape.signal_ns)
+        end = span(tape.last_ns - tape.signal_ns)
         found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
     return found

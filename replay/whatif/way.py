@@ -19,8 +19,9 @@ from typing import NamedTuple
 
 from events.facts import ContainerExited
 from events.model import Container
+from replay.account.words import span
 from replay.virtual.loop import Entry
-from replay.whatif.evidence import Evidence, seconds
+from replay.whatif.evidence import Evidence
 from replay.whatif.seen import ContainerSeen, Whose
 from replay.whatif.stage import Stage
 
@@ -105,7 +106,7 @@ class Way:
         assert seen.signalled is not None
         took_ns = seen.exited.at_ns - seen.signalled.mono_ns
         if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
-            self._weaken(f"{self._name} ended while no daemon ran, up to {seconds(took_ns)} after its signal")
+            self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
         self._own = self._exit(self._now_ns + took_ns, recorded=True)
         if self._is_other_stop():
@@ -129,7 +130,7 @@ class Way:
         if had_ns is None:
             self._unknown()
         elif self._common.hopeful and not (self.seen.how == "stays" and self.seen.killed is not None):
-            self._bet = f"{self._name} needed more than {seconds(had_ns)} after its stop signal"
+            self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
             self._own = self._exit(self._now_ns + had_ns + MOMENT_NS)
 
     def _had_ns(self) -> int | None:
@@ -160,7 +161,7 @@ class Way:
         if self.seen.how not in ("killed", "stays") or had_ns is None or self._signalled_ns is None:
             return
         if self._now_ns - self._signalled_ns > had_ns:
-            self._weaken(f"{self._name} needed more than {seconds(had_ns)} after its stop signal")
+            self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
 
     # --- shared -------------------------------------------------------------------------------
 
