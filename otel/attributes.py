@@ -91,7 +91,7 @@ CUT = _ours(
     "cut",
     "bool",
     "any",
-    "The record ends within this span: the machine, or the shutdown, went on without it.",
+    "It was still going on when the last word was said: on its pod, on the shutdown, or by its boot.",
 )
 DROPPED = _ours("dropped_events", "int", "any", "Span events beyond the first 128.")
 

@@ -10,7 +10,6 @@ Nothing here needs an OpenTelemetry package: the daemon's edges import it.
 from __future__ import annotations
 
 import hashlib
-from typing import NamedTuple
 
 from events.record import trace_id as shutdown_trace_id
 
@@ -20,13 +19,6 @@ BOOT_DOMAIN = b"ebbtide.boot.v1"
 
 TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
 _LENGTH_BYTES = 4
-
-
-class TraceContext(NamedTuple):
-    """What W3C Trace Context passes on. 16 and 8 bytes."""
-
-    trace_id: bytes
-    span_id: bytes
 
 
 def framed(*parts: bytes) -> bytes:

@@ -21,7 +21,7 @@ from otel.ids import ORDER_ROLES
 from otel.span import Attributes, Status
 from otel.traces.containers import hook_outcome
 from otel.traces.spans import Open
-from otel.traces.trace import Trace
+from otel.traces.trace import Trace, counted
 
 
 def _begin(trace: Trace, order: str, key: str, attributes: Attributes) -> Open:
@@ -39,7 +39,7 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
     if span is None:
         hook_outcome(trace, event)
         return
-    if event.result != "done":
+    if event.result == "unknown" or (span.name == "inventory" and event.result != "done"):
         trace.lost[span.name] = span.span_id
     attributes: Attributes = ((at.RESULT, event.result),)
     if event.reason:
@@ -97,7 +97,7 @@ def settled(trace: Trace, event: StatusesSettled) -> None:
         return
     attributes = ((at.UNDELIVERED, event.undelivered),)
     if event.undelivered:
-        trace.end(flush, attributes, "error", f"{event.undelivered} statuses were not delivered in time")
+        trace.end(flush, attributes, "error", f"{counted(event.undelivered, 'status')} not delivered in time")
     else:
         trace.end(flush, attributes)
 

@@ -6,7 +6,7 @@ from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, Wa
 from otel import attributes as at
 from otel.span import Attributes, Status, Value
 from otel.traces.spans import Open
-from otel.traces.trace import Carried, PodFacts, Trace, milliseconds
+from otel.traces.trace import Carried, PodFacts, Trace, counted, milliseconds
 
 #: Names in one attribute; the rest is counted.
 NAMES_MAX = 64
@@ -59,7 +59,7 @@ def wave_failed(trace: Trace, subject: str) -> None:
 
 def _count(names: tuple[str, ...]) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{len(names)} pod{'' if len(names) == 1 else 's'}: {shown}" if names else "nobody"
+    return f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
 
 
 # --- pods --------------------------------------------------------------------------------------
@@ -116,10 +116,16 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
-    for child in pod.children.values():
-        trace.end(child, ((at.CUT, True),), end_ns=trace.cut_ns)
+    _end_children(trace, pod, event)
     status: Status = "error" if _missed(trace, event) else "unset"
     trace.end(pod, fate, status, event.reason if status == "error" else "", trace.cut_ns)
+
+
+def _end_children(trace: Trace, pod: Open, event: PodEnded) -> None:
+    for child in pod.children.values():
+        survived = event.outcome == "failed" and child.name in ("stop", "kill")
+        status: Status = "error" if survived else "unset"
+        trace.end(child, ((at.CUT, True),), status, event.reason if survived else "", trace.cut_ns)
 
 
 def _missed(trace: Trace, event: PodEnded) -> bool:

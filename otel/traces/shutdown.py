@@ -29,7 +29,7 @@ from otel import attributes as at
 from otel.ids import SpanIds, boot_trace_id
 from otel.span import Attributes, Span, Status
 from otel.traces.pods import wave_failed
-from otel.traces.trace import Carried, Start, Trace, milliseconds
+from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
 
 #: Roles that go on with their pod in the next shutdown.
 GO_ON = ("hook", "stop", "kill")
@@ -77,7 +77,7 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
         status, text = "error", f"cut short {where}"
         attributes = (*attributes, (at.CUT, True))
     elif trace.missed:
-        status, text = "error", f"{trace.unfinished} pods were left when the budget was over"
+        status, text = "error", f"the budget was over with {counted(trace.unfinished, 'pod')} left"
     trace.end(trace.root, attributes, status, text, end_ns)
 
 

@@ -99,7 +99,8 @@ class Spans:
                 span.parent_id,
                 span.name,
                 span.start_ns,
-                max(span.start_ns, end_ns),
+                # Back ends correct a span without length, and then take its copies for different ones (Jaeger).
+                max(span.start_ns + 1, end_ns),
                 (*span.attributes, *attributes, *dropped),
                 self.episode,
                 self.raw.seq,

@@ -80,7 +80,7 @@ class Trace(Spans):
         self.orders: dict[str, Open] = {}
         self.named: dict[str, Open] = {}
         self.listed: dict[str, int] = {}
-        #: By role, an order that did not succeed: the next one of its kind is a retry.
+        #: By role, an order that will be given again: the next one of its kind is a retry.
         self.lost: dict[str, bytes] = {}
         self.unfinished = 0
         self.missed = False
@@ -118,3 +118,9 @@ def milliseconds(ns: int) -> int:
 def seconds(ns: int) -> str:
     """For people: three decimals."""
     return f"{ns // 1_000_000_000}.{ns // NS_PER_MS % 1000:03d} s"
+
+
+def counted(number: int, what: str) -> str:
+    """For people: one pod, two pods, two statuses."""
+    plural = "es" if what.endswith("s") else "s"
+    return f"{number} {what}{'' if number == 1 else plural}"

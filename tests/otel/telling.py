@@ -1,0 +1,162 @@
+"""A shutdown told record by record, as the actors would decide it, for tests that look at one story."""
+
+from __future__ import annotations
+
+import hashlib
+
+from events.base import NS_PER_SECOND, Event
+from events.codec import encode_event
+from events.decisions import (
+    EpisodeClosed,
+    PlanMade,
+    PodPlanned,
+    PodStopBegan,
+    ReleaseLock,
+    ShutdownBegan,
+    WaveStarted,
+)
+from events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
+from events.frames import FLAG_LAST, RawRecord
+from events.model import Container, PlannedPod, Pod
+from events.segment import Header, Identity, Link
+from otel.projection import Projection
+from otel.span import Span, Value
+
+JOURNAL_ID = bytes(range(16))
+WALL_NS = 1_700_000_000 * NS_PER_SECOND
+MS = 1_000_000
+
+
+def pod(name: str, grace_seconds: int = 30) -> Pod:
+    containers = (Container(name="main"),)
+    return Pod(
+        uid=f"uid-{name}",
+        namespace="shop",
+        name=name,
+        priority=0,
+        grace_seconds=grace_seconds,
+        containers=containers,
+    )
+
+
+class Teller:
+    """``tell`` writes one step. ``episode`` follows from what is told; ``mono_ns`` from ``after_ms``."""
+
+    def __init__(self, boot: str = "boot-1") -> None:
+        self.steps: list[tuple[Header, list[RawRecord]]] = []
+        self.seq = 0
+        self.episode = 0
+        self.mono_ns = 5 * NS_PER_SECOND
+        self.wall_ns = WALL_NS
+        self.boot(boot)
+
+    def boot(self, boot: str, wall_ns: int | None = None) -> None:
+        """What follows was written in this boot, in a segment of its own."""
+        self.wall_ns = self.wall_ns if wall_ns is None else wall_ns
+        identity = Identity("node-1", "machine-1", boot, "1.2.3")
+        self.header = Header(JOURNAL_ID, 1, self.wall_ns, self.mono_ns, False, Link(), identity)
+
+    def tell(self, fact: Event, *decisions: Event, after_ms: int = 0) -> None:
+        self.mono_ns += after_ms * MS
+        self.wall_ns += after_ms * MS
+        first = self.seq + 1
+        if any(type(each) is ShutdownBegan for each in decisions) and not self.episode:
+            self.episode = first
+        records = []
+        for event in (fact, *decisions):
+            records.append(self._record(event, 0 if event is fact else first))
+            if type(event) is EpisodeClosed:
+                self.episode = first if event.followed else 0
+        records[-1] = records[-1]._replace(flags=FLAG_LAST)
+        self.steps.append((self.header, records))
+
+    def _record(self, event: Event, cause: int) -> RawRecord:
+        self.seq += 1
+        return RawRecord(
+            self.seq,
+            self.mono_ns,
+            self.wall_ns,
+            self.episode,
+            cause,
+            0,
+            "edge",
+            type(event).__name__,
+            encode_event(event),
+            hashlib.sha256(str(self.seq).encode()).digest(),
+            0,
+        )
+
+    def spans(self) -> list[Span]:
+        projection = Projection()
+        return [span for step in self.steps for span in projection.feed(*step, JOURNAL_ID)]
+
+
+def began(**changes: object) -> ShutdownBegan:
+    values: dict[str, object] = {
+        "kind": "poweroff",
+        "grant_ns": 40 * NS_PER_SECOND,
+        "requested_ns": 30 * NS_PER_SECOND,
+        "budget_ns": 30 * NS_PER_SECOND,
+        "deadline_ns": 35 * NS_PER_SECOND,
+        "release_by_ns": 40 * NS_PER_SECOND,
+        "lock_held": True,
+    }
+    return ShutdownBegan(**(values | changes))  # type: ignore[arg-type]
+
+
+def signal() -> PrepareForShutdown:
+    return PrepareForShutdown(active=True, kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
+
+
+def wave(index: int, *pods: Pod, period_seconds: int = 10) -> tuple[Event, ...]:
+    """A wave and its pods begin."""
+    period_ns = period_seconds * NS_PER_SECOND
+    started = WaveStarted(
+        wave=index,
+        priority=0,
+        period_ns=period_ns,
+        deadline_ns=0,
+        kill_by_ns=0,
+        pods=tuple(PlannedPod(uid=each.uid, grace_seconds=period_seconds) for each in pods),
+    )
+    stops = (PodStopBegan(uid=each.uid, wave=index, grace_ns=period_ns, kill_by_ns=0) for each in pods)
+    return (started, *stops)
+
+
+def planned(*pods: Pod) -> tuple[Event, ...]:
+    return (
+        PlanMade(waves=(), pods=len(pods)),
+        *(PodPlanned(wave=0, grace_seconds=10, pod=each) for each in pods),
+    )
+
+
+def going_down(*pods: Pod, boot: str = "boot-1") -> Teller:
+    """A shutdown in its first wave, with these pods told to stop."""
+    teller = Teller(boot)
+    teller.tell(signal(), began())
+    listing = InventoryTaken(key="none", as_of_ns=1, source="process", pods=pods)
+    teller.tell(listing, *planned(*pods), *wave(0, *pods), after_ms=1)
+    return teller
+
+
+def start(boot: str) -> DaemonStarted:
+    return DaemonStarted(
+        version="1.2.3", pid=1, mode="process", node="node-1", boot_id=boot, userspace_id=boot
+    )
+
+
+def exited(of: Pod, **changes: object) -> ContainerExited:
+    values: dict[str, object] = {"uid": of.uid, "container": "main", "exit_code": 0}
+    return ContainerExited(**(values | changes))  # type: ignore[arg-type]
+
+
+RELEASE = ReleaseLock(key="LogindActor/release//0")
+TICK = Tick()
+
+
+def named(spans: list[Span], name: str) -> list[Span]:
+    return [span for span in spans if span.name == name]
+
+
+def attributes(span: Span) -> dict[str, Value]:
+    return dict(span.attributes)
