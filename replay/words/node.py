@@ -5,7 +5,7 @@ from __future__ import annotations
 from events import decisions as d
 from events import facts as f
 from events.base import Event
-from events.marks import Checkpoint
+from events.marks import Checkpoint, StatesDigest
 from events.record import Stamp
 from replay.words.base import (
     DEBUG,
@@ -195,6 +195,10 @@ def _checkpoint(names: Names, event: Checkpoint, at: Stamp) -> Said:
     return Said(DEBUG, f"checkpoint of {count(len(event.actors), 'actor')}, {open_orders}")
 
 
+def _digest(names: Names, event: StatesDigest, at: Stamp) -> Said:
+    return Said(DEBUG, f"the states of {count(len(event.actors), 'actor')}, digested")
+
+
 TELL: dict[type[Event], Teller] = {
     f.DaemonStarted: _daemon_started,
     f.StopRequested: _stop_requested,
@@ -228,4 +232,5 @@ TELL: dict[type[Event], Teller] = {
     d.ActorFailed: _failed,
     d.FallbackEngaged: _engaged,
     Checkpoint: _checkpoint,
+    StatesDigest: _digest,
 }
