@@ -29,6 +29,7 @@ from otel import attributes as at
 from otel.ids import SpanIds, boot_trace_id
 from otel.span import Attributes, Span, Status
 from otel.traces.pods import wave_failed
+from otel.traces.spans import LENGTH_NS_MIN
 from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
 
 #: Roles that go on with their pod in the next shutdown.
@@ -128,7 +129,7 @@ def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
             b"",
             "next boot",
             start.cut_ns,
-            max(start.cut_ns, trace.now_ns),
+            max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
             (
                 trace.root.attributes[0],
                 (at.BOOT_ID, start.boot_id),

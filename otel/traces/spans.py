@@ -14,6 +14,9 @@ from otel.span import Attributes, Link, Span, SpanEvent, Status, Value
 #: Of one span; as many as OpenTelemetry's own SDKs keep.
 EVENTS_MAX = 128
 
+#: Jaeger corrects a span without length, and then takes its copies for different spans.
+LENGTH_NS_MIN = 1
+
 
 class Open:
     """A span that has begun. ``children`` are those that cannot outlive it, by role and container."""
@@ -99,8 +102,7 @@ class Spans:
                 span.parent_id,
                 span.name,
                 span.start_ns,
-                # Back ends correct a span without length, and then take its copies for different ones (Jaeger).
-                max(span.start_ns + 1, end_ns),
+                max(span.start_ns + LENGTH_NS_MIN, end_ns),
                 (*span.attributes, *attributes, *dropped),
                 self.episode,
                 self.raw.seq,
@@ -112,7 +114,7 @@ class Spans:
         )
 
     def point(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> None:
-        """A span without length: something that is worth a line of its own."""
+        """A span of no time: something that is worth a line of its own."""
         self.end(self.begin(name, key, parent, attributes))
 
     def link(self, span_id: bytes, what: str) -> Link:

@@ -47,7 +47,7 @@ from otel import attributes as at
 from otel.ids import hook_span_id, order_span_id, trace_id
 from otel.projection import RESOURCES_MAX, Projection, UnknownProjection
 from otel.span import Span
-from otel.traces.spans import EVENTS_MAX
+from otel.traces.spans import EVENTS_MAX, LENGTH_NS_MIN
 from tests.otel.telling import (
     JOURNAL_ID,
     MS,
@@ -207,7 +207,7 @@ def test_pods_that_are_spared_have_a_span_without_length() -> None:
     spared = PodEnded(uid=other.uid, wave=1, outcome="spared", reason="the shutdown was cancelled")
     teller.tell(signal(), ShutdownCancelled(reason="cancelled"), spared, after_ms=100)
     span = only(teller.spans(), "pod")
-    assert span.start_ns == span.end_ns
+    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
     assert attributes(span)[at.LATE] is True
     teller.tell(exited(WEB), ended(), EpisodeClosed(outcome="cancelled"))
     assert span.parent_id == only(teller.spans(), "shutdown").span_id
@@ -440,7 +440,7 @@ def test_a_hook_that_never_ran_has_a_span_without_length() -> None:
     teller = going_down(WEB)
     teller.tell(TICK, hook_ended("not-run", "no grace left for it"))
     span = only(teller.spans(), "hook")
-    assert span.start_ns == span.end_ns
+    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
     assert (attributes(span)[at.HOOK_RESULT], span.status) == ("not-run", "unset")
 
 
