@@ -81,7 +81,7 @@ def _execute(
     for header, records in steps(history.batches()):
         first, last = records[0].seq, records[-1].seq
         if begin <= last < seq:
-            execution.run(records)
+            execution.run(header, records)
         elif first <= seq <= last:
             before = dict(execution.known)
             step = execution.step(header, records)

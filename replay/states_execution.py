@@ -7,7 +7,7 @@ event, before the next one is delivered; nothing else differs from the system th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors.logic.actor import State
 from actors.logic.slot import Opened, Slot
@@ -73,12 +73,12 @@ class Watched(System):
             self.changes[-1] += tuple(Change(label, self.known.pop(label), None) for label in gone)
         return trail
 
-    def _recipients(self, event: Event, now_ns: int) -> list[Slot]:
+    def _recipients(self, event: Event, *how: Any) -> list[Slot]:
         """Called once an event, before it is delivered: whoever heard the one before has done so by now."""
         if self._begun:
             self._look()
         self._begun = True
-        self._touched = super()._recipients(event, now_ns)
+        self._touched = super()._recipients(event, *how)
         return self._touched
 
     def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
@@ -118,12 +118,14 @@ class Execution:
         """What every actor knows after the last step; to be read only, and before the next one."""
         return self._watched().known
 
-    def run(self, records: Iterable[RawRecord]) -> None:
+    def run(self, header: Header, records: Iterable[RawRecord]) -> None:
         """Whole steps, without looking."""
+        self._replayer.begin_under(header.identity.logic_flags)
         self._replayer.feed(records)
 
     def step(self, header: Header, records: list[RawRecord]) -> list[Point]:
         """One step, a point for each of its records."""
+        self._replayer.begin_under(header.identity.logic_flags)
         watched = self._watched()
         watched.changes, watched.answers = [], None
         self._replayer.feed(records)

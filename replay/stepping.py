@@ -157,7 +157,7 @@ class Stepper:
             if last < checkpoint:
                 continue
             if last < kept_from:
-                self._execution.run(batch.records)
+                self._execution.run(batch.header, batch.records)
                 continue
             if not looking:
                 self.known, looking = dict(self._execution.known), True
