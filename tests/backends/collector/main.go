@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/collector/otelcol"
 	"go.opentelemetry.io/collector/receiver"
 	"go.opentelemetry.io/collector/receiver/otlpreceiver"
+	"go.opentelemetry.io/collector/service/telemetry/otelconftelemetry"
 )
 
 func parts() (otelcol.Factories, error) {
@@ -22,7 +23,8 @@ func parts() (otelcol.Factories, error) {
 		return otelcol.Factories{}, err
 	}
 	exporters, err := otelcol.MakeFactoryMap[exporter.Factory](fileexporter.NewFactory())
-	return otelcol.Factories{Receivers: receivers, Exporters: exporters}, err
+	telemetry := otelconftelemetry.NewFactory()
+	return otelcol.Factories{Receivers: receivers, Exporters: exporters, Telemetry: telemetry}, err
 }
 
 func main() {
@@ -31,6 +33,7 @@ func main() {
 		Factories: parts,
 		ConfigProviderSettings: otelcol.ConfigProviderSettings{ResolverSettings: confmap.ResolverSettings{
 			ProviderFactories: []confmap.ProviderFactory{fileprovider.NewFactory()},
+			DefaultScheme:     "file",
 		}},
 	})
 	if err := command.Execute(); err != nil {

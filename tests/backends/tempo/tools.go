@@ -1,6 +1,0 @@
-//go:build tools
-
-// Package tools names the program that is built from this module.
-package tools
-
-import _ "github.com/grafana/tempo/cmd/tempo"

@@ -1,0 +1,234 @@
+"""Back ends of the tests' own, on loopback: one that keeps what it acknowledges, and several that are no
+good.
+
+They are for our own logic. What real back ends make of the bytes is tested against those (tests/backends).
+"""
+
+from __future__ import annotations
+
+import gzip
+import socket
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import h11
+import trio
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
+
+RECEIVE_BYTES = 65536
+
+
+class Got(NamedTuple):
+    """One request: its headers in lower case, its body uncompressed."""
+
+    target: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def spans(self) -> list[WireSpan]:
+        request = ExportTraceServiceRequest.FromString(self.body)
+        return [
+            span
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+class Reply(NamedTuple):
+    """``keeps``: whether the collector has the spans after it."""
+
+    status: int = 200
+    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = (("content-type", "application/x-protobuf"),)
+    keeps: bool = True
+
+
+OK = Reply()
+
+
+class Collector:
+    """``answer`` gives the reply to each request; ``spans`` are those acknowledged, by trace and span id."""
+
+    def __init__(self, answer: Callable[[Got], Reply] = lambda got: OK) -> None:
+        self.answer = answer
+        self.got: list[Got] = []
+        self.spans: dict[tuple[bytes, bytes], bytes] = {}
+        #: Acknowledged spans whose bytes were not those of the first time.
+        self.changed: list[tuple[bytes, bytes]] = []
+        self.repeated = 0
+        self.more = trio.Event()
+        self.port = 0
+        self.scheme = "http"
+
+    @property
+    def endpoint(self) -> str:
+        return f"{self.scheme}://localhost:{self.port}"
+
+    def take(self, got: Got) -> Reply:
+        self.got.append(got)
+        reply = self.answer(got)
+        if reply.keeps and 200 <= reply.status < 300:
+            self._keep(got)
+        self.more.set()
+        self.more = trio.Event()
+        return reply
+
+    def _keep(self, got: Got) -> None:
+        for span in got.spans:
+            key, data = (span.trace_id, span.span_id), span.SerializeToString(deterministic=True)
+            self.repeated += key in self.spans
+            if self.spans.setdefault(key, data) != data:
+                self.changed.append(key)
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 20) -> None:
+        with trio.fail_after(seconds):
+            while not holds():
+                await self.more.wait()
+
+
+@asynccontextmanager
+async def collecting(
+    collector: Collector, context: ssl.SSLContext | None = None, port: int = 0
+) -> AsyncIterator[Collector]:
+    """Serve on loopback until left."""
+
+    async def serve(stream: trio.abc.Stream) -> None:
+        if context is not None:
+            stream = trio.SSLStream(stream, context, server_side=True, https_compatible=True)
+        with trio.CancelScope():
+            try:
+                await _serve(collector, stream)
+            except (trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError):
+                pass
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(_listen, serve, port)
+        collector.port = listeners[0].socket.getsockname()[1]
+        collector.scheme = "https" if context is not None else "http"
+        yield collector
+        nursery.cancel_scope.cancel()
+
+
+async def _listen(serve: Callable[..., object], port: int, task_status: trio.TaskStatus[object]) -> None:
+    await trio.serve_tcp(serve, port, host="127.0.0.1", task_status=task_status)  # type: ignore[arg-type]
+
+
+async def _serve(collector: Collector, stream: trio.abc.Stream) -> None:
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=1 << 16)
+    async with stream:
+        while True:
+            got = await _request(connection, stream)
+            if got is None:
+                return
+            reply = collector.take(got)
+            headers = [*reply.headers, ("content-length", str(len(reply.body)))]
+            events = (
+                h11.Response(status_code=reply.status, headers=headers),
+                h11.Data(data=reply.body),
+                h11.EndOfMessage(),
+            )
+            await stream.send_all(b"".join(connection.send(event) or b"" for event in events))
+            if connection.our_state is not h11.DONE or connection.their_state is not h11.DONE:
+                return
+            connection.start_next_cycle()
+
+
+async def _request(connection: h11.Connection, stream: trio.abc.Stream) -> Got | None:
+    head, body = None, b""
+    while True:
+        event = connection.next_event()
+        if event is h11.NEED_DATA:
+            data = bytes(await stream.receive_some(RECEIVE_BYTES))
+            if not data and head is None:
+                return None
+            connection.receive_data(data)
+        elif isinstance(event, h11.Request):
+            head = event
+        elif isinstance(event, h11.Data):
+            body += bytes(event.data)
+        elif isinstance(event, h11.EndOfMessage):
+            assert head is not None
+            headers = {name.decode(): value.decode() for name, value in head.headers}
+            plain = gzip.decompress(body) if headers.get("content-encoding") == "gzip" else body
+            return Got(head.target.decode(), headers, plain)
+        else:
+            return None
+
+
+# --- back ends that are no good ------------------------------------------------------------------
+
+
+async def _mute(stream: trio.SocketStream) -> None:
+    """Takes everything, and never answers."""
+    async for _ in stream:
+        pass
+    await trio.sleep_forever()
+
+
+async def _deaf(stream: trio.SocketStream) -> None:
+    """Accepts the connection, and reads nothing from it."""
+    await trio.sleep_forever()
+
+
+async def _nonsense(stream: trio.SocketStream) -> None:
+    await stream.receive_some(RECEIVE_BYTES)
+    await stream.send_all(b"\x00\xff SMTP ready? 220 \r\n\r\n" * 40)
+
+
+async def _hangs_up(stream: trio.SocketStream) -> None:
+    await stream.receive_some(16)
+
+
+async def _welcome(stream: trio.SocketStream) -> None:
+    """Somebody else's web server."""
+    await stream.receive_some(RECEIVE_BYTES)
+    page = b"<html>It works!</html>"
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: %d\r\n\r\n" % len(page)
+    await stream.send_all(head + page)
+    await trio.sleep_forever()
+
+
+async def _endless(stream: trio.SocketStream) -> None:
+    """An answer that does not end."""
+    await stream.receive_some(RECEIVE_BYTES)
+    await stream.send_all(b"HTTP/1.1 200 OK\r\ncontent-type: application/x-protobuf\r\n\r\n")
+    while True:
+        await stream.send_all(bytes(RECEIVE_BYTES))
+
+
+NO_GOOD = {
+    "mute": _mute,
+    "deaf": _deaf,
+    "nonsense": _nonsense,
+    "hangs up": _hangs_up,
+    "welcome page": _welcome,
+    "endless": _endless,
+}
+
+
+@asynccontextmanager
+async def no_good(kind: str) -> AsyncIterator[str]:
+    """The endpoint of such a server; of kind ``dead`` there is none behind it."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        try:
+            async with stream:
+                await NO_GOOD[kind](stream)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    if kind == "dead":
+        with socket.socket() as bound:  # bound and not listening: whoever comes is refused
+            bound.bind(("127.0.0.1", 0))
+            yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+        return
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(_listen, serve, 0)
+        port = listeners[0].socket.getsockname()[1]
+        yield f"http://localhost:{port}"
+        nursery.cancel_scope.cancel()
