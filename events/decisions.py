@@ -29,6 +29,7 @@ class ConfigAdopted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     budget: Budget = "strict"
     sleep_action: bool = True
     status_flush_ns: int = 0
+    trace_flush_ns: int = 0
 
 
 @register
@@ -394,6 +395,16 @@ class DeliverStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
     barrier: ClassVar[Barrier] = "synced"
     statuses: tuple[tuple[str, str, str, str], ...]
+
+
+@register
+class FlushTraces(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Have the exporter send what has ended until now. Ends after ``timeout_ns`` at the latest, and at once
+    where the back end is known not to answer: the rest is sent after the reboot.
+    """
+
+    barrier: ClassVar[Barrier] = "synced"
+    timeout_ns: int
 
 
 @register

@@ -78,6 +78,8 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     raise_grant: bool = True
     #: How long the end of a shutdown may wait for pod statuses to be delivered.
     status_flush_seconds: int = 2
+    #: How long it may wait for the trace's spans to arrive; 0: nothing is exported, or nobody waits.
+    trace_flush_ns: int = 0
 
     def gate(self, name: str) -> bool:
         return self.gates.get(name, True)

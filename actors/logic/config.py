@@ -73,6 +73,7 @@ def _adopt(state: ConfigState, settings: Settings) -> Result:
         budget=settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
         status_flush_ns=settings.status_flush_seconds * NS_PER_SECOND,
+        trace_flush_ns=settings.trace_flush_ns,
     )
     state = replace(
         state, settings=settings, pending=None, enabled=on, needed_ns=requested_ns + reserve_ns if on else 0

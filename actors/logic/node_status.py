@@ -17,6 +17,7 @@ from events.decisions import (
     DeadlineMoved,
     DeliverStatuses,
     EpisodeClosed,
+    FlushTraces,
     PodEnded,
     PodRejected,
     PodsEnded,
@@ -48,9 +49,10 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     in_episode: bool = False
     announced: bool = False
     flush_ns: int = 0
+    trace_flush_ns: int = 0
     release_by_ns: int = NEVER_NS
     pending: tuple[Status, ...] = ()
-    #: Deliveries under way, by order key.
+    #: Deliveries under way, by order key; that of the traces has no statuses.
     deliveries: dict[str, tuple[Status, ...]] = {}
     undelivered: int = 0
     #: Set once nothing but statuses is waited for; settled at this time at the latest.
@@ -64,7 +66,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 
 def _config(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
-    return replace(state, flush_ns=event.status_flush_ns), ()
+    return replace(state, flush_ns=event.status_flush_ns, trace_flush_ns=event.trace_flush_ns), ()
 
 
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
@@ -72,6 +74,7 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
     state = NodeStatusState(
         in_episode=True,
         flush_ns=state.flush_ns,
+        trace_flush_ns=state.trace_flush_ns,
         release_by_ns=event.release_by_ns,
         pending=state.pending,
         deliveries=state.deliveries,
@@ -127,8 +130,19 @@ def _deliver(state: NodeStatusState, decisions: list[Event]) -> Result:
 def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """``unfinished`` pods still get their last word in this very step; they are awaited, not looked for."""
     last_ns = state.release_by_ns - FALLBACK_LEAD_NS
-    flush_by_ns = max(now, min(now + state.flush_ns, last_ns))
-    return _flush(replace(state, flush_by_ns=flush_by_ns, awaited=len(event.unfinished)), [])
+    flush_by_ns = max(now, min(now + max(state.flush_ns, state.trace_flush_ns), last_ns))
+    state = replace(state, flush_by_ns=flush_by_ns, awaited=len(event.unfinished))
+    return _flush(*_flush_traces(state))
+
+
+def _flush_traces(state: NodeStatusState) -> tuple[NodeStatusState, list[Event]]:
+    """Beside the last statuses: nothing at all where no traces are exported."""
+    if not state.trace_flush_ns:
+        return state, []
+    key = order_key(NAME, "traces", "", state.ordinal)
+    order = FlushTraces(key=key, timeout_ns=state.trace_flush_ns)
+    deliveries = {**state.deliveries, key: ()}
+    return replace(state, deliveries=deliveries, ordinal=state.ordinal + 1), [order]
 
 
 def _moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
@@ -147,7 +161,7 @@ def _flush(state: NodeStatusState, decisions: list[Event]) -> Result:
 
 
 def _settle(state: NodeStatusState, decisions: list[Event]) -> Result:
-    lost = state.undelivered + len(state.deliveries)
+    lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
     state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
     return state, [*decisions, StatusesSettled(undelivered=lost)]
 
