@@ -115,8 +115,9 @@ def _wave(wave: WaveTold, account: Account) -> Segment:
 
 def _end(account: Account, at_ns: int) -> Iterator[Segment]:
     """After the last wave."""
+    left = f"pod statuses, {account.undelivered} not delivered" if account.undelivered else ""
     stages: list[tuple[What, int | None, str]] = [
-        ("statuses", account.statuses_settled_ns, "pod statuses delivered"),
+        ("statuses", account.statuses_settled_ns, left or "pod statuses delivered"),
         ("release", account.ended_ns, "release decided"),
         ("release", _released_ns(account), "lock released"),
     ]

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Literal, NamedTuple
 
+from events.base import NS_PER_SECOND
 from replay.account.model import Account, PodTold, WaveTold
 from replay.account.parts import end_of, parts, wave_end
 from replay.chain import critical_chain
@@ -22,6 +23,9 @@ Value = str | int | bool | None
 
 #: Two times count as the same below the millisecond: that is how they are shown.
 SAME_NS = 1_000_000
+
+#: Durations that were given, not used.
+ALLOWED = ("grace", "period")
 
 
 class Change(NamedTuple):
@@ -58,16 +62,17 @@ def diff(a: Account, b: Account) -> Difference:
     whole = [*_shutdown(a, b), *_configuration(a, b), *_notices(a, b)]
     groups = [[each for each in _pod(pair, a, b) if each.differs] for pair in pairs(a, b)]
     changed = sorted((group for group in groups if group), key=_size)
-    waves = [each for each in _waves(a, b) if each.differs]
+    waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
     found = [each for each in whole if each.differs]
-    found += sorted(waves, key=lambda change: -abs(change.delta_ns))
+    found += [each for wave in sorted(filter(None, waves), key=_size) for each in wave]
     found += [each for group in changed for each in group]
     return Difference(tuple(found), len(groups) - len(changed))
 
 
-def _size(group: list[Change]) -> int:
-    """A pod's changes stay together; those in nothing but words come last."""
-    return -max(abs(change.delta_ns) for change in group)
+def _size(group: list[Change]) -> tuple[int, int]:
+    """The changes of a wave or a pod stay together; what took longer counts before what was allowed to."""
+    took_ns = max((abs(change.delta_ns) for change in group if change.what not in ALLOWED), default=0)
+    return -took_ns, -max(abs(change.delta_ns) for change in group)
 
 
 def _compare(
@@ -137,15 +142,17 @@ def _notices(a: Account, b: Account) -> Iterator[Change]:
 # --- waves and pods ----------------------------------------------------------------------------
 
 
-def _waves(a: Account, b: Account) -> Iterator[Change]:
+def _waves(a: Account, b: Account) -> Iterator[list[Change]]:
     """By priority; of several with one priority, in their order."""
     sides = [_by_priority(account) for account in (a, b)]
     for key in {**sides[0], **sides[1]}:
         subject = f"priority {key[0]}"
         waves = [side.get(key) for side in sides]
         times = [_wave_times(wave, account) for wave, account in zip(waves, (a, b), strict=True)]
-        yield from _compare("wave", subject, *times, duration=True)
-        yield from _compare("wave", subject, *map(_wave_facts, waves))
+        yield [
+            *_compare("wave", subject, *times, duration=True),
+            *_compare("wave", subject, *map(_wave_facts, waves)),
+        ]
 
 
 def _by_priority(account: Account) -> dict[tuple[int, int], WaveTold]:
@@ -172,8 +179,8 @@ def _wave_facts(wave: WaveTold | None) -> dict[str, Value]:
 def _pod(pair: Pair, a: Account, b: Account) -> Iterator[Change]:
     """Of a pod that only one of them had there is nothing to compare but that."""
     if pair.a is None or pair.b is None:
-        fates = [None if pod is None else pod.outcome or "unknown" for pod in pair]
-        yield Change("pod", pair.label, "outcome", *fates)
+        had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
+        yield Change("pod", pair.label, "outcome", had, has)
         return
     sides = ((pair.a, a), (pair.b, b))
     yield from _compare("pod", pair.label, *(_pod_times(*side) for side in sides), duration=True)
@@ -187,7 +194,8 @@ def _pod_times(pod: PodTold, account: Account) -> dict[str, Value]:
     several = {
         f"{part.container} {'hook' if part.what == 'hook' else 'stop'}": part.took_ns for part in found
     }
-    return {"took": took_ns, "grace": pod.grace_ns, **(several if len(found) > 1 else {})}
+    grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
+    return {"took": took_ns, **(several if len(found) > 1 else {}), "grace": grace_ns}
 
 
 def _pod_facts(pod: PodTold, account: Account) -> dict[str, Value]:
@@ -196,7 +204,6 @@ def _pod_facts(pod: PodTold, account: Account) -> dict[str, Value]:
     return {
         "outcome": pod.outcome or "unknown",
         "wave's priority": wave,
-        "planned grace": pod.grace_seconds,
         "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
         **hooks,
     }

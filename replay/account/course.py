@@ -137,6 +137,7 @@ def _settled(tale: Tale, event: StatusesSettled) -> None:
     if tale.place.same_boot and tale.closed is None:
         tale.fields["statuses_settled_ns"] = tale.place.at_ns
     if event.undelivered:
+        tale.fields["undelivered"] = event.undelivered
         tale.note("statuses-undelivered", count=plural(event.undelivered, "pod status").replace("ss", "sses"))
 
 

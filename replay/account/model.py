@@ -203,6 +203,8 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: All pods had ended, or the budget had.
     pods_ended_ns: int | None = None
     statuses_settled_ns: int | None = None
+    #: Pod statuses that were not delivered in time.
+    undelivered: int = 0
     waves: tuple[WaveTold, ...] = ()
     pods: tuple[PodTold, ...] = ()
     beside: tuple[SpanTold, ...] = ()

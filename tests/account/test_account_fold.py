@@ -12,12 +12,10 @@ from events.history import History
 from events.storage import DirectorySource
 from replay.account.fold import accounts
 from replay.account.model import Account
-from tests.world.worlds import Name, try_out
+from tests.account.worlds import PARTS, histories
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 MS = 1_000_000
-
-SEEDS, PARTS = 96, 8
 
 
 def agree(history: History) -> Iterator[Account]:
@@ -47,9 +45,8 @@ def agree(history: History) -> Iterator[Account]:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_accounts_agree_with_the_list_of_shutdowns(part: int) -> None:
     """Ids, outcomes, ends and counts are the same, whatever goes wrong in a world."""
-    for seed in range(part, SEEDS, PARTS):
-        world = try_out(Name(seed)).world
-        for account in agree(History([place.source for place in world.disks.places])):
+    for history in histories(part):
+        for account in agree(history):
             assert_orderly(account)
 
 

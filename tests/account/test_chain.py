@@ -8,15 +8,12 @@ from pathlib import Path
 import pytest
 
 import replay
-from events.history import History
-from replay.account.fold import accounts
 from replay.account.model import Account
 from replay.chain import Away, Chain, Segment, critical_chain
-from tests.world.worlds import Name, try_out
+from tests.account.worlds import PARTS, told
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000
-SEEDS, PARTS = 96, 8
 
 
 def whole(account: Account) -> int:
@@ -46,10 +43,8 @@ def assert_whole(chain: Chain, account: Account) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_segments_add_up_to_the_total(part: int) -> None:
     """Exactly, whatever goes wrong in a world."""
-    for seed in range(part, SEEDS, PARTS):
-        world = try_out(Name(seed)).world
-        for account in accounts(History([place.source for place in world.disks.places]), boot_id="other"):
-            assert_whole(critical_chain(account), account)
+    for account in told(part):
+        assert_whole(critical_chain(account), account)
 
 
 def shape(segment: Segment) -> tuple[object, ...]:

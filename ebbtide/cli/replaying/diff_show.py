@@ -31,8 +31,11 @@ def show_diff(a: Which, b: Which, count: int | None, output: str) -> int:
     if changes:
         headings = ("MORE", "OF", "WHAT", *(account.id for account in accounts))
         show(table(headings, map(_row, changes), right=("MORE",)))
-    left = plural(len(found.changes) - len(changes), "more difference")
-    remark(f"ebbtide: {left}, {plural(found.alike, 'pod')} without any")
+    else:
+        show("no difference")
+    left = len(found.changes) - len(changes)
+    more = f"{plural(left, 'more difference')}; " if left else ""
+    remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
     return worst(codes)
 
 

@@ -1,0 +1,148 @@
+"""Blame: what a part took, and how much of it was waited for alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from replay.account.model import Account, ContainerTold, HookTold, PodTold, WaveTold
+from replay.blamed import blame
+from replay.chain import critical_chain
+from tests.account.worlds import PARTS, told
+
+
+def container(
+    name: str, signalled_ns: int, exited_ns: int | None, killed_ns: int | None = None
+) -> ContainerTold:
+    signal = "SIGKILL" if killed_ns is not None and exited_ns is not None else ""
+    return ContainerTold(
+        name=name,
+        signalled_ns=signalled_ns,
+        killed_ns=killed_ns,
+        exited_ns=exited_ns,
+        exit_code=None if signal or exited_ns is None else 0,
+        exit_signal=signal,
+    )
+
+
+def pod(name: str, wave: int, *containers: ContainerTold, hooks: tuple[HookTold, ...] = ()) -> PodTold:
+    begins = [each.signalled_ns or 0 for each in containers] + [hook.began_ns for hook in hooks]
+    ends = [each.exited_ns for each in containers]
+    known = [end_ns for end_ns in ends if end_ns is not None]
+    return PodTold(
+        uid=name,
+        namespace="shop",
+        name=name,
+        wave=wave,
+        began_ns=min(begins),
+        ended_ns=max(known) if len(known) == len(ends) else None,
+        outcome="graceful" if len(known) == len(ends) else "failed",
+        containers=containers,
+        hooks=hooks,
+    )
+
+
+def shutdown(*waves: tuple[int, int, tuple[PodTold, ...]], pods_ended_ns: int) -> Account:
+    """Waves by begin, end and pods."""
+    return Account(
+        id="00010203-1",
+        trace_id="",
+        journal_id="",
+        first_seq=1,
+        last_seq=2,
+        node="",
+        machine_id="",
+        boot_id="",
+        version="",
+        kind="reboot",
+        outcome="complete",
+        started_wall_ns=0,
+        started_mono_ns=0,
+        ended_ns=pods_ended_ns,
+        last_ns=pods_ended_ns,
+        pods_ended_ns=pods_ended_ns,
+        waves=tuple(
+            WaveTold(
+                index=index,
+                priority=index,
+                planned_ns=0,
+                began_ns=began_ns,
+                ended_ns=ended_ns,
+                outcome="complete",
+                pods=tuple(each.uid for each in pods),
+            )
+            for index, (began_ns, ended_ns, pods) in enumerate(waves)
+        ),
+        pods=tuple(each for _, _, pods in waves for each in pods),
+    )
+
+
+def figures(account: Account) -> list[tuple[str, str, int, int]]:
+    return [(cost.pod.name, cost.part.container, cost.took_ns, cost.alone_ns) for cost in blame(account)]
+
+
+def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
+    """The longest first; who ended together with another held nobody alone."""
+    account = shutdown(
+        (0, 90, (pod("a", 0, container("main", 0, 90)), pod("b", 0, container("main", 0, 40)))),
+        (90, 120, (pod("c", 1, container("main", 90, 120)), pod("d", 1, container("main", 90, 120)))),
+        pods_ended_ns=120,
+    )
+    assert figures(account) == [
+        ("a", "main", 90, 50),
+        ("b", "main", 40, 0),
+        ("c", "main", 30, 0),
+        ("d", "main", 30, 0),
+    ]
+
+
+def test_a_hook_and_the_stop_after_it_share_the_time() -> None:
+    """What came before the next slowest had ended is shared with that one."""
+    hook = HookTold(container="main", kind="exec", began_ns=0, until_ns=100, ended_ns=60, result="done")
+    account = shutdown(
+        (
+            0,
+            90,
+            (pod("a", 0, container("main", 60, 90), hooks=(hook,)), pod("b", 0, container("main", 0, 40))),
+        ),
+        pods_ended_ns=90,
+    )
+    assert figures(account) == [("a", "main", 60, 20), ("b", "main", 40, 0), ("a", "main", 30, 30)]
+
+
+def test_containers_of_one_pod_that_stop_at_once_hold_nobody_alone() -> None:
+    """Had the one been faster, the other would still have been waited for."""
+    account = shutdown(
+        (0, 90, (pod("a", 0, container("one", 0, 90), container("two", 0, 70)),)), pods_ended_ns=90
+    )
+    assert figures(account) == [("a", "one", 90, 20), ("a", "two", 70, 0)]
+
+
+def test_a_straggler_is_waited_for_again_after_the_last_wave() -> None:
+    """What the next wave took in between was not for its sake; up to when nobody waited any longer."""
+    account = shutdown(
+        (0, 50, (pod("a", 0, container("main", 0, None, killed_ns=50)),)),
+        (50, 70, (pod("b", 1, container("main", 50, 70)),)),
+        pods_ended_ns=100,
+    )
+    assert figures(account) == [("a", "main", 100, 50 + 30), ("b", "main", 20, 20)]
+
+
+def test_one_wave_only() -> None:
+    """The pods that the plan had put there."""
+    account = shutdown(
+        (0, 50, (pod("a", 0, container("main", 0, 50)),)),
+        (50, 70, (pod("b", 1, container("main", 50, 70)),)),
+        pods_ended_ns=70,
+    )
+    assert [cost.pod.name for cost in blame(account, wave=1)] == ["b"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_nothing_is_blamed_for_more_than_there_was(part: int) -> None:
+    """Whatever goes wrong in a world: alone is a part of took, and all of it together a part of the total."""
+    for account in told(part):
+        costs = blame(account)
+        assert all(0 <= cost.alone_ns <= cost.took_ns for cost in costs)
+        assert [cost.took_ns for cost in costs] == sorted((cost.took_ns for cost in costs), reverse=True)
+        assert sum(cost.alone_ns for cost in costs) <= critical_chain(account).total_ns

@@ -1,0 +1,107 @@
+"""Diff: which pod is which, and what comes first."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from msgspec.structs import replace
+
+import replay
+from replay.account.model import Account, PodTold
+from replay.diff_pairs import owner, pairs
+from replay.diffing import diff
+from tests.account.conftest import SHUTDOWN
+from tests.account.worlds import told
+
+MS = 1_000_000
+
+
+def account() -> Account:
+    return replay.open(SHUTDOWN).shutdown().account
+
+
+def named(*names: str, node: str = "node-1") -> Account:
+    """A shutdown of pods of these names."""
+    pods = tuple(PodTold(uid=f"{node}:{at}", namespace="shop", name=name) for at, name in enumerate(names))
+    return replace(account(), node=node, pods=pods, waves=())
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("web-6c9f7d8b5-q7zwt", "shop/web"),
+        ("agent-x2k4z", "shop/agent"),
+        ("db-0", "shop/db-0"),
+        ("etcd-node-1", "shop/etcd"),
+        ("my-proxy", "shop/my-proxy"),
+        ("web-6c9f7d8b5-q7zwt-1", "shop/web-6c9f7d8b5-q7zwt-1"),
+    ],
+)
+def test_owners(name: str, expected: str) -> None:
+    """Only endings that Kubernetes draws, or a node's name, are taken off."""
+    assert owner(PodTold(uid="u", namespace="shop", name=name), "node-1") == expected
+
+
+def paired(a: Account, b: Account) -> list[tuple[str | None, str | None]]:
+    return [(one and one.name, other and other.name) for one, other in pairs(a, b)]
+
+
+def test_pods_are_paired_by_name_before_owner() -> None:
+    """A pod that is still the same is never given to a replica of it; what is left stands alone."""
+    a = named("web-6c9f7d8b5-q7zwt", "web-6c9f7d8b5-k8xrm", "db-0", "old-0")
+    b = named("web-5d4f8c7b9-x2k4z", "web-6c9f7d8b5-k8xrm", "db-0", "new-0")
+    assert paired(a, b) == [
+        ("web-6c9f7d8b5-q7zwt", "web-5d4f8c7b9-x2k4z"),
+        ("web-6c9f7d8b5-k8xrm", "web-6c9f7d8b5-k8xrm"),
+        ("db-0", "db-0"),
+        ("old-0", None),
+        (None, "new-0"),
+    ]
+
+
+def test_static_pods_are_paired_over_nodes() -> None:
+    """Their names end with their node's."""
+    assert paired(named("etcd-node-1"), named("etcd-node-7", node="node-7")) == [
+        ("etcd-node-1", "etcd-node-7")
+    ]
+
+
+def test_pods_of_one_name_are_paired_once_each() -> None:
+    """A pod that was deleted and made anew during the shutdown stands twice in it."""
+    assert paired(named("db-0", "db-0"), named("db-0")) == [("db-0", "db-0"), ("db-0", None)]
+
+
+def test_a_shutdown_does_not_differ_from_itself() -> None:
+    """Nor is any of its pods."""
+    one = account()
+    assert diff(one, one) == ((), 5)
+
+
+def test_what_took_longer_comes_first() -> None:
+    """By pod; what is below a millisecond is none, and what was only allowed comes after what was used."""
+    a = account()
+    later = {"web-0": 40 * MS, "web-1": 90 * MS, "api-0": MS - 1}
+    pods = tuple(replace(pod, ended_ns=(pod.ended_ns or 0) + later.get(pod.name, 0)) for pod in a.pods)
+    pods = tuple(replace(pod, grace_ns=60_000 * MS) if pod.name == "db-0" else pod for pod in pods)
+    found = diff(a, replace(a, pods=pods))
+    assert [(change.subject, change.what, change.delta_ns) for change in found.changes] == [
+        ("shop/web-1", "took", 90 * MS),
+        ("shop/web-0", "took", 40 * MS),
+        ("shop/db-0", "grace", 55_000 * MS),
+    ]
+    assert found.alike == 2
+
+
+@pytest.mark.slow
+def test_diff_of_any_two_worlds() -> None:
+    """Every pod of both is paired or told of once; the other way round the figures have the other sign."""
+    for a, b in pairwise(told(0)):
+        there, back = diff(a, b), diff(b, a)
+        assert there.alike == back.alike
+        assert sorted(change.delta_ns for change in there.changes) == sorted(
+            -change.delta_ns for change in back.changes
+        )
+        found = list(pairs(a, b))
+        assert sorted(pair.a.uid for pair in found if pair.a) == sorted(pod.uid for pod in a.pods)
+        assert sorted(pair.b.uid for pair in found if pair.b) == sorted(pod.uid for pod in b.pods)

@@ -1,0 +1,145 @@
+"""``replay blame``, ``critical-chain`` and ``diff`` as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.account.conftest import SHUTDOWN, Run, same_as_golden
+
+#: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
+TABLES: dict[str, tuple[str, ...]] = {
+    "blame.txt": ("blame",),
+    "blame-wave-0.txt": ("blame", "last", "--wave", "0", "-n", "2"),
+    "critical-chain.txt": ("critical-chain",),
+    "two-blame.txt": ("blame", "-1"),
+    "two-critical-chain.txt": ("critical-chain",),
+    "two-diff.txt": ("diff", "-2", "last"),
+    "two-diff-same.txt": ("diff", "last", "-1"),
+    "two-diff-first.txt": ("diff", "-2", "last", "-n", "3"),
+}
+
+VERBS = ("blame", "critical-chain")
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_tables(run: Run, two: Path, name: str) -> None:
+    """Plain in a pipe, as they stand in the golden files."""
+    journal = two if name.startswith("two-") else SHUTDOWN
+    ran = run("replay", *TABLES[name], "--journal", journal)
+    assert ran.code == 0
+    same_as_golden(name, ran.out + ran.err)
+
+
+def told(run: Run, *arguments: str | Path) -> dict[str, Any]:
+    ran = run("replay", *arguments, "-o", "json")
+    assert (ran.code, ran.err) == (0, "")
+    document: dict[str, Any] = json.loads(ran.out)
+    return document
+
+
+def test_blame_as_json(run: Run) -> None:
+    """Every figure in seconds, and which shutdown it is about."""
+    document = told(run, "blame", "--journal", SHUTDOWN)
+    assert (document["kind"], document["version"], document["episode"]["id"]) == ("Blame", 1, "00010203-12")
+    assert document["entries"][0] == {
+        "tookSeconds": 10.006,
+        "aloneSeconds": 8.701,
+        "wave": 0,
+        "pod": "shop/stuck-0",
+        "uid": "uid-stuck-0",
+        "outcome": "killed",
+        "container": "main",
+        "what": "killed",
+        "text": "SIGTERM, SIGKILL after 10.001s, ended by SIGKILL",
+        "beganSeconds": 0.001,
+        "ended": True,
+    }
+
+
+def test_critical_chain_as_json(run: Run) -> None:
+    """In the order of time, with what lies within, and the restart beside it."""
+    document = told(run, "critical-chain", "--journal", SHUTDOWN)
+    assert (document["kind"], document["totalSeconds"]) == ("CriticalChain", 11.613)
+    segments = document["segments"]
+    assert [segment["what"] for segment in segments] == [
+        "inventory",
+        "wave",
+        "wave",
+        "wave",
+        "statuses",
+        "release",
+    ]
+    assert [part["what"] for part in segments[2]["within"][0]["within"]] == ["stop", "stop"]
+    assert document["daemonAway"] == [{"beganSeconds": 1.301, "atMostSeconds": 0.8}]
+
+
+def test_diff_as_json(run: Run, two: Path) -> None:
+    """Durations say so; what one side does not have is null."""
+    document = told(run, "diff", "-2", "-1", "--journal", two)
+    changes = {(change["subject"], change["what"]): change for change in document["changes"]}
+    assert changes[(None, "grant")] == {
+        "section": "shutdown",
+        "subject": None,
+        "what": "grant",
+        "unit": "seconds",
+        "a": 18.0,
+        "b": 12.0,
+        "more": -6.0,
+    }
+    assert changes[("shop/old-0", "outcome")]["b"] is None
+    assert (document["a"]["id"], document["b"]["id"], document["podsAlike"]) == (
+        "00010203-12",
+        "00010203-79",
+        0,
+    )
+
+
+def test_diff_between_two_journals(run: Run, two: Path) -> None:
+    """B may lie elsewhere: another node's journal, or the same one copied."""
+    same = told(run, "diff", "last", "last", "--journal", SHUTDOWN, "--other", SHUTDOWN)
+    assert (same["changes"], same["podsAlike"]) == ([], 5)
+    other = told(run, "diff", "last", "-2", "--journal", SHUTDOWN, "--other", two)
+    assert other["b"]["id"] == "00010203-12"
+    assert other["changes"]
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_torn_journal_is_told_as_far_as_it_goes(run: Run, tmp_path: Path, verb: str) -> None:
+    """With a banner and the exit code of the verdict; the record then ends in the middle."""
+    first = sorted(SHUTDOWN.iterdir())[0]
+    (tmp_path / first.name).write_bytes(first.read_bytes()[:-20])
+    ran = run("replay", verb, "--journal", tmp_path)
+    assert ran.code == 4
+    assert "the journal's tail is torn" in ran.err
+    assert "shop/web-0" in ran.out or "the record ends" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (("blame", "-7"), "no shutdown '-7' in this journal: there are 1, the last is 00010203-12"),
+        (("critical-chain", "nonsense"), "no shutdown 'nonsense' in this journal"),
+        (("blame", "--wave", "3"), "no wave 3 in 00010203-12: it had 0 to 2"),
+        (("diff", "last", "-x"), "no such option: -x"),
+        (("diff", "last"), "missing argument 'B'"),
+        (("diff", "last", "last", "--other", "/nonexistent"), "/nonexistent is no directory"),
+    ],
+)
+def test_what_is_wrong_is_said_in_a_line(run: Run, arguments: tuple[str, ...], line: str) -> None:
+    """Exit code 2, and nothing on standard output."""
+    ran = run("replay", *arguments, "--journal", SHUTDOWN)
+    assert (ran.code, ran.out) == (2, "")
+    assert line in ran.err
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [("blame",), ("critical-chain",), ("diff", "-2", "last")])
+def test_nothing_is_written(run: Run, two: Path, verb: tuple[str, ...]) -> None:
+    """A journal is only ever read."""
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()}
+    assert run("replay", *verb, "--journal", two).code == 0
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()} == before

@@ -1,0 +1,28 @@
+"""Accounts of what happened in worlds: the properties that hold of any shutdown are tried on these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from events.history import History
+from replay.account.fold import accounts
+from replay.account.model import Account
+from tests.world.worlds import Name, try_out
+
+#: About 35 ms each.
+SEEDS, PARTS = 96, 8
+
+
+def histories(part: int) -> Iterator[History]:
+    """The journals that some of the worlds left behind. A world that wrote none is a broken test."""
+    for seed in range(part, SEEDS, PARTS):
+        world = try_out(Name(seed)).world
+        history = History([place.source for place in world.disks.places])
+        assert history.path.segments, f"seed {seed} has left no journal"
+        yield history
+
+
+def told(part: int) -> Iterator[Account]:
+    """Their shutdowns, seen from a later boot."""
+    for history in histories(part):
+        yield from accounts(history, boot_id="a later boot")
