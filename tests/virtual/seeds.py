@@ -1,0 +1,39 @@
+"""The seeds whose journals are promised to the byte, and how they are hashed.
+
+    python -m tests.virtual.seeds tests/golden/simulated-v1/sha256.txt     # when the logic has changed
+
+One line a run: seed, pods, and the SHA-256 of its segments in the order of writing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from replay.virtual.simulate import Simulated, Wanted, simulate
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "simulated-v1" / "sha256.txt"
+
+#: Seed and pods: calm ones, crashes, a cancel, a power cut, more pods than fit one inventory.
+RUNS = ((0, 30), (1, 30), (2, 6), (3, 110), (7, 30), (12, 0), (271_828, 300))
+
+
+def digest(run: Simulated) -> str:
+    """The hash of a whole journal."""
+    return hashlib.sha256(b"".join(run.files().values())).hexdigest()
+
+
+def lines() -> Iterator[str]:
+    """What stands in the golden file."""
+    for seed, pods in RUNS:
+        yield f"{seed} {pods} {digest(simulate(Wanted(synthetic=pods), seed))}"
+
+
+if __name__ == "__main__":
+    text = "".join(f"{line}\n" for line in lines())
+    if len(sys.argv) > 1:
+        Path(sys.argv[1]).write_text(text)
+    else:
+        sys.stdout.write(text)

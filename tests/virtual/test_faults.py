@@ -1,0 +1,262 @@
+"""Each misfortune by itself: it happens to the node, and the daemon answers it as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+
+from events.base import NS_PER_SECOND, Event
+from events.decisions import (
+    Armed,
+    DeadlineMoved,
+    GrantAssessed,
+    HookEnded,
+    PodEnded,
+    PodRejected,
+    Resumed,
+    ShutdownBegan,
+    StatusesSettled,
+    WriteDropIn,
+)
+from events.facts import BusLost, DaemonStarted, OrderEnded
+from events.model import Container, Hook, HookKind, Period, Pod, Settings
+from replay.account.model import Account
+from replay.virtual.check import check
+from replay.virtual.machine import Machine
+from replay.virtual.manner import HookPlan, Manner, PodPlan
+from replay.virtual.plan import Faults, Plan
+from replay.virtual.simulate import Simulated
+from replay.virtual.trail import MS
+
+EventT = TypeVar("EventT", bound=Event)
+
+SETTINGS = Settings(
+    by_pod_priority=(Period(priority=0, seconds=10), Period(priority=1000, seconds=5)), reserve_seconds=5
+)
+CALM = Manner(stop_ns=300 * MS)
+
+
+def pod(name: str, manner: Manner = CALM, hook: HookKind | None = None, priority: int = 0) -> PodPlan:
+    spec = Container(name="app", hook=Hook(kind=hook) if hook else None)
+    made = Pod(
+        uid=f"uid-{name}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        grace_seconds=30,
+        containers=(spec,),
+    )
+    return PodPlan(made, {"app": manner})
+
+
+PODS = (pod("web"), pod("slow", Manner(stop_ns=4000 * MS)), pod("db", priority=1000))
+
+
+class Run:
+    """A run of a hand-written plan, in which every invariant held."""
+
+    def __init__(self, pods: Sequence[PodPlan] = PODS, settings: Settings = SETTINGS, **faults: Any) -> None:
+        self.machine = Machine(Plan(settings, tuple(pods), Faults(**faults), seed=1)).run()
+        assert check(self.machine) == []
+        self.account: Account = next(iter(Simulated(1, self.machine, []).accounts()))
+        self.fates = {each.name: each.outcome for each in self.account.pods}
+
+    def events(self, kind: type[EventT]) -> list[EventT]:
+        return [each.event for each in self.machine.book.records if isinstance(each.event, kind)]
+
+
+def test_calm() -> None:
+    """Without any fault the shutdown takes as long as its slowest pods, and is complete."""
+    run = Run()
+    assert run.account.outcome == "complete"
+    assert run.fates == dict.fromkeys(("web", "slow", "db"), "graceful")
+    assert 4300 * MS <= (run.account.ended_ns or 0) < 4500 * MS
+    (order,) = run.events(WriteDropIn)[:1]
+    assert order.seconds == 20
+    assert [each.action for each in run.events(Resumed)] == ["fresh", "close-complete"]
+
+
+@pytest.mark.parametrize("seconds", [1, 8])
+def test_grant(seconds: int) -> None:
+    """A limit that no drop-in moves makes the shutdown as short as it is."""
+    run = Run(grant_ns=seconds * NS_PER_SECOND)
+    assert run.account.grant_ns == seconds * NS_PER_SECOND
+    assert any(not each.sufficient and each.overridden_by for each in run.events(GrantAssessed))
+    assert (run.account.ended_ns or 0) <= seconds * NS_PER_SECOND
+
+
+def test_late_grant() -> None:
+    """logind raises its limit only after the signal: the timer that runs is not moved."""
+    run = Run(late_grant_ns=12 * NS_PER_SECOND)
+    assert run.events(ShutdownBegan)[0].grant_ns == 5 * NS_PER_SECOND
+    assert run.account.outcome == "complete"
+
+
+def test_cancel() -> None:
+    """Withdrawn in the first wave: who has begun is finished, who has not is spared, the node is armed."""
+    run = Run(cancel_after_ns=2 * NS_PER_SECOND)
+    assert run.account.outcome == "cancelled"
+    assert run.fates == {"web": "graceful", "slow": "graceful", "db": "spared"}
+    assert len(run.machine.boots) == 1
+    assert run.machine.boots[0].node.logind.holders
+    assert run.machine.boots[0].node.shown.ready
+
+
+def test_second_signal() -> None:
+    """logind restarts and signals again: the same episode, another deadline."""
+    run = Run(second_signal_after_ns=2 * NS_PER_SECOND)
+    assert run.events(DeadlineMoved)
+    assert len(run.events(ShutdownBegan)) == 1
+    assert run.account.outcome == "complete"
+
+
+def test_bus_lost() -> None:
+    """The connection breaks in mid-shutdown: it is made again, and the waves go on."""
+    run = Run(bus_lost_after_ns=NS_PER_SECOND)
+    assert run.events(BusLost)
+    assert len(run.events(Armed)) == 3
+    assert run.account.outcome == "complete"
+
+
+@pytest.mark.parametrize("api", ["fails", "hangs"])
+def test_api(api: str) -> None:
+    """Statuses that cannot be delivered are waited for only so long, and counted."""
+    run = Run(api=api)
+    settled = run.events(StatusesSettled)
+    assert settled[0].undelivered > 0
+    assert (run.account.ended_ns or 0) < 8 * NS_PER_SECOND
+
+
+def test_runtime_refuses_stops() -> None:
+    """Stop signals that never arrive end in SIGKILL at the end of the grace."""
+    run = Run(runtime_refuses="stops")
+    assert set(run.fates.values()) == {"killed"}
+
+
+def test_runtime_refuses_everything() -> None:
+    """What the runtime cannot end has failed; the machine goes down all the same."""
+    run = Run(runtime_refuses="everything")
+    assert set(run.fates.values()) == {"failed"}
+    assert run.account.outcome == "complete"
+
+
+def test_slow_runtime() -> None:
+    """Orders that take seconds cost seconds, and nobody is killed for it."""
+    run = Run(runtime_takes_ns=2 * NS_PER_SECOND)
+    assert set(run.fates.values()) == {"graceful"}
+    assert (run.account.ended_ns or 0) > 8 * NS_PER_SECOND
+
+
+def test_crash() -> None:
+    """The daemon dies in mid-shutdown: the next one goes on, and an exec hook that ran is followed."""
+    hooked = pod("hooked", Manner(stop_ns=100 * MS, hook=HookPlan(takes_ns=3000 * MS)), "exec")
+    run = Run((hooked, pod("web")), crash_after_ns=NS_PER_SECOND)
+    assert len(run.events(DaemonStarted)) == 3
+    assert "resume" in [each.action for each in run.events(Resumed)]
+    assert [each.result for each in run.events(HookEnded)] == ["done"]
+    assert len([seen for seen in run.machine.trail.seen if seen.what == "hook"]) == 1
+    assert run.fates == {"hooked": "graceful", "web": "graceful"}
+
+
+def test_crash_with_a_request() -> None:
+    """Of an httpGet hook nothing is left after a crash: it counts as spent, and is not sent again."""
+    hooked = pod("hooked", Manner(hook=HookPlan(takes_ns=3000 * MS)), "httpGet")
+    run = Run((hooked,), crash_after_ns=NS_PER_SECOND)
+    assert [each.result for each in run.events(HookEnded)] == ["unknown"]
+    assert len([seen for seen in run.machine.trail.seen if seen.what == "hook"]) == 1
+
+
+def test_ended_while_nobody_looked() -> None:
+    """A pod that ends between two daemons is found out by the second."""
+    run = Run(crash_after_ns=3 * NS_PER_SECOND, restart_takes_ns=3 * NS_PER_SECOND)
+    assert run.fates["slow"] == "graceful"
+
+
+def test_power_cut() -> None:
+    """The next boot says how far it came, and what became of whom nobody saw."""
+    run = Run(power_cut_after_ns=2 * NS_PER_SECOND)
+    assert run.account.outcome == "truncated"
+    assert run.fates == {"web": "graceful", "slow": "unknown", "db": "unknown"}
+    assert run.events(Resumed)[-1].previous == "cut short at wave 0"
+
+
+@pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt", "kexec", "soft-reboot"])
+def test_kind(kind: str) -> None:
+    """The kind is on record; a soft reboot keeps the boot id and the clock."""
+    run = Run(kind=kind)
+    assert run.account.kind == kind
+    first, second = (boot.node for boot in run.machine.boots)
+    assert (first.boot_id == second.boot_id) == (kind == "soft-reboot")
+    assert first.userspace_id != second.userspace_id
+
+
+@pytest.mark.parametrize(
+    ("hook", "plan", "result"),
+    [
+        ("exec", HookPlan(takes_ns=500 * MS), "done"),
+        ("exec", HookPlan(takes_ns=500 * MS, succeeds=False), "failed"),
+        ("httpGet", HookPlan(takes_ns=500 * MS, succeeds=False), "failed"),
+        ("exec", HookPlan(takes_ns=None), "timed-out"),
+        ("httpGet", HookPlan(takes_ns=None), "timed-out"),
+    ],
+)
+def test_hooks(hook: HookKind, plan: HookPlan, result: str) -> None:
+    """A hook succeeds, fails, or hangs until the grace is over."""
+    run = Run((pod("web", Manner(stop_ns=100 * MS, hook=plan), hook),))
+    assert [each.result for each in run.events(HookEnded)] == [result]
+
+
+def test_ignoring() -> None:
+    """Who ignores the stop signal is looked at, then killed when the grace is over."""
+    run = Run((pod("deaf", Manner(stop_ns=None)),))
+    assert run.fates == {"deaf": "killed"}
+    assert "ignores SIGTERM" in run.events(PodEnded)[0].reason
+
+
+def test_unkillable() -> None:
+    """Who survives SIGKILL holds no machine: its fate is said to be a failure."""
+    run = Run((pod("stuck", Manner(stop_ns=None, reap_ns=None)),))
+    assert run.fates == {"stuck": "failed"}
+
+
+def test_exited_before() -> None:
+    """A container that has ended before the signal gets neither hook nor stop."""
+    two = Pod(
+        uid="uid-two",
+        namespace="shop",
+        name="two",
+        containers=(Container(name="job", running=False), Container(name="app")),
+    )
+    run = Run((PodPlan(two, {"job": CALM, "app": CALM}),))
+    assert {seen.container for seen in run.machine.trail.of("signal")} == {"app"}
+    assert run.fates == {"two": "graceful"}
+
+
+def test_late_pod() -> None:
+    """A pod that appears while the node goes down is rejected, and never started."""
+    run = Run((pod("web", Manner(stop_ns=2000 * MS)), pod("late")._replace(appears_ns=NS_PER_SECOND)))
+    assert [each.label for each in run.events(PodRejected)] == ["shop/late"]
+    assert not [seen for seen in run.machine.trail.of("start") if seen.uid == "uid-late"]
+
+
+def test_early_pod() -> None:
+    """One that appears before the signal is started, and ended like any other."""
+    run = Run((pod("early")._replace(appears_ns=-5 * NS_PER_SECOND),))
+    assert run.fates == {"early": "graceful"}
+
+
+def test_switched_off() -> None:
+    """With graceful shutdown off nobody is touched, and no episode is on record."""
+    machine = Machine(Plan(Settings(), PODS, seed=1)).run()
+    assert check(machine) == []
+    assert not [seen for seen in machine.trail.seen if seen.what in ("signal", "lock")]
+    assert list(Simulated(1, machine, []).accounts()) == []
+
+
+def test_every_order_is_answered() -> None:
+    """Each order of a calm run has exactly one outcome."""
+    run = Run()
+    keys = [each.key for each in run.events(OrderEnded)]
+    assert len(keys) == len(set(keys))
