@@ -21,6 +21,7 @@ What = Literal[
     "stragglers",
     "finishing",
     "statuses",
+    "traces",
     "release",
     "unended",
     "pod",
@@ -117,7 +118,8 @@ def _end(account: Account, at_ns: int) -> Iterator[Segment]:
     """After the last wave."""
     left = f"pod statuses, {account.undelivered} not delivered" if account.undelivered else ""
     stages: list[tuple[What, int | None, str]] = [
-        ("statuses", account.statuses_settled_ns, left or "pod statuses delivered"),
+        ("statuses", _delivered_ns(account), left or "pod statuses delivered"),
+        ("traces", account.statuses_settled_ns, "trace sent"),
         ("release", account.ended_ns, "release decided"),
         ("release", _released_ns(account), "lock released"),
     ]
@@ -132,6 +134,15 @@ def _end(account: Account, at_ns: int) -> Iterator[Segment]:
             at_ns = max(at_ns, until_ns)
     if account.ended_ns is None:
         yield Segment("unended", at_ns, account.last_ns, "the record ends")
+
+
+def _delivered_ns(account: Account) -> int | None:
+    """When the last status was; the release waits for the trace beside them, perhaps for longer."""
+    if account.statuses_settled_ns is None or all(span.what != "traces" for span in account.beside):
+        return account.statuses_settled_ns
+    statuses = [span.ended_ns for span in account.beside if span.what == "statuses"]
+    ends = [end_ns for end_ns in statuses if end_ns is not None and end_ns <= account.statuses_settled_ns]
+    return account.statuses_settled_ns if account.undelivered else max(ends, default=account.pods_ended_ns)
 
 
 def _released_ns(account: Account) -> int | None:

@@ -116,6 +116,7 @@ def _configuration(a: Account, b: Account) -> Iterator[Change]:
             "requested": each.configuration.requested_ns,
             "reserve": each.configuration.reserve_ns,
             "status flush": each.configuration.status_flush_ns,
+            "trace flush": each.configuration.trace_flush_ns,
         }
         for each in (a, b)
     ]

@@ -50,6 +50,7 @@ class Before:
             budget=event.budget,
             sleep_action=event.sleep_action,
             status_flush_ns=event.status_flush_ns,
+            trace_flush_ns=event.trace_flush_ns,
             sources=self.configuration.sources,
         )
 
@@ -74,6 +75,7 @@ class Before:
         known["budget"] = "elastic" if episode.get("elastic") else "strict"
         known["sleep_action"] = episode.get("sleep_action", True)
         known["status_flush_ns"] = status.get("flush_ns", 0)
+        known["trace_flush_ns"] = status.get("trace_flush_ns", 0)
         try:
             self.configuration = msgspec.convert(known, ConfigurationTold)
         except msgspec.ValidationError:

@@ -13,6 +13,7 @@ from events.decisions import (
     DeadlineMoved,
     DeliverStatuses,
     EpisodeClosed,
+    FlushTraces,
     PlanMade,
     PodsEnded,
     ReleaseLock,
@@ -170,8 +171,18 @@ def _order(what: What) -> Callable[[Tale, Order], None]:
     return begin
 
 
+def _stop_refused(tale: Tale, key: str) -> None:
+    """A pod whose stop signal was not sent has not been asked to end."""
+    what, _, container = key.split("/")[1].partition(":")
+    uid = key.split("/")[2]
+    if what == "stop" and uid in tale.pods:
+        tale.change_container(uid, container, stop_refused=True)
+
+
 def _order_ended(tale: Tale, event: OrderEnded) -> None:
     beside = tale.beside.get(event.key)
+    if beside is None and event.result == "failed":
+        _stop_refused(tale, event.key)
     if beside is None or beside.ended_ns is not None:
         return
     ended = replace(beside, ended_ns=tale.place.at_ns, result=event.result, reason=event.reason)
@@ -195,6 +206,7 @@ COURSE: dict[type, Callable[[Tale, Any], None]] = {
     TakeInventory: _order("inventory"),
     AnnounceNode: _order("announce"),
     DeliverStatuses: _order("statuses"),
+    FlushTraces: _order("traces"),
     ReleaseLock: _released,
     OrderEnded: _order_ended,
     ReleaseRequested: _asked_release,

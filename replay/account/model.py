@@ -46,6 +46,8 @@ class ContainerTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     running: bool = True
     #: When the order for it was given.
     signalled_ns: int | None = None
+    #: The runtime would not send it.
+    stop_refused: bool = False
     killed_ns: int | None = None
     exited_ns: int | None = None
     exit_code: int | None = None
@@ -124,6 +126,7 @@ class ConfigurationTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=
     budget: Budget = "strict"
     sleep_action: bool = True
     status_flush_ns: int = 0
+    trace_flush_ns: int = 0
     sources: dict[str, str] = {}
 
 

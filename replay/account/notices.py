@@ -44,6 +44,7 @@ SENTENCES: dict[str, str] = {
     "announce-failed": "the node could not be shown as going down ({result}): {reason}",
     "statuses-failed": "pod statuses could not be delivered ({result}): {reason}",
     "statuses-undelivered": "{count} not delivered in time",
+    "traces-failed": "the trace could not be sent before the release ({result}): {reason}",
     "release-failed": "the lock could not be released ({result}): {reason}",
     # --- the machine
     "durability-late": "{count} began before the disk had answered, after {waited} at the longest",

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from events.base import NS_PER_SECOND, Event, Order
-from events.decisions import RunHook, SendSignal, TakeInventory
+from events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
 from events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
 from events.model import Container, Hook, Period, Pod, Settings
 from tests.replay.shutdown import Book, armed, ended, started
@@ -87,7 +87,10 @@ class Answers:
             )
             self._put(1, listed)
         name = self.pods[order.uid].name if isinstance(order, RunHook | SendSignal) else ""
-        self._put(self.after_ms[f"hook {name}"] if isinstance(order, RunHook) else 1, ended(order.key))
+        if isinstance(order, FlushTraces):
+            name = "traces"
+        slow = f"hook {name}" if isinstance(order, RunHook) else name if name == "traces" else ""
+        self._put(self.after_ms.get(slow, 1), ended(order.key))
         if isinstance(order, SendSignal) and name in self.after_ms:
             gone = ContainerExited(uid=order.uid, container=order.container, exit_code=0)
             self._put(self.after_ms[name], gone)
@@ -122,6 +125,11 @@ def write_two(folder: Path) -> Path:
     long = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5))
     shutdown(book, "boot-1", Settings(by_pod_priority=short), 18, BEFORE, BEFORE_MS)
     shutdown(book, "boot-2", Settings(by_pod_priority=long), 12, AFTER, AFTER_MS)
+    return keep(book, folder)
+
+
+def keep(book: Book, folder: Path) -> Path:
+    """The journal's directory."""
     for name, data in book.files.items():
         (folder / name).write_bytes(data)
     return folder

@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 import replay
+from events.model import Period, Settings
 from replay.account.model import Account
 from replay.chain import Away, Chain, Segment, critical_chain
+from tests.account.making import keep, pod, shutdown
 from tests.account.worlds import PARTS, told
+from tests.replay.shutdown import Book
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000
@@ -65,3 +68,42 @@ def test_the_golden_shutdown_waited_for_these() -> None:
         ("release", 2),
     ]
     assert chain.away == (Away(1_301 * MS, 2_101 * MS),)
+
+
+def test_the_trace_is_waited_for_after_the_statuses(tmp_path: Path) -> None:
+    """Both begin when the pods have ended; what the trace took longer is its own."""
+    book = Book(flags=())
+    settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),), trace_flush_ns=1_000 * MS)
+    shutdown(book, "boot-1", settings, 20, (pod("web-0", 0),), {"web-0": 100, "traces": 300})
+    account = replay.open(keep(book, tmp_path)).shutdown().account
+    chain = critical_chain(account)
+    assert_whole(chain, account)
+    assert [shape(segment)[:2] for segment in chain.segments] == [
+        ("inventory", 1),
+        ("wave", 100),
+        ("statuses", 1),
+        ("traces", 299),
+        ("release", 1),
+    ]
+
+
+def test_a_shutdown_that_was_cut_short_ends_with_its_record(tmp_path: Path) -> None:
+    """In the middle of a wave: the pod that still ran held it."""
+    first = sorted(GOLDEN.iterdir())[0]
+    (tmp_path / first.name).write_bytes(first.read_bytes())
+    account = replay.open(tmp_path, boot_id="a later boot").shutdown().account
+    chain = critical_chain(account)
+    assert_whole(chain, account)
+    assert (account.outcome, chain.total_ns) == ("truncated", account.last_ns)
+    assert [shape(segment) for segment in chain.segments] == [
+        ("inventory", 1),
+        ("wave", 1_300, ("pod", 1_300, ("hook", 1_300))),
+    ]
+
+
+def test_a_withdrawn_shutdown_ends_when_what_had_begun_is_finished() -> None:
+    """Whoever was still on the way down then held the end."""
+    told_of = [account for part in range(PARTS) for account in told(part) if account.outcome == "cancelled"]
+    whats = {segment.what for account in told_of for segment in critical_chain(account).segments}
+    assert "finishing" in whats
+    assert not whats & {"statuses", "release"}
