@@ -20,17 +20,25 @@ class BadPayload(Exception):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_decoders = {tag: msgspec.msgpack.Decoder(cls) for tag, cls in TYPES.items()}
+#: Made when a type is first met: making all costs a start more than all else that is imported here.
+_decoders: dict[str, msgspec.msgpack.Decoder[Event]] = {}
 
 encode_event = _encoder.encode
 
 
 def decode_event(tag: str, payload: bytes) -> Event:
     """Raises UnknownType, BadPayload."""
-    decoder = _decoders.get(tag)
-    if decoder is None:
-        raise UnknownType(f"event type {tag!r} is not known to this version")
+    decoder = _decoders.get(tag) or _decoder(tag)
     try:
         return decoder.decode(payload)
     except msgspec.DecodeError as error:
         raise BadPayload(f"{tag}: {error}") from error
+
+
+def _decoder(tag: str) -> msgspec.msgpack.Decoder[Event]:
+    kind = TYPES.get(tag)
+    if kind is None:
+        raise UnknownType(f"event type {tag!r} is not known to this version")
+    made: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(kind)
+    _decoders[tag] = made
+    return made

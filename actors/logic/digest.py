@@ -1,10 +1,10 @@
 """A few bytes that vouch for every actor's state, so that a replay finds a difference where it began.
 
 A state that went wrong may show in a decision much later, and then names the wrong record. At the end of
-each wave the journal therefore keeps a digest of each actor that has changed: four bytes for each field
-that is not at its default, some bits to tell the field and the rest of its value's CRC-32. So small a thing
-holds no secret, and still a difference is found, its actor and its field named. (That nobody altered the
-journal is the chain's business, not this one's.)
+each wave the journal therefore keeps a digest of what has changed: four bytes for each field of each actor,
+some bits to tell the field and the rest of its value's CRC-32. So small a thing holds no secret, and still a
+difference is found, its actor and its field named. (That nobody altered the journal is the chain's business,
+not this one's.)
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ def changed(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]:
     """
     found: dict[str, bytes] = {}
     for slot in slots:
-        if slot.state is not slot.noted and (at_last or slot.is_done):
-            found[slot.label] = digest(slot.state)
-            slot.noted = slot.state
+        state = slot.state
+        if state is not slot.noted and (at_last or slot.failed or slot.kind.done(state)):
+            found[slot.label] = digest(state, slot.noted)
+            slot.noted = state
     return found
 
 
@@ -48,13 +49,14 @@ def note(slots: Iterable[Slot]) -> None:
         slot.noted = slot.state
 
 
-def digest(state: State) -> bytes:
-    """Four bytes, big-endian, for each field that is not at its default, in the order of the fields."""
-    values, rows = _layout(type(state))
-    parts: list[int] = []
-    for value, (default, fresh, tag) in zip(values(state), rows, strict=False):
-        if value is not default and (each := crc32(_encode(value))) != fresh:
-            parts.append(tag | each & _VALUE_MASK)
+def digest(state: State, noted: State) -> bytes:
+    """Four bytes, big-endian, for each field that is not as it was ``noted``, in the order of the fields."""
+    values, tags = _layout(type(state))
+    parts = [
+        tag | crc32(_encode(value)) & _VALUE_MASK
+        for value, before, tag in zip(values(state), values(noted), tags, strict=True)
+        if value is not before and value != before
+    ]
     return pack(f">{len(parts)}I", *parts)
 
 
@@ -76,16 +78,13 @@ def _by_tag(digests: bytes) -> dict[int, int]:
 
 
 class _Layout(NamedTuple):
-    """How the fields of a state are read; for each its default, what that sums up to, and its tag in place."""
+    """How the fields of a state are read, and the tag of each, in its place among the 32 bits."""
 
     values: Callable[[State], tuple[Any, ...]]
-    rows: tuple[tuple[Any, int, int], ...]
+    tags: tuple[int, ...]
 
 
 @cache
 def _layout(kind: type[State]) -> _Layout:
     names = [field.name for field in msgspec.structs.fields(kind)]
-    values = attrgetter(*names)
-    rows = ((each, crc32(_encode(each))) for each in values(kind()))
-    tags = (tag_of(name) << VALUE_BITS for name in names)
-    return _Layout(values, tuple((*row, tag) for row, tag in zip(rows, tags, strict=True)))
+    return _Layout(attrgetter(*names), tuple(tag_of(name) << VALUE_BITS for name in names))

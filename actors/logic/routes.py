@@ -92,3 +92,15 @@ def who_hears_outcome(key: str) -> list[tuple[str, str]]:
 
 
 ROUTES: dict[type[Event], tuple[Route, ...]] = _routes()
+
+_ALWAYS_THERE = tuple(kind.name for kind in SINGLETONS)
+
+#: The same in two: the places of those who are always there, and the others' rows. The former come first.
+TO_SINGLETONS: dict[type[Event], tuple[tuple[str, str], ...]] = {
+    kind: tuple((route.name, "") for route in routes if route.name in _ALWAYS_THERE)
+    for kind, routes in ROUTES.items()
+}
+TO_SUBJECTS: dict[type[Event], tuple[Route, ...]] = {
+    kind: tuple(route for route in routes if route.name not in _ALWAYS_THERE)
+    for kind, routes in ROUTES.items()
+}

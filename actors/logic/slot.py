@@ -31,8 +31,8 @@ class Slot:
         self.index = index
         self.label = f"{kind.name}:{subject}" if subject else kind.name
         self.state: State = kind.state()
-        #: The state that is on record in a checkpoint or a digest, by identity.
-        self.noted: State | None = None
+        #: The state that is on record, in a checkpoint or a digest; a fresh one needs no record.
+        self.noted = self.state
         self.deadline_ns = NEVER_NS
         self.failed = False
 

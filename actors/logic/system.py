@@ -23,7 +23,7 @@ from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.flags import LOGIC_FLAGS, STATES_DIGEST
 from actors.logic.hook import HOOK
-from actors.logic.routes import ROUTES, SINGLETONS, who_hears_outcome
+from actors.logic.routes import SINGLETONS, TO_SINGLETONS, TO_SUBJECTS, who_hears_outcome
 from actors.logic.slot import NoProgress, Opened, Slot, hand_over
 from actors.logic.wave import WAVE
 from events.base import Event, Order
@@ -55,10 +55,11 @@ class System:
         self._by_kind: dict[str, list[Slot]] = {}
         self._registered = 0
         self._deadlines = Deadlines()
-        self._closing = False
-        self._planned, self._digest_at = False, 0
+        self._closing, self._planned, self._digest_at = False, False, 0
         for kind in SINGLETONS:
             self.register(kind, "")
+        #: Who hears of an event and never goes.
+        self._always = {kind: [self.slots[at] for at in places] for kind, places in TO_SINGLETONS.items()}
 
     # --- the one function ---------------------------------------------------------------------
 
@@ -88,10 +89,11 @@ class System:
         self._admit(fact, mono_ns)
         trail: list[Trace] = [(0, EDGE, fact, self.episode)]
         for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
-            if type(event) is EpisodeClosed:
+            kind = type(event)
+            if kind is EpisodeClosed:
                 self._revive(fact, mono_ns)
-            for slot in self._recipients(event, mono_ns):
-                for decision in self._handle(slot, event, mono_ns):
+            for slot in self._recipients(event, kind, mono_ns):
+                for decision in self._handle(slot, event, kind, mono_ns):
                     self._note(decision, first, len(trail))
                     trail.append((first + at, slot.label, decision, self.episode))
                     if type(decision) is EpisodeClosed:
@@ -111,7 +113,7 @@ class System:
         return trail
 
     def _digest(self, first: int, trail: list[Trace]) -> None:
-        """At the end of a wave: what the actors' states are now. A plan says by itself what it made of them."""
+        """At a wave's end: what the actors' states are. A plan says by itself what it made of them."""
         at, self._digest_at = self._digest_at, 0
         if at and STATES_DIGEST in self.flags:
             _, _, end, episode = trail[at]
@@ -140,17 +142,14 @@ class System:
         elif type(fact) is DaemonStarted:
             self._revive(fact, now_ns)
 
-    def _handle(self, slot: Slot, event: Event, now_ns: int) -> Any:
+    def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
         try:
-            state, decisions = slot.kind.handlers[type(event)](slot.state, event, now_ns)
+            state, decisions = slot.kind.handlers[kind](slot.state, event, now_ns)
             # A deadline follows from the state; only a `Tick` has taken it away while the state stayed.
-            same = state is slot.state and type(event) is not Tick
-            deadline_ns = slot.deadline_ns if same else slot.kind.deadline(state)
-            if (
-                type(event) is Tick
-                and deadline_ns <= now_ns
-                and deadline_ns == slot.kind.deadline(slot.state)
-            ):
+            if state is slot.state and kind is not Tick:
+                return decisions
+            deadline_ns = slot.kind.deadline(state)
+            if kind is Tick and now_ns >= deadline_ns == slot.kind.deadline(slot.state):
                 raise NoProgress
         except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
             return (self._fail(slot, event, now_ns, type(error).__name__),)
@@ -193,23 +192,23 @@ class System:
 
     # --- who hears of it ----------------------------------------------------------------------
 
-    def _recipients(self, event: Event, now_ns: int) -> list[Slot]:
-        kind = type(event)
+    def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         if kind is OrderEnded:
             return self._owner(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
         if kind is Tick:
             return self._deadlines.take(now_ns)
-        found: list[Slot] = []
-        for name, subject_of, creates in ROUTES.get(kind, ()):
+        found = [slot for slot in self._always.get(kind, ()) if not slot.failed]
+        for name, subject_of, creates in TO_SUBJECTS.get(kind, ()):
             if subject_of is None:
-                found += self._by_kind.get(name, ())
+                found += [slot for slot in self._by_kind.get(name, ()) if not slot.failed]
                 continue
-            slot = self.slots.get((name, subject_of(event)))
+            subject = subject_of(event)
+            slot = self.slots.get((name, subject))
             if slot is None and creates is not None:
-                slot = self.register(creates, subject_of(event))
-            if slot is not None:
+                slot = self.register(creates, subject)
+            if slot is not None and not slot.failed:
                 found.append(slot)
-        return [slot for slot in found if not slot.failed]
+        return found
 
     def _owner(self, key: str) -> list[Slot]:
         heard = who_hears_outcome(key)

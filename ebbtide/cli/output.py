@@ -5,7 +5,6 @@ Results go to standard output and nothing else does; progress and remarks go to 
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterable, Sequence
@@ -96,6 +95,8 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
 
 def show_json(document: Any) -> None:
     """One JSON document; indented for people, on one line in a pipe."""
+    import json
+
     indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(document, indent=indent, ensure_ascii=False)
     sys.stdout.write(CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
@@ -103,6 +104,8 @@ def show_json(document: Any) -> None:
 
 def json_line(document: Any) -> str:
     """A document on one line, without its end, for a stream of them."""
+    import json
+
     text = json.dumps(document, ensure_ascii=False)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 

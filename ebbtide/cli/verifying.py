@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ from ebbtide.cli.reading import conclude, open_journal
 from replay.verification import HIDES, Verification, verify
 
 if TYPE_CHECKING:
+    from events.history import History
     from replay.divergence import Explanation
 
 VERIFICATION_VERSION = 1
@@ -26,9 +28,7 @@ def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str)
     """Exit code by interface.md: 6 before 5 before 3 before 4."""
     only = _first_record(journals, episode) if episode is not None else 0
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)
-    began = time.perf_counter()
-    result = verify(history, only)
-    seconds = time.perf_counter() - began
+    result, seconds = _timed(history, only)
     explained = _explained(journals, result)
     if output == "json":
         show_json(verification(result, explained, seconds))
@@ -38,6 +38,16 @@ def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str)
         remark(f"ebbtide: {_stopped(result)}")
     code = DONE if result.failure is None else code_of(result.failure)
     return worst((conclude(result.verdict), DIVERGED if result.divergence else DONE, code))
+
+
+def _timed(history: History, only: int) -> tuple[Verification, float]:
+    """Nothing here makes cycles, and looking for them takes a twentieth of the time."""
+    gc.disable()
+    try:
+        began = time.perf_counter()
+        return verify(history, only), time.perf_counter() - began
+    finally:
+        gc.enable()
 
 
 def _first_record(journals: tuple[Path, ...], episode: str) -> int:

@@ -127,7 +127,7 @@ def test_a_digest_names_actor_and_field() -> None:
     kept = digests["EpisodeActor"]
     digests["EpisodeActor"] = kept[:3] + bytes([kept[3] ^ 1]) + kept[4:]
     found = explained(history(changed(RECORDS, seq, actors=digests)))
-    assert found.divergence.field == "EpisodeActor phase"
+    assert found.divergence.field == "EpisodeActor listing_key"
     assert found.actor == "EpisodeActor"
     assert found.before["phase"] == "waves"
 

@@ -71,7 +71,8 @@ class Bench:
         kept = msgspec.msgpack.decode(msgspec.msgpack.encode(as_checkpoint(self.system)), type=Checkpoint)
         twin = restore(kept, self.system.next_seq)
         for place, slot in self.system.slots.items():  # nothing was written: what is due for a digest, stays
-            twin.slots[place].noted = twin.slots[place].state if slot.noted is slot.state else None
+            if slot.noted is not slot.state:
+                twin.slots[place].noted = slot.noted
         return twin
 
     def _follow_orders(self, fact: Event, records: list[Record]) -> None:
