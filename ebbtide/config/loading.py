@@ -18,6 +18,7 @@ from ebbtide.config.documents import Node, decode, parse_yaml
 from ebbtide.config.readers import GATES, describe, flag, mapping, unknown
 from ebbtide.config.rules import Violation, violations
 from ebbtide.config.scalars import DocumentError, one_line
+from ebbtide.config.tracing import Tracing
 from ebbtide.config.types import (
     FIELDS,
     KUBELET_KIND,
@@ -53,6 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes_max: int
     metrics_listen: str
     metrics_kubelet_names: bool
+    tracing: Tracing
 
 
 class Loaded(NamedTuple):

@@ -12,6 +12,7 @@ import msgspec
 
 from ebbtide.config import addresses, readers
 from ebbtide.config.documents import Node
+from ebbtide.config.tracing import TRACING_TEXT, Tracing, read_tracing, show_tracing
 from events.base import NS_PER_SECOND
 from events.model import Budget, Period
 
@@ -172,6 +173,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             "for the kubelet go on working. Not in mode observe, where the kubelet exports them itself.",
         ),
     ] = False
+    tracing: Annotated[Tracing, Doc(read_tracing, show_tracing, "mapping", TRACING_TEXT)] = Tracing()
 
 
 class Field(NamedTuple):

@@ -137,7 +137,8 @@ def _flat(values: dict[str, Any]) -> dict[str, Any]:
 
 def _commented(name: str, value: Any, sources: dict[str, str]) -> list[str]:
     if isinstance(value, dict):
-        inner = [f"  {key}: {_plain(each)}  # {sources[f'{name}.{key}']}" for key, each in value.items()]
+        told = {key: sources.get(f"{name}.{key}", sources.get(name, "")) for key in value}
+        inner = [f"  {key}: {_plain(each)}  # {told[key]}" for key, each in value.items()]
         return [f"{name}:", *inner]
     return [f"{name}: {_plain(value)}  # {sources[name]}"]
 
