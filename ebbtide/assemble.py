@@ -5,10 +5,7 @@ Imports what arming needs and no more: what only a shutdown needs is imported on
 
 from __future__ import annotations
 
-import contextlib
 import os
-import select
-import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -32,7 +29,8 @@ from ebbtide.metering import Metering, Shown, Ways
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, Unreadable, recover
-from ebbtide.surroundings import Tell
+from ebbtide.surroundings import Report, Tell, without_fields
+from ebbtide.voice import Voice
 from events.base import NS_PER_SECOND
 from events.lastresort import last_resort
 from events.retention import Limits, trim
@@ -40,9 +38,6 @@ from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
 from otel.metrics.catalog import KUBELET_PREFIX
 from otel.metrics.state import Meters
-
-#: A pipe that has room takes this much at once (PIPE_BUF), so that a write never waits.
-LINE_BYTES_MAX = 4095
 
 #: Bytes of a journal's id.
 JOURNAL_ID_BYTES = 16
@@ -57,26 +52,16 @@ KEEP_SECONDS_MAX = 1
 TRIM_SECONDS_MAX = 10
 
 
-def tell_stderr(level: int, line: str) -> None:
-    """The log's lines: with a level where the service manager reads them, plain elsewhere.
-
-    Late in a shutdown the log's reader has gone, or does not read: the line is lost, the pods go first.
-    """
-    prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
-    data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
-    with contextlib.suppress(OSError):
-        if select.select([], [sys.stderr], [], 0)[1]:
-            os.write(sys.stderr.fileno(), data)
-
-
 def loader(options: RunOptions) -> Callable[[], Loaded]:
     """Reads the configuration, again at each reload. Raises ConfigError."""
     return lambda: load(options.config or default_paths())
 
 
-async def real(options: RunOptions, tell: Tell = tell_stderr) -> Daemon:
+async def real(options: RunOptions) -> Daemon:
     """Mode ``process`` under the system's logind. Raises RuntimeTaken where another daemon runs here."""
     from actors.edges.logind.edge import LogindEdge
+
+    voice = Voice()
 
     config = loader(options)
     loaded = config()
@@ -87,12 +72,13 @@ async def real(options: RunOptions, tell: Tell = tell_stderr) -> Daemon:
         lock_fds=inherited_fds().get(LOCK_NAME, ()),
         drop_in_folder=loaded.options.drop_in_directory,
     )
-    return await _assemble(options, loaded, config, logind, logind, service, tell)
+    return await _assemble(options, loaded, config, logind, logind, service, voice.tell, voice.report)
 
 
 async def embedded(options: RunOptions, config: Loaded, logind: EmbeddedLogindEdge, tell: Tell) -> Daemon:
     """The same with a logind of its own: no bus, no root, no power-off."""
-    return await _assemble(options, config, lambda: config, logind, logind, ServiceManager(""), tell)
+    bare = without_fields(tell)
+    return await _assemble(options, config, lambda: config, logind, logind, ServiceManager(""), tell, bare)
 
 
 async def _assemble(
@@ -103,6 +89,7 @@ async def _assemble(
     logind_edge: Edge,
     service: ServiceManager,
     tell: Tell,
+    report: Report,
 ) -> Daemon:
     """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do."""
     who = identity()
@@ -124,7 +111,9 @@ async def _assemble(
     edges = (logind_edge, runtime, LocalStatusEdge(options.runtime / "process"))
     trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max))
     metering = _metering(recovered.meters, storages, writer, loaded, runtime)
-    made.append(Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, metering))
+    made.append(
+        Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
+    )
     await writer.open()
     return made[0]
 

@@ -24,13 +24,14 @@ from actors.runner.inbox import Inbox
 from actors.runner.sequencer import Sequencer
 from ebbtide.config import ConfigError, Loaded
 from ebbtide.control import ControlError, serve
+from ebbtide.fields import fields_of
 from ebbtide.lines import Lines
 from ebbtide.log import Log
 from ebbtide.metering import Metering
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered
 from ebbtide.status import status_of
-from ebbtide.surroundings import Surroundings, Tell
+from ebbtide.surroundings import Report, Surroundings, Tell
 from ebbtide.verbs import verbs
 from events.base import Order
 from events.decisions import Armed
@@ -47,7 +48,7 @@ CLOSE_SECONDS_MAX = 2
 
 
 class Daemon:
-    """One process's life. ``tell`` gets the log's lines as (level, text)."""
+    """One process's life. ``report`` gets the log's lines with fields, ``tell`` what stands in no record."""
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class Daemon:
         options: RunOptions,
         tell: Tell,
         trim: Callable[[int | None], Awaitable[Sequence[str]]],
+        report: Report,
         metering: Metering | None = None,
     ) -> None:
         self._trim, self._grown = trim, trio.Event()
@@ -71,7 +73,13 @@ class Daemon:
         self._load = load
         self._options = options
         self._tell = tell
-        self._log = Log(Lines(self.standing.began_ns, self.standing.labels), writer.wait_written, tell)
+        lines = Lines(self.standing.began_ns, self.standing.labels)
+        self._log = Log(
+            lines,
+            writer.wait_written,
+            report,
+            lambda record: fields_of(record, lines.names, writer.journal_id, self.trace_id),
+        )
         self._metering = metering
         self._inbox = Inbox()
         self._effects = Effects(edges, self._inbox, writer, clock)

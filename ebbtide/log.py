@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 import trio
 
-from ebbtide.lines import Lines, tell
-from ebbtide.surroundings import Tell
+from ebbtide.lines import Lines, told_of
+from ebbtide.surroundings import Report
 from events.base import BARRIER_NS_MAX, NS_PER_SECOND
 from events.record import Record
 
@@ -15,11 +15,16 @@ from events.record import Record
 LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
 
 
-class Log:
-    """``wait_written`` is the journal's; ``to`` takes the lines with their levels."""
+Fields = Callable[[Record], Mapping[str, str]]
 
-    def __init__(self, lines: Lines, wait_written: Callable[[int], Awaitable[bool]], to: Tell) -> None:
-        self._lines, self._wait_written, self._to = lines, wait_written, to
+
+class Log:
+    """``wait_written`` is the journal's; ``to`` takes the lines with their levels and their ``fields``."""
+
+    def __init__(
+        self, lines: Lines, wait_written: Callable[[int], Awaitable[bool]], to: Report, fields: Fields
+    ) -> None:
+        self._lines, self._wait_written, self._to, self._fields = lines, wait_written, to, fields
         self._untold: list[Record] = []
         self._told_of = trio.Event()
 
@@ -44,5 +49,6 @@ class Log:
 
     def _tell_all(self) -> None:
         records, self._untold, self._told_of = self._untold, [], trio.Event()
-        for level, line in tell(self._lines, records):
-            self._to(level, line)
+        for record in records:
+            for level, line in told_of(self._lines, record):
+                self._to(level, line, self._fields(record))

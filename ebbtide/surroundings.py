@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from events.facts import DaemonStarted, StopRequested
 
 #: Takes a line of the log with its sd-daemon(3) level.
 Tell = Callable[[int, str], None]
+
+#: The same with fields for programs (`ebbtide.fields`).
+Report = Callable[[int, str, Mapping[str, str]], None]
+
+
+def without_fields(tell: Tell) -> Report:
+    """For whoever only shows lines to people."""
+    return lambda level, line, fields: tell(level, line)
 
 
 class Surroundings(Protocol):

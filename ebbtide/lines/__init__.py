@@ -18,10 +18,14 @@ from replay.words import WARNING, say
 
 def tell(lines: Lines, records: Sequence[Record]) -> Iterator[Line]:
     """The lines of these records, each with its sd-daemon(3) level: never more than one line an entry."""
-    for record in records:
-        if type(record.event) is ShutdownBegan:
-            lines.began_ns = record.mono_ns
-        yield from ((level, visible(line)) for level, line in _lines(lines, record))
+    return (line for record in records for line in told_of(lines, record))
+
+
+def told_of(lines: Lines, record: Record) -> Iterator[Line]:
+    """The lines of one record, mostly none or one."""
+    if type(record.event) is ShutdownBegan:
+        lines.began_ns = record.mono_ns
+    yield from ((level, visible(line)) for level, line in _lines(lines, record))
 
 
 def _lines(lines: Lines, record: Record) -> Iterator[Line]:
@@ -42,4 +46,4 @@ def _pod(lines: Lines, event: object) -> str:
     return lines.names.of(getattr(event, "uid", "") or getattr(pod, "uid", ""))
 
 
-__all__ = ["FORMS", "SPECIAL", "Line", "Lines", "tell"]
+__all__ = ["FORMS", "SPECIAL", "Line", "Lines", "tell", "told_of"]

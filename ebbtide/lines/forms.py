@@ -42,6 +42,7 @@ FORMS: dict[type[Event], str] = {
     f.HurryRequested: PLAIN,
     f.ReleaseRequested: PLAIN,
     d.ShutdownBegan: PLAIN,
+    d.PlanMade: TIMED,
     d.DeadlineMoved: PLAIN,
     d.EpisodeClosed: PLAIN,
     d.WaveStarted: TIMED,

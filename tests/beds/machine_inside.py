@@ -50,7 +50,7 @@ class Inside:
         argv = [*ARGV, f"--machine=ebbtide-{os.getpid()}", "-D", str(self.folder / "root")]
         with open(self.folder / "console", "ab") as console:
             self.nspawn = subprocess.Popen(
-                [*argv, "--boot", "--console=pipe"],
+                [*argv, "--boot", "--console=read-only"],
                 stdin=subprocess.DEVNULL,
                 stdout=console,
                 stderr=console,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -70,15 +71,29 @@ async def lock_holders(node: Node) -> str:
 
 
 async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> None:
-    """`systemctl poweroff` waits for both waves; the next boot finds the journal and says how it ended."""
+    """`systemctl poweroff` waits for both waves; the next boot finds the journal and says how it ended.
+
+    Whoever stands before the console reads it while it happens; the system's journal finds it by pod.
+    """
     await booted(node)
     await node.machine.run("systemctl", "poweroff")
     assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
     waited_for_us(node, "poweroff")
+    assert "ebbtide: shutdown began: poweroff" in node.machine.console()
+    assert "plan: 2 pods in 2 waves" in node.machine.console()
     await booted(node)
+    lines = (await node.machine.system_log("EBBTIDE_POD=default/web", "-o", "json")).splitlines()
+    (ended,) = (line for line in map(json.loads, lines) if line["EBBTIDE_EVENT"] == "PodEnded")
+    assert ended["EBBTIDE_TRACE_ID"] == await trace_of_the_last(node)
+    assert ended["_SYSTEMD_UNIT"] == "ebbtide.service"
     assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
     assert "last shutdown: complete" in await node.log()
     await node.machine.pull_the_plug()
+
+
+async def trace_of_the_last(node: Node) -> str:
+    shown = await node.machine.run("/usr/local/bin/ebbtide", "journal", "ls", "-o", "json")
+    return str(json.loads(shown.stdout)["episodes"][-1]["traceId"])
 
 
 @pytest.mark.parametrize(

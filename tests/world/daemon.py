@@ -20,6 +20,7 @@ from ebbtide.assemble import recover_in_time
 from ebbtide.config import Loaded, parse
 from ebbtide.daemon import Daemon
 from ebbtide.options import RunOptions
+from ebbtide.surroundings import without_fields
 from events.base import BARRIER_NS_MAX, Order
 from events.facts import HurryRequested, ReleaseRequested
 from events.model import Settings
@@ -225,6 +226,7 @@ class Life:
             NO_SOCKET,
             self._tell,
             lambda keep_from_seq: self._trim(storages, keep_from_seq),
+            without_fields(self._tell),
         )
         daemon.life = self
         daemon.sequencer.observers.append(self.observe)
