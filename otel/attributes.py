@@ -6,10 +6,12 @@ What the conventions do not know stands under ``ebbtide.``. A test holds that no
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from opentelemetry.semconv._incubating.attributes import host_attributes as host
 from opentelemetry.semconv._incubating.attributes import process_attributes as process
+from opentelemetry.semconv.attributes import error_attributes as error
+from opentelemetry.semconv.attributes import exception_attributes as exception
 from opentelemetry.semconv.attributes import k8s_attributes as k8s
 from opentelemetry.semconv.attributes import service_attributes as service
 
@@ -19,6 +21,10 @@ SCHEMA_URL = "https://opentelemetry.io/schemas/1.44.0"
 PREFIX = "ebbtide."
 
 Kind = Literal["string", "int", "bool", "string[]"]
+
+#: Why a span is an error: a pod was killed, a hook failed, a deadline was missed.
+Error = Literal["killed", "survived-sigkill", "hook-failed", "hook-timed-out", "deadline-missed", "cut-short"]
+ERRORS: tuple[Error, ...] = get_args(Error)
 
 
 class Attribute(NamedTuple):
@@ -63,6 +69,8 @@ EXIT_CODE = _row(process.PROCESS_EXIT_CODE, "int", "hook, stop, kill", "The exit
 PID = _row(process.PROCESS_PID, "int", '"autopsy"', "A process that was still there just before SIGKILL.")
 PARENT_PID = _row(process.PROCESS_PARENT_PID, "int", '"autopsy"', "Its parent.")
 COMMAND = _row(process.PROCESS_COMMAND, "string", '"autopsy"', "Its command.")
+ERROR_TYPE = _row(error.ERROR_TYPE, "string", "any with status error", f"One of {', '.join(ERRORS)}.")
+EXCEPTION = _row(exception.EXCEPTION_TYPE, "string", '"actor.failed"', "What the actor raised.")
 
 # --- the shutdown ------------------------------------------------------------------------------
 
@@ -152,10 +160,9 @@ UNDELIVERED = _ours(
 # --- what goes on beside -----------------------------------------------------------------------
 
 ACTION = _ours("resume.action", "string", "resume", "What the start did: a row of the resume table.")
-PREVIOUS = _ours("boot.previous", "string", "next boot", "What the boot before left, in words.")
 FALLBACK_PODS = _ours("fallback.pods", "int", '"fallback.engaged"', "Pods that it took over.")
 ACTOR = _ours("actor", "string", '"actor.failed"', "The actor that failed, with its subject.")
-ERROR = _ours("error", "string", '"actor.failed", "storage.failed"', "What was raised, or said by the disk.")
+STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "What the disk said.")
 ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
 ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")
 OVERTIME = _ours("overtime", "bool", '"deadline.moved"', "logind was bypassed, or its timer had fired.")

@@ -10,13 +10,13 @@ from events.decisions import HookEnded, HookStarted, KillContainer, RunHook, Sen
 from events.facts import AutopsyTaken, ContainerExited, OrderEnded
 from events.model import ProcessReport
 from otel import attributes as at
-from otel.span import Attributes, Status
+from otel.span import Attributes
 from otel.traces.pods import facts_of
 from otel.traces.spans import Open
 from otel.traces.trace import Trace, milliseconds, seconds
 
 #: Results of a hook that are failures: it failed, or its deadline was missed.
-FAILURES = ("failed", "timed-out")
+FAILURES: dict[str, at.Error] = {"failed": "hook-failed", "timed-out": "hook-timed-out"}
 
 #: What a runtime says of a container that SIGKILL ended: 128 + 9, or nothing.
 KILLED_CODES = (None, 137)
@@ -92,10 +92,11 @@ def _end_hook(trace: Trace, span: Open, event: HookEnded, known: Attributes) -> 
         attributes = (*attributes, (at.HOOK_EARLY, True))
     if event.reason:
         attributes = (*attributes, (at.REASON, event.reason))
-    if event.result in FAILURES:
-        trace.end(span, attributes, "error", f"preStop {event.result}: {event.reason}")
-    else:
+    error = FAILURES.get(event.result)
+    if error is None:
         trace.end(span, attributes)
+    else:
+        trace.fail(span, error, f"preStop {event.result}: {event.reason}", attributes)
 
 
 # --- stop and SIGKILL --------------------------------------------------------------------------
@@ -161,12 +162,13 @@ def exited(trace: Trace, event: ContainerExited) -> None:
     kill = children.pop(("kill", event.container), None)
     stop = children.pop(("stop", event.container), None)
     killed = _killed(event, ordered=kill is not None)
-    if kill is not None:
-        status: Status = "error" if killed else "unset"
-        trace.end(kill, how, status, "SIGKILL" if killed else "")
-    if stop is not None:
-        status = "error" if killed else "unset"
-        trace.end(stop, how, status, _how_long(trace, stop) if killed else "")
+    for span in (kill, stop):
+        if span is None:
+            continue
+        if killed:
+            trace.fail(span, "killed", _how_long(trace, span), how)
+        else:
+            trace.end(span, how)
 
 
 def _killed(event: ContainerExited, *, ordered: bool) -> bool:
@@ -176,6 +178,6 @@ def _killed(event: ContainerExited, *, ordered: bool) -> bool:
     return ordered and event.exit_code in KILLED_CODES
 
 
-def _how_long(trace: Trace, stop: Open) -> str:
-    signal = next((value for name, value in stop.attributes if name == at.SIGNAL), "the stop signal")
-    return f"ended by SIGKILL, {seconds(trace.now_ns - stop.start_ns)} after {signal}"
+def _how_long(trace: Trace, span: Open) -> str:
+    signal = next((value for name, value in span.attributes if name == at.SIGNAL), "it was sent")
+    return f"ended by SIGKILL, {seconds(trace.now_ns - span.start_ns)} after {signal}"

@@ -18,7 +18,7 @@ from events.decisions import (
 from events.facts import InventoryTaken, OrderEnded
 from otel import attributes as at
 from otel.ids import ORDER_ROLES
-from otel.span import Attributes, Status
+from otel.span import Attributes
 from otel.traces.containers import hook_outcome
 from otel.traces.spans import Open
 from otel.traces.trace import Trace, counted
@@ -44,9 +44,10 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
     attributes: Attributes = ((at.RESULT, event.result),)
     if event.reason:
         attributes = (*attributes, (at.REASON, event.reason))
-    late = event.result == "timed-out"
-    status: Status = "error" if late else "unset"
-    trace.end(span, attributes, status, event.reason or "not done in time" if late else "")
+    if event.result == "timed-out":
+        trace.fail(span, "deadline-missed", event.reason or "not done in time", attributes)
+    else:
+        trace.end(span, attributes)
 
 
 # --- inventory and plan ------------------------------------------------------------------------
@@ -97,7 +98,8 @@ def settled(trace: Trace, event: StatusesSettled) -> None:
         return
     attributes = ((at.UNDELIVERED, event.undelivered),)
     if event.undelivered:
-        trace.end(flush, attributes, "error", f"{counted(event.undelivered, 'status')} not delivered in time")
+        text = f"{counted(event.undelivered, 'status')} not delivered in time"
+        trace.fail(flush, "deadline-missed", text, attributes)
     else:
         trace.end(flush, attributes)
 

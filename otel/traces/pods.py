@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, WaveEnded, WaveStarted
 from otel import attributes as at
-from otel.span import Attributes, Status, Value
+from otel.span import Attributes, Value
 from otel.traces.spans import Open
 from otel.traces.trace import Carried, PodFacts, Trace, counted, milliseconds
 
@@ -12,6 +12,9 @@ from otel.traces.trace import Carried, PodFacts, Trace, counted, milliseconds
 NAMES_MAX = 64
 
 MS_PER_SECOND = 1000
+
+#: Outcomes of a pod that are errors whatever led to them.
+ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
 
 
 # --- waves -------------------------------------------------------------------------------------
@@ -45,7 +48,7 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
         attributes = (*attributes, (at.STRAGGLERS, names[:NAMES_MAX]))
     had_time = (at.PERIOD, 0) not in wave.attributes
     if event.outcome == "overran" and had_time and not trace.asked_to_stop:
-        trace.end(wave, attributes, "error", f"deadline missed by {_count(names)}")
+        trace.fail(wave, "deadline-missed", f"deadline missed by {_count(names)}", attributes)
     else:
         trace.end(wave, attributes)
 
@@ -117,22 +120,26 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
     if trace.gone:
         fate = (*fate, (at.CUT, True))
     _end_children(trace, pod, event)
-    status: Status = "error" if _missed(trace, event) else "unset"
-    trace.end(pod, fate, status, event.reason if status == "error" else "", trace.cut_ns)
+    error = _error(trace, event)
+    if error is None:
+        trace.end(pod, fate, trace.cut_ns)
+    else:
+        trace.fail(pod, error, event.reason, fate)
 
 
 def _end_children(trace: Trace, pod: Open, event: PodEnded) -> None:
     for child in pod.children.values():
-        survived = event.outcome == "failed" and child.name in ("stop", "kill")
-        status: Status = "error" if survived else "unset"
-        trace.end(child, ((at.CUT, True),), status, event.reason if survived else "", trace.cut_ns)
+        if event.outcome == "failed" and child.name in ("stop", "kill"):
+            trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
+        else:
+            trace.end(child, ((at.CUT, True),), trace.cut_ns)
 
 
-def _missed(trace: Trace, event: PodEnded) -> bool:
+def _error(trace: Trace, event: PodEnded) -> at.Error | None:
     """Killed, or there when the budget was over. What a power cut took, or people let go, missed nothing."""
-    if event.outcome in ("killed", "failed"):
-        return True
-    return event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop
+    if event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop:
+        return "deadline-missed"
+    return ERRORS.get(event.outcome)
 
 
 def _never_begun(trace: Trace, event: PodEnded, fate: Attributes) -> None:

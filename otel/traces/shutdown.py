@@ -27,7 +27,7 @@ from events.facts import (
 )
 from otel import attributes as at
 from otel.ids import SpanIds, boot_trace_id
-from otel.span import Attributes, Span, Status
+from otel.span import Attributes, Span
 from otel.traces.pods import wave_failed
 from otel.traces.spans import LENGTH_NS_MIN
 from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
@@ -71,15 +71,14 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
         *counts,
         (at.UNFINISHED_PODS, trace.unfinished),
     )
-    status: Status = "unset"
-    text = ""
     if cut:
         where = f"at wave {trace.last_wave}" if trace.last_wave >= 0 else "before its first wave"
-        status, text = "error", f"cut short {where}"
-        attributes = (*attributes, (at.CUT, True))
+        trace.fail(trace.root, "cut-short", f"cut short {where}", (*attributes, (at.CUT, True)), end_ns)
     elif trace.missed:
-        status, text = "error", f"the budget was over with {counted(trace.unfinished, 'pod')} left"
-    trace.end(trace.root, attributes, status, text, end_ns)
+        text = f"the budget was over with {counted(trace.unfinished, 'pod')} left"
+        trace.fail(trace.root, "deadline-missed", text, attributes, end_ns)
+    else:
+        trace.end(trace.root, attributes, end_ns)
 
 
 def _count(trace: Trace, outcome: str) -> int:
@@ -102,7 +101,7 @@ def close(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
         trace.end(cancel)
     for span in list(trace.opened.values()):
         if span is not trace.root:
-            trace.end(span, ((at.CUT, True),), end_ns=end_ns)
+            trace.end(span, ((at.CUT, True),), end_ns)
     cut = gone and outcome not in ("complete", "cancelled")
     _end_root(trace, outcome, end_ns, cut=cut)
     trace.over = True
@@ -185,7 +184,7 @@ def cancelled(trace: Trace, event: ShutdownCancelled) -> None:
 
 def actor_failed(trace: Trace, event: ActorFailed) -> None:
     name = f"{event.actor}:{event.subject}" if event.subject else event.actor
-    trace.note("actor.failed", ((at.ACTOR, name), (at.ERROR, event.error)))
+    trace.note("actor.failed", ((at.ACTOR, name), (at.EXCEPTION, event.error)))
     if event.actor == "WaveActor":
         wave_failed(trace, event.subject)
 
@@ -218,7 +217,7 @@ def durability_late(trace: Trace, event: DurabilityLate) -> None:
 
 
 def storage_failed(trace: Trace, event: StorageFailed) -> None:
-    trace.note("storage.failed", ((at.LOCATION, event.location), (at.ERROR, event.error)))
+    trace.note("storage.failed", ((at.LOCATION, event.location), (at.STORAGE_ERROR, event.error)))
 
 
 def storage_moved(trace: Trace, event: StorageMoved) -> None:

@@ -84,9 +84,9 @@ class Spans:
         self,
         span: Open,
         attributes: Attributes = (),
+        end_ns: int | None = None,
         status: Status = "unset",
         text: str = "",
-        end_ns: int | None = None,
     ) -> None:
         """The span has its last word; a second one is not heard."""
         if span.over:
@@ -112,6 +112,12 @@ class Spans:
                 text,
             )
         )
+
+    def fail(
+        self, span: Open, error: at.Error, text: str, attributes: Attributes = (), end_ns: int | None = None
+    ) -> None:
+        """It ends with an error: for people ``text`` says which, for queries ``error``."""
+        self.end(span, (*attributes, (at.ERROR_TYPE, error)), end_ns, "error", text)
 
     def point(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> None:
         """A span of no time: something that is worth a line of its own."""

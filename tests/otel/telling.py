@@ -19,12 +19,16 @@ from events.facts import ContainerExited, DaemonStarted, InventoryTaken, Prepare
 from events.frames import FLAG_LAST, RawRecord
 from events.model import Container, PlannedPod, Pod
 from events.segment import Header, Identity, Link
+from otel.attributes import TABLE
 from otel.projection import Projection
 from otel.span import Span, Value
 
 JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 MS = 1_000_000
+
+#: Of the values of attributes, by what the table calls them.
+TYPES = {"string": str, "int": int, "bool": bool, "string[]": tuple}
 
 
 def pod(name: str, grace_seconds: int = 30) -> Pod:
@@ -37,6 +41,18 @@ def pod(name: str, grace_seconds: int = 30) -> Pod:
         grace_seconds=grace_seconds,
         containers=containers,
     )
+
+
+def documented(spans: list[Span]) -> list[Span]:
+    """The same spans: nothing in them that the table of attributes does not have, with its type."""
+    for span in spans:
+        events = (pair for event in span.events for pair in event.attributes)
+        links = (pair for link in span.links for pair in link.attributes)
+        for name, value in (*span.attributes, *events, *links):
+            assert name in TABLE, f"{span.name} has {name}, which is not documented"
+            assert type(value) is TYPES[TABLE[name].type], f"{name} is {value!r}"
+            assert not isinstance(value, int) or -(2**63) <= value < 2**63
+    return spans
 
 
 class Teller:
@@ -88,7 +104,7 @@ class Teller:
 
     def spans(self) -> list[Span]:
         projection = Projection()
-        return [span for step in self.steps for span in projection.feed(*step, JOURNAL_ID)]
+        return documented([span for step in self.steps for span in projection.feed(*step, JOURNAL_ID)])
 
 
 def began(**changes: object) -> ShutdownBegan:

@@ -13,6 +13,7 @@ from events.history import Batch, History
 from events.segment import Header
 from otel.projection import Projection
 from otel.span import Span
+from tests.otel.telling import documented
 from tests.world.daemon import Life
 from tests.world.draws import Draws
 from tests.world.node import Node
@@ -79,4 +80,5 @@ def steps(batches: list[Batch]) -> list[Step]:
 
 def project(told: list[Step] | list[Batch], journal_id: bytes) -> list[Span]:
     projection = Projection()
-    return [span for header, records in told for span in projection.feed(header, records, journal_id)]
+    spans = (span for header, records in told for span in projection.feed(header, records, journal_id))
+    return documented(list(spans))

@@ -1,0 +1,66 @@
+"""docs/attributes.md has every attribute, and no attribute is there that nothing emits."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from otel import attributes as at
+from otel.span import Span
+from tests.otel import golden
+from tests.otel.telling import documented
+
+ROOT = Path(__file__).parents[2]
+EMITTERS = (ROOT / "otel" / "projection.py", *(ROOT / "otel" / "traces").glob("*.py"))
+
+
+def test_the_page_is_current() -> None:
+    """docs/attributes.md is what docs/tools/write_attributes.py makes of the table of now."""
+    check = subprocess.run(
+        [sys.executable, "docs/tools/write_attributes.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert check.returncode == 0, check.stderr
+
+
+def test_every_row_is_emitted_somewhere() -> None:
+    """The projection uses every constant of the table, and knows no name that is not in it."""
+    names = {name: value for name, value in vars(at).items() if isinstance(value, str) and value in at.TABLE}
+    used = {
+        node.attr
+        for path in EMITTERS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "at"
+    }
+    assert set(names) <= used
+    assert {*names.values(), *at.POD_COUNTS.values()} == set(at.TABLE)
+
+
+def test_names_are_lower_case_and_dotted() -> None:
+    """As the conventions want names; and none of ours looks like one of theirs."""
+    for name, row in at.TABLE.items():
+        assert name == name.lower()
+        assert row.meaning.endswith(".")
+        assert row.where
+        assert not row.unit or name.endswith(f"_{row.unit}")
+
+
+def test_the_golden_shutdown_has_documented_attributes_only() -> None:
+    """The same check that every told story and every simulated node goes through."""
+    spans, resource = golden.export(golden.GOLDEN / "shutdown-v1")
+    documented(spans)
+    documented([spans[0]._replace(attributes=resource.attributes)])
+
+
+@pytest.mark.parametrize("pair", [("ebbtide.nonsense", "x"), (at.WAVE, "1"), (at.LATE, 1), (at.WAVE, True)])
+def test_the_check_sees_what_is_not_documented(pair: tuple[str, str | int]) -> None:
+    """A name that is not there, or a value of another type."""
+    span = Span(b"", b"", b"", "pod", 0, 1, (pair,), 1, 1)
+    with pytest.raises(AssertionError):
+        documented([span])
