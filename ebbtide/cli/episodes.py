@@ -41,7 +41,7 @@ def list_episodes(journals: Sequence[Path], output: str) -> int:
             }
         )
     elif found:
-        headings = ("EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS")
+        headings = ("EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE")
         show(table(headings, map(_row, found), right=("TOOK",)))
     else:
         show("no shutdown yet")
@@ -114,6 +114,7 @@ def _row(episode: Episode) -> tuple[str, ...]:
         _took(episode),
         episode.outcome,
         pods or "none",
+        episode.trace_id,
     )
 
 

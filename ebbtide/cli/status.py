@@ -85,6 +85,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         pods = ", ".join(f"{count} {outcome}" for outcome, count in last["pods"].items() if count)
         yield "last shutdown", f"{last['id']}, {last['kind']}, {last['started'][:19]}Z: {last['outcome']}"
         yield "", pods or "no pods"
+        yield "", f"trace {last['traceId']}"
     else:
         yield "last shutdown", "none in the journal"
 

@@ -78,11 +78,11 @@ def test_ls_of_a_journal_without_a_shutdown(run: Run, tmp_path: Path) -> None:
 
 
 def test_ls_table(run: Run, journal: Path) -> None:
-    """A line a shutdown, plain in a pipe."""
+    """A line a shutdown, with the id of its trace, plain in a pipe."""
     heading, line = run("journal", "ls", "--journal", journal).out.splitlines()
-    assert heading.split() == ["EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS"]
+    assert heading.split() == ["EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE"]
     assert "poweroff" in line
-    assert line.endswith("complete  3 graceful")
+    assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
 
 
 # --- show --------------------------------------------------------------------------------------

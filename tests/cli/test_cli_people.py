@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import threading
 from collections.abc import Iterator
@@ -103,6 +104,7 @@ def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
     assert "start it with 'ebbtide run'" in ran.out
     assert "poweroff" in ran.out
     assert "complete" in ran.out
+    assert re.search(r"trace [0-9a-f]{32}", ran.out)
 
 
 def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> None:
