@@ -30,6 +30,7 @@ from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, Unreadable, recover
 from ebbtide.surroundings import Report, Tell, without_fields
+from ebbtide.tracing import TracingEdge, flushing, hook_context, usable
 from ebbtide.voice import Voice
 from events.base import NS_PER_SECOND
 from events.lastresort import last_resort
@@ -108,12 +109,19 @@ async def _assemble(
     )
     node = Node("process", logind, service, recovered.failed_starts)
     runtime = _process_edge(options, loaded)
-    edges = (logind_edge, runtime, LocalStatusEdge(options.runtime / "process"))
-    trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max))
+    edges: tuple[Edge, ...] = (logind_edge, runtime, LocalStatusEdge(options.runtime / "process"))
+    trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
+    tracing = _tracing(loaded, storages, writer, tell)
+    if tracing is not None:
+        runtime.pass_on(lambda order: hook_context(made[0].trace_id, order))
+        edges, config = (*edges, tracing), flushing(config)
+        trim = partial(trim.func, *trim.args[:2], tracing)
     metering = _metering(recovered.meters, storages, writer, loaded, runtime)
     made.append(
         Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
     )
+    if tracing is not None:
+        made[0].sequencer.observers.append(tracing.see)
     await writer.open()
     return made[0]
 
@@ -149,12 +157,31 @@ async def recover_in_time(
 
 
 async def _trim(
-    storages: Sequence[DirectoryStorage], limits: Limits, keep_from_seq: int | None
+    storages: Sequence[DirectoryStorage],
+    limits: Limits,
+    tracing: TracingEdge | None,
+    keep_from_seq: int | None,
 ) -> Sequence[str]:
-    """Remove old segments; whatever is in the way is a reason to leave them."""
+    """Remove old segments; whatever is in the way is a reason to leave them. Where traces are exported what
+    is not delivered yet is needed, and each new segment moves the exporter's cursor on.
+    """
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
+        if tracing is not None:
+            tracing.want()
+            undelivered = await storages[0].call(tracing.keep_from)
+            keep_from_seq = min(undelivered, keep_from_seq or undelivered)
         return await trim(storages, time.time_ns(), keep_from_seq, limits)
     return ()
+
+
+def _tracing(
+    loaded: Loaded, storages: Sequence[DirectoryStorage], writer: Writer, tell: Tell
+) -> TracingEdge | None:
+    """None: traces are not exported, and nothing of it is there."""
+    destination = usable(loaded, tell)
+    if destination is None:
+        return None
+    return TracingEdge(destination, [each.location for each in storages], writer, tell)
 
 
 def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]:

@@ -18,7 +18,7 @@ from actors.edges.process import proc
 from actors.edges.process.arrivals import Arrivals
 from actors.edges.process.autopsy import AUTOPSY_NS_MAX, examine
 from actors.edges.process.cgroup import Cgroups
-from actors.edges.process.hooks import Hooks
+from actors.edges.process.hooks import Context, Hooks
 from actors.edges.process.marks import Marker
 from actors.edges.process.record import Records, output_name
 from actors.edges.process.recover import Recovery
@@ -132,6 +132,10 @@ class ProcessEdge:
         """
         for pod in self._table.pods.values():
             _warm(pod)
+
+    def pass_on(self, context: Context) -> None:
+        """Give every hook that is run from now on the trace context of its order."""
+        self._hooks.context = context
 
     def active(self) -> list[Pod]:
         """The pods that a shutdown would have to end, with running flags."""

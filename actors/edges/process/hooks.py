@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -30,6 +30,11 @@ from events.decisions import RunHook
 TIMED_OUT = Ending("timed-out", "the hook's time is over")
 #: Only its own parent learns how a process ended (`actors.edges.process.endings`), and that daemon has gone.
 UNTOLD = Ending("unknown", "begun by a daemon that has gone; its exit code is not known")
+#: Where programs look for the trace that they are part of (OpenTelemetry, "Environment Variables as Context
+#: Propagation Carriers").
+TRACEPARENT = "TRACEPARENT"
+#: An order's key to its ``traceparent`` (W3C Trace Context); empty: there is none to pass on.
+Context = Callable[[str], str]
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -56,6 +61,7 @@ class Hooks:
         self._watch = watch
         self._rings = rings
         self._pod_ip = pod_ip
+        self.context: Context = lambda order_key: ""
 
     async def run(self, entry: ContainerEntry, order: RunHook) -> Ending:
         """Never raises but for cancellation."""
@@ -72,13 +78,15 @@ class Hooks:
         if isinstance(action, ExecAction):
             return self._exec(action, entry, key)
         if isinstance(action, HttpGetAction):
-            return self._get(action, entry)
+            return self._get(action, entry, key)
         assert isinstance(action, TcpSocketAction)
         return _invalid()
 
     async def _exec(self, action: ExecAction, entry: ContainerEntry, key: str) -> Ending:
         uid, container = entry.key
-        environ = self._marker.environ(Mark(uid, container, key), entry.spec.env)
+        trace = self.context(key)
+        passed_on = {TRACEPARENT: trace} if trace else {}
+        environ = self._marker.environ(Mark(uid, container, key), passed_on | entry.spec.env)
         try:
             output = self._rings.open(output_name(uid, container))
             try:
@@ -102,11 +110,11 @@ class Hooks:
         os.close(child.pidfd)
         return end
 
-    async def _get(self, action: HttpGetAction, entry: ContainerEntry) -> Ending:
+    async def _get(self, action: HttpGetAction, entry: ContainerEntry, key: str) -> Ending:
         from actors.edges.process import http
 
         try:
-            await http.send(http.request_of(action, entry.spec, self._pod_ip))
+            await http.send(http.request_of(action, entry.spec, self._pod_ip, self.context(key)))
         except http.FAILURES as error:
             return Ending("failed", http.why(error))
         return Ending()

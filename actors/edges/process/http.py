@@ -64,8 +64,8 @@ class Request(NamedTuple):
     headers: Headers
 
 
-def request_of(hook: HttpGetAction, container: ContainerSpec, pod_ip: str) -> Request:
-    """Pure. Raises BadHook."""
+def request_of(hook: HttpGetAction, container: ContainerSpec, pod_ip: str, traceparent: str = "") -> Request:
+    """Pure. ``traceparent`` (W3C Trace Context) goes along unless it is empty. Raises BadHook."""
     host = hook.host or pod_ip
     port = _port(hook.port, container)
     scheme = (hook.scheme or "http").lower()
@@ -74,7 +74,7 @@ def request_of(hook: HttpGetAction, container: ContainerSpec, pod_ip: str) -> Re
     target = f"{path}?{quote(parts.query, safe=SAFE)}" if parts.query else path
     place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     fragment = f"#{parts.fragment}" if parts.fragment else ""
-    headers = _headers(hook.headers, place)
+    headers = _headers(hook.headers, place, traceparent)
     return Request(f"{scheme}://{place}{target}{fragment}", scheme, host, port, target, headers)
 
 
@@ -89,11 +89,12 @@ def _port(port: int | str, container: ContainerSpec) -> int:
     return number
 
 
-def _headers(given: Headers, place: str) -> Headers:
+def _headers(given: Headers, place: str, traceparent: str) -> Headers:
     """Given headers win over defaults; a default that is given empty is left out."""
     own = tuple(item for item in given if item[1] or item[0].lower() not in EMPTY_MEANS_NONE)
     names = {name.lower() for name, value in given if value or name.lower() != "host"}
-    added = (("Host", place), *DEFAULTS, ("Connection", "close"))
+    trace = (("traceparent", traceparent),) if traceparent else ()
+    added = (("Host", place), *DEFAULTS, *trace, ("Connection", "close"))
     return own + tuple(item for item in added if item[0].lower() not in names)
 
 

@@ -1,0 +1,219 @@
+"""The trace's way out, as the daemon sees it: a process to start when there is something to send, and to ask.
+
+The exporter (`otel.delivery`) reads the journal by itself; nothing of a span passes through here. The daemon
+starts it, tells it what is durable, asks it at the end of a shutdown whether all has arrived, and starts it
+again when it is due. It never waits for it but in the one order that the core gives for that.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import msgspec
+import trio
+
+from actors.interfaces import Effect, Ending, Outlet
+from ebbtide.config import Loaded
+from ebbtide.surroundings import Tell
+from events.base import NS_PER_SECOND, Order
+from events.decisions import FlushTraces, WaveStarted
+from events.facts import DaemonStarted
+from events.record import Record
+from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
+from otel.delivery.cursor import keep_from
+from otel.delivery.destination import BadDestination, Destination, from_environment, resolve
+from otel.ids import hook_span_id, traceparent
+
+#: After a start, and after the first wave's begin: the first signals go first.
+AFTER_START_SECONDS, AFTER_WAVE_SECONDS = 2.0, 0.1
+#: A back end that refused, or was not there for long, is tried again so much later.
+AGAIN_SECONDS = 600.0
+#: An exporter that crashed is started again at once only so often; then it waits like the others.
+CRASHES_MAX = 3
+#: Its exit codes (`otel.delivery.__main__`): all is delivered; some is kept.
+DONE, KEPT = 0, 1
+CHUNK_BYTES = 4096
+
+#: Not for the exporter: it is not the service, and its job says what the environment may have said.
+PRIVATE = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "OTEL_", "INVOCATION_ID", "JOURNAL_STREAM")
+
+
+def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
+    """Where spans go; None: nowhere. Raises BadDestination."""
+    return resolve(loaded.options.tracing.given, from_environment(environ))
+
+
+def usable(loaded: Loaded, tell: Tell) -> Destination | None:
+    """The same for a daemon: a stray variable must not leave a node unprotected."""
+    try:
+        return destination_of(loaded, os.environ)
+    except BadDestination as error:
+        tell(3, f"traces are not exported: {error}")
+        return None
+
+
+def flushing(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
+    """Configurations that ask the end of a shutdown to wait for its trace, for a daemon that exports."""
+
+    def read() -> Loaded:
+        loaded = load()
+        flush_ns = loaded.options.tracing.flush_ns
+        return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
+
+    return read
+
+
+def hook_context(trace_id: str, order_key: str) -> str:
+    """The ``traceparent`` under which a hook's own spans belong; empty outside of a shutdown."""
+    trace = bytes.fromhex(trace_id)
+    return traceparent(trace, hook_span_id(trace, order_key)) if trace else ""
+
+
+class Synced(Protocol):
+    """What is asked of the journal's writer."""
+
+    @property
+    def journal_id(self) -> bytes: ...
+
+    @property
+    def synced_seq(self) -> int: ...
+
+
+class TracingEdge:
+    """``locations``: where the journal may stand, the first one first."""
+
+    def __init__(
+        self, destination: Destination, locations: Sequence[str], journal: Synced, tell: Tell
+    ) -> None:
+        self._job = Job(destination=destination, locations=tuple(locations))
+        self._journal = journal
+        self._tell = tell
+        self._wanted = trio.Event()
+        self._delay_seconds = AFTER_START_SECONDS
+        self._process: trio.Process | None = None
+        self._flushed: trio.Event | None = None
+        self._answer = ""
+        self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
+
+    # --- when it runs -------------------------------------------------------------------------
+
+    def see(self, records: Sequence[Record]) -> None:
+        """A start may have found spans of the last boot; a wave will make some."""
+        for record in records:
+            if isinstance(record.event, WaveStarted):
+                self.want(AFTER_WAVE_SECONDS)
+            elif isinstance(record.event, DaemonStarted):
+                self.want()
+
+    def want(self, delay_seconds: float = AFTER_START_SECONDS) -> None:
+        """There may be something to send; the exporter finds out, moves its cursor on, and goes."""
+        self._delay_seconds = delay_seconds
+        self._wanted.set()
+
+    def keep_from(self) -> int:
+        """The first record that is still needed. Reads a file."""
+        return keep_from(self._job.locations, self._journal.journal_id)
+
+    async def run(self, outlet: Outlet) -> None:
+        """Keep the exporter running while it is wanted, until cancelled. It outlives us by some seconds."""
+        crashes, again_seconds = 0, math.inf
+        while True:
+            with trio.move_on_after(again_seconds):
+                await self._wanted.wait()
+                await trio.sleep(self._delay_seconds)
+            self._wanted = trio.Event()
+            code = await self._live()
+            crashes = 0 if code in (DONE, KEPT) else crashes + 1
+            again_seconds = math.inf if code == DONE else AGAIN_SECONDS
+            if 0 < crashes <= CRASHES_MAX:
+                self.want(AFTER_START_SECONDS * crashes)
+
+    async def _live(self) -> int:
+        """One exporter, from its start to its end; its exit code."""
+        try:
+            process = await trio.lowlevel.open_process(
+                [sys.executable, "-P", "-m", "otel.delivery"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                env={name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)},
+                start_new_session=True,
+            )
+        except OSError as error:
+            self._tell(4, f"traces: the exporter cannot be started: {error.strerror}")
+            return KEPT
+        self._process = process
+        try:
+            await self._say(line(self._job))
+            await self._listen(process)
+            return await process.wait()
+        finally:
+            self._process = None
+            self._end_flush("the exporter has ended")
+            with trio.CancelScope(shield=True):
+                await _close(process)
+
+    # --- what is said -------------------------------------------------------------------------
+
+    async def _say(self, message: bytes) -> None:
+        if self._process is not None and self._process.stdin is not None:
+            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self._process.stdin.send_all(message)
+
+    async def _listen(self, process: trio.Process) -> None:
+        assert process.stdout is not None
+        buffer = b""
+        async for chunk in process.stdout:
+            *lines, buffer = (buffer + chunk).split(b"\n")
+            for each in lines:
+                self._hear(each)
+            buffer = buffer[-LINE_BYTES_MAX:]
+
+    def _hear(self, data: bytes) -> None:
+        try:
+            told = msgspec.json.decode(data, type=Told)
+        except msgspec.DecodeError:
+            return
+        if told.flushed:
+            self._end_flush(told.text)
+        else:
+            self._tell(told.level, told.text)
+
+    def _end_flush(self, answer: str) -> None:
+        self._answer = answer
+        if self._flushed is not None:
+            self._flushed.set()
+
+    # --- the one order ------------------------------------------------------------------------
+
+    async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
+        """At once where nothing runs: what there is to send was sent, or could not be."""
+        if self._process is None:
+            return Ending("failed", "no exporter runs")
+        self._flushed = trio.Event()
+        with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
+            await self._say(line(Asked(durable=self._journal.synced_seq, flush=True)))
+            await self._flushed.wait()
+            return Ending("failed", self._answer) if self._answer else Ending()
+        return Ending("timed-out", "the rest of the trace is sent later")
+
+    def prewarm(self) -> None:
+        """What is imported late is imported in another process."""
+
+    def detach(self) -> None:
+        """The exporter sees its pipe end, and has a few seconds of its own."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """A former daemon's exporter goes with its pipe; ours begins where its cursor stands."""
+        return Ending("failed", "the daemon was restarted")
+
+
+async def _close(process: trio.Process) -> None:
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            await trio.aclose_forcefully(stream)
