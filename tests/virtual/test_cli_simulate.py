@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import stat
 from collections.abc import Callable
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.guard import guarded
+from ebbtide.cli.simulating import asked
+from ebbtide.config.loading import DEFAULT_PATH
 from replay.virtual import simulate as simulating
 from replay.virtual.invariants import Breach
 
@@ -44,6 +47,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
     def call(*arguments: str | Path) -> tuple[int, str, str]:
         code = guarded(["simulate", *map(str, arguments)])
+        gc.enable()  # the command is done with its process
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -135,6 +139,11 @@ def test_a_breach(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         "ebbtide simulate --synthetic 3 --seed 0",
         "ebbtide simulate --synthetic 3 --seed 1",
     ]
+
+
+def test_the_default_configuration() -> None:
+    """Where the default configuration lies is said twice, and the same."""
+    assert asked.CONFIG_PATH == DEFAULT_PATH
 
 
 def test_switched_off(run: Run, tmp_path: Path) -> None:

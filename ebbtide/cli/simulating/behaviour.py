@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from ebbtide.cli.guard import Refused
 from ebbtide.config.documents import Node, decode, parse_yaml
 from ebbtide.config.readers import (
     INT32_MAX,
@@ -41,7 +42,7 @@ EXIT_CODE_MAX = 255
 Reader = Callable[[Node, str], Any]
 
 
-class BehaviourError(ValueError):
+class BehaviourError(Refused):
     """The file cannot be used. One line: where, what, and how to put it right."""
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections.abc import Iterator
 
-from ebbtide.cli.guard import DONE, NOT_SO, Refused
+from ebbtide.cli.guard import DONE, NOT_SO
 from ebbtide.cli.output import remark, show, show_json
 from ebbtide.cli.simulating.asked import Asked
 from ebbtide.cli.simulating.keeping import free, keep
@@ -20,23 +21,14 @@ PROGRESS_SECONDS = 5.0
 
 def run(asked: Asked, output: str) -> int:
     """The exit code. Raises Refused and what reading the files raises."""
-    wanted = _wanted(asked)
+    wanted = asked.wanted()
     if asked.journal is not None:
         free(asked.journal)
     return (_many if asked.several else _one)(asked, wanted, output)
 
 
-def _wanted(asked: Asked) -> Wanted:
-    """Raises Refused."""
-    from ebbtide.cli.simulating.behaviour import BehaviourError
-
-    try:
-        return asked.wanted()
-    except BehaviourError as error:
-        raise Refused(str(error)) from error
-
-
 def _one(asked: Asked, wanted: Wanted, output: str) -> int:
+    gc.disable()  # all that one run makes is used to its end: collecting would cost a tenth, and find nothing
     (seed,) = asked.all_seeds()
     simulated = simulate(wanted, seed)
     if asked.journal is not None:
