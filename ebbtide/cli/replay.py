@@ -23,6 +23,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "What would have been": {
         "what-if": Entry("replaying.what_if:what_if", "Decide a shutdown again under other settings."),
+        "advise": Entry("replaying.advise:advise", "Advise the smallest periods that save every pod."),
     },
     "For others": {
         "report": Entry("replaying.report:report", "Make one self-contained page of a shutdown."),

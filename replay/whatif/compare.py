@@ -120,8 +120,8 @@ def _pod(found: WhatIf, uid: str) -> PodSide:
 
 
 def need_of(line: PodLine, last_ns: int) -> Need | None:
-    """What the record says of the time that this pod needs; None: its stop never began."""
-    if line.began_ns is None:
+    """What the record says of the time that this pod needs; None: nobody has really asked it to stop."""
+    if line.began_ns is None or (line.refused and line.outcome != "graceful"):
         return None
     if line.outcome == "graceful" and line.ended_ns is not None:
         return Need(line.ended_ns - line.began_ns, at_least=False)

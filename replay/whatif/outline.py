@@ -22,11 +22,13 @@ from events.decisions import (
     PodsEnded,
     PodStopBegan,
     ReleaseLock,
+    SendSignal,
     ShutdownBegan,
     ShutdownWithdrawn,
     WaveEnded,
     WaveStarted,
 )
+from events.facts import OrderEnded
 from events.model import Pod
 
 
@@ -54,6 +56,8 @@ class PodLine:
     began_ns: int | None = None
     killed_ns: int | None = None
     ended_ns: int | None = None
+    #: The runtime would not send a stop signal to one of its containers.
+    refused: bool = False
     outcome: PodOutcome | None = None
     reason: str = ""
 
@@ -80,6 +84,8 @@ class Outline:
     closed_ns: int | None = None
     closed: EpisodeOutcome | None = None
     last_ns: int = 0
+    #: Stop signals under way: the pod by the order's key.
+    signals: dict[str, str] = field(default_factory=dict)
 
     @property
     def total_ns(self) -> int | None:
@@ -141,6 +147,16 @@ def _stop_began(made: Outline, event: PodStopBegan, now: int) -> None:
         line.began_ns, line.grace_ns = now, event.grace_ns
 
 
+def _signalled(made: Outline, event: SendSignal, now: int) -> None:
+    made.signals[event.key] = event.uid
+
+
+def _answered(made: Outline, event: OrderEnded, now: int) -> None:
+    line = made.pods.get(made.signals.pop(event.key, ""))
+    if line is not None and event.result == "failed":
+        line.refused = True
+
+
 def _killed(made: Outline, event: KillContainer, now: int) -> None:
     line = made.pods.get(event.uid)
     if line is not None and line.killed_ns is None:
@@ -177,6 +193,8 @@ _FOLDS: dict[type[Event], Callable[[Outline, Any, int], None]] = {
     WaveStarted: _wave_started,
     WaveEnded: _wave_ended,
     PodStopBegan: _stop_began,
+    SendSignal: _signalled,
+    OrderEnded: _answered,
     KillContainer: _killed,
     PodEnded: _pod_ended,
     PodsEnded: _pods_ended,

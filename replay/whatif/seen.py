@@ -82,6 +82,8 @@ class ContainerSeen:
     signalled: At | None = None
     killed: At | None = None
     exited: Told | None = None
+    #: The runtime would not send its stop signal: nobody asked it to end.
+    refused: bool = False
     #: It was found gone when a daemon came back: so long after its stop signal it was still there.
     gone_after_ns: int | None = None
 

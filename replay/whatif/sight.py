@@ -126,12 +126,18 @@ class _Eye:
         assert isinstance(told.event, OrderEnded)
         key = told.event.key
         self._open.pop(key, None)
+        self._refused(key, told.event)
         whose = self.seen.hook_keys.get(key)
         if whose is not None:
             hook = self.seen.container(*whose).hook
             assert hook is not None
             hook.ended = told
         return self._answer(key, told)
+
+    def _refused(self, key: str, event: OrderEnded) -> None:
+        _, order = self._orders.get(key, (None, None))
+        if isinstance(order, SendSignal) and event.result == "failed":
+            self.seen.container(order.uid, order.container).refused = True
 
     def keyed(self, told: Told) -> bool:
         assert isinstance(told.event, DurabilityLate | EffectPanicked)

@@ -14,7 +14,7 @@ from actors.logic.config import NAME as CONFIG
 from actors.logic.config import ConfigState
 from actors.logic.course import NAME as EPISODE
 from actors.logic.course import EpisodeState
-from actors.logic.snapshot import restore, take
+from actors.logic.snapshot import as_checkpoint, restore
 from actors.logic.system import System
 from events.base import Event, Mark
 from events.codec import decode_event
@@ -119,7 +119,7 @@ class _Reader:
 
     def read(self, found: Iterator[list[RawRecord]]) -> Tape:
         first = self._seek(found)
-        start = take(self._replayer.system)
+        start = as_checkpoint(self._replayer.system)
         state = cast(EpisodeState, self._replayer.system.slots[(EPISODE, "")].state)
         self._home = (state.boot_id, state.userspace_id)
         step: list[RawRecord] | None = first

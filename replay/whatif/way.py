@@ -127,7 +127,10 @@ class Way:
     def _outlives(self) -> None:
         """It had so much time in the record, and was still there."""
         had_ns = self._had_ns()
-        if had_ns is None:
+        if self.seen.refused:
+            why = f"the runtime refuses to stop {self._name}, as it did in the record"
+            self._common.evidence.weaken(self._uid, "assumed", why)
+        elif had_ns is None:
             self._unknown()
         elif self._common.hopeful and not (self.seen.how == "stays" and self.seen.killed is not None):
             self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
@@ -158,7 +161,8 @@ class Way:
 
     def _judge_kill(self) -> None:
         had_ns = self._had_ns()
-        if self.seen.how not in ("killed", "stays") or had_ns is None or self._signalled_ns is None:
+        judged = self.seen.how in ("killed", "stays") and not self.seen.refused
+        if not judged or had_ns is None or self._signalled_ns is None:
             return
         if self._now_ns - self._signalled_ns > had_ns:
             self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")

@@ -1,0 +1,82 @@
+"""Journals of several nodes, told apart by their ids, and read as one body of evidence.
+
+Elsewhere several ``--journal`` are places of one journal, which a failing disk spread over them. Here each
+directory may hold another node's; places that hold the same journal still count as one. A folder of such
+directories may be named as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+from ebbtide.cli.guard import Refused
+from ebbtide.options import JOURNAL_PATH
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What a segment's file is called.
+SEGMENTS = "*.ebj"
+
+
+def pooled_option(option: str, name: str) -> Callable[[F], F]:
+    default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
+    return click.option(
+        option,
+        name,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help=f"A node's journal, or a folder of such; repeatable, for a fleet.{default}",
+    )
+
+
+class Pool:
+    """``code`` is the worst of the journals' verdicts, once `accounts` has been read to the end."""
+
+    def __init__(self, places: Sequence[Path]) -> None:
+        """Raises Refused where a place is missing or holds no journal, OSError."""
+        from ebbtide.cli.reading import sources_of
+
+        self.code = 0
+        named = [inner for place in places for inner in _inner(place)]
+        self._groups = _by_journal(sources_of(named))
+        if not self._groups:
+            where = ", ".join(map(str, places)) or str(JOURNAL_PATH)
+            raise Refused(f"no journal in {where}: name a node's journal directory")
+
+    def accounts(self) -> Iterator[Any]:
+        """Every shutdown's account, journal by journal; says on standard error what was wrong with one."""
+        from actors.edges.boot import boot_id
+        from ebbtide.cli.guard import worst
+        from ebbtide.cli.reading import conclude
+        from events.history import History
+        from replay.account.fold import accounts
+
+        for journal, sources in self._groups.items():
+            history = History(sources, journal=journal)
+            yield from accounts(history, boot_id=boot_id())
+            self.code = worst((self.code, conclude(history.verdict)))
+
+
+def _inner(place: Path) -> Iterator[Path]:
+    """A folder without segments of its own stands for those in it."""
+    if not place.is_dir():
+        yield place
+        return
+    inner = [] if any(place.glob(SEGMENTS)) else sorted({file.parent for file in place.rglob(SEGMENTS)})
+    yield from inner or [place]
+
+
+def _by_journal(sources: Sequence[Any]) -> dict[str, list[Any]]:
+    """Sources by the first eight digits of each journal's id, in the order in which they were named."""
+    from events.catalog import find
+
+    groups: dict[str, list[Any]] = {}
+    for source in sources:
+        for journal in dict.fromkeys(segment.journal for segment in find([source]) if segment.size):
+            groups.setdefault(journal, []).append(source)
+    return groups

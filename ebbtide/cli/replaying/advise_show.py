@@ -1,0 +1,171 @@
+"""Printing advice: what each wave and workload needs, what no period can save, and the configuration."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ebbtide.cli.guard import NOT_SO, Refused
+from ebbtide.cli.output import remark, show, show_json, table
+from ebbtide.cli.replaying.advise_journals import Pool
+from ebbtide.cli.replaying.told import seconds
+from ebbtide.text import visible
+from replay.account.words import plural, span
+from replay.advise.advising import Advice, NoEvidence, Wave, Workload, advise
+from replay.advise.configuration import problems, to_paste, why
+from replay.advise.stops import Stop
+from replay.advise.survival import LAST, MEDIAN, P95, Survival
+from replay.journal import NoSuchShutdown, pick
+
+ADVICE_VERSION = 1
+
+_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "WHY")
+_WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
+_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS")
+
+
+def show_advice(journals: Sequence[Path], episode: str | None, output: str) -> int:
+    """Exit code 0, 1 where nothing can be advised, or that of the worst journal's verdict."""
+    try:
+        advice, code = _advise(journals, episode)
+    except NoEvidence as error:
+        remark(f"ebbtide: nothing can be advised: {error}")
+        return NOT_SO
+    if output == "json":
+        show_json(document(advice))
+    elif output == "yaml":
+        sys.stdout.write(to_paste(advice))
+    else:
+        show(tables(advice))
+    return code
+
+
+def _advise(journals: Sequence[Path], episode: str | None) -> tuple[Advice, int]:
+    """``last`` is the last of the journal named last."""
+    pool = Pool(journals)
+    if episode is None:
+        return advise(pool.accounts()), pool.code
+    try:
+        return advise((pick(pool.accounts(), episode),)), pool.code
+    except NoSuchShutdown as error:
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them") from None
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def tables(advice: Advice) -> RenderableType:
+    """Waves, workloads, what cannot be saved, and the configuration."""
+    hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
+    return Group(
+        Text(_title(advice)),
+        Text(""),
+        table(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS),
+        Text(""),
+        table(_WORKLOADS, (_workload_row(each, advice) for each in advice.workloads), right=_NUMBERS),
+        *([Text(""), Text("no period can save on this evidence:"), *hopeless] if hopeless else []),
+        Text(""),
+        Text("to paste:", style="dim"),
+        Text("\n".join(map(visible, to_paste(advice).splitlines()))),
+    )
+
+
+def _title(advice: Advice) -> str:
+    parts = (("saved", "ended by themselves"), ("perhaps", "perhaps saved"), ("hopeless", "not"))
+    stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
+    total = sum(len(getattr(advice, name)) for name, _ in parts)
+    return (
+        f"from {plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}:"
+        f" {plural(total, 'stop')}, under these periods {', '.join(stops)}"
+    )
+
+
+def _wave_row(wave: Wave) -> tuple[str, ...]:
+    return (
+        str(wave.priority),
+        f"{wave.configured_seconds}s",
+        f"{wave.seconds}s",
+        *_numbers(wave.survival),
+        why(wave),
+    )
+
+
+def _workload_row(each: Workload, advice: Advice) -> tuple[str, ...]:
+    asks = "-" if each.wanted_seconds is None else f"{each.wanted_seconds}s"
+    priority = str(advice.waves[each.wave].priority)
+    return (each.name, priority, *_numbers(each.survival), asks, each.verdict)
+
+
+def _numbers(curve: Survival) -> tuple[str, ...]:
+    times = (curve.quantile_ns(of) for of in (MEDIAN, P95, LAST))
+    unknown = "not reached" if curve.total else "-"
+    return (
+        str(curve.total),
+        str(curve.censored),
+        *(unknown if each is None else span(each) for each in times),
+    )
+
+
+# --- one document ------------------------------------------------------------------------------
+
+
+def document(advice: Advice) -> dict[str, Any]:
+    """Times in seconds; null: not reached. ``saved``, ``perhaps`` and ``hopeless`` part all stops."""
+    return {
+        "kind": "Advice",
+        "version": ADVICE_VERSION,
+        "shutdowns": list(advice.shutdowns),
+        "nodes": advice.nodes,
+        "requestedSeconds": advice.requested_seconds,
+        "reserveSeconds": advice.reserve_seconds,
+        "inhibitDelayMaxSeconds": advice.drop_in_seconds,
+        "waves": [
+            {
+                "priority": wave.priority,
+                "configuredSeconds": wave.configured_seconds,
+                "adviseSeconds": wave.seconds,
+                "why": why(wave),
+                **_survival(wave.survival),
+            }
+            for wave in advice.waves
+        ],
+        "workloads": [_workload(each, advice) for each in advice.workloads],
+        "problems": [
+            {"workload": each.name, "verdict": each.verdict, "message": said}
+            for each, said in problems(advice)
+        ],
+        **{name: list(map(_stop, getattr(advice, name))) for name in ("saved", "perhaps", "hopeless")},
+        "configuration": to_paste(advice),
+    }
+
+
+def _workload(each: Workload, advice: Advice) -> dict[str, Any]:
+    return {
+        "workload": each.name,
+        "priority": advice.waves[each.wave].priority,
+        "verdict": each.verdict,
+        "wantedSeconds": each.wanted_seconds,
+        **_survival(each.survival),
+    }
+
+
+def _survival(curve: Survival) -> dict[str, Any]:
+    names = ("p50Seconds", "p95Seconds", "maxSeconds")
+    times = (seconds(curve.quantile_ns(of)) for of in (MEDIAN, P95, LAST))
+    return {"stops": curve.total, "censored": curve.censored, **dict(zip(names, times, strict=True))}
+
+
+def _stop(stop: Stop) -> dict[str, Any]:
+    return {
+        "shutdown": stop.shutdown,
+        "node": stop.node,
+        "pod": stop.label,
+        "uid": stop.uid,
+        "seconds": seconds(stop.observed.ns),
+        "atLeast": not stop.observed.ended,
+    }

@@ -1,0 +1,127 @@
+"""The advice as something to paste: the configuration, the drop-in's value, and a sentence a problem."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from events.base import NS_PER_SECOND
+from replay.account.words import plural, span
+from replay.advise.advising import Advice, Verdict, Wave, Workload
+from replay.advise.stops import Stop
+
+_DROP_IN = "/run/systemd/logind.conf.d"
+
+
+def to_paste(advice: Advice) -> str:
+    """An Ebbtide configuration in YAML; the last lines say what logind has to grant.
+
+    What it does not name stays as it is: name it after the configuration in force.
+    """
+    lines = [
+        "apiVersion: ebbtide/v1alpha1",
+        "kind: EbbtideConfiguration",
+        "shutdownGracePeriodByPodPriority:",
+        *(
+            f"  - {{priority: {wave.priority}, shutdownGracePeriodSeconds: {wave.seconds}}}  # {why(wave)}"
+            for wave in advice.waves
+        ),
+        f"reserve: {advice.reserve_seconds}s",
+        f"# logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved.",
+        "# The daemon sees to it unless raiseGrant is false; by hand, in a file below",
+        f"# {_DROP_IN} or /etc/systemd/logind.conf.d:",
+        "#   [Login]",
+        f"#   InhibitDelayMaxSec={advice.drop_in_seconds}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def why(wave: Wave) -> str:
+    """What decides a wave's period."""
+    if wave.kept == "no-evidence":
+        return "no pod of it was ever stopped: as it is"
+    if wave.kept == "too-short":
+        return "kept: a pod of it was killed before its own grace was over"
+    if not wave.because:
+        return "no pod of it ever ended by itself"
+    return f"the slowest, {_plain(wave.because)}, took {_longest(wave)}"
+
+
+def _plain(name: str) -> str:
+    """A name in a comment stays on its line, whatever a journal says."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name)
+
+
+def _longest(wave: Wave) -> str:
+    ended = [step.ns for step in wave.survival.steps]
+    return span(ended[-1]) if ended else "-"
+
+
+def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
+    """Every workload with a pod that no period can save on this evidence, and what to do about it."""
+    hopeless = {(stop.shutdown, stop.uid): None for stop in advice.hopeless}
+    for each in advice.workloads:
+        longest = each.longest_killed
+        if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):
+            yield each, _SENTENCES[each.verdict](each, longest)
+
+
+def _killed(each: Workload) -> str:
+    count, total = each.survival.censored, each.survival.total
+    return "every time" if count == total else f"{count} of {plural(total, 'time')}"
+
+
+def _asked(stop: Stop) -> str:
+    wanted = stop.wanted_seconds
+    return "asks for no grace of its own" if wanted is None else f"asks for {wanted} s"
+
+
+def _deaf(each: Workload, longest: Stop) -> str:
+    return (
+        f"ignored its stop signal until SIGKILL {_killed(each)}: no period helps; let its first process"
+        " handle the signal, or name another with stopSignal"
+    )
+
+
+def _own_grace(each: Workload, longest: Stop) -> str:
+    return (
+        f"was killed {_killed(each)} after all the time that it asks for"
+        f" ({longest.wanted_seconds} s): no period helps; raise its terminationGracePeriodSeconds above"
+        f" {longest.wanted_seconds}"
+    )
+
+
+def _too_short(each: Workload, longest: Stop) -> str:
+    return (
+        f"was killed {_killed(each)}, at the latest after {span(longest.observed.ns)}, and"
+        f" {_asked(longest)}: how much it needs is not known; give its wave more and see"
+    )
+
+
+def _unsteady(each: Workload, longest: Stop) -> str:
+    return (
+        f"ended within {span(each.ended_ns or 0)}, or was killed ({_killed(each)}), at the latest after all"
+        f" the time that it asks for ({longest.wanted_seconds} s): find out what it waits for, or raise its"
+        " terminationGracePeriodSeconds"
+    )
+
+
+def _mostly(each: Workload, longest: Stop) -> str:
+    """Its replicas ask for different times, or one of them has hooks that another has not."""
+    return (
+        f"was killed {_killed(each)}, at the latest after {span(longest.observed.ns)} ({_asked(longest)}),"
+        f" and takes up to {span(each.need_ns or 0)} where it has that: raise its"
+        f" terminationGracePeriodSeconds to {_up(each.need_ns or 0)}"
+    )
+
+
+def _up(ns: int) -> int:
+    return ns // NS_PER_SECOND + 1
+
+
+_SENTENCES: dict[Verdict, Callable[[Workload, Stop], str]] = {
+    "mostly": _mostly,
+    "deaf": _deaf,
+    "own-grace": _own_grace,
+    "too-short": _too_short,
+    "unsteady": _unsteady,
+}
