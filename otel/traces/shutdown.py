@@ -32,6 +32,8 @@ from otel.traces.pods import wave_failed
 from otel.traces.spans import LENGTH_NS_MIN
 from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
 
+NEXT_BOOT = "next boot"
+
 #: Roles that go on with their pod in the next shutdown.
 GO_ON = ("hook", "stop", "kill")
 
@@ -124,9 +126,9 @@ def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
     trace.finished.append(
         Span(
             trace_id,
-            SpanIds(trace_id).of("next boot", ""),
+            SpanIds(trace_id).of(NEXT_BOOT, ""),
             b"",
-            "next boot",
+            NEXT_BOOT,
             start.cut_ns,
             max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
             (

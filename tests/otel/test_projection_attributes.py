@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,10 @@ from pathlib import Path
 import pytest
 
 from otel import attributes as at
+from otel.ids import ORDER_ROLES
 from otel.span import Span
+from otel.traces.shutdown import NEXT_BOOT
+from otel.traces.trace import ROOT as ROOT_SPAN
 from tests.otel import golden
 from tests.otel.telling import documented
 
@@ -64,3 +68,28 @@ def test_the_check_sees_what_is_not_documented(pair: tuple[str, str | int]) -> N
     span = Span(b"", b"", b"", "pod", 0, 1, (pair,), 1, 1)
     with pytest.raises(AssertionError):
         documented([span])
+
+
+def test_the_example_of_the_traces_page_is_current() -> None:
+    """The waterfall of docs/traces.md is what docs/tools/draw_trace.py draws from the demo's journal."""
+    check = subprocess.run(
+        [sys.executable, "docs/tools/draw_trace.py", "--check"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert check.returncode == 0, check.stderr
+
+
+def test_the_traces_page_has_every_span() -> None:
+    """Each name that the projection gives a span stands in the table of docs/traces.md, and no other."""
+    calls = (
+        node
+        for path in EMITTERS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("begin", "point")
+    )
+    literal = {str(call.args[0].value) for call in calls if isinstance(call.args[0], ast.Constant)}
+    emitted = literal | {*ORDER_ROLES.values(), ROOT_SPAN, NEXT_BOOT}
+    table = (ROOT / "docs" / "traces.md").read_text().partition("## The spans")[2].partition("## Links")[0]
+    listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
+    assert sorted(listed) == sorted(emitted)
