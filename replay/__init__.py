@@ -18,6 +18,17 @@ EXPORTS: dict[str, str] = {
     "NoSuchShutdown": "replay.journal:NoSuchShutdown",
     "Account": "replay.account.model:Account",
     "accounts": "replay.account.fold:accounts",
+    "verify": "replay.front:verify",
+    "timeline": "replay.front:timeline_of",
+    "states_at": "replay.front:states_at",
+    "blame": "replay.front:blame",
+    "critical_chain": "replay.front:critical_chain",
+    "diff": "replay.front:diff",
+    "what_if": "replay.front:what_if",
+    "advise": "replay.front:advise",
+    "simulate": "replay.front:simulate",
+    "report_html": "replay.front:report_html",
+    "perfetto": "replay.front:perfetto_trace",
 }
 
 __all__ = tuple(EXPORTS)

@@ -39,3 +39,27 @@ def _below_a_second(duration_ns: int) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 pod``, ``2 pods``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def rfc3339(wall_ns: int) -> str:
+    """Nanoseconds since 1970 as ``2026-03-01T12:00:00.000000000Z``."""
+    seconds, rest_ns = divmod(wall_ns, NS_PER_SECOND)
+    days, seconds = divmod(seconds, 86_400)
+    year, month, day = _civil(days)
+    hours, seconds = divmod(seconds, 3_600)
+    return (
+        f"{year:04d}-{month:02d}-{day:02d}T{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}.{rest_ns:09d}Z"
+    )
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+
+    Years that begin in March put the leap day last: so a month's length follows from its place in the year.
+    """
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    return era * 400 + year_of_era + month // 10, (month + 2) % 12 + 1, day
