@@ -23,7 +23,6 @@ from ebbtide.claim import claim
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
-from ebbtide.kept_meters import FILE_NAME, fold_before
 from ebbtide.manifests import local_pods
 from ebbtide.metering import Metering, Shown, Ways
 from ebbtide.node import Logind, Node, identity
@@ -38,6 +37,7 @@ from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
 from otel.metrics.catalog import KUBELET_PREFIX
+from otel.metrics.kept import FILE_NAME, fold_before
 from otel.metrics.state import Meters
 
 #: Bytes of a journal's id.

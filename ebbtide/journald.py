@@ -1,7 +1,8 @@
 """The system journal, with fields: ``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod.
 
 Spoken only where the service manager connected our standard error to it (systemd.exec(5),
-``JOURNAL_STREAM``); the protocol is its native one: a datagram of ``NAME=value`` lines, a value with a line feed by its length.
+``JOURNAL_STREAM``); the protocol is its native one: a datagram of ``NAME=value`` lines, a
+value with a line feed by its length.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from actors.logic.hook import HOOK
 from actors.logic.pod import PodState
 from actors.logic.system import EDGE, System
 from ebbtide.agree import agree
-from ebbtide.kept_meters import kept_meters
 from ebbtide.standing import FOLDED, Standing
 from events.codec import BadPayload, UnknownType, decode_event
 from events.decisions import EpisodeClosed, RunHook, ShutdownBegan
@@ -27,6 +26,7 @@ from events.record import Record, trace_id
 from events.recovery import Verdict, refuse_foreign
 from events.source import Source
 from otel.metrics.fold import METERED, fold
+from otel.metrics.kept import kept_meters
 from otel.metrics.state import Meters
 from replay.engine import Divergence, Replayer
 

@@ -14,7 +14,7 @@ ROOT, POD, WAVE = "shutdown", "pod", "wave"
 
 
 def span_of(trace_id: bytes, event: Event) -> bytes:
-    """The order's own span, else its pod's, else its wave's, else the shutdown's. ``trace_id`` has 16 bytes."""
+    """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes."""
     tag, fields = type(event).__name__, _fields(event)
     if isinstance(event, Order) and tag in ORDER_ROLES:
         return order_span_id(trace_id, tag, event.key)

@@ -45,7 +45,7 @@ def encode_traces(spans: Sequence[Span], resource: Resource) -> bytes:
     """The bytes of an ``ExportTraceServiceRequest`` with these spans, all of one resource."""
     request = ExportTraceServiceRequest()
     of_resource = request.resource_spans.add(schema_url=SCHEMA_URL)
-    of_resource.resource.attributes.extend(_attributes(resource.attributes))
+    of_resource.resource.attributes.extend(key_values(resource.attributes))
     of_scope = of_resource.scope_spans.add(schema_url=SCHEMA_URL)
     of_scope.scope.name, of_scope.scope.version = SCOPE, str(resource.version)
     add = of_scope.spans.add
@@ -59,7 +59,7 @@ def encode_traces(spans: Sequence[Span], resource: Resource) -> bytes:
             kind=_KIND,
             start_time_unix_nano=span.start_ns,
             end_time_unix_nano=span.end_ns,
-            attributes=_attributes(span.attributes),
+            attributes=key_values(span.attributes),
         )
         _add_rest(made, span)
     data: bytes = request.SerializeToString(deterministic=True)
@@ -70,20 +70,21 @@ def _add_rest(made: trace.Span, span: Span) -> None:
     """What few spans have."""
     for event in span.events:
         made.events.add(
-            name=event.name, time_unix_nano=event.time_ns, attributes=_attributes(event.attributes)
+            name=event.name, time_unix_nano=event.time_ns, attributes=key_values(event.attributes)
         )
     for link in span.links:
         made.links.add(
             trace_id=link.trace_id,
             span_id=link.span_id,
             flags=FLAGS,
-            attributes=_attributes(link.attributes),
+            attributes=key_values(link.attributes),
         )
     if span.status != "unset":
         made.status.code, made.status.message = _CODES[span.status], span.status_text
 
 
-def _attributes(attributes: Attributes) -> list[common.KeyValue]:
+def key_values(attributes: Attributes) -> list[common.KeyValue]:
+    """As protobuf; what was asked for before is not built again."""
     return [_key_value(name, value) for name, value in attributes]
 
 

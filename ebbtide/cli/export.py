@@ -9,14 +9,21 @@ from ebbtide.cli.options import need_command
 
 #: The formats by what one does with them.
 SECTIONS: dict[str, dict[str, Entry]] = {
+    "To a tracing back end": {
+        "otlp": Entry("exporting.otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
+    },
     "To a file": {
         "perfetto": Entry("exporting.perfetto:perfetto", "A trace for Perfetto: a track an actor and a pod."),
         "jsonl": Entry("exporting.jsonl:jsonl", "The shutdown's records, one JSON object a line."),
+        "otlp-json": Entry(
+            "exporting.otlp_json:otlp_json", "The trace as OTLP's JSON, to upload or to keep."
+        ),
     },
 }
 
 EPILOG = """\b
 Examples:
+  ebbtide export otlp --endpoint http://localhost:4318
   ebbtide export perfetto -o shutdown.pftrace
   ebbtide export jsonl -2 --journal /mnt/old/journal | jq .type
 

@@ -18,11 +18,11 @@ from ebbtide.control import ControlError, ask
 from ebbtide.text import visible
 from events.codec import BadPayload, UnknownType
 from events.frames import decode
-from otel.metrics.catalog import CATALOG, KUBELET_PREFIX, Metric
+from otel.metrics.catalog import CATALOG, KUBELET_PREFIX, Metric, name_of
 from otel.metrics.fold import METERED, fold
 from otel.metrics.reading import Around
 from otel.metrics.state import BOUNDS_SECONDS, Histogram, Meters
-from otel.metrics.text import exposition, name_of, seconds
+from otel.metrics.text import exposition, seconds
 
 METRICS_VERSION = 1
 

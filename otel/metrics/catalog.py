@@ -27,6 +27,11 @@ class Metric(NamedTuple):
     kep: bool = False
 
 
+def name_of(metric: Metric, prefix: str) -> str:
+    """Its name to the outside."""
+    return prefix + metric.name if metric.kep else metric.name
+
+
 CATALOG: tuple[Metric, ...] = (
     Metric(
         "graceful_shutdown_start_time_seconds",

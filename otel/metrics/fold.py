@@ -27,6 +27,7 @@ def fold(meters: Meters, records: Iterable[Record]) -> None:
         meters.seq = record.seq
         change = CHANGES.get(type(record.event))
         if change is not None:
+            meters.begun_wall_ns = meters.begun_wall_ns or record.wall_ns
             change(meters, record.event, record)
 
 

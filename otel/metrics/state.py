@@ -60,6 +60,8 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     seq: int = 0
     journal_id: bytes = b""
+    #: When the first record that counts was written.
+    begun_wall_ns: int = 0
     enabled: bool = False
     armed: bool = False
     lock_held: bool = False

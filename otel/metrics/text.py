@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from otel.metrics.catalog import CATALOG, Metric
+from otel.metrics.catalog import CATALOG, Metric, name_of
 from otel.metrics.reading import NS_PER_SECOND, Around, Labels, Sample
 from otel.metrics.state import BOUNDS_SECONDS, Histogram, Meters
 
@@ -16,11 +16,6 @@ _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 def exposition(meters: Meters, around: Around, prefix: str = "") -> str:
     """All metrics. ``prefix`` stands before the names that a KEP gave (``kubelet_``)."""
     return "".join(line + "\n" for metric in CATALOG for line in _metric(metric, meters, around, prefix))
-
-
-def name_of(metric: Metric, prefix: str) -> str:
-    """Its name to the outside."""
-    return prefix + metric.name if metric.kep else metric.name
 
 
 def _metric(metric: Metric, meters: Meters, around: Around, prefix: str) -> Iterator[str]:

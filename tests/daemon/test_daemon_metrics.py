@@ -10,7 +10,7 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from ebbtide.kept_meters import FILE_NAME
+from otel.metrics.kept import FILE_NAME
 from events.decisions import ReleaseLock
 from tests.daemon.rig import Rig
 

@@ -10,7 +10,6 @@ import pytest
 import trio
 import trio.testing
 
-from ebbtide.kept_meters import FILE_NAME, fold_before, kept_meters
 from ebbtide.metering import Metering, Shown, Ways, at_risk
 from events.base import NS_PER_SECOND
 from events.history import History
@@ -18,6 +17,7 @@ from events.model import Period, Pod
 from events.record import Record
 from events.storage import DirectorySource
 from otel.metrics.fold import fold
+from otel.metrics.kept import FILE_NAME, fold_before, kept_meters
 from otel.metrics.state import Meters, Need
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"

@@ -110,7 +110,7 @@ class _Screen:
         foot = foot[-columns + 1 :] if asking else set_cell_size(foot, columns)
         lines = [*shown, *[""] * (room - len(shown)), *message]
         end = visible(foot) if asking else f"{REVERSE}{foot}{PLAIN}"
-        _write(HOME_AND_CLEAR + "".join(f"{line}\r\n" for line in lines) + end)
+        _write(HOME_AND_CLEAR + "".join(f"{line}\n" for line in lines) + end)
 
     def _body(self, columns: int) -> Iterator[str]:
         """What is bold or red is so on every row that it takes."""
