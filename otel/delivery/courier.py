@@ -71,10 +71,12 @@ class Courier:
         lost: Callable[[Loss], None],
         trouble: Callable[[str], None],
         backoff: Backoff | None = None,
+        give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._sender, self._encode = sender, encode
         self._settled, self._lost, self._trouble = settled, lost, trouble
         self._backoff = backoff or Backoff()
+        self._give_up_seconds = give_up_seconds
         self._failing_since: float | None = None
         self._asked_at: float | None = None
         #: Whom a server has told once what it takes need not be told again.
@@ -137,7 +139,7 @@ class Courier:
         self._failing_since = now if self._failing_since is None else self._failing_since
         self._say(answer.reason)
         pause_seconds = self._backoff.next_ns(answer.after_ns) / NS_PER_SECOND
-        if now + pause_seconds - self._failing_since > GIVE_UP_SECONDS:
+        if now + pause_seconds - self._failing_since > self._give_up_seconds:
             raise GaveUp(answer.reason, refused=False)
         await trio.sleep(pause_seconds)
 

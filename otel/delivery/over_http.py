@@ -180,4 +180,15 @@ def _why(error: Exception) -> str:
         return f"the connection broke: {plain(str(cause))}" if cause else "the connection broke"
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the server's certificate is not accepted: {plain(error.verify_message)}"
-    return plain(getattr(error, "strerror", None) or str(error) or type(error).__name__)
+    return plain(_first_cause(error))
+
+
+def _first_cause(error: Exception) -> str:
+    """Where several addresses were tried, what the first of them said."""
+    cause = error.__cause__
+    while isinstance(cause, BaseExceptionGroup):
+        cause = cause.exceptions[0]
+    for each in (cause, error):
+        if isinstance(each, OSError) and each.strerror:
+            return each.strerror
+    return str(cause or error) or type(error).__name__
