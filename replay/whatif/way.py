@@ -49,17 +49,19 @@ class Way:
         self._uid, self._name = whose
         self._common = common
         self._own: Entry | None = None
+        #: When it ends by itself; while no daemon runs that is heard of only later.
+        self._own_ns = 0
         self._bet = ""
         self._signalled_ns: int | None = None
         self._killed = False
         if seen.how == "by-itself" and seen.exited is not None:
-            self._own = self._exit(seen.exited.at_ns, recorded=True)
+            self._ends_at(seen.exited.at_ns, recorded=True)
 
     def hooked(self) -> None:
         """Its hook begins, a real one: a sleep asks nothing of it."""
         hook, exited = self.seen.hook, self.seen.exited
         if self.seen.how == "in-hook" and hook is not None and exited is not None:
-            self._own = self._exit(self._now_ns + exited.at_ns - hook.began.mono_ns, recorded=True)
+            self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns, recorded=True)
 
     def signalled(self) -> None:
         """The first stop signal; a repeated one changes nothing."""
@@ -75,7 +77,7 @@ class Way:
             return
         self._killed = True
         seen = self.seen
-        if self._ends_first():
+        if self._has_ended() or self._ends_first():
             return
         self._common.stage.agenda.drop(self._own)
         self._judge_kill()
@@ -88,6 +90,10 @@ class Way:
         """It was seen to exit: if that was a bet, the record does not say so."""
         if self._bet and not self._killed:
             self._weaken(self._bet)
+
+    def _has_ended(self) -> bool:
+        """Its end is on its way: nobody ran to see it."""
+        return self._own is not None and self._own_ns < self._now_ns
 
     def _ends_first(self) -> bool:
         """It was ordered to be killed in the record too, and ended by itself before that came to it."""
@@ -108,7 +114,7 @@ class Way:
         if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
             self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
-        self._own = self._exit(self._now_ns + took_ns, recorded=True)
+        self._ends_at(self._now_ns + took_ns, recorded=True)
         if self._is_other_stop():
             why = f"{self._name} stops as long after its signal as it did, though its way there is another"
             self._common.evidence.weaken(self._uid, "assumed", why)
@@ -134,7 +140,7 @@ class Way:
             self._unknown()
         elif self._common.hopeful and not (self.seen.how == "stays" and self.seen.killed is not None):
             self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
-            self._own = self._exit(self._now_ns + had_ns + MOMENT_NS)
+            self._ends_at(self._now_ns + had_ns + MOMENT_NS)
 
     def _had_ns(self) -> int | None:
         """From its stop signal to SIGKILL, or to the end of the record; None: it never had one."""
@@ -152,12 +158,12 @@ class Way:
         self._weaken(f"{self._name} ended without a stop signal in the record, and has one before that now")
         if self._common.hopeful:
             self._common.stage.agenda.drop(self._own)
-            self._own = self._exit(self._now_ns, recorded=True)
+            self._ends_at(self._now_ns, recorded=True)
 
     def _unknown(self) -> None:
         self._common.evidence.weaken(self._uid, "assumed", f"the record does not show how {self._name} stops")
         if self._common.hopeful:
-            self._own = self._exit(self._now_ns)
+            self._ends_at(self._now_ns)
 
     def _judge_kill(self) -> None:
         had_ns = self._had_ns()
@@ -175,6 +181,10 @@ class Way:
 
     def _weaken(self, why: str) -> None:
         self._common.evidence.weaken(self._uid, "bound", why)
+
+    def _ends_at(self, at_ns: int, *, recorded: bool = False) -> None:
+        """By itself."""
+        self._own, self._own_ns = self._exit(at_ns, recorded=recorded), at_ns
 
     def _exit(self, at_ns: int, *, recorded: bool = False, signal: str = "") -> Entry:
         told = self.seen.exited if recorded else None
