@@ -26,6 +26,9 @@ MOMENTS = ("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", 
 #: What names an element of a list, instead of its place.
 _ELEMENT_NAMES = ("spec", "name", "uid")
 
+#: Fields of such an element that its name, or its actor's, says already.
+_SAID_ALREADY = (".spec.name", ".name", ".uid")
+
 _NS_PER_MS = 1_000_000
 
 
@@ -90,7 +93,9 @@ def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tupl
         yield path, [_element(each, names) for each in value]
         return
     for at, each in enumerate(value):
-        yield from _walk(each, f"{path}[{_element_name(each, at)}]", names, every)
+        element = f"{path}[{_element_name(each, at)}]"
+        said = tuple(f"{element}{name}" for name in _SAID_ALREADY)
+        yield from (field for field in _walk(each, element, names, every) if every or field[0] not in said)
 
 
 def _element(value: Any, names: Names) -> Any:
@@ -163,7 +168,7 @@ def worded(path: str, value: Flat, signal_ns: int | None) -> str:
 
 
 def _seconds(ns: int, sign: str = "") -> str:
-    """To the millisecond, without zeros that say nothing."""
-    whole, rest = divmod((abs(ns) + _NS_PER_MS // 2) // _NS_PER_MS, NS_PER_SECOND // _NS_PER_MS)
+    """Cut to the millisecond, as everywhere, and without zeros that say nothing."""
+    whole, rest = divmod(abs(ns) // _NS_PER_MS, NS_PER_SECOND // _NS_PER_MS)
     fraction = f".{rest:03d}".rstrip("0") if rest else ""
     return f"{'-' if ns < 0 else sign}{whole}{fraction} s"

@@ -112,6 +112,7 @@ ORDERED = {
     "announce": "announcing what the node does",
     "start": "starting pod {pod}",
     "deliver": "delivering pod statuses",
+    "traces": "sending the traces",
     "release": "letting the machine go",
     "hook": "the preStop hook of {pod}/{part}",
     "stop": "the stop signal for {pod}/{part}",

@@ -166,6 +166,10 @@ def _disarmed(names: Names, event: d.Disarmed, at: Stamp) -> Said:
     return Said(WARNING, f"not armed: {event.reason}; next try in {again} s")
 
 
+def _flush(names: Names, event: d.FlushTraces, at: Stamp) -> Said:
+    return Said(DEBUG, f"having the traces sent, for {seconds(event.timeout_ns)} s at most")
+
+
 def _leave(names: Names, event: d.Leave, at: Stamp) -> Said:
     return Said(NOTICE, f"leaving: {event.reason}")
 
@@ -228,6 +232,7 @@ TELL: dict[type[Event], Teller] = {
     d.Armed: _armed,
     d.Disarmed: _disarmed,
     d.Leave: _leave,
+    d.FlushTraces: _flush,
     d.Resumed: _resumed,
     d.ActorFailed: _failed,
     d.FallbackEngaged: _engaged,

@@ -192,9 +192,7 @@ def _rejected(names: Names, event: d.PodRejected, at: Stamp) -> Said:
 
 
 def _deliver(names: Names, event: d.DeliverStatuses, at: Stamp) -> Said:
-    return Said(
-        DEBUG, f"delivering {count(len(event.statuses), 'pod status').replace('statuss', 'statuses')}"
-    )
+    return Said(DEBUG, f"delivering the status of {count(len(event.statuses), 'pod')}")
 
 
 def _settled(names: Names, event: d.StatusesSettled, at: Stamp) -> Said:

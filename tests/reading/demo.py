@@ -3,8 +3,8 @@
     ebbtide demo --journal /tmp/demo
     python -m tests.reading.demo /tmp/demo tests/golden/demo-v1    # only for a new format version
 
-The names of the machine that it ran on are replaced in the facts, and the system decides again: so the journal
-verifies, and tells of a real shutdown.
+The names of the machine that it ran on are replaced in the facts, and the system decides again: so the
+journal verifies, and tells of a real shutdown.
 """
 
 from __future__ import annotations
