@@ -18,6 +18,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "otlp-json": Entry(
             "exporting.otlp_json:otlp_json", "The trace as OTLP's JSON, to upload or to keep."
         ),
+        "parquet": Entry("exporting.parquet:parquet", "All shutdowns as tables, of one node or of a fleet."),
     },
 }
 
@@ -26,6 +27,7 @@ Examples:
   ebbtide export otlp --endpoint http://localhost:4318
   ebbtide export perfetto -o shutdown.pftrace
   ebbtide export jsonl -2 --journal /mnt/old/journal | jq .type
+  ebbtide export parquet --journal fleet/ -o tables
 
 EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
 """

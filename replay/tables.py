@@ -1,0 +1,238 @@
+"""Shutdowns as flat rows: what a fleet's journals are asked with, in SQL (docs/fleet.md).
+
+Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself. Rows
+are made from an account, one shutdown at a time: what a table says is what every other verb says. Durations
+are whole milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, NamedTuple
+
+from replay.account.model import Account, ContainerTold, Notice, PodTold, WaveTold
+
+#: ``time`` is nanoseconds since 1970, in UTC.
+Type = Literal["text", "int", "bool", "time"]
+
+NS_PER_MS = 1_000_000
+
+
+class Column(NamedTuple):
+    """One column. ``value`` takes the account and the row's subject."""
+
+    name: str
+    type: Type
+    text: str
+    value: Callable[[Account, Any], Any]
+
+
+class Table(NamedTuple):
+    """``subjects`` are what it has a row for."""
+
+    name: str
+    text: str
+    subjects: Callable[[Account], Iterable[Any]]
+    columns: tuple[Column, ...]
+
+    def rows(self, account: Account) -> Iterable[tuple[Any, ...]]:
+        """This shutdown's rows, in the order of its waves and pods."""
+        for subject in self.subjects(account):
+            yield tuple(column.value(account, subject) for column in self.columns)
+
+
+class InPod(NamedTuple):
+    """A pod, and something of it: a hook, a container, or nothing."""
+
+    pod: PodTold
+    it: Any
+
+
+def _ms(duration_ns: int | None) -> int | None:
+    return None if duration_ns is None else duration_ns // NS_PER_MS
+
+
+def _took_ms(began_ns: int | None, ended_ns: int | None) -> int | None:
+    return None if began_ns is None or ended_ns is None else (ended_ns - began_ns) // NS_PER_MS
+
+
+def _fate(name: str) -> Column:
+    return Column(name, "int", f"pods of this fate: {name}", lambda account, _: account.count(name))  # type: ignore[arg-type]
+
+
+def _daemons(account: Account) -> int:
+    """Those that had a part in it; who looked back from the next boot is not counted."""
+    return sum(not process.action.startswith("close-") for process in account.processes)
+
+
+def _configured_ms(account: Account, wave: WaveTold) -> int | None:
+    periods = account.configuration.periods
+    return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
+
+
+def _stop_ms(container: ContainerTold) -> int | None:
+    return _took_ms(container.signalled_ns, container.exited_ns)
+
+
+def _ignored(pod: PodTold) -> bool:
+    signals = {container.name: container.stop_signal for container in pod.containers}
+    return any(
+        signals.get(autopsy.container) in process.signals_ignored
+        for autopsy in pod.autopsies
+        for process in autopsy.processes[:1]
+    )
+
+
+# --- what is in each table ---------------------------------------------------------------------
+
+KEY = (
+    Column("node", "text", "the node's name", lambda account, _: account.node),
+    Column(
+        "shutdown", "text", "the shutdown's id, as in `ebbtide journal ls`", lambda account, _: account.id
+    ),
+    Column("started", "time", "the signal, by the wall clock", lambda account, _: account.started_wall_ns),
+)
+
+SHUTDOWN = (
+    *KEY,
+    Column("trace_id", "text", "of its trace", lambda a, _: a.trace_id),
+    Column("journal_id", "text", "of its journal", lambda a, _: a.journal_id),
+    Column("machine_id", "text", "systemd's", lambda a, _: a.machine_id),
+    Column("boot_id", "text", "the kernel's", lambda a, _: a.boot_id),
+    Column("version", "text", "of the daemon that began it", lambda a, _: a.version),
+    Column("kind", "text", "poweroff, reboot, halt, kexec, soft-reboot, unknown", lambda a, _: a.kind),
+    Column("outcome", "text", "complete, cancelled, truncated, never-begun, running", lambda a, _: a.outcome),
+    Column("took_ms", "int", "to the release of the lock, or the cancel's end", lambda a, _: _ms(a.ended_ns)),
+    Column("requested_ms", "int", "the configured periods", lambda a, _: _ms(a.configuration.requested_ns)),
+    Column("reserve_ms", "int", "asked of logind on top", lambda a, _: _ms(a.configuration.reserve_ns)),
+    Column("grant_ms", "int", "what logind really allowed", lambda a, _: _ms(a.grant_ns)),
+    Column("budget_ms", "int", "what the waves could use", lambda a, _: _ms(a.budget_ns)),
+    Column("budget", "text", "strict or elastic", lambda a, _: a.configuration.budget),
+    Column("lock_held", "bool", "whether the machine had to wait", lambda a, _: a.lock_held),
+    Column("overtime", "bool", "whether the service manager ended it", lambda a, _: a.overtime),
+    Column("cancel_reason", "text", "empty if it was not cancelled", lambda a, _: a.cancel_reason),
+    Column("last_wave", "int", "the last one that began, -1 if none", lambda a, _: a.last_wave),
+    Column("daemons", "int", "its processes: more than one is a crash", lambda a, _: _daemons(a)),
+    Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
+    *map(_fate, ("graceful", "killed", "failed", "spared", "rejected", "unknown")),
+    Column("events", "int", "records of it", lambda a, _: a.events),
+)
+
+WAVE = (
+    *KEY,
+    Column("wave", "int", "its place, from 0", lambda _, wave: wave.index),
+    Column("priority", "int", "the least of its pods", lambda _, wave: wave.priority),
+    Column(
+        "configured_ms", "int", "its period in the configuration", lambda a, wave: _configured_ms(a, wave)
+    ),
+    Column("planned_ms", "int", "its share of the grant", lambda _, wave: _ms(wave.planned_ns)),
+    Column("had_ms", "int", "with what an elastic budget handed on", lambda _, wave: _ms(wave.period_ns)),
+    Column("began_ms", "int", "after the signal", lambda _, wave: _ms(wave.began_ns)),
+    Column("took_ms", "int", "to its end", lambda _, wave: _took_ms(wave.began_ns, wave.ended_ns)),
+    Column("outcome", "text", "complete, overran, cancelled, open, waiting", lambda _, wave: wave.outcome),
+    Column("unused_ms", "int", "left of its period", lambda _, wave: _ms(wave.unused_ns)),
+    Column("pods", "int", "its pods", lambda _, wave: len(wave.pods)),
+    Column("stragglers", "int", "those that outlived it", lambda _, wave: len(wave.stragglers)),
+)
+
+POD_KEY = (
+    *KEY,
+    Column("namespace", "text", "the pod's", lambda _, at: at.pod.namespace),
+    Column("pod", "text", "the pod's name", lambda _, at: at.pod.name),
+    Column("uid", "text", "the pod's", lambda _, at: at.pod.uid),
+)
+
+POD = (
+    *POD_KEY,
+    Column("priority", "int", "the pod's, if it has one", lambda _, at: at.pod.priority),
+    Column("wave", "int", "-1: it had no part in the plan", lambda _, at: at.pod.wave),
+    Column("wanted_s", "int", "terminationGracePeriodSeconds", lambda _, at: at.pod.wanted_grace_seconds),
+    Column("grace_s", "int", "what the plan gave it", lambda _, at: at.pod.grace_seconds),
+    Column("late", "bool", "it was not in the inventory at the signal", lambda _, at: at.pod.late),
+    Column("began_ms", "int", "its stop, after the signal", lambda _, at: _ms(at.pod.began_ns)),
+    Column("took_ms", "int", "to its end", lambda _, at: _took_ms(at.pod.began_ns, at.pod.ended_ns)),
+    Column("outcome", "text", "its fate; empty: the record ends before", lambda _, at: at.pod.outcome or ""),
+    Column("reason", "text", "why, in words", lambda _, at: at.pod.reason),
+    Column("succeeded", "bool", "every container exited with 0", lambda _, at: at.pod.succeeded),
+    Column("hurried", "bool", "somebody asked not to wait", lambda _, at: at.pod.hurried_ns is not None),
+    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", lambda _, at: _ignored(at.pod)),
+)
+
+HOOK = (
+    *POD_KEY,
+    Column("container", "text", "whose hook it is", lambda _, at: at.it.container),
+    Column("kind", "text", "exec, httpGet, sleep, tcpSocket", lambda _, at: at.it.kind),
+    Column("detail", "text", "a program's name, or a port and path", lambda _, at: at.it.detail),
+    Column("began_ms", "int", "after the signal", lambda _, at: _ms(at.it.began_ns)),
+    Column("took_ms", "int", "to its end", lambda _, at: _took_ms(at.it.began_ns, at.it.ended_ns)),
+    Column(
+        "result",
+        "text",
+        "done, failed, timed-out, cancelled, unknown, not-run",
+        lambda _, at: at.it.result or "",
+    ),
+    Column("reason", "text", "why, in words", lambda _, at: at.it.reason),
+    Column("early", "bool", "a sleep that ended before its time", lambda _, at: at.it.early),
+)
+
+CONTAINER = (
+    *POD_KEY,
+    Column("container", "text", "its name", lambda _, at: at.it.name),
+    Column("sidecar", "bool", "stopped after the others", lambda _, at: at.it.sidecar),
+    Column("stop_signal", "text", "what it is told to stop with", lambda _, at: at.it.stop_signal),
+    Column("running", "bool", "it ran at the signal", lambda _, at: at.it.running),
+    Column("signalled_ms", "int", "told to stop, after the signal", lambda _, at: _ms(at.it.signalled_ns)),
+    Column(
+        "stop_ms", "int", "from that to its exit", lambda _, at: _took_ms(at.it.signalled_ns, at.it.exited_ns)
+    ),
+    Column("killed", "bool", "SIGKILL was ordered", lambda _, at: at.it.killed_ns is not None),
+    Column("exit_code", "int", "if it is known", lambda _, at: at.it.exit_code),
+    Column("exit_signal", "text", "what ended it, if a signal did", lambda _, at: at.it.exit_signal),
+)
+
+NOTICE = (
+    *KEY,
+    Column("at_ms", "int", "after the signal", lambda _, notice: _ms(notice.at_ns)),
+    Column("code", "text", "stable: what to count by", lambda _, notice: notice.code),
+    Column("text", "text", "for people", lambda _, notice: notice.text),
+    Column("uid", "text", "the pod's, if it is about one", lambda _, notice: notice.pod),
+    Column("seq", "int", "the record that it comes from", lambda _, notice: notice.seq),
+)
+
+
+def _shutdown(account: Account) -> tuple[Account]:
+    return (account,)
+
+
+def _waves(account: Account) -> tuple[WaveTold, ...]:
+    return account.waves
+
+
+def _pods(account: Account) -> Iterable[InPod]:
+    return (InPod(pod, None) for pod in account.pods)
+
+
+def _hooks(account: Account) -> Iterable[InPod]:
+    hooks: Iterable[tuple[PodTold, HookTold]] = ((pod, hook) for pod in account.pods for hook in pod.hooks)
+    return (InPod(pod, hook) for pod, hook in hooks)
+
+
+def _containers(account: Account) -> Iterable[InPod]:
+    told: Iterable[tuple[PodTold, ContainerTold]] = (
+        (pod, it) for pod in account.pods for it in pod.containers
+    )
+    return (InPod(pod, container) for pod, container in told)
+
+
+def _notices(account: Account) -> tuple[Notice, ...]:
+    return account.notices
+
+
+TABLES: tuple[Table, ...] = (
+    Table("shutdowns", "one row a shutdown: its outcome, its time, its configuration", _shutdown, SHUTDOWN),
+    Table("waves", "one row a wave of a shutdown's plan", _waves, WAVE),
+    Table("pods", "one row a pod of a shutdown: its fate", _pods, POD),
+    Table("hooks", "one row a run of a preStop hook", _hooks, HOOK),
+    Table("containers", "one row a container", _containers, CONTAINER),
+    Table("notices", "one row a warning: what an operator should know", _notices, NOTICE),
+)
