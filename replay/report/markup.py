@@ -12,6 +12,12 @@ from replay.report.words import visible
 #: Elements without an end.
 VOID = ("col", "br", "wbr")
 
+#: A table with more rows scrolls in a frame of its own.
+ROWS_MAX = 30
+
+#: A cell of at most so many characters is never broken into lines.
+SHORT_MAX = 14
+
 
 class Markup(str):
     """Text that is HTML already."""
@@ -47,12 +53,29 @@ def table(caption: str, headings: tuple[str, ...], rows: list[Markup], **attribu
     """A captioned table in a frame that scrolls by itself where it is too wide."""
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
     body = tag("table", tag("caption", caption), head, tag("tbody", *rows), **attributes)
-    return tag("div", body, class_="frame", tabindex=0, role="region", aria_label=caption)
+    return frame(body, caption, len(rows))
+
+
+def frame(body: Markup, label: str, rows: int) -> Markup:
+    """What scrolls by itself is a region that the keyboard reaches."""
+    return tag(
+        "div",
+        body,
+        class_="frame tall" if rows > ROWS_MAX else "frame",
+        tabindex=0,
+        role="region",
+        aria_label=label,
+    )
 
 
 def row(first: object, *cells: object, **attributes: object) -> Markup:
     """A row whose first cell names it."""
-    return tag("tr", tag("th", first, scope="row"), *(tag("td", cell) for cell in cells), **attributes)
+    return tag("tr", tag("th", first, scope="row"), *map(_cell, cells), **attributes)
+
+
+def _cell(value: object) -> Markup:
+    words = str(value)
+    return tag("td", value, class_="short" if len(words) <= SHORT_MAX else None)
 
 
 def section(name: str, title: str, *children: object) -> Markup:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from events.model import ProcessReport
 from replay.account.model import Account, AutopsyTold, ContainerTold, HookTold, PodTold
 from replay.account.words import span
-from replay.report.markup import Markup, join, row, table, tag, text
+from replay.report.markup import Markup, frame, join, row, table, tag, text
 from replay.report.sections import hook_result, outcome
 from replay.report.words import fate, moment
 
@@ -26,7 +26,7 @@ def pods(account: Account) -> Markup:
     caption = tag("caption", "Pods, their fate and why")
     columns = tag("colgroup", *(tag("col", class_=f"c-{name.lower()}") for name, _ in HEADINGS), tag("col"))
     made = tag("table", caption, columns, tag("thead", head), body, id="pod-table", class_="pods")
-    return tag("div", made, class_="frame tall", tabindex=0, role="region", aria_label="Table of pods")
+    return frame(made, "Table of pods", len(account.pods))
 
 
 def _sorter(name: str) -> Markup:

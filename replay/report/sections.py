@@ -124,7 +124,7 @@ def waves(account: Account) -> Markup:
     labels = {pod.uid: pod.label for pod in account.pods}
     headings = ("Wave", "Priority", "Pods", "Period", "Began", "Took", "Unused", "Outcome", "Late")
     rows = [_wave(wave, labels) for wave in account.waves]
-    return section("waves", "Waves", table("Waves in their order", headings, rows, class_="numbers"))
+    return section("waves", "Waves", table("Waves in their order", headings, rows))
 
 
 def _wave(wave: WaveTold, labels: dict[str, str]) -> Markup:

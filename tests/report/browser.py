@@ -13,6 +13,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -39,6 +40,16 @@ FLAGS = (
 )
 
 
+#: Both out of the way first: either may be 3 or 4 already.
+LAUNCH = """
+import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 20) for end in sys.argv[1:3]]
+for end, number in zip(ends, (3, 4)):
+    os.dup2(end, number)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
+
 class BrowserError(RuntimeError):
     """The browser refused a command, a script in the page raised, or nothing came in time."""
 
@@ -56,19 +67,22 @@ class Browser:
         self._last_id = 0
         self._session = ""
         self._start(program, profile)
+
+    def connect(self) -> None:
+        """A page of its own, and all that it has to say. Raises BrowserError."""
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Network", "Log"):
             self.call(f"{domain}.enable")
 
     def _start(self, program: str, profile: Path) -> None:
-        """The pipes become descriptors 3 and 4 of a shell, which then becomes the browser."""
+        """The pipes become descriptors 3 and 4 of a process that then becomes the browser."""
         to_read, self._to = os.pipe()
         self._from, to_write = os.pipe()
         sandbox = ("--no-sandbox",) if os.geteuid() == 0 else ()
         command = (program, *FLAGS, *sandbox, f"--user-data-dir={profile}", "about:blank")
         self._process = subprocess.Popen(
-            ["sh", "-c", f'exec "$@" 3<&{to_read} 4>&{to_write}', "sh", *command],
+            [sys.executable, "-c", LAUNCH, str(to_read), str(to_write), *command],
             pass_fds=(to_read, to_write),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -118,11 +132,13 @@ class Browser:
 
     # --- the page -----------------------------------------------------------------------------
 
-    def open(self, url: str) -> None:
-        """Load a page, and wait until it is loaded. Events of the page before are forgotten."""
+    def open(self, url: str, *, scripts: bool = True) -> None:
+        """Load a page, and wait until it is drawn. Events of the page before are forgotten."""
         self.events.clear()
         self.call("Page.navigate", url=url)
         self._until(lambda: bool(self.seen("Page.loadEventFired")), f"loading {url}")
+        if scripts:
+            self.frame()
 
     def run(self, script: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for. Raises BrowserError."""
@@ -202,6 +218,7 @@ def browser() -> Iterator[Browser]:
     with tempfile.TemporaryDirectory(prefix="ebbtide-browser-", ignore_cleanup_errors=True) as profile:
         made = Browser(Path(profile))
         try:
+            made.connect()
             yield made
         finally:
             made.close()

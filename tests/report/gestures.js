@@ -1,0 +1,35 @@
+// What each gesture costs, in milliseconds: from the event through the next frame to the finished layout.
+(async () => {
+  const $ = (id) => document.getElementById(id);
+  const frame = () => new Promise((done) => requestAnimationFrame(done));
+
+  async function cost(gesture) {
+    await frame();
+    const began = performance.now();
+    gesture();
+    await frame();
+    document.body.getBoundingClientRect();
+    $("chart").getBoundingClientRect();
+    return performance.now() - began;
+  }
+  async function steps(gestures) {
+    const found = [];
+    for (const gesture of gestures) found.push(await cost(gesture));
+    return found;
+  }
+  const key = (name) => () => $("chart").dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+  const type = (field, text) => () => { $(field).value = text; $(field).dispatchEvent(new InputEvent("input", { bubbles: true })); };
+  const times = (count, made) => Array.from({ length: count }, (_, at) => made(at));
+  const words = ["w", "we", "web", "web-1", "web-1", "we", "w", ""];
+
+  return {
+    zoom: await steps([...times(12, () => key("+")), ...times(12, () => key("-"))]),
+    move: await steps(times(20, (at) => key(at % 2 ? "ArrowLeft" : "ArrowRight"))),
+    walk: await steps(times(30, () => key("ArrowDown"))),
+    scroll: await steps(times(30, (at) => () => { $("chart").scrollTop = at * 700; })),
+    filter: await steps(words.map((word) => type("find", word))),
+    sort: await steps([...document.querySelectorAll(".sort"), ...document.querySelectorAll(".sort")].map((each) => () => each.click())),
+    "scroll events": await steps(times(30, (at) => () => { $("event-frame").scrollTop = at * 9000; })),
+    "filter events": await steps(["p", "po", "pod", "podended", "kill", "x", ""].map((word) => type("event-find", word))),
+  };
+})()
