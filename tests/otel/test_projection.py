@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from actors.logic import episode
+from actors.logic.flags import LOGIC_FLAGS
 from events.base import NS_PER_SECOND, Event
+from events.codec import encode_event
 from events.decisions import (
     ActorFailed,
     AnnounceNode,
@@ -24,6 +27,7 @@ from events.decisions import (
     Resumed,
     RunHook,
     SendSignal,
+    ShutdownBegan,
     ShutdownCancelled,
     StatusesSettled,
     TakeInventory,
@@ -66,6 +70,7 @@ from tests.otel.telling import (
     start,
     wave,
 )
+from tests.replay.shutdown import Book, first_life
 
 WEB = pod("web-0")
 
@@ -608,6 +613,16 @@ def test_only_so_many_resources_are_remembered() -> None:
     with pytest.raises(KeyError):
         projection.resource(1)
     assert projection.resource(teller.seq - 3).version == 1
+
+
+def test_a_shutdown_records_the_projection_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The EpisodeActor writes the version down; that of the first projection takes no byte."""
+    monkeypatch.setattr(episode, "PROJECTION_VERSION", 7)
+    book = Book(LOGIC_FLAGS)
+    book.process("boot-1", first_life())
+    (event,) = (each.event for each in book.records if isinstance(each.event, ShutdownBegan))
+    assert event.projection_version == 7
+    assert b"projection_version" not in encode_event(began(projection_version=1))
 
 
 def test_an_unknown_projection_version_is_refused() -> None:
