@@ -126,7 +126,8 @@ def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:
     known = {line.seq: None for line in kept}
     marks: dict[str, list[Mark]] = {}
     for line in kept:
-        notes = (("seq", line.seq), ("cause", line.cause), ("what", line.text), ("pod", line.pod))
+        notes: Notes = (("seq", line.seq), ("cause", line.cause), ("what", line.text))
+        notes += (("pod", line.pod),) if line.pod else ()
         cause = line.cause if line.cause in known else 0
         mark = Mark(
             line.since_ns, line.type, line.kind, notes, line.seq, cause, tuple(effects.get(line.seq, ()))
