@@ -31,7 +31,7 @@ def decode_event(tag: str, payload: bytes) -> Event:
     decoder = _decoders.get(tag) or _decoder(tag)
     try:
         return decoder.decode(payload)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadPayload(f"{tag}: {error}") from error
 
 

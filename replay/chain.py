@@ -72,7 +72,7 @@ class Chain(NamedTuple):
 
 def critical_chain(account: Account) -> Chain:
     """The chain from the signal to the lock's release, or to the end of a cancel, or of the record."""
-    segments = tuple(segment for segment in _segments(account) if segment.took_ns)
+    segments = tuple(_segments(account))
     away = tuple(
         Away(process.quiet_since_ns, process.at_ns)
         for process in account.processes
@@ -84,11 +84,19 @@ def critical_chain(account: Account) -> Chain:
 def _segments(account: Account) -> Iterator[Segment]:
     at_ns = 0
     for segment in _stages(account):
-        began_ns, ended_ns = max(at_ns, segment.began_ns), max(at_ns, segment.ended_ns)
-        if began_ns > at_ns:
-            yield Segment("gap", at_ns, began_ns, "between two waves")
-        yield segment._replace(began_ns=began_ns, ended_ns=ended_ns)
-        at_ns = ended_ns
+        if segment.began_ns > at_ns:
+            yield Segment("gap", at_ns, segment.began_ns, "between two waves")
+            at_ns = segment.began_ns
+        yield from _from(segment, at_ns)
+        at_ns = max(at_ns, segment.ended_ns)
+
+
+def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
+    """What of it lies behind a moment. Only a record that was edited has anything before."""
+    if segment.ended_ns <= at_ns:
+        return
+    within = tuple(part for each in segment.within for part in _from(each, at_ns))
+    yield segment._replace(began_ns=max(at_ns, segment.began_ns), within=within)
 
 
 def _stages(account: Account) -> Iterator[Segment]:

@@ -91,7 +91,7 @@ def told_of(event: DaemonStarted, seq: int, at_ns: int | None) -> ProcessTold:
 def _plain(state: msgspec.Raw) -> dict[str, Any]:
     try:
         decoded = msgspec.msgpack.decode(state)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError):
         return {}
     return decoded if isinstance(decoded, dict) else {}
 

@@ -3,8 +3,8 @@
     python -m tests.account.page          # writes the page's outputs anew; read the difference
 
 A ``console`` block holds commands after ``$`` and what they print. There ``…`` stands for anything, alone on
-a line for any lines. A command that is followed by nothing is run for its exit code alone. ``OUT`` is a folder
-of their own, and they run in the repository's root. ``python`` blocks are one doctest.
+a line for any lines. A command that is followed by nothing is run for its exit code alone. ``OUT`` is a
+folder of their own, and they run in the repository's root. ``python`` blocks are one doctest.
 """
 
 from __future__ import annotations
