@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from replay.account.model import Account, PodTold
+from events.base import NS_PER_SECOND
+from replay.account.model import Account, HookTold, PodTold
 from replay.advise.survival import Observation
 from replay.diff_pairs import owner
 
@@ -37,8 +38,8 @@ class Stop(NamedTuple):
     observed: Observation
     limited: bool = False
     deaf: bool = False
-    #: A hook of it was cut because its time was over.
-    hook_cut: bool = False
+    #: How long its slowest hook ran.
+    hook_ns: int = 0
 
 
 def stops(accounts: Iterable[Account]) -> Iterator[Stop]:
@@ -50,14 +51,11 @@ def stops(accounts: Iterable[Account]) -> Iterator[Stop]:
                 yield _stop(pod, account, observed)
 
 
-def workload(name: str) -> str:
+def workload(namespace: str, name: str, node: str = "") -> str:
     """``namespace/name`` without what tells replicas apart; for a StatefulSet its number too."""
-    numbered = _ORDINAL.fullmatch(name)
-    return numbered[1] if numbered else name
-
-
-def workload_of(pod: PodTold, node: str) -> str:
-    return workload(owner(pod, node))
+    owned = owner(PodTold(uid="", namespace=namespace, name=name), node)
+    numbered = _ORDINAL.fullmatch(owned)
+    return numbered[1] if numbered else owned
 
 
 def _observed(pod: PodTold, account: Account) -> Observation | None:
@@ -81,21 +79,25 @@ def _until_ns(pod: PodTold, account: Account) -> int:
 def _stop(pod: PodTold, account: Account, observed: Observation) -> Stop:
     grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
     wanted = pod.wanted_grace_seconds
-    short = wanted is None or grace_ns < wanted * 1_000_000_000 or pod.hurried_ns is not None
+    short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
     return Stop(
         shutdown=account.id,
         node=account.node,
         uid=pod.uid,
         label=pod.label,
-        workload=workload_of(pod, account.node),
+        workload=workload(pod.namespace, pod.name, account.node),
         priority=pod.priority,
         wanted_seconds=wanted,
         grace_ns=grace_ns,
         observed=observed,
         limited=not observed.ended and short,
         deaf=not observed.ended and _is_deaf(pod),
-        hook_cut=any(hook.result == "timed-out" for hook in pod.hooks),
+        hook_ns=max((_ran_ns(hook) for hook in pod.hooks), default=0),
     )
+
+
+def _ran_ns(hook: HookTold) -> int:
+    return 0 if hook.ended_ns is None else hook.ended_ns - hook.began_ns
 
 
 def _is_deaf(pod: PodTold) -> bool:

@@ -15,7 +15,6 @@ Examples:
   ebbtide replay advise last -o yaml > advice.yaml && ebbtide config check --config advice.yaml
   ebbtide replay advise --journal node-1/journal --journal node-2/journal
   ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
-  ebbtide replay what-if --config advice.yaml
 
 \b
 A pod that was killed after 20 s needed more than 20 s: it counts as that (censored, Kaplan-Meier), and not as
