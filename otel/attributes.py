@@ -144,7 +144,7 @@ CONTINUED = _ours("continued", "bool", "stop, hook", "It began in the cancelled 
 RESULT = _ours(
     "order.result",
     "string",
-    "inventory, announce, deliver, release",
+    "inventory, announce, deliver, export, release",
     "done, failed, timed-out, cancelled, unknown (the daemon died meanwhile).",
 )
 ORDER = _ours("order.key", "string", 'any that is an order, "durability.late"', "The order's stable key.")

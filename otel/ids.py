@@ -61,6 +61,7 @@ ORDER_ROLES = {
     "SendSignal": "stop",
     "KillContainer": "kill",
     "DeliverStatuses": "deliver",
+    "FlushTraces": "export",
     "ReleaseLock": "release",
 }
 

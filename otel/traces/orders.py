@@ -9,6 +9,7 @@ from __future__ import annotations
 from events.decisions import (
     AnnounceNode,
     DeliverStatuses,
+    FlushTraces,
     PlanMade,
     PodsEnded,
     ReleaseLock,
@@ -82,6 +83,11 @@ def announced(trace: Trace, event: AnnounceNode) -> None:
 
 def delivered(trace: Trace, event: DeliverStatuses) -> None:
     _begin(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+
+
+def export_ordered(trace: Trace, event: FlushTraces) -> None:
+    """The wait for the back end. It is part of what took the time, so it is a span like any other."""
+    _begin(trace, "FlushTraces", event.key, ())
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:

@@ -37,6 +37,7 @@ TOLD: dict[str, Tell] = {
     "PlanMade": orders.planned,
     "AnnounceNode": orders.announced,
     "DeliverStatuses": orders.delivered,
+    "FlushTraces": orders.export_ordered,
     "PodsEnded": orders.pods_ended,
     "StatusesSettled": orders.settled,
     "ReleaseLock": _released,

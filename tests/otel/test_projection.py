@@ -15,6 +15,7 @@ from events.decisions import (
     DeliverStatuses,
     EpisodeClosed,
     FallbackEngaged,
+    FlushTraces,
     HookEnded,
     HookStarted,
     KillContainer,
@@ -545,6 +546,7 @@ def test_orders_for_pods_without_a_span_are_passed_over() -> None:
         (TakeInventory(key="EpisodeActor/inventory//0"), "inventory"),
         (AnnounceNode(key="NodeStatusActor/announce//0", ready=False), "announce"),
         (DeliverStatuses(key="NodeStatusActor/deliver//0", statuses=()), "deliver"),
+        (FlushTraces(key="NodeStatusActor/traces//0", timeout_ns=1), "export"),
         (ReleaseLock(key="LogindActor/release//0"), "release"),
     ],
 )
