@@ -24,6 +24,19 @@ class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     order: msgspec.Raw
 
 
+class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which journal this one was made from, with all names replaced; its records have the same numbers.
+
+    ``head`` is the chain hash of the original's last record, ``trace_ids`` are by the number of a shutdown's
+    first record. All in hexadecimal digits.
+    """
+
+    journal_id: str
+    head_seq: int
+    head: str
+    trace_ids: dict[int, str]
+
+
 @register
 class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The whole deterministic state at a segment's begin, so that older segments are not needed."""
@@ -33,6 +46,8 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     open_orders: tuple[OpenOrder, ...] = ()
     #: In force from here on; as in the segment's header, so that records alone can be executed again.
     logic_flags: tuple[str, ...] = ()
+    #: In the first checkpoint of a redacted journal.
+    redacted: RedactedFrom | None = None
 
 
 @register

@@ -28,6 +28,14 @@ Examples:
   ebbtide journal check --journal /mnt/old/journal -o json
 """
 
+PACK_EPILOG = """\b
+Examples:
+  ebbtide journal pack -o ticket-4711.zip
+  ebbtide journal pack --redact -o ticket-4711.zip
+  ebbtide journal pack -2 --journal /mnt/old/journal -o that-one.zip
+  ebbtide replay verify --journal ticket-4711.zip
+"""
+
 
 @click.group(invoke_without_command=True)
 @click.pass_context
@@ -93,3 +101,36 @@ def check(journals: tuple[Path, ...], output: str) -> int:
     from ebbtide.cli.checking import check_journal
 
     return check_journal(journals, output)
+
+
+@journal.command(epilog=PACK_EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", required=False)
+@journals_option
+@click.option(
+    "-o",
+    "--output",
+    "file",
+    required=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="The file to make; it can be named wherever --journal is asked for.",
+)
+@click.option(
+    "--redact",
+    "redacted",
+    is_flag=True,
+    help="Names become pseudonyms, outputs are dropped, and the logic runs again: it verifies as itself.",
+)
+@click.option("--all", "everything", is_flag=True, help="The whole journal, not one shutdown.")
+def pack(
+    episode: str | None, journals: tuple[Path, ...], file: Path, redacted: bool, everything: bool
+) -> int:
+    """Make one file of a shutdown, to attach to a ticket.
+
+    EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. With --redact which
+    pseudonym is whose stands nowhere; records keep their numbers and times, and the first one names the
+    original by its id and its last hash.
+    """
+    from ebbtide.cli.packing import pack_journal
+
+    return pack_journal(journals, episode, file, everything=everything, redacted=redacted)

@@ -17,7 +17,7 @@ from ebbtide.cli.output import remark
 from ebbtide.options import JOURNAL_PATH
 from events.history import History
 from events.recovery import Verdict
-from events.source import DirectorySource
+from events.source import DirectorySource, Source
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,17 +29,32 @@ def journals_option(command: F) -> F:
         multiple=True,
         type=click.Path(path_type=Path),
         metavar="DIR",
-        help="A directory of the journal; repeatable, where a failing disk made it move."
+        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move."
         f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
     )(command)
 
 
-def sources_of(journals: Sequence[Path]) -> list[DirectorySource]:
-    """The named directories, or the configured ones. Raises Refused where a named one is missing."""
-    for path in journals:
-        if not path.is_dir():
-            raise Refused(f"{path} is no directory: name the journal's directory with --journal")
-    return [DirectorySource(path) for path in journals or _configured()]
+def sources_of(journals: Sequence[Path]) -> list[Source]:
+    """The named directories or packed journals, or the configured directories.
+
+    Raises Refused where a named one is missing, or is something else.
+    """
+    return [_source_of(path) for path in journals] or list(map(DirectorySource, _configured()))
+
+
+def _source_of(path: Path) -> Source:
+    if path.is_dir():
+        return DirectorySource(path)
+    if not path.is_file():
+        raise Refused(
+            f"{path} is no directory, and no packed journal: name the journal's directory with --journal"
+        )
+    from events.packed import NotPacked, PackedSource
+
+    try:
+        return PackedSource(path)
+    except NotPacked as error:
+        raise Refused(f"{error}; name the journal's directory with --journal") from error
 
 
 def _configured() -> list[Path]:

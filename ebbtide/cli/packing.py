@@ -1,0 +1,129 @@
+"""``ebbtide journal pack``: one file to attach to a ticket, with or without anybody's names in it.
+
+The file appears whole or not at all; the journal is only read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from actors.logic.flags import LOGIC_FLAGS
+from ebbtide import __version__
+from ebbtide.cli.guard import DIVERGED, DONE, Refused, worst
+from ebbtide.cli.output import remark, show
+from ebbtide.cli.reading import conclude, open_journal
+from events.episodes import episodes
+from events.excerpt import Excerpt, around, whole
+from events.history import History
+from events.packed import FILE_MODE, PackedSource, write
+from replay.redact import Diverged, Names, NoBegin, redact
+from replay.verification import verify
+
+PACK_VERSION = 1
+
+#: Copied at a time.
+CHUNK_BYTES = 1024 * 1024
+
+
+def pack_journal(
+    journals: Sequence[Path], episode: str | None, file: Path, *, everything: bool, redacted: bool
+) -> int:
+    """The exit code of the packed part's verdict; 3 where it has to be executed again and diverges."""
+    if file.is_dir():
+        raise Refused(f"{file} is a directory: name the file to write with -o")
+    excerpt = _chosen(journals, episode, everything=everything)
+    history = History([excerpt], logic_flags=LOGIC_FLAGS if redacted else None)
+    code = conclude(history.read())
+    if not redacted:
+        _put(file, _manifest(history, {}), _pieces(excerpt))
+    elif (code := worst((code, _redact(history, file)))) == DIVERGED:
+        return code
+    with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
+    show(f"{file}: {_count(history)}, {file.stat().st_size} bytes, {with_names}")
+    return code
+
+
+def _chosen(journals: Sequence[Path], episode: str | None, *, everything: bool) -> Excerpt:
+    history = open_journal(journals)
+    if everything:
+        return whole(history.path)
+    from ebbtide.cli.episodes import choose
+
+    wanted = choose(journals, episode or "last")
+    return around(history.path, wanted.first_seq, wanted.last_seq)
+
+
+def _redact(history: History, file: Path) -> int:
+    """What is made is executed once more before it gets its name."""
+    original = {"journalId": history.journal_id.hex(), "headSeq": history.verdict.end.seq}
+    try:
+        _put(file, _manifest(history, original), redact(history, Names()), _verified)
+    except NoBegin as error:
+        raise Refused(f"this journal cannot be redacted: {error}; pack it as it is") from error
+    except Diverged as error:
+        remark(
+            f"ebbtide: nothing was packed: {error}, and only what replays can be redacted; "
+            "'ebbtide replay verify' explains it"
+        )
+        return DIVERGED
+    return DONE
+
+
+def _verified(path: Path) -> None:
+    result = verify(History([PackedSource(path)], logic_flags=LOGIC_FLAGS))
+    assert result.identical, result.divergence or result.verdict.banner
+
+
+def _put(
+    file: Path,
+    manifest: dict[str, Any],
+    pieces: Iterable[tuple[str, bytes]],
+    check: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Under another name until it is whole; only its owner can read it."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "w+b") as opened:
+            write(opened, manifest, pieces)
+        check(part)
+        part.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
+    for stored in excerpt.files():
+        offset = 0
+        while data := excerpt.read(stored.name, offset, CHUNK_BYTES):
+            yield stored.name, data
+            offset += len(data)
+
+
+def _manifest(history: History, original: dict[str, Any]) -> dict[str, Any]:
+    verdict = history.verdict
+    return {
+        "kind": "PackedJournal",
+        "version": PACK_VERSION,
+        "madeBy": f"ebbtide {__version__}",
+        "redacted": bool(original),
+        "firstSeq": verdict.first_seq,
+        "lastSeq": verdict.end.seq,
+        "state": verdict.state,
+        **({"original": original} if original else {"journalId": history.journal_id.hex()}),
+    }
+
+
+def _count(history: History) -> str:
+    found = list(episodes(history))
+    return f"{len(found)} shutdown{'' if len(found) == 1 else 's'}, records {_range(history)}"
+
+
+def _range(history: History) -> str:
+    return f"{history.verdict.first_seq} to {history.verdict.end.seq}"
