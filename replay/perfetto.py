@@ -1,8 +1,8 @@
 """A shutdown for Perfetto's viewer: one track an actor and one a pod, with an arrow from each cause.
 
 A pure function of the account and its lines. Times are the monotonic clock's, so the viewer's zero is the
-boot, and a snapshot of the clocks lets it show wall time. A pod without an end on record is a slice without an end.
-On a track slices follow one another and never overlap: where they could, each has a track of its own.
+boot, and a snapshot of the clocks lets it show wall time. A pod without an end on record is a slice without
+one. On a track slices follow one another and never overlap: where they could, each has a track of its own.
 """
 
 from __future__ import annotations
