@@ -3,7 +3,8 @@
     python -m tests.otel.golden          # writes tests/golden/otlp-v1; read the difference first
     python -m tests.otel.golden --show   # the protobuf's SHA-256, for a comparison between processes
 
-The JSON is indented for eyes; the protobuf is what a collector gets. A journal's name is its folder's.
+The JSON is indented for eyes; the protobuf is what a collector gets. ``shutdown-v1`` is the golden journal of
+that name, ``everything`` is `tests.otel.story`, one request for each of its shutdowns.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
+from itertools import groupby
 from pathlib import Path
 
 from events.history import History
@@ -18,31 +20,46 @@ from events.storage import DirectorySource
 from otel.encode import encode_json, encode_traces
 from otel.projection import Projection
 from otel.span import Resource, Span
+from tests.otel.story import everything
+from tests.otel.telling import JOURNAL_ID
 
 GOLDEN = Path(__file__).parent.parent / "golden"
-JOURNALS = ("shutdown-v1",)
 FOLDER = GOLDEN / "otlp-v1"
 
+Shutdowns = list[tuple[list[Span], Resource]]
 
-def export(journal: Path) -> tuple[list[Span], Resource]:
-    """All spans of a journal with one shutdown."""
+
+def of_journal(journal: Path) -> Shutdowns:
+    """The spans of each shutdown of a journal, with what they have in common."""
     history, projection = History([DirectorySource(journal)]), Projection()
     spans = [
         span
         for header, records in history.batches()
         for span in projection.feed(header, records, history.journal_id)
     ]
-    return spans, projection.resource(spans[0].episode)
+    return _by_shutdown(spans, projection)
+
+
+def of_story() -> Shutdowns:
+    projection = Projection()
+    steps = everything().steps
+    return _by_shutdown([span for step in steps for span in projection.feed(*step, JOURNAL_ID)], projection)
+
+
+def _by_shutdown(spans: list[Span], projection: Projection) -> Shutdowns:
+    grouped = groupby(spans, key=lambda span: span.episode)
+    return [(list(group), projection.resource(episode)) for episode, group in grouped]
 
 
 def files() -> dict[Path, bytes]:
     """What belongs in the folder."""
     found: dict[Path, bytes] = {}
-    for name in JOURNALS:
-        spans, resource = export(GOLDEN / name)
-        found[FOLDER / f"{name}.pb"] = encode_traces(spans, resource)
-        readable = json.dumps(json.loads(encode_json(spans, resource)), indent=1, ensure_ascii=False)
-        found[FOLDER / f"{name}.json"] = readable.encode() + b"\n"
+    for name, shutdowns in (("shutdown-v1", of_journal(GOLDEN / "shutdown-v1")), ("everything", of_story())):
+        for number, (spans, resource) in enumerate(shutdowns, 1):
+            stem = name if len(shutdowns) == 1 else f"{name}-{number}"
+            found[FOLDER / f"{stem}.pb"] = encode_traces(spans, resource)
+            readable = json.dumps(json.loads(encode_json(spans, resource)), indent=1, ensure_ascii=False)
+            found[FOLDER / f"{stem}.json"] = readable.encode() + b"\n"
     return found
 
 

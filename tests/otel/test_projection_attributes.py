@@ -55,11 +55,16 @@ def test_names_are_lower_case_and_dotted() -> None:
         assert not row.unit or name.endswith(f"_{row.unit}")
 
 
-def test_the_golden_shutdown_has_documented_attributes_only() -> None:
-    """The same check that every told story and every simulated node goes through."""
-    spans, resource = golden.export(golden.GOLDEN / "shutdown-v1")
-    documented(spans)
-    documented([spans[0]._replace(attributes=resource.attributes)])
+def test_golden_exports_have_documented_attributes_and_all_of_them() -> None:
+    """The story of everything emits each row of the table, and each span of the page, with its type."""
+    told, seen = golden.of_story(), set[str]()
+    for spans, resource in (*told, *golden.of_journal(golden.GOLDEN / "shutdown-v1")):
+        documented([*spans, spans[0]._replace(attributes=resource.attributes)])
+        seen |= {name for name, _ in resource.attributes}
+    for span in (span for spans, _ in told for span in spans):
+        pairs = (*span.events, *span.links)
+        seen |= {name for each in (span, *pairs) for name, _ in each.attributes}
+    assert seen == set(at.TABLE)
 
 
 @pytest.mark.parametrize("pair", [("ebbtide.nonsense", "x"), (at.WAVE, "1"), (at.LATE, 1), (at.WAVE, True)])
@@ -93,3 +98,4 @@ def test_the_traces_page_has_every_span() -> None:
     table = (ROOT / "docs" / "traces.md").read_text().partition("## The spans")[2].partition("## Links")[0]
     listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert sorted(listed) == sorted(emitted)
+    assert emitted == {span.name for spans, _ in golden.of_story() for span in spans}
