@@ -7,6 +7,7 @@ and who has ended, and a field at its default is left out unless all are wanted.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -32,16 +33,15 @@ _SAID_ALREADY = (".spec.name", ".name", ".uid")
 _NS_PER_MS = 1_000_000
 
 
-def flatten(state: msgspec.Struct, names: Names, *, every: bool = False) -> dict[str, Flat]:
-    """Path to value, in the order of the fields. ``every``: defaults too."""
-    return dict(_walk(state, "", names, every))
+def flatten(value: Any, names: Names, *, path: str = "", every: bool = False) -> dict[str, Flat]:
+    """Path to value, in the order of the fields, of a state or of a part of it. ``every``: defaults too."""
+    return dict(_walk(value, path, names, every))
 
 
 def plain(value: Any, *, every: bool = False) -> Any:
     """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal."""
     if isinstance(value, msgspec.Struct):
-        shown = ((field.name, of) for field, of in _fields(value, every=every))
-        return {name: plain(of, every=every) for name, of in shown}
+        return {name: plain(of, every=every) for name, of in _fields(value, every=every)}
     if isinstance(value, dict):
         return {str(key): plain(of, every=every) for key, of in value.items()}
     if isinstance(value, tuple | list):
@@ -49,17 +49,29 @@ def plain(value: Any, *, every: bool = False) -> Any:
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[msgspec.structs.FieldInfo, Any]]:
-    for field in msgspec.structs.fields(value):
-        of = getattr(value, field.name)
-        if every or field.required or of != _default(field):
-            yield field, of
+@lru_cache(maxsize=256)
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool, Any], ...]:
+    """Name, whether it is required, and default; looking these up is slow, and no type changes."""
+    return tuple(
+        (
+            field.name,
+            field.required,
+            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default,
+        )
+        for field in msgspec.structs.fields(kind)
+    )
 
 
-def _default(field: msgspec.structs.FieldInfo) -> Any:
-    if field.default_factory is not msgspec.NODEFAULT:
-        return field.default_factory()
-    return field.default
+def field_names(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """In the order in which they are declared."""
+    return (name for name, _, _ in _fields_of(kind))
+
+
+def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[str, Any]]:
+    for name, required, default in _fields_of(type(value)):
+        of = getattr(value, name)
+        if every or required or of != default:
+            yield name, of
 
 
 def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, Flat]]:
@@ -67,8 +79,8 @@ def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[st
     if brief is not None:
         yield from brief(value, path, names)
     elif isinstance(value, msgspec.Struct):
-        for field, of in _fields(value, every=every):
-            yield from _walk(of, f"{path}.{field.name}" if path else field.name, names, every)
+        for name, of in _fields(value, every=every):
+            yield from _walk(of, f"{path}.{name}" if path else name, names, every)
     elif isinstance(value, dict):
         yield from _mapping(value, path, names, every)
     elif isinstance(value, tuple | list):
@@ -89,17 +101,17 @@ def _mapping(value: dict[Any, Any], path: str, names: Names, every: bool) -> Ite
 
 def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, Flat]]:
     nested = [each for each in value if isinstance(each, msgspec.Struct)]
-    if not nested or type(nested[0]) in _SHORT:
+    if not nested or type(nested[0]) in SHORT:
         yield path, [_element(each, names) for each in value]
         return
     for at, each in enumerate(value):
-        element = f"{path}[{_element_name(each, at)}]"
+        element = f"{path}[{element_name(each, at)}]"
         said = tuple(f"{element}{name}" for name in _SAID_ALREADY)
         yield from (field for field in _walk(each, element, names, every) if every or field[0] not in said)
 
 
 def _element(value: Any, names: Names) -> Any:
-    short = _SHORT.get(type(value))
+    short = SHORT.get(type(value))
     if short is not None:
         return short(value, names)
     if isinstance(value, tuple | list):
@@ -107,7 +119,8 @@ def _element(value: Any, names: Names) -> Any:
     return _leaf(value, names)
 
 
-def _element_name(value: Any, at: int) -> str:
+def element_name(value: Any, at: int) -> str:
+    """How an element of a list is called in a path: by its own name, else by its place."""
     for name in _ELEMENT_NAMES:
         found = getattr(value, name, None)
         found = getattr(found, "name", found)
@@ -131,6 +144,10 @@ def _pod(value: Pod, path: str, names: Names) -> Iterator[tuple[str, Flat]]:
     yield path, value.label
 
 
+#: What is told of a roll.
+ROLL_FIELDS = ("open", "ended")
+
+
 def _roll(value: Roll, path: str, names: Names) -> Iterator[tuple[str, Flat]]:
     still_open = list(value.missing())
     gone = dict.fromkeys(still_open)
@@ -142,7 +159,7 @@ _BRIEF: dict[type, Callable[[Any, str, Names], Iterator[tuple[str, Flat]]]] = {P
 
 
 #: Elements of a list that are a word each.
-_SHORT: dict[type, Callable[[Any, Names], str]] = {
+SHORT: dict[type, Callable[[Any, Names], str]] = {
     Pod: lambda value, names: value.label,
     PlannedPod: lambda value, names: f"{names.of(value.uid)} {value.grace_seconds} s",
     Period: lambda value, names: f"{value.seconds} s from priority {value.priority}",

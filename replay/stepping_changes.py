@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from actors.logic.actor import State
+import msgspec
+
+from actors.logic.roll import Roll
 from events.decisions import KillContainer, WaveEnded, WaveStarted
-from replay.states_execution import Change, Standing
-from replay.states_fields import Flat, flatten
+from replay.states_diff import Differing, differing
+from replay.states_execution import Change
+from replay.states_fields import ROLL_FIELDS, Flat, flatten
 from replay.stepping import Seen
 from replay.timeline import actor_name, short_name
 from replay.timeline_wanted import is_actor, is_pod
@@ -24,34 +27,54 @@ class FieldChange(NamedTuple):
     after: Flat
 
 
+_NESTED = (msgspec.Struct, dict, tuple)
+
 #: A list that is empty is as good as one that is not there.
 _NOTHING: tuple[Flat, ...] = ([], None)
 
 
-def field_changes(changes: Iterable[Change], names: Names) -> Iterator[FieldChange]:
-    """In the order of the actors and of their fields. A new actor shows what is not at its default."""
+def field_changes(changes: Iterable[Change], names: Names, field: str | None = None) -> Iterator[FieldChange]:
+    """In the order of the actors and of their fields. A new actor shows what is not at its default.
+
+    With ``field`` only what may be that field, or the end of whose path it may be: it is found faster.
+    """
     for change in changes:
-        old, new = _fields(change.before, change.after, names)
-        for path in {**old, **new}:
-            before, after = old.get(path), new.get(path)
-            if before != after and not (before in _NOTHING and after in _NOTHING):
-                yield FieldChange(change.actor, path, before, after)
+        for path, before, after in _differing(change):
+            if field is None or _may_hold(path, before, after, field):
+                yield from _flat(change.actor, path, before, after, names)
 
 
-def _fields(
-    before: Standing | None, after: Standing | None, names: Names
-) -> tuple[dict[str, Flat], dict[str, Flat]]:
-    """Where both are there, fields at their default too: a field that leaves its default has an old value."""
-    if before is None or after is None:
-        there = flatten(_state(before or after), names)
-        return ({}, there) if before is None else (there, {})
-    old, new = (flatten(each.state, names, every=True) for each in (before, after))
-    return {**old, "failed": before.failed}, {**new, "failed": after.failed}
+def _differing(change: Change) -> Iterator[Differing]:
+    before, after = change.before, change.after
+    yield from differing(before and before.state, after and after.state)
+    if before is not None and after is not None and before.failed != after.failed:
+        yield Differing("failed", before.failed, after.failed)
 
 
-def _state(standing: Standing | None) -> State:
-    assert standing is not None
-    return standing.state
+def _flat(actor: str, path: str, before: Any, after: Any, names: Names) -> Iterator[FieldChange]:
+    """Fields at their default are left out where only one side is there."""
+    every = type(before) is type(after)
+    old, new = (
+        {} if value is None else flatten(value, names, path=path, every=every) for value in (before, after)
+    )
+    for each in {**old, **new}:
+        was, now = old.get(each), new.get(each)
+        if was != now and not (was in _NOTHING and now in _NOTHING):
+            yield FieldChange(actor, each, was, now)
+
+
+def _may_hold(path: str, before: Any, after: Any, field: str) -> bool:
+    """A single value is called by its path; of a roll it is known what it holds."""
+    name = field.rpartition(".")[2]
+    if isinstance(after, Roll) or isinstance(before, Roll):
+        return name in ROLL_FIELDS
+    nested = isinstance(before, _NESTED) or isinstance(after, _NESTED)
+    return nested or is_end_of(field, path)
+
+
+def is_end_of(field: str, path: str) -> bool:
+    """Whether a field that people name is this one: by its whole path, or by the end of it."""
+    return path == field or path.endswith(f".{field}")
 
 
 def means(wanted: str, label: str, names: Names) -> bool:
@@ -73,13 +96,12 @@ class Watch(NamedTuple):
     def changes(self, seen: Seen, names: Names) -> list[FieldChange]:
         """Those of its fields that an event changed."""
         of = (change for change in seen.point.changes if self.is_of(change.actor, names))
-        return [change for change in field_changes(of, names) if self.is_field(change.path)]
+        return [
+            change for change in field_changes(of, names, self.field) if is_end_of(self.field, change.path)
+        ]
 
     def is_of(self, label: str, names: Names) -> bool:
         return not self.actor or means(self.actor, label, names)
-
-    def is_field(self, path: str) -> bool:
-        return path == self.field or path.endswith(f".{self.field}")
 
 
 # --- where a walk stops ------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ from actors.logic.flags import LOGIC_FLAGS
 from ebbtide.cli.episodes import choose
 from ebbtide.cli.events import rfc3339
 from ebbtide.cli.guard import DIVERGED, DONE, Refused, worst
-from ebbtide.cli.output import remark, show, show_json, table
+from ebbtide.cli.output import remark, show_json
 from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.cli.replaying.timeline_show import since
 from ebbtide.text import visible
@@ -86,17 +88,25 @@ def _agreed(states: States) -> int:
 
 
 def _those(states: States) -> str:
-    return f"there are {', '.join(actor_name(label, states.names) for label in states.known)}"
+    """Each kind by its name, and of a kind with many their number: a node may have a thousand pods."""
+    kinds = Counter(short_name(label) for label in states.known)
+    return f"there are {', '.join(kind if of == 1 else f'{of} of {kind}' for kind, of in kinds.items())}"
 
 
 def _tell(states: States, shown: dict[str, Standing], asked: Asked) -> None:
-    show("\n".join(map(visible, _head(states))))
-    show("")
     signal_ns = states.signal.raw.mono_ns if states.signal is not None else None
     rows = (
         row for label, of in shown.items() for row in _rows(label, of, states.names, signal_ns, asked.every)
     )
-    show(table(("ACTOR", "FIELD", "VALUE"), rows))
+    _print((*_head(states), ""), (("ACTOR", "FIELD", "VALUE"), *rows))
+
+
+def _print(head: Iterable[str], rows: Sequence[tuple[str, str, str]]) -> None:
+    """Thousands of rows, at once: a table that is laid out for the eye would take its time."""
+    shown = [tuple(map(visible, row)) for row in rows]
+    actor, field = (max(len(row[at]) for row in shown) for at in (0, 1))
+    lines = (f"{row[0]:<{actor}}  {row[1]:<{field}}  {row[2]}".rstrip() for row in shown)
+    sys.stdout.write("".join(f"{line}\n" for line in (*map(visible, head), *lines)))
 
 
 def _head(states: States) -> Iterator[str]:

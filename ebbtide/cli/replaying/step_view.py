@@ -91,8 +91,9 @@ def _word(path: str, value: Flat, signal_ns: int) -> str:
 
 
 def _came_and_went(before: list[Any], after: list[Any]) -> str:
-    gone = [f"-{each}" for each in before if each not in after]
-    new = [f"+{each}" for each in after if each not in before]
+    old, now = (dict.fromkeys(map(str, each)) for each in (before, after))
+    gone = [f"-{each}" for each in old if each not in now]
+    new = [f"+{each}" for each in now if each not in old]
     shown = [*gone[:ELEMENTS_MAX], *new[:ELEMENTS_MAX]]
     more = len(gone) + len(new) - len(shown)
     return " ".join(shown) + (f" and {more} more" if more else "") or "in another order"
