@@ -213,15 +213,11 @@ def _pods(account: Account) -> Iterable[InPod]:
 
 
 def _hooks(account: Account) -> Iterable[InPod]:
-    hooks: Iterable[tuple[PodTold, HookTold]] = ((pod, hook) for pod in account.pods for hook in pod.hooks)
-    return (InPod(pod, hook) for pod, hook in hooks)
+    return (InPod(pod, hook) for pod in account.pods for hook in pod.hooks)
 
 
 def _containers(account: Account) -> Iterable[InPod]:
-    told: Iterable[tuple[PodTold, ContainerTold]] = (
-        (pod, it) for pod in account.pods for it in pod.containers
-    )
-    return (InPod(pod, container) for pod, container in told)
+    return (InPod(pod, container) for pod in account.pods for container in pod.containers)
 
 
 def _notices(account: Account) -> tuple[Notice, ...]:
