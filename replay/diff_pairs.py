@@ -28,9 +28,9 @@ class Pair(NamedTuple):
 
     @property
     def label(self) -> str:
-        """One name, or both where they differ."""
-        labels = dict.fromkeys(pod.label for pod in self if pod is not None)
-        return " / ".join(labels)
+        """One name, or both where they differ: ``shop/web-6c9f7d8b5-q7zwt / web-5d4f8c7b9-x2k4z``."""
+        first, *others = dict.fromkeys(pod.label for pod in self if pod is not None)
+        return " / ".join((first, *(label.rpartition("/")[2] for label in others)))
 
 
 def owner(pod: PodTold, node: str) -> str:

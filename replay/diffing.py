@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from events.base import NS_PER_SECOND
+from events.decisions import PodOutcome
 from replay.account.model import Account, PodTold, WaveTold
 from replay.account.parts import end_of, parts, wave_end
 from replay.chain import critical_chain
@@ -106,7 +107,7 @@ def _facts(account: Account) -> dict[str, Value]:
         "mode": account.processes[0].mode if account.processes else None,
         "lock held": account.lock_held,
         "pods": len(account.pods),
-        **{f"pods {outcome}": count for outcome, count in sorted(counts.items())},
+        **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
     }
 
 
@@ -137,7 +138,8 @@ def _configuration(a: Account, b: Account) -> Iterator[Change]:
 def _notices(a: Account, b: Account) -> Iterator[Change]:
     """How often each happened; what concerns one pod stands with the pod."""
     counts = [Counter(each.code for each in account.notices if not each.pod) for account in (a, b)]
-    yield from _compare("notice", "", *counts)
+    for code in {**counts[0], **counts[1]}:
+        yield Change("notice", "", code, counts[0][code], counts[1][code])
 
 
 # --- waves and pods ----------------------------------------------------------------------------

@@ -209,7 +209,9 @@ def open_journal(
     """A journal from its directory or packed file, or from several that a failing disk spread it over.
 
     ``journal`` chooses among several journals in one place by the first eight digits of its id (default: the
-    newest). Raises NoJournal, OSError.
+    newest). Raises NoJournal, events.packed.NotPacked, OSError.
     """
+    from events.packed import source_at
+
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
-    return Journal([DirectorySource(path) for path in several], journal=journal, boot_id=boot_id)
+    return Journal([source_at(path) for path in several], journal=journal, boot_id=boot_id)

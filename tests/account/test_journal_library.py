@@ -14,6 +14,7 @@ import pytest
 import replay
 from events.facts import PrepareForShutdown
 from events.frames import RawRecord
+from events.packed import NotPacked, write
 from replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
@@ -94,3 +95,13 @@ def test_importing_the_library_costs_nothing() -> None:
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
+    """One file, with the same shutdowns in it."""
+    packed = tmp_path / "node-1.ebpack"
+    with packed.open("wb") as file:
+        write(file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in GOLDEN.iterdir()])
+    assert replay.open(packed).shutdown().account == replay.open(GOLDEN).shutdown().account
+    with pytest.raises(NotPacked, match="is no packed journal"):
+        replay.open(next(GOLDEN.iterdir()))
