@@ -16,7 +16,6 @@ Examples:
   ebbtide simulate --config config.yaml --pods pods/ --behaviour behaviour.yaml
   ebbtide simulate --runs 1000 -o json | jq .broken
   ebbtide simulate --synthetic 30 --seeds 1..200 --calm --journal ./fleet
-  ebbtide replay verify --journal ./simulated
 
 The same seed gives the same journal, byte for byte, on any machine; every verb that reads works on it.
 """

@@ -42,6 +42,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("doctor",),
         ("drill",),
         ("export", "jsonl"),
+        ("export", "parquet"),
         ("export", "perfetto"),
         ("hurry",),
         ("journal", "check"),
@@ -52,6 +53,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("replay", "report"),
         ("replay", "verify"),
         ("run",),
+        ("simulate",),
         ("status",),
     ]
 
