@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from events.record import Record, episode_id
+from events.words import Names
 from otel.correlation import span_of
-from replay.words import Names
 
 
 def fields_of(record: Record, names: Names, journal_id: bytes, trace_id: str) -> dict[str, str]:

@@ -26,7 +26,7 @@ from events.frames import RawRecord, decode
 from events.history import History
 from events.record import Record
 from events.recovery import Verdict
-from events.source import DirectorySource, Source
+from events.source import Source
 from replay.account.fold import accounts
 from replay.account.model import Account
 

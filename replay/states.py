@@ -9,11 +9,11 @@ from events.frames import RawRecord
 from events.history import History
 from events.marks import Checkpoint
 from events.segment import Header
+from events.words.base import INTRODUCING, Names
 from replay.clocks import Signal, SignalClock, When
 from replay.engine import Divergence
 from replay.states_execution import Execution, Point, Standings, advance, steps
 from replay.timeline_wanted import Moment
-from replay.words.base import INTRODUCING, Names
 
 
 class States(NamedTuple):

@@ -16,7 +16,7 @@ from actors.logic.actor import NEVER_NS
 from actors.logic.roll import Roll
 from events.base import NS_PER_SECOND
 from events.model import Period, PlannedPod, Pod
-from replay.words.base import Names
+from events.words.base import Names
 
 #: Text, a number, a truth value, None, or a list of such.
 Flat = str | int | bool | None | list[Any]

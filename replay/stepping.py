@@ -13,10 +13,10 @@ from typing import NamedTuple
 from events.episodes import Episode
 from events.history import Batch, History
 from events.marks import Checkpoint
+from events.words.base import Names
 from replay.engine import Divergence
 from replay.states_execution import Execution, Point, Standings, put, steps
 from replay.timeline import Line, Timeline
-from replay.words.base import Names
 
 #: Events kept behind the place; a step is kept whole.
 KEPT_MAX = 4096

@@ -9,13 +9,13 @@ import msgspec
 
 from actors.logic.roll import Roll
 from events.decisions import KillContainer, WaveEnded, WaveStarted
+from events.words.base import Names
 from replay.states_diff import Differing, differing
 from replay.states_execution import Change
 from replay.states_fields import ROLL_FIELDS, Flat, flatten
 from replay.stepping import Seen
 from replay.timeline import actor_name, short_name
 from replay.timeline_wanted import is_actor, is_pod
-from replay.words.base import Names
 
 
 class FieldChange(NamedTuple):

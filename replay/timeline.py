@@ -19,10 +19,10 @@ from events.facts import OrderEnded
 from events.frames import RawRecord
 from events.history import Batch
 from events.record import Stamp
+from events.words import DEBUG, NOTICE, TELL, Names
+from events.words.base import INTRODUCING, parse_key
 from replay.clocks import SignalClock
 from replay.timeline_wanted import EVERYTHING, Wanted
-from replay.words import DEBUG, NOTICE, TELL, Names
-from replay.words.base import INTRODUCING, parse_key
 
 Kind = Literal["fact", "decision", "order", "mark", "unknown"]
 
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``actor`` is the record's own (``HookActor:UID``), ``short`` its short name. ``pod`` is namespace/name, or
     the UID where no record has introduced it; empty, like ``uid``, for a line that is not about one pod.
     ``wave`` is that of the event, or of its pod; None for neither. ``level`` counts as sd-daemon(3) does
-    (`replay.words`): `brief` are the lines for people. ``data`` is the payload as plain values.
+    (`events.words`): `brief` are the lines for people. ``data`` is the payload as plain values.
     """
 
     seq: int

@@ -1,6 +1,6 @@
 """One line a transition, for the system log and a pipe: what an operator reads at default verbosity.
 
-The sentences are those of `replay.words`, told from events alone, so that a journal read later gives the same
+The sentences are those of `events.words`, told from events alone, so that a journal read later gives the same
 lines; only records above the resume point are told, and once.
 """
 
@@ -13,7 +13,7 @@ from ebbtide.lines.forms import BAD_ONLY, FORMS, SPECIAL
 from ebbtide.text import visible
 from events.decisions import ShutdownBegan
 from events.record import Record, Stamp
-from replay.words import WARNING, say
+from events.words import WARNING, say
 
 
 def tell(lines: Lines, records: Sequence[Record]) -> Iterator[Line]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from events.record import Stamp
-from replay.words import Names
-from replay.words.base import elapsed
+from events.words import Names
+from events.words.base import elapsed
 
 #: An sd-daemon(3) level and a text.
 Line = tuple[int, str]

@@ -1,6 +1,6 @@
 """What of the sentences stands in the log, and in which form: with its time, and with its pod's name.
 
-``{text}`` is the sentence (`replay.words`), ``{since}`` the seconds since the shutdown began, ``{pod}`` its
+``{text}`` is the sentence (`events.words`), ``{since}`` the seconds since the shutdown began, ``{pod}`` its
 pod's name.
 """
 
@@ -13,8 +13,8 @@ from ebbtide.lines.base import Line, Lines
 from events import decisions as d
 from events import facts as f
 from events.base import Event
-from replay.words import ERROR, NOTICE, WARNING, Said
-from replay.words.shutdown import autopsied
+from events.words import ERROR, NOTICE, WARNING, Said
+from events.words.shutdown import autopsied
 
 #: How the key of an order to start a pod begins.
 START = "NodeStatusActor/start/"

@@ -85,15 +85,16 @@ class Names:
 
     def told(self, value: Any, kind: Kind = "kept") -> Any:
         """A value with its texts replaced: of a Struct each field by its own kind, else all by this one."""
+        if kind == "dropped":
+            return value if self.learning else ()
         if isinstance(value, msgspec.Struct):
             return self._struct(value)
         if isinstance(value, str):
             return self._text(kind, value)
         if kind == "status" and _is_status(value):
-            uid, phase, reason, message = value
-            return (self.of("uid", uid), phase, reason, self._text("message", message))
+            return (self.of("uid", value[0]), *value[1:])  # the rest are words of this program
         if isinstance(value, tuple):
-            return () if kind == "dropped" else tuple([self.told(each, kind) for each in value])
+            return tuple([self.told(each, kind) for each in value])
         if isinstance(value, dict):
             key_kind: Kind = "key" if kind == "status" else "kept" if kind == "place" else kind
             return {self.told(key, key_kind): self.told(each, kind) for key, each in value.items()}

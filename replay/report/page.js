@@ -221,7 +221,7 @@
     if (pod.bound !== null) bar(plot, pod.began, pod.bound, y + 4, ROW - 8, "bound");
     bar(plot, pod.began, pod.ended, y + 4, ROW - 8, `f-${pod.fate}`);
     if (pod.fate !== "graceful") bar(plot, pod.began, pod.ended, y + 4, ROW - 8, "").setAttribute("fill", "url(#hatch)");
-    for (const [began, ended] of pod.hooks) bar(plot, began, ended, y + ROW - 7, 3, "hook");
+    for (const [began, ended] of pod.hooks) bar(plot, began, ended, y + 9, 4, "hook");
     for (const at of pod.signals) upright(plot, at, y + 2, ROW - 4, "mark");
     for (const at of pod.kills)
       draw(plot, "path", { d: `M${x(at) - 4} ${y + 7}l8 8m0 -8l-8 8`, class: "kill" });
@@ -322,7 +322,7 @@
       picture(box(`f-${fate}`), `${SIGNS[fate]} ${fate}`);
     picture((svg) => draw(svg, "path", { d: "M8 2l6 5l-6 5z", class: "holder" }), "held its wave up");
     picture(box("bound"), "the time it could have had");
-    picture(box("hook", 8, 3), "preStop hook");
+    picture((svg) => { box("f-graceful")(svg); box("hook", 5, 4)(svg); }, "preStop hook");
     picture((svg) => draw(svg, "line", { x1: 11, x2: 11, y1: 1, y2: 13, class: "mark" }), "stop signal");
     picture((svg) => draw(svg, "path", { d: "M7 3l8 8m0 -8l-8 8", class: "kill" }), "SIGKILL");
     picture((svg) => draw(svg, "line", { x1: 11, x2: 11, y1: 0, y2: 14, class: "rule deadline" }), "a deadline");

@@ -104,7 +104,7 @@ class _Edit:
             return self._listed(event)
         if isinstance(event, SettingsLoaded) and self._now is not None:
             return replace(event, settings=self._now) if event.settings == self._then else event
-        return event if self._grant_ns is None else with_grant(event, self._grant_ns)
+        return event if self._grant_ns is None else _with_grant(event, self._tape.grant_ns, self._grant_ns)
 
     def moved_ns(self, played: Played) -> int:
         """logind's own timer lets the machine go when the grant is over, whatever that is."""
@@ -121,13 +121,10 @@ class _Edit:
         return replace(event, pods=pods + (self._new if event.part == event.parts else ()))
 
 
-def with_grant(event: Fact, grant_ns: int) -> Fact:
-    """The same fact under another limit of logind's; what does not tell it is left as it is."""
-    if isinstance(event, PrepareForShutdown) and event.active:
-        return replace(event, grant_ns=grant_ns)
-    if isinstance(event, LogindRead | DaemonStarted) and event.grant_ns:
-        return replace(event, grant_ns=grant_ns)
-    return event
+def _with_grant(event: Fact, then_ns: int, now_ns: int) -> Fact:
+    """A fact that tells the grant of then tells that of now; another value, read later, stays."""
+    tells = isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted) and event.grant_ns == then_ns
+    return replace(event, grant_ns=now_ns) if tells else event
 
 
 def recorded_pods(tape: Tape) -> Iterator[Pod]:

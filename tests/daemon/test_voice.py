@@ -17,8 +17,8 @@ from events.decisions import PodEnded, ShutdownBegan
 from events.history import History
 from events.record import Record
 from events.storage import DirectorySource
+from events.words import Names
 from otel.ids import span_id
-from replay.words import Names
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "shutdown-v1"
 

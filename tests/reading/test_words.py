@@ -10,8 +10,8 @@ from events import facts as f
 from events.base import TYPES
 from events.model import Pod
 from events.record import Stamp
-from replay.words import TELL, WARNING, Names, say
-from replay.words.base import elapsed, ordered, parse_key, seconds
+from events.words import TELL, WARNING, Names, say
+from events.words.base import elapsed, ordered, parse_key, seconds
 
 NOW = Stamp(0, 0)
 

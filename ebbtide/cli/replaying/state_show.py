@@ -17,12 +17,12 @@ from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.cli.replaying.timeline_show import since
 from ebbtide.text import visible
 from events.history import History
+from events.words.base import Names
 from replay.states import States, locate, states_at
 from replay.states_execution import Standing
 from replay.states_fields import flatten, plain, worded
 from replay.timeline import actor_name, short_name
 from replay.timeline_wanted import Moment, is_actor, is_pod
-from replay.words.base import Names
 
 STATES_VERSION = 1
 

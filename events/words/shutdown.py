@@ -10,7 +10,7 @@ from events import facts as f
 from events.base import Event
 from events.model import ProcessReport
 from events.record import Stamp
-from replay.words.base import (
+from events.words.base import (
     DEBUG,
     INFO,
     NOTICE,

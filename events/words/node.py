@@ -7,7 +7,7 @@ from events import facts as f
 from events.base import Event
 from events.marks import Checkpoint, StatesDigest
 from events.record import Stamp
-from replay.words.base import (
+from events.words.base import (
     DEBUG,
     ERROR,
     INFO,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from events.base import Event
 from events.record import Stamp
-from replay.words import node, shutdown
-from replay.words.base import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, Said, Teller
+from events.words import node, shutdown
+from events.words.base import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, Said, Teller
 
 TELL: dict[type[Event], Teller] = {**node.TELL, **shutdown.TELL}
 
