@@ -1,0 +1,60 @@
+"""With nothing changed, nothing changes: the new run is the record, event by event, at its times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from events.episodes import episodes
+from events.history import History
+from events.source import DirectorySource
+from replay.whatif.changes import Changes
+from replay.whatif.performing import what_if
+from tests.whatif.bed import drawn, recorded
+from tests.world.worlds import Name, try_out
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "shutdown-v1"
+
+SEEDS, SEEDS_A_TEST = 96, 16
+WORLDS = 12
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_a_simulated_shutdown_is_the_same_again(first: int) -> None:
+    """For any seed, with restarts, power cuts, cancels and refusals: both runs are the record."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        found = recorded(drawn(seed)).ask()
+        assert found.is_same, f"seed {seed}"
+        assert found.hopeful.outline == found.then, f"seed {seed}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_the_settings_in_force_are_no_change(first: int) -> None:
+    """Naming the configuration and the grant that were in force is like naming none."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        known = recorded(drawn(seed))
+        found = known.ask(settings=known.tape.settings, grant_ns=known.tape.grant_ns)
+        assert found.is_same, f"seed {seed}"
+
+
+def test_the_golden_shutdown_is_the_same_again() -> None:
+    """Also a journal of the first release, with a restart in the middle."""
+    history = History([DirectorySource(GOLDEN)])
+    for episode in episodes(History([DirectorySource(GOLDEN)])):
+        assert what_if(history, episode.first_seq, Changes()).is_same
+
+
+@pytest.mark.slow
+def test_what_the_real_daemon_recorded_is_the_same_again() -> None:
+    """The daemon under Trio, on disks that fail and a node that misbehaves: its journals too."""
+    told = 0
+    for seed in range(WORLDS):
+        world = try_out(Name(seed)).world
+        sources = [place.source for place in world.disks.places]
+        there = {raw.seq for raw in History(sources).raw()}
+        # A disk may have lost the begin of one that its checkpoint still knows.
+        for episode in (each for each in episodes(History(sources)) if each.first_seq in there):
+            assert what_if(History(sources), episode.first_seq, Changes()).is_same, f"{Name(seed)}"
+            told += 1
+    assert told
