@@ -47,6 +47,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("hurry",),
         ("journal", "check"),
         ("journal", "ls"),
+        ("journal", "pack"),
         ("journal", "show"),
         ("plan",),
         ("release",),

@@ -1,0 +1,276 @@
+"""A redacted journal verifies, tells the same shutdowns at the same times, and names nobody."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import inspect
+
+from actors.logic.flags import LOGIC_FLAGS
+from actors.logic.routes import ALL
+from events.base import TYPES, Fact, Order
+from events.episodes import episodes
+from events.facts import (
+    AutopsyTaken,
+    ContainerStarted,
+    HurryRequested,
+    InventoryTaken,
+    OrderEnded,
+    ReleaseRequested,
+    ScheduleRead,
+    SettingsLoaded,
+)
+from events.frames import RawRecord
+from events.history import History
+from events.marks import Checkpoint
+from events.model import Pod, ProcessReport, Settings
+from replay.redact import Diverged, Names, NoBegin, redact
+from replay.redact.fields import decided, has_text
+from replay.verification import verify
+from replay.virtual.simulate import Wanted, simulate
+from tests.replay import shutdown
+from tests.replay.memory import Memory, changed, history
+from tests.world.worlds import Name, try_out
+
+#: Words of the program's own: a namespace may be called "default", and so is a setting's origin; the
+#: worlds' one node is called "node", and its pseudonym "node~1".
+OWN_WORDS = ("default", "node", "machine")
+
+
+def redacted(original: History, names: Names | None = None) -> History:
+    files: dict[str, bytes] = {}
+    for name, data in redact(original, names or Names()):
+        files[name] = files.get(name, b"") + data
+    return History([Memory(files)], logic_flags=LOGIC_FLAGS)
+
+
+def texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        yield from texts(list(value))
+        yield from texts(list(value.values()))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from texts(each)
+
+
+def words(found: History) -> set[str]:
+    """Every text in the journal, whole and in parts, and what stands in its headers."""
+    whole: set[str] = set()
+    for batch in found.batches():
+        whole.update(batch.header.identity[:3])
+        for raw in batch.records:
+            whole.update((raw.actor, *texts(msgspec.msgpack.decode(raw.payload))))
+    return whole | {part for text in whole for part in re.split(r"[^A-Za-z0-9_.\-]+", text)}
+
+
+def envelope(raw: RawRecord) -> tuple[object, ...]:
+    return raw.seq, raw.mono_ns, raw.wall_ns, raw.episode, raw.cause, raw.flags, raw.tag
+
+
+def check(original: History) -> Names:
+    """The three promises, on any journal."""
+    names = Names()
+    made = redacted(original, names)
+    assert verify(made).identical
+    assert list(map(envelope, made.raw())) == list(map(envelope, original.raw()))
+    told = [(each.outcome, each.pods, each.kind, each.ended_wall_ns) for each in episodes(original)]
+    assert [(each.outcome, each.pods, each.kind, each.ended_wall_ns) for each in episodes(made)] == told
+    fields = [field for cls in replaced_structs() for field in cls.__struct_fields__]  # type: ignore[attr-defined]
+    leaked = words(made).intersection(names.originals()).difference(OWN_WORDS, fields)
+    assert not leaked, leaked
+    return names
+
+
+# --- the promises on any journal ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("flags", [(), LOGIC_FLAGS], ids=["first release", "today"])
+def test_the_golden_story(flags: tuple[str, ...]) -> None:
+    """Two processes and the next boot, under either logic."""
+    check(History([Memory(shutdown.write(flags).files)]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_simulated_shutdowns(part: int) -> None:
+    """Whatever the seed draws: hooks, crashes, cancels, power cuts."""
+    for seed in range(part, 24, 4):
+        run = simulate(Wanted(synthetic=12), seed)
+        check(History([run.machine.book.source()]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_worlds(part: int) -> None:
+    """The real daemon and the real writer, on disks that fail."""
+    for seed in range(part, 24, 4):
+        original = History([place.source for place in try_out(Name(seed)).world.disks.places])
+        if verify(original).identical and original.verdict.first_seq:
+            check(original)
+
+
+# --- who decides about a field -----------------------------------------------------------------
+
+
+def structs(kind: Any, seen: dict[type, None]) -> None:
+    """Every struct that a type is made of."""
+    if isinstance(kind, inspect.StructType) and kind.cls not in seen:
+        seen[kind.cls] = None
+        for field in kind.fields:
+            structs(field.type, seen)
+    for name in ("types", "item_types", "item_type", "key_type", "value_type"):
+        part = getattr(kind, name, ())
+        for each in part if isinstance(part, tuple) else (part,):
+            structs(each, seen)
+
+
+def replaced_structs() -> Iterable[type]:
+    seen: dict[type, None] = {}
+    tops = [cls for cls in TYPES.values() if issubclass(cls, Fact | Order)]
+    for cls in (*tops, *(kind.state for kind in ALL)):
+        structs(inspect.type_info(cls), seen)
+    return seen
+
+
+def test_every_field_with_text_is_decided_about() -> None:
+    """Facts, states and orders: whoever adds a text says what it names, or that it names nobody."""
+    open_ = [
+        f"{cls.__name__}.{field.name}"
+        for cls in replaced_structs()
+        for field in inspect.type_info(cls).fields  # type: ignore[attr-defined]
+        if has_text(field.type) and decided(cls, field.name) is None
+    ]
+    assert not open_, f"say in replay/redact/fields.py what these name: {', '.join(open_)}"
+
+
+# --- what becomes of names ---------------------------------------------------------------------
+
+
+def told(*values: msgspec.Struct) -> list[Any]:
+    """The values under pseudonyms, after both passes."""
+    names = Names()
+    for value in values:
+        assert names.told(value) == value
+    names.replace()
+    return [names.told(value) for value in values]
+
+
+POD = Pod(uid="0b1c", namespace="shop", name="web-0")
+
+
+def test_equal_names_get_equal_pseudonyms() -> None:
+    """A pod is the same pod in an inventory, a key and a person's words."""
+    inventory, started, ended, by_uid, by_label, by_name = told(
+        InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=(POD,)),
+        ContainerStarted(uid="0b1c", container="main"),
+        OrderEnded(key="HookActor/stop:main/0b1c/0", result="done"),
+        HurryRequested(pod="0b1c", asked_by=1000),
+        HurryRequested(pod="shop/web-0", asked_by=0),
+        HurryRequested(pod="web-0", asked_by=1000),
+    )
+    pod = inventory.pods[0]
+    assert started.uid == pod.uid != "0b1c"
+    assert inventory.key == "EpisodeActor/inventory//0"
+    assert ended.key == f"HookActor/stop:{started.container}/{pod.uid}/0"
+    assert [by_uid.pod, by_label.pod, by_name.pod] == [pod.uid, pod.label, pod.name]
+    assert (by_uid.asked_by, by_label.asked_by) == (60_001, 0)
+
+
+def test_a_uid_of_digits_is_no_waves_number() -> None:
+    """A key's subject that is a pod is replaced as the pod is."""
+    inventory, ended = told(
+        InventoryTaken(
+            key="EpisodeActor/inventory//0",
+            as_of_ns=1,
+            source="process",
+            pods=(Pod(uid="77", namespace="n", name="p"),),
+        ),
+        OrderEnded(key="HookActor/kill:main/77/0", result="done"),
+    )
+    assert f"/{inventory.pods[0].uid}/" in ended.key
+
+
+def test_outputs_are_dropped_and_messages_replaced() -> None:
+    """What a process wrote is not there at all; a message is another message; a command another command."""
+    autopsy, schedule, release = told(
+        AutopsyTaken(
+            uid="u",
+            container="c",
+            processes=(ProcessReport(pid=1, parent_pid=0, command="psql", state="sleeping"),),
+            last_lines=("password: hunter2",),
+        ),
+        ScheduleRead(uid=1000, tty="pts/3", wall_message="Bob reboots"),
+        ReleaseRequested(asked_by=1001),
+    )
+    assert autopsy.last_lines == ()
+    assert (autopsy.processes[0].command, autopsy.processes[0].state) == ("command~1", "sleeping")
+    assert (schedule.uid, schedule.tty, schedule.wall_message) == (60_001, "tty~1", "message~1")
+    assert release.asked_by == 60_002
+
+
+def test_what_says_nothing_of_anybody_stays() -> None:
+    """An exit code, a gate, the origin of a default; of a file only the line."""
+    ended, other, loaded = told(
+        OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="exit code 3"),
+        OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="http://10.0.0.7/drain: refused"),
+        SettingsLoaded(
+            settings=Settings(gates={"GracefulNodeShutdown": True}),
+            sources={"reserve": "default", "budget": "/etc/acme/node.yaml:7"},
+        ),
+    )
+    assert ended.reason == "exit code 3"
+    assert other.reason == "message~1"
+    assert loaded.settings.gates == {"GracefulNodeShutdown": True}
+    assert loaded.sources == {"reserve": "default", "budget": "/path~1:7"}
+
+
+# --- where it comes from -----------------------------------------------------------------------
+
+
+def test_the_first_record_names_the_original() -> None:
+    """Its id, its last record with its hash, and the trace of each shutdown."""
+    original = History([Memory(shutdown.write().files)])
+    first = next(redacted(original).records()).event
+    assert isinstance(first, Checkpoint)
+    assert first.redacted is not None
+    *_, last = original.raw()
+    assert (first.redacted.journal_id, first.redacted.head) == (original.journal_id.hex(), last.hash.hex())
+    assert first.redacted.head_seq == last.seq
+    assert first.redacted.trace_ids == {each.first_seq: each.trace_id for each in episodes(original)}
+
+
+def test_the_same_journal_makes_the_same_bytes() -> None:
+    """Nothing of the moment or of chance is in it, its id included."""
+    original = History([Memory(shutdown.write().files)])
+    assert list(redact(original, Names())) == list(redact(original, Names()))
+
+
+def test_a_later_begin_keeps_its_numbers() -> None:
+    """Where retention took the older segments, the state of the first checkpoint is replaced as well."""
+    files = dict(list(shutdown.write().files.items())[1:])
+    names = check(History([Memory(files)]))
+    assert "web-0" in names.originals()
+
+
+def test_what_diverges_is_not_redacted() -> None:
+    """Decisions that do not follow from the facts cannot be made again from others."""
+    records = shutdown.write().records
+    with pytest.raises(Diverged):
+        redact(history(changed(records, len(records), status_flush_ns=1)), Names())
+
+
+def test_a_begin_without_a_checkpoint_is_refused() -> None:
+    """There is no state to begin with."""
+    records = shutdown.write().records[1:]
+    moved = [
+        msgspec.structs.replace(record, seq=record.seq - 1, cause=max(0, record.cause - 1), episode=0)
+        for record in records[:3]
+    ]
+    with pytest.raises(NoBegin):
+        redact(history(moved), Names())
