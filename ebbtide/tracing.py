@@ -84,6 +84,9 @@ class Synced(Protocol):
     @property
     def synced_seq(self) -> int: ...
 
+    @property
+    def away(self) -> bool: ...
+
 
 class TracingEdge:
     """``locations``: where the journal may stand, the first one first."""
@@ -197,7 +200,9 @@ class TracingEdge:
             return Ending("failed", "no exporter runs")
         self._flushed = trio.Event()
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            await self._say(line(Asked(durable=self._journal.synced_seq, flush=True)))
+            # What is synced in another location may go with the boot: only the exporter can tell.
+            synced = 0 if self._journal.away else self._journal.synced_seq
+            await self._say(line(Asked(durable=synced, flush=True)))
             await self._flushed.wait()
             return Ending("failed", self._answer) if self._answer else Ending()
         return Ending("timed-out", "the rest of the trace is sent later")

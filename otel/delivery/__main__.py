@@ -10,7 +10,9 @@ import fcntl
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import trio
@@ -32,6 +34,8 @@ OOM_SCORE = "900"
 LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
 LOCK_LOOK_SECONDS = 0.05
 CHUNK_BYTES = 4096
+
+IN_MEMORY = ("tmpfs", "ramfs")
 
 DONE, KEPT, WRONG = range(3)
 
@@ -94,8 +98,8 @@ async def work() -> int:
     if not await _locked(directory):
         voice.log(4, f"traces: another process exports the journal in {directory}")
         return KEPT
-    tail = Tail([DirectorySource(path) for path in job.locations])
-    exporter = Exporter(tail, sender, encode_traces, directory, voice)
+    tail = Tail([DirectorySource(path) for path in job.locations], volatile=_volatile(job.locations))
+    exporter = Exporter(tail, sender, encode_traces, voice, partial(cursors.save, directory))
     reason = ""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_listen, lines, voice, exporter, nursery)
@@ -108,6 +112,20 @@ def _directory(job: Job) -> str:
     """The first location that is there and can be written."""
     usable = (path for path in job.locations if os.access(path, os.W_OK))
     return next(usable, job.locations[0])
+
+
+def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
+    """The fallbacks that go with the boot: what stands there only is not durable, whatever was synced."""
+    mounts = []
+    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
+        mounts = [line.split()[1:3] for line in file]
+    return tuple(path for path in locations[1:] if _kind(os.path.realpath(path), mounts) in IN_MEMORY)
+
+
+def _kind(path: str, mounts: Sequence[Sequence[str]]) -> str:
+    """The file system that a path is on: that of the longest mount point before it, the last one of these."""
+    found = [each for each in mounts if os.path.commonpath((path, each[0])) == each[0]]
+    return max(reversed(found), key=lambda each: len(each[0]), default=("", ""))[1]
 
 
 async def _locked(directory: str) -> bool:

@@ -8,14 +8,13 @@ beforehand.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from typing import Protocol
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import msgspec
 import trio
 
-from otel.delivery import cursor as cursors
 from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss, Sender, wall_ns
 from otel.delivery.cursor import Cursor, Rejection
 from otel.delivery.stock import Stock
@@ -36,6 +35,9 @@ SAVE_SECONDS = 1.0
 #: over.
 REFUSALS_MAX = 5
 
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
 
 class Voice(Protocol):
     """Whom the exporter tells what happened; must not block."""
@@ -43,11 +45,26 @@ class Voice(Protocol):
     def log(self, level: int, text: str) -> None: ...
 
 
-class Exporter:
-    """One journal to one back end. ``directory`` is where the cursor is kept."""
+async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    """A disk that hangs holds nobody who asks how far we are."""
+    return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
 
-    def __init__(self, tail: Tail, sender: Sender, encode: Encode, directory: str, voice: Voice) -> None:
-        self._tail, self._directory, self._voice = tail, directory, voice
+
+class Exporter:
+    """One journal to one back end. ``keep`` writes the cursor, and may raise OSError; ``blocking`` runs what
+    waits for a disk.
+    """
+
+    def __init__(
+        self,
+        tail: Tail,
+        sender: Sender,
+        encode: Encode,
+        voice: Voice,
+        keep: Callable[[Cursor], None],
+        blocking: Callable[..., Awaitable[Any]] = in_thread,
+    ) -> None:
+        self._tail, self._voice, self._keep, self._blocking = tail, voice, keep, blocking
         self._courier = Courier(
             sender, encode, settled=self._settled, lost=self._lost, trouble=self._troubled
         )
@@ -123,7 +140,7 @@ class Exporter:
     async def _read(self) -> None:
         while True:
             self._poke = trio.Event()
-            batches = await trio.to_thread.run_sync(self._tail.read, READ_RECORDS, abandon_on_cancel=True)
+            batches = await self._blocking(self._tail.read, READ_RECORDS)
             for batch in batches:
                 self._stock.add(batch, self._tail.journal_id)
                 await trio.lowlevel.checkpoint()
@@ -162,7 +179,7 @@ class Exporter:
         )
         cursor = msgspec.structs.replace(self._cursor, seq=seq, from_seq=from_seq, wall_ns=wall_ns())
         with suppress(OSError):
-            await trio.to_thread.run_sync(cursors.save, self._directory, cursor, abandon_on_cancel=True)
+            await self._blocking(self._keep, cursor)
             self._cursor = cursor
 
     def _lost(self, loss: Loss) -> None:

@@ -7,7 +7,7 @@ for what it goes on from, and the daemon itself may say more. What lies above al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from events.catalog import Path, Segment, find_path
 from events.frames import RawRecord
@@ -21,9 +21,15 @@ HELD_MAX = 20_000
 
 
 class Tail:
-    """``read`` gives what has become durable since the last call. ``journal``: the id's first 8 digits."""
+    """``read`` gives what has become durable since the last call. ``journal``: the id's first 8 digits.
 
-    def __init__(self, sources: Sequence[Source], journal: str = "", from_seq: int = 0) -> None:
+    ``volatile``: locations that go with the boot. What is synced there, and only there, a power cut takes.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source], journal: str = "", from_seq: int = 0, volatile: Collection[str] = ()
+    ) -> None:
+        self._volatile = volatile
         self._sources = sources
         self._journal = journal
         #: Reading begins at this record at the latest.
@@ -129,11 +135,12 @@ class Tail:
 
     def _segment(self, segment: Segment, limit: Link | None) -> Iterator[None]:
         assert segment.header is not None
-        scan = Scan(segment, limit)
+        scan, volatile = Scan(segment, limit), segment.source.location in self._volatile
         if self._at is not None and self._at.segment == segment.number and self._header is not None:
             scan.end, scan.header = self._at, self._header
         else:
             self._enter(segment.header.link)
+            self.learn(0 if volatile else segment.header.link.seq)
         if limit is not None and limit.segment == segment.number and scan.end.offset > limit.offset:
             return
         for piece in scan.pieces():
@@ -142,16 +149,15 @@ class Tail:
             self._open_step = records[whole:]
             self._hold(Batch(piece.header, records[:whole]))
             self._at, self._header = scan.end, scan.header
-            self.learn(scan.durable_seq)
+            self.learn(0 if volatile else scan.durable_seq)
             yield
         self._at, self._header = scan.end, scan.header
-        self.learn(scan.durable_seq)
-        if limit is not None:
+        self.learn(0 if volatile else scan.durable_seq)
+        if limit is not None and not volatile:
             self.learn(limit.seq)
 
     def _enter(self, link: Link) -> None:
         """A new segment goes on from its link: what was read behind that place has no part in the journal."""
-        self.learn(link.seq)
         self._open_step = []
         while self._held and self._held[-1].records[-1].seq > link.seq:
             batch = self._held.pop()

@@ -49,7 +49,7 @@ class Service(grpc.GenericRpcHandler):
         self.got: list[tuple[bytes, dict[str, str | bytes]]] = []
 
     def service(self, call: Any) -> Any:
-        metadata = {name: value for name, value in call.invocation_metadata}
+        metadata = dict(call.invocation_metadata)
         return grpc.unary_unary_rpc_method_handler(
             lambda request, context: self._answer(call.method, request, context, metadata)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -26,7 +27,8 @@ PARTIAL = ExportTraceServiceResponse(
 
 
 def destination(endpoint: str, **fields: object) -> Destination:
-    return Destination(endpoint=f"{endpoint}/v1/traces", timeout_ns=5 * NS_PER_SECOND, **fields)  # type: ignore[arg-type]
+    given: dict[str, Any] = {"timeout_ns": 5 * NS_PER_SECOND} | fields
+    return Destination(endpoint=f"{endpoint}/v1/traces", **given)
 
 
 async def once(collector: Collector, **fields: object) -> object:
@@ -191,7 +193,7 @@ async def test_mutual_tls(keys: Keys) -> None:
 
 def test_certificates_that_are_not_there_are_named(tmp_path: Path) -> None:
     """The path stands in the message, so that it can be put right."""
-    with pytest.raises(BadDestination, match="nowhere.pem"):
+    with pytest.raises(BadDestination, match=r"nowhere\.pem"):
         HttpSender(Destination(endpoint="https://localhost/", certificate=str(tmp_path / "nowhere.pem")))
 
 
