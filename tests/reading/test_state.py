@@ -16,7 +16,7 @@ from events.storage import DirectorySource
 from replay.engine import Replayer
 from replay.states import locate, states_at
 from replay.timeline_wanted import Moment
-from tests.reading.conftest import DEMO, SHUTDOWN, Run, golden
+from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, SIMULATED, Run, golden
 from tests.reading.journals import edit, records, write
 
 
@@ -37,6 +37,7 @@ def document(run: Run, *arguments: str, journal: Path = SHUTDOWN) -> dict[str, A
         ("state-58.txt", ("--at", "58"), SHUTDOWN),
         ("state-pod.json", ("--at", "58", "--pod", "stuck-0", "-o", "json"), SHUTDOWN),
         ("state-all.txt", ("--at", "58", "--actor", "wave:0", "--all"), SHUTDOWN),
+        ("state-simulated.txt", ("--at", "78"), SIMULATED),
         ("state-demo.txt", ("--at", "+3s", "--actor", "hook"), DEMO),
     ],
 )
@@ -47,7 +48,7 @@ def test_golden(run: Run, name: str, arguments: tuple[str, ...], journal: Path) 
     golden(name, ran.out)
 
 
-@pytest.mark.parametrize("journal", [SHUTDOWN, DEMO], ids=lambda path: path.name)
+@pytest.mark.parametrize("journal", EVERY, ids=lambda path: path.name)
 def test_after_a_step_it_is_what_the_system_has(journal: Path) -> None:
     """At the end of every step the states are those of a plain re-execution."""
     replayer, step = Replayer(), []

@@ -11,9 +11,10 @@ from events.episodes import episodes
 from events.history import History
 from events.storage import DirectorySource
 from replay.states import states_at
+from replay.states_fields import flatten
 from replay.stepping import Stepper
 from replay.stepping_changes import Watch, field_changes, is_kill, is_wave
-from tests.reading.conftest import DEMO, SHUTDOWN, Ran, Run, golden
+from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, SIMULATED, Ran, Run, golden
 from tests.reading.journals import records, write
 
 
@@ -36,10 +37,11 @@ def test_forwards_and_back_are_the_same_states(kept_max: int) -> None:
     assert back[::-1] == there
 
 
-def test_the_states_are_those_of_the_state_verb() -> None:
+@pytest.mark.parametrize("journal", EVERY, ids=lambda path: path.name)
+def test_the_states_are_those_of_the_state_verb(journal: Path) -> None:
     """After every event, also within a step."""
-    walk = stepper(kept_max=10)
-    history = History([DirectorySource(SHUTDOWN)])
+    walk = stepper(journal, kept_max=10)
+    history = History([DirectorySource(journal)])
     while walk.next():
         found = states_at(history, walk.here.line.seq)
         assert found is not None
@@ -134,6 +136,22 @@ def test_a_watch_sees_its_field_only(actor: str) -> None:
     assert not walk.find(lambda seen: bool(watch.changes(seen, walk.names)))
 
 
+@pytest.mark.parametrize("journal", EVERY, ids=lambda path: path.name)
+def test_a_difference_found_fast_is_the_difference(journal: Path) -> None:
+    """Going down only where two states differ finds what comparing all of their fields finds."""
+    walk = stepper(journal)
+    while walk.next():
+        for change in walk.here.point.changes:
+            if change.before is None or change.after is None:
+                continue
+            old, new = (flatten(each.state, walk.names, every=True) for each in change[1:])
+            slow = {path for path in {**old, **new} if old.get(path) != new.get(path)}
+            fast = {each.path for each in field_changes((change,), walk.names)} - {"failed"}
+            assert fast <= slow
+            # What only one side has at its default is no news, and an empty list is none.
+            assert all((old.get(path) or None) is None or path not in new for path in slow - fast)
+
+
 # --- the command, by lines ---------------------------------------------------------------------
 
 
@@ -162,6 +180,13 @@ def test_golden(run: Run) -> None:
     ran = by_lines(run, *STORY)
     assert (ran.code, ran.err) == (0, "")
     golden("step.txt", ran.out)
+
+
+def test_golden_of_the_simulator(run: Run) -> None:
+    """A cancel, and what it changes in whom."""
+    ran = by_lines(run, "event ShutdownCancelled", "next", "next", "kill", journal=SIMULATED)
+    assert (ran.code, ran.err) == (0, "")
+    golden("step-simulated.txt", ran.out)
 
 
 def test_golden_of_the_demo(run: Run) -> None:

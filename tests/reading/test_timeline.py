@@ -14,7 +14,7 @@ from events.history import History
 from events.storage import DirectorySource
 from replay.timeline import timeline
 from replay.timeline_wanted import Moment, Wanted
-from tests.reading.conftest import DEMO, SHUTDOWN, Run, golden
+from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, Run, golden
 from tests.reading.journals import edit, records, write
 
 
@@ -24,7 +24,7 @@ def objects(run: Run, *arguments: str, journal: Path = SHUTDOWN) -> list[dict[st
     return [json.loads(line) for line in ran.out.splitlines()]
 
 
-@pytest.mark.parametrize("journal", [SHUTDOWN, DEMO], ids=lambda path: path.name)
+@pytest.mark.parametrize("journal", EVERY, ids=lambda path: path.name)
 def test_golden(run: Run, journal: Path) -> None:
     """What matters to a person, as it was read before it was committed."""
     ran = run("timeline", journal=journal)
