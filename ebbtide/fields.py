@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from events.record import Record, episode_id
 from events.words import Names
-from otel.correlation import span_of
+from otel.correlation import pod_of, span_of
 
 
 def fields_of(record: Record, names: Names, journal_id: bytes, trace_id: str) -> dict[str, str]:
     """Names as the system journal likes them, without our prefix. ``trace_id``: of the record's shutdown."""
     event = record.event
-    uid = getattr(event, "uid", "") or getattr(getattr(event, "pod", None), "uid", "")
+    uid = pod_of(event)
     fields = {"EVENT": type(event).__name__, "SEQ": str(record.seq), "ACTOR": record.actor}
     if uid:
         fields |= {"POD": names.of(uid), "POD_UID": uid}

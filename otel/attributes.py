@@ -161,7 +161,8 @@ UNDELIVERED = _ours(
 
 ACTION = _ours("resume.action", "string", "resume", "What the start did: a row of the resume table.")
 FALLBACK_PODS = _ours("fallback.pods", "int", '"fallback.engaged"', "Pods that it took over.")
-ACTOR = _ours("actor", "string", '"actor.failed"', "The actor that failed, with its subject.")
+ACTOR = _ours("actor", "string", '"actor.failed", log records', "The actor, with its subject.")
+SEQ = _ours("seq", "int", "log records", "The number of the journal's record.")
 STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "What the disk said.")
 ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
 ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")

@@ -1,0 +1,95 @@
+"""Log records are a projection of the journal, and stand beside the spans that they are about."""
+
+from __future__ import annotations
+
+import pytest
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+
+from events.history import Batch, History
+from events.storage import DirectorySource
+from otel.attributes import POD_NAME, TABLE
+from otel.encode_logs import encode_logs
+from otel.logs import LogRecord, Logs
+from otel.projection import Projection
+from otel.span import Resource
+from tests.otel.golden import GOLDEN
+from tests.otel.story import everything
+
+RESOURCE = Resource((("service.name", "ebbtide"),), 1)
+
+
+def history() -> History:
+    return History([DirectorySource(GOLDEN / "shutdown-v1")])
+
+
+def batches() -> list[Batch]:
+    return list(history().batches())
+
+
+def told(*steps: Batch) -> list[LogRecord]:
+    logs = Logs()
+    return [record for header, records in steps for record in logs.feed(header, records)]
+
+
+def single_steps() -> list[Batch]:
+    """The same records, a step at a time."""
+    steps: list[Batch] = []
+    for header, records in batches():
+        step = []
+        for raw in records:
+            step.append(raw)
+            if raw.flags & 1:
+                steps.append(Batch(header, step))
+                step = []
+    return steps
+
+
+def test_every_record_stands_beside_a_span() -> None:
+    """Each names the shutdown's trace, and a span that the projection makes."""
+    projection = Projection()
+    spans = [
+        span
+        for header, records in batches()
+        for span in projection.feed(header, records, history().journal_id)
+    ]
+    records = told(*batches())
+    assert records
+    assert {record.trace_id for record in records} == {spans[0].trace_id}
+    assert {record.span_id for record in records} <= {span.span_id for span in spans}
+
+
+def test_the_killed_pods_end_is_a_warning_with_its_name() -> None:
+    """What an operator searches for: severity, pod and reason."""
+    (record,) = (
+        each
+        for each in told(*batches())
+        if each.event_name == "ebbtide.PodEnded" and each.severity_number > 10
+    )
+    assert record.severity_text == "WARN"
+    assert dict(record.attributes)[POD_NAME] == "stuck-0"
+    assert "killed after 10.01 s" in record.body
+
+
+def test_batching_changes_nothing() -> None:
+    """Live, a step at a time, or all at once after the reboot: the same records."""
+    assert told(*single_steps()) == told(*batches())
+
+
+@pytest.mark.parametrize("steps", [batches(), everything().steps], ids=["golden", "everything"])
+def test_the_protobuf_library_reads_them(steps: list[Batch]) -> None:
+    """Every field arrives, and the same records give the same bytes."""
+    records = told(*steps)
+    data = encode_logs(records, RESOURCE)
+    assert data == encode_logs(records, RESOURCE)
+    (of_resource,) = ExportLogsServiceRequest.FromString(data).resource_logs
+    found = of_resource.scope_logs[0].log_records
+    assert [each.body.string_value for each in found] == [record.body for record in records]
+    assert [each.span_id for each in found] == [record.span_id for record in records]
+    assert {each.key for record in found for each in record.attributes} <= set(TABLE)
+
+
+def test_a_shutdown_that_was_not_seen_to_begin_is_passed_over() -> None:
+    """Without its first record there is no trace to stand beside."""
+    assert (
+        told(*(step for step in single_steps() if step.records[0].seq > 20 and step.records[0].episode)) == []
+    )
