@@ -12,10 +12,12 @@ import pytest
 
 from otel import attributes as at
 from otel.ids import ORDER_ROLES
+from otel.logs import Logs
 from otel.span import Span
 from otel.traces.shutdown import NEXT_BOOT
 from otel.traces.trace import ROOT as ROOT_SPAN
 from tests.otel import golden
+from tests.otel.story import everything
 from tests.otel.telling import documented
 
 ROOT = Path(__file__).parents[2]
@@ -38,7 +40,7 @@ def test_every_row_is_emitted_somewhere() -> None:
     names = {name: value for name, value in vars(at).items() if isinstance(value, str) and value in at.TABLE}
     used = {
         node.attr
-        for path in EMITTERS
+        for path in (*EMITTERS, ROOT / "otel" / "logs.py")
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "at"
     }
@@ -64,6 +66,9 @@ def test_golden_exports_have_documented_attributes_and_all_of_them() -> None:
     for span in (span for spans, _ in told for span in spans):
         pairs = (*span.events, *span.links)
         seen |= {name for each in (span, *pairs) for name, _ in each.attributes}
+    logs = Logs()
+    for header, records in everything().steps:
+        seen |= {name for record in logs.feed(header, records) for name, _ in record.attributes}
     assert seen == set(at.TABLE)
 
 
