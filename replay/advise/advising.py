@@ -9,7 +9,7 @@ because at the end of its grace a pod is killed. Three things bound what can be 
   change instead.
 * A wave with a pod that was killed before the time that it asks for was over keeps at least the period that
   it has: taking from what was too little already would be a guess.
-* A wave of which nothing is known keeps its period.
+* A wave of which no pod was stopped, or none ended by itself, keeps its period.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ from replay.advise.survival import LAST, Survival, survival
 #: deaf: ignores its stop signal; own-grace: killed after all the time that it asks for;
 #: too-short: killed before that time was over; unsteady: ended at times, and was killed after longer ones.
 Verdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
+
+
+#: Why a wave keeps its period: nobody of it was stopped, nobody of it ended by itself, or it was too short.
+Kept = Literal["", "never-stopped", "never-ended", "too-short"]
 
 
 class NoEvidence(Exception):
@@ -77,7 +81,7 @@ class Wave(NamedTuple):
     configured_seconds: int
     seconds: int
     because: str
-    kept: Literal["", "no-evidence", "too-short"]
+    kept: Kept
     stops: int
     survival: Survival
 
@@ -188,12 +192,12 @@ def _wave(at: int, period: Period, workloads: Sequence[Workload]) -> Wave:
     return Wave(period.priority, period.seconds, seconds, because, kept, curve.total, curve)
 
 
-def _kept(
-    seconds: int, configured: int, mine: Sequence[Workload]
-) -> tuple[int, Literal["", "no-evidence", "too-short"]]:
+def _kept(seconds: int, configured: int, mine: Sequence[Workload]) -> tuple[int, Kept]:
     """What a wave has at least."""
     if not mine:
-        return configured, "no-evidence"
+        return configured, "never-stopped"
+    if not seconds:
+        return configured, "never-ended"
     if seconds < configured and any(each.verdict == "too-short" for each in mine):
         return configured, "too-short"
     return seconds, ""

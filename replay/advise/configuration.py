@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 from events.base import NS_PER_SECOND
 from replay.account.words import plural, span
-from replay.advise.advising import Advice, Verdict, Wave, Workload
+from replay.advise.advising import Advice, Kept, Verdict, Wave, Workload
 from replay.advise.stops import Stop
 
 _DROP_IN = "/run/systemd/logind.conf.d"
@@ -35,15 +35,16 @@ def to_paste(advice: Advice) -> str:
     return "\n".join(lines) + "\n"
 
 
+_KEPT: dict[Kept, str] = {
+    "never-stopped": "as it is: no pod of it was ever stopped",
+    "never-ended": "as it is: no pod of it ever ended by itself",
+    "too-short": "as it is: a pod of it was killed before its own grace was over",
+}
+
+
 def why(wave: Wave) -> str:
     """What decides a wave's period."""
-    if wave.kept == "no-evidence":
-        return "no pod of it was ever stopped: as it is"
-    if wave.kept == "too-short":
-        return "kept: a pod of it was killed before its own grace was over"
-    if not wave.because:
-        return "no pod of it ever ended by itself"
-    return f"the slowest, {_plain(wave.because)}, took {_longest(wave)}"
+    return _KEPT.get(wave.kept) or f"the slowest, {_plain(wave.because)}, took {_longest(wave)}"
 
 
 def _plain(name: str) -> str:
