@@ -126,8 +126,7 @@ class Replayer:
 
     def _fact(self, raw: Raw) -> None:
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
-            produced = Side(0, EDGE, raw.tag, None, raw.episode)
-            self._diverge(raw, "a fact is expected here", produced)
+            self._diverge(raw, "a fact is expected here", NOTHING)
             return
         self._fresh, self._taken_seq = False, raw.seq
         self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)

@@ -1,0 +1,66 @@
+"""The logic with one comparison changed: its modules loaded anew, the real ones untouched."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+#: What is made of the logic, and so has to be loaded anew with it.
+FAMILIES = ("actors.logic", "actors.policy", "replay")
+
+
+class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
+    """Finds one module, and changes one place of its source."""
+
+    def __init__(self, module: str, before: str, after: str) -> None:
+        self._module, self._before, self._after = module, before, after
+        found = importlib.util.find_spec(module)
+        assert found is not None
+        assert found.origin is not None
+        self._path = found.origin
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name != self._module:
+            return None
+        return importlib.util.spec_from_loader(name, self, origin=self._path)
+
+    def get_filename(self, fullname: str) -> str:
+        return self._path
+
+    def get_data(self, path: str) -> bytes:
+        source = Path(self._path).read_text()
+        assert source.count(self._before) == 1, f"{self._before!r} stands in {self._module} not exactly once"
+        return source.replace(self._before, self._after).encode()
+
+
+@contextmanager
+def mutated(module: str, before: str, after: str) -> Iterator[Any]:
+    """`replay.verification` over the changed logic."""
+    mutant = _Mutant(module, before, after)
+    kept = {name: loaded for name, loaded in sys.modules.items() if _is_of(name)}
+    parents = {name: getattr(sys.modules["actors"], name) for name in ("logic", "policy")}
+    for name in kept:
+        del sys.modules[name]
+    sys.meta_path.insert(0, mutant)
+    try:
+        yield importlib.import_module("replay.verification")
+    finally:
+        sys.meta_path.remove(mutant)
+        for name in [name for name in sys.modules if _is_of(name)]:
+            del sys.modules[name]
+        sys.modules.update(kept)
+        for name, package in parents.items():
+            setattr(sys.modules["actors"], name, package)
+
+
+def _is_of(name: str) -> bool:
+    return any(name == family or name.startswith(f"{family}.") for family in FAMILIES)

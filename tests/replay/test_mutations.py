@@ -1,0 +1,134 @@
+"""One comparison of the logic changed: the golden journals no longer verify, and the right event is named.
+
+What a mutation makes of a shutdown is written down beside it: the record that differs, whose it is, and the
+part that is not the same. A state that differs is named in the digest of the wave in which it went wrong, or
+in the checkpoint behind it, and not where it would show one day.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import NamedTuple
+
+import pytest
+
+from actors.logic.routes import ALL
+from events.history import History
+from events.source import DirectorySource
+from replay.verification import verify
+from replay.virtual.simulate import Wanted, simulate
+from tests.replay import fallback_story
+from tests.replay.memory import Memory
+from tests.replay.mutated import mutated
+from tests.replay.test_engine import FIRST, GOLDEN
+
+
+class Mutation(NamedTuple):
+    """``actor`` is whose decision differs; ``expected`` and ``produced`` are types, "" for nothing."""
+
+    journal: str
+    module: str
+    before: str
+    after: str
+    actor: str
+    expected: str
+    produced: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"{self.journal} {self.module} {self.before}"
+
+
+NO_FACT = "a fact is expected here"
+
+# fmt: off
+TABLE = (
+    Mutation("simulated", "config", "min(state.grant_ns, files.others_ns) >= state.needed_ns",
+             "min(state.grant_ns, files.others_ns) < state.needed_ns",
+             "ConfigReconciler", "WriteDropIn", "", NO_FACT),
+    Mutation("simulated", "config", 'event.result == "done" else now', 'event.result != "done" else now',
+             "", "Checkpoint", "Checkpoint", "ConfigReconciler retry_at_ns"),
+    Mutation("today", "arming", 'if event.result == "done":', 'if event.result != "done":',
+             "LogindActor", "Armed", "Disarmed", "type"),
+    Mutation("today", "logind", "preparing == state.in_episode or", "preparing != state.in_episode or",
+             "LogindActor", "DropInsRead", "ShutdownWithdrawn", "type"),
+    Mutation("today", "node_status", "event.outcome not in WITHOUT_STATUS", "event.outcome in WITHOUT_STATUS",
+             "", "Checkpoint", "Checkpoint", "NodeStatusActor pending"),
+    Mutation("today", "node_status", 'elif event.result != "done"', 'elif event.result == "done"',
+             "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
+    Mutation("first", "node_status", 'elif event.result != "done"', 'elif event.result == "done"',
+             "NodeStatusActor", "StatusesSettled", "StatusesSettled", "undelivered"),
+    Mutation("today", "course", "event.part < event.parts", "event.part <= event.parts",
+             "EpisodeActor", "PlanMade", "", NO_FACT),
+    Mutation("today", "episode", "or event.wave != state.wave:", "or event.wave == state.wave:",
+             "EpisodeActor", "WaveStarted", "StatesDigest", "type"),
+    Mutation("today", "wave", "event.deadline_ns > now", "event.deadline_ns < now",
+             "WaveActor", "HookStarted", "WaveEnded", "type"),
+    Mutation("today", "wave", "if late_ns >= 0 else", "if late_ns < 0 else",
+             "WaveActor", "StragglerEnded", "", NO_FACT),
+    Mutation("today", "hook", "down.kill_at_ns <= now", "down.kill_at_ns > now",
+             "HookActor", "TakeAutopsy", "KillContainer", "type"),
+    Mutation("today", "hook", "down.spec.name != event.container", "down.spec.name == event.container",
+             "HookActor", "PodEnded", "", NO_FACT),
+    Mutation("today", "hook", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
+             "HookActor", "SendSignal", "", NO_FACT),
+    Mutation("today", "container", "if down.stop_by_ns <= now:", "if down.stop_by_ns > now:",
+             "HookActor", "HookStarted", "HookEnded", "type"),
+    Mutation("today", "container", 'hook.kind == "sleep"', 'hook.kind != "sleep"',
+             "HookActor", "HookStarted", "HookEnded", "type"),
+    Mutation("today", "outcome", 'down.exit_signal == "SIGKILL" or (', 'down.exit_signal != "SIGKILL" or (',
+             "HookActor", "PodEnded", "PodEnded", "reason"),
+    Mutation("fallback", "care", "if container not in care.left:", "if container in care.left:",
+             "FallbackActor", "PodEnded", "", NO_FACT),
+    Mutation("fallback", "fallback", "not care.killed and care.kill_at_ns <= now",
+             "not care.killed and care.kill_at_ns > now",
+             "FallbackActor", "KillContainer", "ActorFailed", "type"),
+    Mutation("fallback", "fallback", "if event.uid not in state.waited:", "if event.uid in state.waited:",
+             "", "StatesDigest", "StatesDigest", "FallbackActor waited"),
+    Mutation("today", "../policy.grouping", "return index if exact", "return index if not exact",
+             "EpisodeActor", "PlanMade", "PlanMade", "waves"),
+    Mutation("today", "../policy.grace", "min(period_seconds, wanted", "max(period_seconds, wanted",
+             "EpisodeActor", "PlanMade", "PlanMade", "waves"),
+)
+# fmt: on
+
+
+@cache
+def journal(name: str) -> History:
+    if name == "simulated":
+        return History([simulate(Wanted(synthetic=12), 1).machine.book.source()])
+    if name == "fallback":
+        return History([Memory(fallback_story.write().files)])
+    return History([DirectorySource(FIRST if name == "first" else GOLDEN)])
+
+
+@pytest.mark.parametrize("mutation", TABLE, ids=str)
+def test_a_changed_comparison_is_caught_and_named(mutation: Mutation) -> None:
+    """The journal verifies with the logic as it is, and not with one comparison changed."""
+    found = journal(mutation.journal)
+    assert verify(found).identical
+    module = f"actors.logic.{mutation.module}".replace("logic.../", "")
+    with mutated(module, mutation.before, mutation.after) as changed:
+        divergence = changed.verify(found).divergence
+    assert divergence is not None
+    assert (divergence.expected.type, divergence.produced.type, divergence.field) == (
+        mutation.expected,
+        mutation.produced,
+        mutation.field,
+    )
+    sides = [side.actor.partition(":")[0] for side in (divergence.expected, divergence.produced)]
+    assert not mutation.actor or mutation.actor in sides
+
+
+def test_the_real_logic_is_untouched() -> None:
+    """After a mutation everything is as it was, for this and every other test."""
+    with mutated("actors.logic.wave", "event.deadline_ns > now", "event.deadline_ns < now") as changed:
+        assert changed.verify is not verify
+        assert not changed.verify(journal("today")).identical
+    assert verify(journal("today")).identical
+
+
+def test_every_actor_has_a_mutation() -> None:
+    """A new actor comes with a comparison to change."""
+    named = {mutation.actor for mutation in TABLE} | {mutation.field.partition(" ")[0] for mutation in TABLE}
+    assert {kind.name for kind in ALL} <= named
