@@ -21,6 +21,7 @@ TITLES = {
     "waves": "A whole shutdown of 300 pods in three waves",
     "journal": "The journal",
     "verify": "Verified replay",
+    "browsing": "The report of 1 000 pods",
     "simulate": "Simulated shutdowns",
     "traces": "Traces from the journal",
     "scale": "Cost against the number of pods",

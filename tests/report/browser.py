@@ -66,6 +66,7 @@ class Browser:
         self._buffer = b""
         self._last_id = 0
         self._session = ""
+        self.profile = profile
         self._start(program, profile)
 
     def connect(self) -> None:

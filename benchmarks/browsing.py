@@ -1,0 +1,93 @@
+"""The report of 1 000 pods: how long it takes to make, what it weighs, and how it feels in Chromium.
+
+The whole command is timed, from its start. In the browser: the first paint by the browser's own clock, and
+what each gesture costs, from the event through the next frame, which comes up to 17 ms later anyway.
+
+    python -m benchmarks.browsing --rounds 5
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import trio
+
+from benchmarks.node import ROOT
+from benchmarks.quiet import quiet
+from benchmarks.report import Figure, conclude, median, parser, say
+from tests.report import journals
+from tests.report.browser import Browser, browser
+
+MAKE_SECONDS_MAX, MEGABYTES_MAX, PAINT_SECONDS_MAX = 3.0, 5.0, 1.0
+GESTURES = ROOT / "tests" / "report" / "gestures.js"
+PAINTS = (
+    "performance.getEntriesByType('paint').find((each) => each.name === 'first-contentful-paint').startTime"
+)
+PROGRAM = "from ebbtide.cli import main; main()"
+
+
+def command(*words: str, journal: Path, output: Path) -> float:
+    """Seconds of a whole command."""
+    began = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, *words, "--journal", str(journal), "-o", str(output)],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    return time.perf_counter() - began
+
+
+def look(chromium: Browser, page: Path) -> tuple[float, dict[str, list[float]]]:
+    """Seconds to the first paint, and milliseconds of each gesture's steps."""
+    chromium.open(page.as_uri())
+    return chromium.run(PAINTS) / 1000, chromium.run(GESTURES.read_text())
+
+
+def measure(folder: Path, rounds: int) -> list[Figure]:
+    journal, page, trace = folder / "journal", folder / "report.html", folder / "shutdown.pftrace"
+    journal.mkdir()
+    for name, data in journals.many().items():
+        (journal / name).write_bytes(data)
+    made, exported, paints = [], [], []
+    gestures: dict[str, list[float]] = {}
+    with browser() as chromium:
+        chromium.size(1200, 900)
+        for _ in range(rounds):
+            trio.run(quiet)
+            made.append(command("replay", "report", journal=journal, output=page))
+            exported.append(command("export", "perfetto", journal=journal, output=trace))
+            paint, costs = look(chromium, page)
+            paints.append(paint)
+            for name, steps in costs.items():
+                gestures.setdefault(name, []).extend(steps)
+            say(f"made in {made[-1]:.2f} s, painted in {paints[-1]:.2f} s")
+    account, lines = journals.told(journals.many())
+    basis = f"{len(account.pods)} pods, {len(lines)} events"
+    return [
+        Figure("report, the whole command", median(made), MAKE_SECONDS_MAX, "s", basis),
+        Figure("report, size", page.stat().st_size / 1e6, MEGABYTES_MAX, "MB", basis),
+        Figure("report, first contentful paint in Chromium", median(paints), PAINT_SECONDS_MAX, "s", basis),
+        *(
+            Figure(f"in the report: {name}, median", median(steps), None, "ms")
+            for name, steps in gestures.items()
+        ),
+        Figure("export perfetto, the whole command", median(exported), None, "s"),
+        Figure("export perfetto, size", trace.stat().st_size / 1e6, None, "MB"),
+    ]
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=5, help="pages made and opened (default 5)")
+    arguments = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-bench.") as folder:
+        figures = measure(Path(folder), arguments.rounds)
+    return conclude("browsing", arguments, figures, {"rounds": arguments.rounds})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
