@@ -139,7 +139,8 @@ def _settled(tale: Tale, event: StatusesSettled) -> None:
         tale.fields["statuses_settled_ns"] = tale.place.at_ns
     if event.undelivered:
         tale.fields["undelivered"] = event.undelivered
-        tale.note("statuses-undelivered", count=plural(event.undelivered, "pod status").replace("ss", "sses"))
+        statuses = "pod status" if event.undelivered == 1 else "pod statuses"
+        tale.note("statuses-undelivered", count=f"{event.undelivered} {statuses}")
 
 
 def _closed(tale: Tale, event: EpisodeClosed) -> None:

@@ -105,3 +105,18 @@ def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
     assert replay.open(packed).shutdown().account == replay.open(GOLDEN).shutdown().account
     with pytest.raises(NotPacked, match="is no packed journal"):
         replay.open(next(GOLDEN.iterdir()))
+
+
+def test_reading_a_journal_to_its_accounts_gives_its_verdict() -> None:
+    """Read to the end once, it is not read again for that."""
+    journal = replay.open(GOLDEN)
+    assert len(list(journal.accounts())) == 1
+    assert journal.verdict.state == "intact"
+    assert [record.seq for record in journal.records()][:2] == [1, 2]
+    assert repr(journal).startswith("<Journal 00010203 in ")
+
+
+def test_what_the_library_has_not_is_no_attribute() -> None:
+    """Said as of any module."""
+    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
+        replay.nonsense  # noqa: B018

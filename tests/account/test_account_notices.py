@@ -1,0 +1,306 @@
+"""Notices: what an operator should know, one by one, in the words of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from events import decisions as d
+from events import facts as f
+from events.base import Event
+from events.codec import encode_event
+from events.frames import RawRecord
+from events.history import Batch, History
+from events.model import Container, Hook, PlannedPod, PlannedWave, Pod
+from events.storage import DirectorySource
+from replay.account.fold import accounts
+from replay.account.model import Account
+from replay.account.notices import SENTENCES
+from tests.account.conftest import SHUTDOWN
+
+S = 1_000_000_000
+WEB = Pod(
+    uid="u-web",
+    namespace="shop",
+    name="web-0",
+    containers=(Container(name="main", hook=Hook(kind="exec", detail="drain")),),
+)
+BEGAN = d.ShutdownBegan(
+    kind="reboot",
+    grant_ns=20 * S,
+    requested_ns=10 * S,
+    budget_ns=10 * S,
+    deadline_ns=110 * S,
+    release_by_ns=115 * S,
+    lock_held=True,
+)
+PLAN = d.PlanMade(
+    waves=(PlannedWave(priority=7, period_seconds=10, pods=(PlannedPod(uid="u-web", grace_seconds=5),)),),
+    pods=1,
+)
+PLANNED = d.PodPlanned(wave=0, grace_seconds=5, pod=WEB)
+WAVE = d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, kill_by_ns=112 * S)
+ADOPTED = d.ConfigAdopted(enabled=True, requested_ns=10 * S, reserve_ns=5 * S)
+
+
+class Tale:
+    """Records as a journal has them: a second apart, the first of the shutdown at 100 s."""
+
+    def __init__(self, before: Sequence[Event], within: Sequence[Event]) -> None:
+        header = next(History([DirectorySource(SHUTDOWN)]).batches()).header
+        self.journal_id = bytes(16)
+        first = len(before) + 1
+        events = [*before, *within]
+        self._batch = Batch(header, [self._record(at, each, first) for at, each in enumerate(events, 1)])
+
+    def _record(self, seq: int, event: Event, first: int) -> RawRecord:
+        episode = first if seq >= first else 0
+        fact = isinstance(event, f.Fact)
+        at_ns = (100 + seq - first) * S
+        actor = "edge" if fact else "EpisodeActor"
+        cause = 0 if fact else max(1, seq - 1)
+        payload = encode_event(event)
+        return RawRecord(
+            seq, at_ns, at_ns, episode, cause, 1, actor, type(event).__name__, payload, bytes(32), 0
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        yield self._batch
+
+
+def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> Account:
+    signal = f.PrepareForShutdown(active=True)
+    (account,) = accounts(Tale(before, (signal, *within)), boot_id=boot_id)  # type: ignore[arg-type]
+    return account
+
+
+def ended(key: str, result: f.Result) -> f.OrderEnded:
+    return f.OrderEnded(key=key, result=result, reason="it refuses")
+
+
+def started(preparing: bool = True) -> f.DaemonStarted:
+    return f.DaemonStarted(
+        version="2",
+        pid=9,
+        mode="process",
+        node="n",
+        boot_id="boot-1",
+        userspace_id="boot-1",
+        preparing=preparing,
+    )
+
+
+def hook(result: d.HookResult, reason: str = "exit code 3") -> tuple[Event, ...]:
+    started = d.HookStarted(uid="u-web", container="main", kind="exec", until_ns=105 * S)
+    over = d.HookEnded(uid="u-web", container="main", result=result, reason=reason, elapsed_ns=2 * S)
+    return (PLANNED, started, over)
+
+
+def fate(outcome: d.PodOutcome) -> tuple[Event, ...]:
+    return (PLANNED, d.PodEnded(uid="u-web", wave=0, outcome=outcome, reason="of this and that"))
+
+
+#: Code to the events after the signal, and what the notice says.
+TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
+    "lock-not-held": (
+        (
+            d.ShutdownBegan(
+                **{name: getattr(BEGAN, name) for name in BEGAN.__struct_fields__} | {"lock_held": False}
+            ),
+        ),
+        "without the delay lock",
+    ),
+    "overtime": (
+        (d.ShutdownDetected(kind="reboot", grant_ns=S, lock_held=True, overtime=True),),
+        "the service manager was stopping the daemon",
+    ),
+    "deadline-moved": (
+        (BEGAN, d.DeadlineMoved(deadline_ns=130 * S, release_by_ns=135 * S, kill_by_ns=132 * S)),
+        "moved to 30s after the signal",
+    ),
+    "pod-killed": (fate("killed"), "shop/web-0 was killed: of this and that"),
+    "pod-failed": (fate("failed"), "shop/web-0 could not be ended: of this and that"),
+    "pod-unknown": (fate("unknown"), "what became of shop/web-0 is not known: of this and that"),
+    "pod-late": (
+        (PLAN, d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, late=True)),
+        "shop/web-0 was not in the inventory at the signal and joined wave 0",
+    ),
+    "hook-failed": (hook("failed"), "(exec) of shop/web-0, container main, failed: exit code 3"),
+    "hook-timed-out": (hook("timed-out"), "container main, was cut after 2s: exit code 3"),
+    "hook-not-run": (
+        (
+            PLANNED,
+            d.HookEnded(uid="u-web", container="main", result="not-run", reason="no grace left for it"),
+        ),
+        "the preStop hook (exec) of shop/web-0, container main, did not run: no grace left for it",
+    ),
+    "hook-unknown": (hook("unknown", ""), "ended is not known: unknown"),
+    "wave-overran": (
+        (PLAN, PLANNED, WAVE, d.WaveEnded(wave=0, outcome="overran", stragglers=("u-web",))),
+        "wave 0 (priority 7) overran its 10s: 1 pod still running",
+    ),
+    "pods-unfinished": (
+        (PLANNED, d.PodsEnded(unfinished=("u-web",))),
+        "1 pod outlived the budget: shop/web-0",
+    ),
+    "hurried": (
+        (PLANNED, f.HurryRequested(pod="web-0", asked_by=1000)),
+        "uid 1000 asked not to wait for shop/web-0 any longer",
+    ),
+    "release-requested": ((f.ReleaseRequested(asked_by=0),), "uid 0 asked to let the machine go"),
+    "cancelled": ((d.ShutdownCancelled(reason="cancelled"),), "was withdrawn (cancelled)"),
+    "restarted": ((started(), d.Resumed(action="resume")), "none had run for at most 1s (resume)"),
+    "actor-failed": (
+        (PLANNED, d.ActorFailed(actor="HookActor", subject="u-web", error="KeyError")),
+        "HookActor of shop/web-0 failed (KeyError)",
+    ),
+    "fallback": (
+        (PLANNED, d.FallbackEngaged(pods=("u-web",), reason="HookActor failed")),
+        "the fallback took over 1 pod (HookActor failed)",
+    ),
+    "effect-panicked": (
+        (f.EffectPanicked(key="LogindActor/arm//0", error="ValueError: x"),),
+        "the order LogindActor/arm//0 ended in an error that nobody foresaw: ValueError: x",
+    ),
+    "settings-rejected": ((f.SettingsRejected(error="no such field"),), "could not be used: no such field"),
+    "manifest-rejected": (
+        (f.ManifestRejected(path="/pods/a.yaml", error="no name"),),
+        "/pods/a.yaml: no name",
+    ),
+    "inventory-failed": (
+        (d.TakeInventory(key="E/inventory//0"), ended("E/inventory//0", "failed")),
+        "the pods could not be listed (failed): it refuses",
+    ),
+    "announce-failed": (
+        (d.AnnounceNode(key="N/announce//0", ready=False), ended("N/announce//0", "timed-out")),
+        "could not be shown as going down (timed-out): it refuses",
+    ),
+    "statuses-failed": (
+        (d.DeliverStatuses(key="N/deliver//0", statuses=()), ended("N/deliver//0", "failed")),
+        "pod statuses could not be delivered (failed): it refuses",
+    ),
+    "traces-failed": (
+        (d.FlushTraces(key="N/traces//0", timeout_ns=S), ended("N/traces//0", "timed-out")),
+        "the trace could not be sent before the release (timed-out): it refuses",
+    ),
+    "release-failed": (
+        (d.ReleaseLock(key="L/release//0"), ended("L/release//0", "failed")),
+        "the lock could not be released (failed): it refuses",
+    ),
+    "statuses-undelivered": ((d.StatusesSettled(undelivered=2),), "2 pod statuses not delivered in time"),
+    "durability-late": (
+        (
+            f.DurabilityLate(key="a", barrier="synced", waited_ns=30_000_000),
+            f.DurabilityLate(key="b", barrier="synced", waited_ns=20_000_000),
+        ),
+        "2 effects began before the disk had answered, after 30ms at the longest",
+    ),
+    "storage-failed": ((f.StorageFailed(location="/var", error="EIO"),), "could not be written in /var: EIO"),
+    "storage-moved": ((f.StorageMoved(location="/run", first_seq=9),), "went on in /run, from record 9"),
+    "bus-lost": ((f.BusLost(error="it broke"),), "the connection to logind was lost: it broke"),
+    "signal-rejected": (
+        (f.SignalRejected(member="PrepareForShutdown", reason="foreign sender"),),
+        "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
+    ),
+    "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +1min 30s"),
+}
+
+#: Those that follow from how the shutdown ended, or from what stands before it; and what could not be read.
+ELSEWHERE = (
+    "grant-too-small",
+    "reserve-not-granted",
+    "cut-short",
+    "never-begun",
+    "unreadable",
+    "unknown-events",
+)
+
+
+@pytest.mark.parametrize("code", TOLD)
+def test_each_happening_is_told(code: str) -> None:
+    """Once, at the record that says so, in a sentence that needs no other."""
+    events, text = TOLD[code]
+    found = [notice for notice in tell(*events).notices if notice.code == code]
+    assert len(found) == 1
+    assert text in found[0].text
+    assert 1 <= found[0].seq <= len(events) + 1
+
+
+def test_every_sentence_is_tried() -> None:
+    """And there is none that nothing leads to."""
+    assert sorted(SENTENCES) == sorted((*TOLD, *ELSEWHERE))
+
+
+@pytest.mark.parametrize(
+    ("requested_s", "code", "text"),
+    [
+        (
+            30,
+            "grant-too-small",
+            "logind granted 20s of the 30s that the waves ask for (/etc/zz.conf overrides it)",
+        ),
+        (18, "reserve-not-granted", "logind granted 20s, enough for the waves, not for the reserve"),
+        (10, None, ""),
+    ],
+)
+def test_the_grant_is_judged_by_what_was_asked(requested_s: int, code: str | None, text: str) -> None:
+    """Whose file has the last word is named, and what the limit has to be."""
+    adopted = d.ConfigAdopted(enabled=True, requested_ns=requested_s * S, reserve_ns=5 * S)
+    assessed = d.GrantAssessed(needed_ns=0, grant_ns=0, sufficient=False, overridden_by="/etc/zz.conf")
+    notices = tell(
+        BEGAN, before=(f.LogindRead(owner=":1", grant_ns=0, preparing=False), adopted, assessed)
+    ).notices
+    assert [notice.code for notice in notices] == ([code] if code else [])
+    assert all(text in notice.text and f"to {requested_s + 5}s" in notice.text for notice in notices)
+
+
+def test_a_shutdown_that_was_cut_short_says_where() -> None:
+    """At a wave, or before any began; one that may still run says nothing."""
+    codes = [
+        [notice.code for notice in tell(*events, boot_id=boot).notices]
+        for events, boot in (
+            ((BEGAN, PLAN, PLANNED, WAVE), "another"),
+            ((BEGAN,), "another"),
+            ((BEGAN, d.EpisodeClosed(outcome="never-begun")), None),
+            ((BEGAN, PLAN, PLANNED, WAVE), None),
+        )
+    ]
+    assert codes == [["cut-short"], ["never-begun"], ["never-begun"], []]
+
+
+def test_who_asked_for_it_is_known_from_the_schedule() -> None:
+    """Read before the signal or just after it; that it went away says nothing."""
+    asked = f.ScheduleRead(at_wall_ns=5, kind="reboot", uid=1000, tty="pts/3", wall_message="kernel")
+    gone = f.ScheduleRead()
+    for account in (tell(BEGAN, before=(asked,)), tell(BEGAN, asked, gone)):
+        assert (account.asked_by_uid, account.asked_tty, account.wall_message) == (1000, "pts/3", "kernel")
+    for before in ((asked, gone), (asked, started(preparing=False))):
+        assert tell(BEGAN, before=before).asked_by_uid is None
+
+
+def test_a_pod_is_hurried_by_any_of_its_names_until_it_has_ended() -> None:
+    """As the actors understand it."""
+    for name in ("u-web", "web-0", "shop/web-0"):
+        account = tell(PLANNED, f.HurryRequested(pod=name, asked_by=0))
+        assert account.pods[0].hurried_ns == 2 * S
+    account = tell(*fate("graceful"), f.HurryRequested(pod="web-0", asked_by=0))
+    assert account.pods[0].hurried_ns is None
+
+
+def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
+    """It was never in the plan; one that is there already stays what it was."""
+    rejected = d.PodRejected(uid="u-new", label="shop/new-0", reason="NodeShutdown", message="going down")
+    again = d.PodRejected(uid="u-web", label="shop/web-0", reason="NodeShutdown", message="going down")
+    account = tell(PLAN, PLANNED, rejected, again)
+    assert [(pod.label, pod.wave, pod.outcome) for pod in account.pods] == [
+        ("shop/web-0", 0, None),
+        ("shop/new-0", -1, "rejected"),
+    ]
+
+
+def test_the_first_record_of_a_shutdown_may_be_a_start() -> None:
+    """The process is then the one that was there at the signal, and none that came in between."""
+    (account,) = accounts(Tale((), (started(), BEGAN)))  # type: ignore[arg-type]
+    assert [(process.seq, process.at_ns) for process in account.processes] == [(1, None)]
+    assert not account.notices

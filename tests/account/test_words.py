@@ -1,0 +1,48 @@
+"""Durations and moments in words."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from replay.account.words import plural, rfc3339, span
+
+MS, S = 1_000_000, 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0"),
+        (999, "0"),
+        (40_000, "40us"),
+        (705 * MS, "705ms"),
+        (10 * S, "10s"),
+        (10 * S + 6 * MS, "10.006s"),
+        (S + 999_999, "1s"),
+        (62 * S + 345 * MS, "1min 2.345s"),
+        (60 * S, "1min"),
+        (2 * 3600 * S + 5 * 60 * S, "2h 5min"),
+        (86_400 * S, "1d"),
+        (-1_500 * MS, "-1.500s"),
+    ],
+)
+def test_spans_are_written_as_systemd_does(ns: int, text: str) -> None:
+    """To the millisecond, cut off; below that in microseconds."""
+    assert span(ns) == text
+
+
+def test_one_of_a_thing_is_not_many() -> None:
+    """Nor is none of it one."""
+    assert [plural(count, "pod") for count in (0, 1, 2)] == ["0 pods", "1 pod", "2 pods"]
+
+
+@given(st.integers(-(10**18), 10**19), st.integers(0, S - 1))
+def test_moments_are_those_of_the_calendar(around_ns: int, rest_ns: int) -> None:
+    """Every day from 1938 to 2286, against the system's own calendar."""
+    seconds = around_ns // S
+    there = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+    assert rfc3339(seconds * S + rest_ns) == f"{there}.{rest_ns:09d}Z"
