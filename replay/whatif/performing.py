@@ -94,8 +94,9 @@ def _run(tape: Tape, changes: Changes, grant_ns: int | None, seen: Seen, *, hope
     system.next_seq = tape.first_seq
     stage = Stage(tape, seen)
     world = Recorded(tape, seen, stage, hopeful=hopeful)
-    if tape.is_cut:
-        stage.end(_cut_ns(tape, grant_ns))
+    end_ns = _end_ns(tape, grant_ns)
+    if end_ns is not None:
+        stage.end(end_ns)
     records = Performance(system, stage, world, tape.wall_offset_ns).perform()
     happened = tuple(each for each in records if not isinstance(each.event, Mark))
     folded = outline(((each.mono_ns, each.event) for each in happened), tape.signal_ns)
@@ -131,10 +132,20 @@ def _raised_ns(tape: Tape, changes: Changes) -> int | None:
     return orders[-1].seconds * NS_PER_SECOND if orders else None
 
 
-def _cut_ns(tape: Tape, grant_ns: int | None) -> int:
-    """Where a record that was cut ends the world: there, or, where logind's own timer did it, with that."""
-    by_timer = grant_ns is not None and tape.last_ns - tape.signal_ns >= tape.grant_ns > 0
-    return max(tape.signal_ns, tape.last_ns + (grant_ns or 0) - tape.grant_ns if by_timer else tape.last_ns)
+def _end_ns(tape: Tape, grant_ns: int | None) -> int | None:
+    """When the machine goes down whatever is decided; None: not before the release.
+
+    A record that was cut ends the world there, or, where logind's own timer did that, when that fires. A
+    shutdown that was released within its grant has no more time than another grant gives.
+    """
+    took_ns = tape.last_ns - tape.signal_ns
+    by_timer = took_ns >= tape.grant_ns > 0
+    if tape.is_cut:
+        now_ns = tape.grant_ns if grant_ns is None else grant_ns
+        return max(tape.signal_ns, tape.last_ns + (now_ns - tape.grant_ns if by_timer else 0))
+    if grant_ns is None or by_timer or tape.is_moved:
+        return None
+    return tape.signal_ns + grant_ns
 
 
 def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> list[Assumption]:
@@ -152,6 +163,9 @@ def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> lis
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
         found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
+    if not tape.is_cut and run.outline.outcome == "truncated":
+        grant = span(run.outline.grant_ns)
+        found.append(("grant-over", f"logind lets the machine go {grant} after the signal, before our release"))
     if tape.is_cut:
         end = span(tape.last_ns - tape.signal_ns)
         found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))

@@ -18,7 +18,7 @@ from actors.logic.snapshot import as_checkpoint, restore
 from actors.logic.system import System
 from events.base import Event, Mark
 from events.codec import decode_event
-from events.decisions import EpisodeClosed, ReleaseLock, ShutdownBegan
+from events.decisions import DeadlineMoved, EpisodeClosed, ReleaseLock, ShutdownBegan, ShutdownWithdrawn
 from events.facts import DaemonStarted, Tick
 from events.frames import FLAG_LAST, RawRecord
 from events.history import History
@@ -84,6 +84,11 @@ class Tape(NamedTuple):
         """The record ends while the shutdown runs: cut short, or read while it was written."""
         ends = (ReleaseLock, EpisodeClosed)
         return not any(isinstance(each.event, ends) for each in self.events)
+
+    @property
+    def is_moved(self) -> bool:
+        """logind's delay did not run out as it began: it was withdrawn, or begun anew."""
+        return any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.events)
 
     def system(self) -> System:
         """A fresh one, in the state just before the first record."""

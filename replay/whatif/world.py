@@ -1,9 +1,9 @@
 """The world of a new run: it answers every order as the record says the old one was answered.
 
-Orders are matched by their stable key. The outcome comes at the recorded delay after the order; what an
-order was never answered with it is not answered with again. What came from outside comes at its recorded
-time, up to the new run's own release: after that the machine is down. What came after the recorded release
-comes as long after the new one.
+Orders are matched by their stable key, without its ordinal where that has no twin. The outcome comes at the
+recorded delay after the order; what an order was never answered with it is not answered with again. What came
+from outside comes at its recorded time, up to the new run's own release: after that the machine is down. What
+came after the recorded release comes as long after the new one.
 
 What the record does not have is stated (`Assumption`), and kept out of the pods' way where that can be: an
 order without a recorded twin (a delivery more, since there are other waves) is done after the slowest time
@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from events.base import Event, Order
+from events.base import Event, Fact, Order
 from events.decisions import (
     CancelOrder,
     KillContainer,
@@ -56,6 +56,7 @@ class Recorded:
         self._common = Common(stage, self.evidence, hopeful, tape.last_ns, seen.slowest_kill_ns)
         self._hooks: dict[str, HookRun] = {}
         self._released = False
+        self._given: dict[str, None] = {}
         self._outside: list[Entry] = [stage.tell(told.at_ns, told.event, told) for told in seen.outside]
         self._ways: dict[Whose, Way] = {
             whose: Way(whose, container, self._common) for whose, container in seen.containers.items()
@@ -72,7 +73,7 @@ class Recorded:
 
     def _answer(self, order: Order) -> None:
         """By its key; a hook's own outcome is the hook's business."""
-        answers = self._seen.answers.get(order.key)
+        answers = self._seen.answers.get(self._twin(order.key))
         if answers is None:
             self._invent(order)
             return
@@ -80,15 +81,30 @@ class Recorded:
             if not (order.key in self._hooks and isinstance(answer.told.event, OrderEnded)):
                 self._play(order, answer)
 
+    def _twin(self, key: str) -> str:
+        """The recorded order of this key; else the next of its kind that this run has not given.
+
+        The ordinals of an actor count all of its orders: with one less before it, a release has another.
+        """
+        self._given[key] = None
+        if key in self._seen.answers:
+            return key
+        family = key.rpartition("/")[0]
+        twins = (each for each in self._seen.answers if each.rpartition("/")[0] == family)
+        found = next((each for each in twins if each not in self._given), key)
+        self._given[found] = None
+        return found
+
     def _play(self, order: Order, answer: Answer) -> None:
         now_ns = self._stage.now_ns
         if not answer.restart:
-            self._stage.tell(now_ns + answer.delay_ns, answer.told.event, answer.told)
+            self._stage.tell(now_ns + answer.delay_ns, _keyed(answer.told.event, order.key), answer.told)
             return
         restarts = (down for down in self._seen.downtimes if down.seq == answer.restart)
         down = next((down for down in restarts if now_ns <= down.begin_ns), None)
         if down is not None:
-            self._stage.tell(down.end_ns + answer.delay_ns, answer.told.event, answer.told)
+            fact = _keyed(answer.told.event, order.key)
+            self._stage.tell(down.end_ns + answer.delay_ns, fact, answer.told)
         else:
             self._invent(order)
 
@@ -102,7 +118,7 @@ class Recorded:
         at_ns = self._stage.now_ns + delay_ns
         for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
             assert isinstance(answer.told.event, InventoryTaken)
-            self._stage.tell(at_ns, replace(answer.told.event, key=order.key))
+            self._stage.tell(at_ns, _keyed(answer.told.event, order.key))
         self._stage.tell(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
 
     # --- notes --------------------------------------------------------------------------------
@@ -152,6 +168,12 @@ class Recorded:
             self._stage.tell(now_ns + answer.delay_ns, answer.told.event, answer.told)
         tail_ns = self._tape.last_ns - seen.released.mono_ns if seen.released is not None else 0
         self._stage.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
+
+
+def _keyed(fact: Fact, key: str) -> Fact:
+    """The recorded answer as that of this order."""
+    told = getattr(fact, "key", key)
+    return fact if told == key else replace(fact, key=key)
 
 
 _NOTES: dict[type[Event], Callable[[Recorded, Any], None]] = {

@@ -219,7 +219,7 @@ def test_without_evidence_there_is_no_advice() -> None:
 
 
 def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
-    """It loads, it can be honoured under the drop-in's value, and says what is advised, whatever a name is."""
+    """It loads, it can be honoured under the drop-in's value, and says what is advised whatever a name is."""
     evil = ended("web", 7)
     advice = advise([account(PodTold(**{**_fields(evil), "name": "x\nbudget: elastic"}), ended("db-0", 1))])
     file = tmp_path / "advice.yaml"

@@ -76,7 +76,7 @@ def tables(advice: Advice) -> RenderableType:
 
 
 def _title(advice: Advice) -> str:
-    parts = (("saved", "ended by themselves"), ("perhaps", "perhaps saved"), ("hopeless", "not"))
+    parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
     stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
     total = sum(len(getattr(advice, name)) for name, _ in parts)
     return (

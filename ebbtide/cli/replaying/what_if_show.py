@@ -11,7 +11,6 @@ from rich.text import Text
 from ebbtide.cli.output import pairs, table
 from ebbtide.cli.replaying.told import seconds, shutdown_document
 from ebbtide.text import visible
-from events.decisions import PodOutcome
 from replay.account.model import Account
 from replay.account.words import span
 from replay.whatif.compare import Change, Comparison, PodSide, Span, WaveSide
@@ -66,7 +65,7 @@ def _totals(found: Comparison) -> Iterator[tuple[str, str]]:
 
 
 def _counts(run: Outline) -> str:
-    outcomes = [line.outcome or "left alone" for line in run.pods.values()]
+    outcomes = [_fate(line) for line in run.pods.values()]
     return (
         ", ".join(f"{outcomes.count(name)} {name}" for name in sorted(dict.fromkeys(outcomes))) or "no pods"
     )
@@ -94,13 +93,13 @@ def _wave_took(line: WaveLine) -> int | None:
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:
     then, line = side.then, side.hopeful or side.line
-    outcomes = dict.fromkeys(_word(outcome) for outcome in side.outcomes)
+    outcomes = dict.fromkeys(_fate(line) for line in (side.hopeful, side.grim))
     return (
         side.line.pod.label,
         str(line.wave),
         "-" if then is None else span(then.grace_ns),
         "-" if then is None else _time(then.took_ns),
-        "-" if then is None else _word(then.outcome),
+        _fate(then),
         _interval(side.now(lambda line: line.grace_ns)),
         _interval(side.now(lambda line: line.took_ns)),
         " or ".join(outcomes),
@@ -118,8 +117,11 @@ def _whys(found: Comparison) -> Iterator[str]:
             yield f"{side.line.pod.label}: {side.support.why}"
 
 
-def _word(outcome: PodOutcome | None) -> str:
-    return outcome or "left alone"
+def _fate(line: PodLine | None) -> str:
+    """``open``: its stop had begun when the run was over; ``not stopped``: it had not."""
+    if line is None:
+        return "-"
+    return line.outcome or ("not stopped" if line.began_ns is None else "open")
 
 
 def _time(ns: int | None) -> str:
@@ -163,7 +165,7 @@ def _camel(change: Change) -> str:
 
 
 def _run_json(run: Outline) -> dict[str, Any]:
-    outcomes = [line.outcome or "none" for line in run.pods.values()]
+    outcomes = [_fate(line) for line in run.pods.values()]
     return {
         "outcome": run.outcome,
         "grantSeconds": seconds(run.grant_ns),
