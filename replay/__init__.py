@@ -15,7 +15,7 @@ EXPORTS: dict[str, str] = {
     "Journal": "replay.journal:Journal",
     "Shutdown": "replay.journal:Shutdown",
     "NoJournal": "replay.journal:NoJournal",
-    "NoSuchShutdown": "replay.journal:NoSuchShutdown",
+    "NoSuchShutdown": "replay.choice:NoSuchShutdown",
     "Account": "replay.account.model:Account",
     "accounts": "replay.account.fold:accounts",
     "verify": "replay.front:verify",

@@ -16,7 +16,7 @@ from events.base import NS_PER_SECOND
 from events.codec import BadPayload, UnknownType
 from events.episodes import Episode, episodes
 from events.history import History, Unread
-from replay.journal import NamedT, NoSuchShutdown, pick
+from replay.choice import NamedT, NoSuchShutdown, pick
 
 if TYPE_CHECKING:
     from replay.account.model import Account

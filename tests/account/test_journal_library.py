@@ -15,7 +15,8 @@ import replay
 from events.facts import PrepareForShutdown
 from events.frames import RawRecord
 from events.packed import NotPacked, write
-from replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
+from replay.choice import NoSuchShutdown, pick
+from replay.journal import NoJournal, Unreadable, readable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 
