@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from events.episodes import episodes
@@ -12,6 +13,7 @@ from events.history import History
 from events.storage import DirectorySource
 from replay.account.fold import accounts
 from replay.account.model import Account
+from tests.account.conftest import same_as_golden
 from tests.account.worlds import PARTS, histories
 
 GOLDEN = Path(__file__).parent.parent / "golden"
@@ -104,3 +106,9 @@ def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_pat
     assert [period.seconds for period in account.configuration.periods] == [10, 5, 5]
     assert account.configuration.reserve_ns == 5_000 * MS
     assert {pod.outcome for pod in account.pods} == {"graceful", "killed"}
+
+
+def test_the_golden_account_as_a_whole() -> None:
+    """Every field, as it stands in the golden file: others build on them."""
+    text = msgspec.json.format(msgspec.json.encode(golden(), order="deterministic"), indent=1).decode()
+    same_as_golden("account.json", f"{text}\n")

@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from events.model import Period, Settings
 from tests.account.conftest import SHUTDOWN, Run, same_as_golden
+from tests.account.making import keep, pod, shutdown
+from tests.replay.shutdown import Book
 
 #: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -143,3 +146,19 @@ def test_nothing_is_written(run: Run, two: Path, verb: tuple[str, ...]) -> None:
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()}
     assert run("replay", *verb, "--journal", two).code == 0
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "verb", [("blame",), ("critical-chain",), ("diff", "last", "last", "--other", SHUTDOWN)]
+)
+def test_names_are_shown_and_never_obeyed(run: Run, tmp_path: Path, verb: tuple[str | Path, ...]) -> None:
+    """Whatever a pod, a hook's program or a reason is called, the terminal hears no control character."""
+    book = Book(flags=())
+    evil = pod("web\x1b[31m\n0", 0, "drain\x1b]0;owned\x07")
+    settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
+    after_ms = {f"hook {evil.name}": 10, evil.name: 100}
+    shutdown(book, "boot-1", settings, 20, (evil,), after_ms)
+    ran = run("replay", *verb, "--journal", keep(book, tmp_path))
+    assert ran.code == 0
+    assert "\\x1b[31m\\n0" in ran.out
+    assert not set(map(chr, range(32))) - {"\n"} & set(ran.out + ran.err)
