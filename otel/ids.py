@@ -10,6 +10,7 @@ Nothing here needs an OpenTelemetry package: the daemon's edges import it.
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 
 from events.record import trace_id as shutdown_trace_id
 
@@ -23,7 +24,13 @@ _LENGTH_BYTES = 4
 
 def framed(*parts: bytes) -> bytes:
     """Parts as one string of bytes that no other parts give."""
-    return b"".join(len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts)
+    return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
+
+
+@lru_cache(maxsize=256)
+def _framed_text(text: str) -> bytes:
+    """Of roles and attempts, which are few."""
+    return framed(text.encode())
 
 
 def trace_id(first_record_hash: bytes) -> bytes:
@@ -49,7 +56,7 @@ class SpanIds:
 
     def of(self, role: str, key: str, attempt: int = 0) -> bytes:
         hashed = self._begun.copy()
-        hashed.update(framed(role.encode(), key.encode(), str(attempt).encode()))
+        hashed.update(_framed_text(role) + framed(key.encode()) + _framed_text(str(attempt)))
         return hashed.digest()[:SPAN_ID_BYTES]
 
 

@@ -59,7 +59,7 @@ def hook_ordered(trace: Trace, event: RunHook) -> None:
 def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
     span = _begin(trace, "hook", uid, container, key)
     if span is not None:
-        span.attributes.extend(trace.hook)
+        span.attributes.update(trace.hook)
 
 
 def hook_outcome(trace: Trace, event: OrderEnded) -> None:
@@ -105,7 +105,7 @@ def _end_hook(trace: Trace, span: Open, event: HookEnded, known: Attributes) -> 
 def stop_ordered(trace: Trace, event: SendSignal) -> None:
     span = _begin(trace, "stop", event.uid, event.container, event.key)
     if span is not None:
-        span.attributes.append((at.SIGNAL, event.signal))
+        span.attributes[at.SIGNAL] = event.signal
 
 
 def kill_ordered(trace: Trace, event: KillContainer) -> None:
@@ -115,7 +115,7 @@ def kill_ordered(trace: Trace, event: KillContainer) -> None:
     stop = _children(trace, event.uid).get(("stop", event.container))
     if stop is not None:
         span.parent_id = stop.span_id
-    span.attributes.extend(trace.findings.pop((event.uid, event.container), ()))
+    span.attributes.update(trace.findings.pop((event.uid, event.container), ()))
 
 
 def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
@@ -179,5 +179,5 @@ def _killed(event: ContainerExited, *, ordered: bool) -> bool:
 
 
 def _how_long(trace: Trace, span: Open) -> str:
-    signal = next((value for name, value in span.attributes if name == at.SIGNAL), "it was sent")
+    signal = span.attributes.get(at.SIGNAL, "it was sent")
     return f"ended by SIGKILL, {seconds(trace.now_ns - span.start_ns)} after {signal}"

@@ -66,7 +66,7 @@ def listed(trace: Trace, event: InventoryTaken) -> None:
     if event.part < event.parts:
         trace.listed[event.key] = before + len(event.pods)
     else:
-        span.attributes.extend(((at.FOUND, before + len(event.pods)), (at.SOURCE, event.source)))
+        span.attributes.update({at.FOUND: before + len(event.pods), at.SOURCE: event.source})
 
 
 def planned(trace: Trace, event: PlanMade) -> None:
@@ -92,8 +92,7 @@ def export_ordered(trace: Trace, event: FlushTraces) -> None:
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
     """From here on only statuses are waited for."""
-    trace.unfinished = len(event.unfinished)
-    trace.missed = trace.unfinished > 0 and not trace.asked_to_stop
+    trace.left_behind(len(event.unfinished))
     if "flush" not in trace.named:
         trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
 

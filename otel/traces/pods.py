@@ -46,7 +46,7 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     attributes: Attributes = ((at.WAVE_OUTCOME, event.outcome), (at.UNUSED, milliseconds(event.unused_ns)))
     if names:
         attributes = (*attributes, (at.STRAGGLERS, names[:NAMES_MAX]))
-    had_time = (at.PERIOD, 0) not in wave.attributes
+    had_time = wave.attributes[at.PERIOD] != 0
     if event.outcome == "overran" and had_time and not trace.asked_to_stop:
         trace.fail(wave, "deadline-missed", f"deadline missed by {_count(names)}", attributes)
     else:
@@ -120,11 +120,14 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
     if trace.gone:
         fate = (*fate, (at.CUT, True))
     _end_children(trace, pod, event)
-    error = _error(trace, event)
+    _end_pod(trace, pod, _error(trace, event), event.reason, fate)
+
+
+def _end_pod(trace: Trace, pod: Open, error: at.Error | None, reason: str, fate: Attributes) -> None:
     if error is None:
         trace.end(pod, fate, trace.cut_ns)
     else:
-        trace.fail(pod, error, event.reason, fate)
+        trace.fail(pod, error, reason, fate)
 
 
 def _end_children(trace: Trace, pod: Open, event: PodEnded) -> None:
@@ -143,12 +146,14 @@ def _error(trace: Trace, event: PodEnded) -> at.Error | None:
 
 
 def _never_begun(trace: Trace, event: PodEnded, fate: Attributes) -> None:
-    """Spared by a cancel, or found too late. What a power cut spared has no span: nothing happened to it."""
+    """Spared by a cancel, found too late, or its wave never came. Of a power cut there is nothing to say."""
     if trace.gone:
         return
     facts = facts_of(trace, event.uid)
-    attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan, *fate)
-    trace.point("pod", event.uid, trace.wave_id(event.wave), attributes)
+    attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan)
+    pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), attributes)
+    error = _error(trace, event) if event.uid in trace.pods else None
+    _end_pod(trace, pod, error, event.reason, fate)
 
 
 def rejected(trace: Trace, event: PodRejected) -> None:

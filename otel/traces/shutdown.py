@@ -40,14 +40,14 @@ GO_ON = ("hook", "stop", "kill")
 
 def began(trace: Trace, event: ShutdownBegan) -> None:
     trace.version = event.projection_version
-    trace.root.attributes.extend(
-        (
-            (at.KIND, event.kind),
-            (at.GRANT, milliseconds(event.grant_ns)),
-            (at.REQUESTED, milliseconds(event.requested_ns)),
-            (at.BUDGET, milliseconds(event.budget_ns)),
-            (at.LOCK_HELD, event.lock_held),
-        )
+    trace.root.attributes.update(
+        {
+            at.KIND: event.kind,
+            at.GRANT: milliseconds(event.grant_ns),
+            at.REQUESTED: milliseconds(event.requested_ns),
+            at.BUDGET: milliseconds(event.budget_ns),
+            at.LOCK_HELD: event.lock_held,
+        }
     )
 
 
@@ -55,7 +55,12 @@ def began(trace: Trace, event: ShutdownBegan) -> None:
 
 
 def released(trace: Trace) -> None:
-    """The first release ends the shutdown. What comes after it has spans of its own."""
+    """The first release ends the shutdown. What comes after it has spans of its own.
+
+    Where the fallback was first, pods may be there whose last word follows in this very step.
+    """
+    if trace.open_pods:
+        trace.left_behind(len(trace.open_pods))
     _end_root(trace, "complete", trace.now_ns)
     fallback = trace.named.pop("fallback", None)
     if fallback is not None:
@@ -112,7 +117,7 @@ def close(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
 def _left_on_their_way(trace: Trace) -> dict[str, list[Carried]]:
     return {
         uid: [
-            Carried(place, child.key, tuple(child.attributes), trace.link(child.span_id, "continued"))
+            Carried(place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued"))
             for place, child in pod.children.items()
             if place[0] in GO_ON
         ]
@@ -132,7 +137,7 @@ def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
             start.cut_ns,
             max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
             (
-                trace.root.attributes[0],
+                (at.EPISODE, trace.root.attributes[at.EPISODE]),
                 (at.BOOT_ID, start.boot_id),
                 (at.OUTCOME, outcome),
                 (at.LAST_WAVE, trace.last_wave),

@@ -41,7 +41,7 @@ class Open:
         self.span_id = span_id
         self.parent_id = parent_id
         self.start_ns = start_ns
-        self.attributes: list[tuple[str, Value]] = []
+        self.attributes: dict[str, Value] = {}
         self.events: list[SpanEvent] = []
         self.links: list[Link] = []
         self.children: dict[tuple[str, str], Open] = {}
@@ -77,7 +77,7 @@ class Spans:
         self._attempts[(name, key)] = attempt + 1
         span_id = self._ids.of(name, key, attempt)
         made = self.opened[span_id] = Open(name, key, span_id, parent, self.now_ns)
-        made.attributes.extend(attributes)
+        made.attributes.update(attributes)
         return made
 
     def end(
@@ -93,7 +93,9 @@ class Spans:
             return
         span.over = True
         self.opened.pop(span.span_id, None)
-        dropped: Attributes = ((at.DROPPED, span.dropped),) if span.dropped else ()
+        span.attributes.update(attributes)
+        if span.dropped:
+            span.attributes[at.DROPPED] = span.dropped
         end_ns = self.now_ns if end_ns is None else end_ns
         self.finished.append(
             Span(
@@ -103,7 +105,7 @@ class Spans:
                 span.name,
                 span.start_ns,
                 max(span.start_ns + LENGTH_NS_MIN, end_ns),
-                (*span.attributes, *attributes, *dropped),
+                tuple(span.attributes.items()),
                 self.episode,
                 self.raw.seq,
                 tuple(span.events),

@@ -62,7 +62,7 @@ class Trace(Spans):
         self.start: Start | None = None
         self.over = False
         self.root = self.begin(ROOT, "", parent=b"")
-        self.root.attributes.append((at.EPISODE, episode_id(header.journal_id, episode)))
+        self.root.attributes[at.EPISODE] = episode_id(header.journal_id, episode)
         # Waves.
         self.waves: dict[int, bytes] = {}
         self.open_waves: dict[int, Open] = {}
@@ -105,6 +105,11 @@ class Trace(Spans):
     def asked_to_stop(self) -> bool:
         """Did people end the waiting, in this very step? Then no deadline was missed."""
         return self.fact.tag == "ReleaseRequested"
+
+    def left_behind(self, pods: int) -> None:
+        """So many are not waited for any longer."""
+        self.unfinished = pods
+        self.missed = pods > 0 and not self.asked_to_stop
 
     def wave_id(self, wave: int) -> bytes:
         """The parent of what belongs to a wave; the shutdown itself where that wave has not begun."""

@@ -48,6 +48,8 @@ def documented(spans: list[Span]) -> list[Span]:
     for span in spans:
         events = (pair for event in span.events for pair in event.attributes)
         links = (pair for link in span.links for pair in link.attributes)
+        names = [name for name, _ in span.attributes]
+        assert len(names) == len(dict.fromkeys(names)), f"{span.name} says something twice: {names}"
         for name, value in (*span.attributes, *events, *links):
             assert name in TABLE, f"{span.name} has {name}, which is not documented"
             assert type(value) is TYPES[TABLE[name].type], f"{name} is {value!r}"

@@ -128,6 +128,27 @@ def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> Non
     assert only(spans, "pod").status == "error"
 
 
+def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> None:
+    """The fallback lets the machine go in the actor's place: who is still there is counted then."""
+    teller = going_down(WEB)
+    left = ended(outcome="unknown", reason="main still running when the lock was released")
+    teller.tell(TICK, RELEASE, PodsEnded(unfinished=(WEB.uid,)), left, after_ms=39_000)
+    root = only(teller.spans(), "shutdown")
+    assert root.status_text == "the budget was over with 1 pod left"
+    assert attributes(root)[at.UNFINISHED_PODS] == 1
+
+
+def test_a_pod_whose_wave_never_came_has_missed_its_deadline() -> None:
+    """The budget was over before its stop signal; one that was found after that had none to miss."""
+    teller = going_down()
+    planned_one, found_late = pod("db-0"), pod("late-0")
+    teller.tell(TICK, PodPlanned(wave=1, grace_seconds=10, pod=planned_one))
+    fates = (ended(each.uid, "unknown", "never told") for each in (planned_one, found_late))
+    teller.tell(TICK, PodsEnded(unfinished=(planned_one.uid,)), *fates, RELEASE)
+    missed, passed_over = named(teller.spans(), "pod")
+    assert (missed.status, missed.status_text, passed_over.status) == ("error", "never told", "unset")
+
+
 def test_who_lets_go_misses_no_deadline() -> None:
     """`ebbtide release` ends the waiting: that is an event of the shutdown, and no error."""
     teller = going_down(WEB)
@@ -236,6 +257,21 @@ def test_the_next_shutdown_goes_on_with_what_the_cancelled_one_began() -> None:
     assert attributes(second)[at.CONTINUED] is True
     assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
     assert [link.span_id for link in roots[1].links] == [roots[0].span_id]
+
+
+def test_what_goes_on_twice_says_so_once() -> None:
+    """A stop may outlive two cancelled shutdowns."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    for _ in range(2):
+        teller.tell(signal(), EpisodeClosed(outcome="cancelled", followed=True), began(), after_ms=100)
+        teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
+    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
+    assert [attributes(span).get(at.CONTINUED) for span in named(teller.spans(), "stop")] == [
+        None,
+        True,
+        True,
+    ]
 
 
 # --- a new process, a new boot -----------------------------------------------------------------
