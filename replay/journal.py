@@ -28,7 +28,9 @@ from events.recovery import Verdict
 from events.source import Source
 from replay.account.fold import accounts
 from replay.account.model import Account
-from replay.choice import LAST, pick
+from replay.choice import LAST, NoSuchShutdown, pick
+
+__all__ = ["Journal", "NoJournal", "NoSuchShutdown", "Shutdown", "Unreadable", "open_journal", "pick"]
 
 _NOTHING = encode_event(Tick())
 
