@@ -44,7 +44,9 @@ def command(*words: str, journal: Path, output: Path) -> float:
 def look(chromium: Browser, page: Path) -> tuple[float, dict[str, list[float]]]:
     """Seconds to the first paint, and milliseconds of each gesture's steps."""
     chromium.open(page.as_uri())
-    return chromium.run(PAINTS) / 1000, chromium.run(GESTURES.read_text())
+    paint, script = chromium.run(PAINTS) / 1000, GESTURES.read_text()
+    names = chromium.run(f"({script})()")
+    return paint, {name: chromium.run(f"({script})('{name}')") for name in names}
 
 
 def measure(folder: Path, rounds: int) -> list[Figure]:

@@ -190,6 +190,12 @@ class Browser:
     def pdf(self) -> bytes:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
+    def processor_ms(self) -> float:
+        """What the page's main thread has worked so far, by its processor time: nobody else's load is in it."""
+        self.call("Performance.enable", timeDomain="threadTicks")
+        metrics = self.call("Performance.getMetrics")["metrics"]
+        return 1000 * next(each["value"] for each in metrics if each["name"] == "TaskDuration")
+
     def complaints(self) -> list[str]:
         """What the page's console would show: exceptions, errors, refusals of the content policy."""
         thrown = [each["exceptionDetails"]["text"] for each in self.seen("Runtime.exceptionThrown")]
