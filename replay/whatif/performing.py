@@ -165,7 +165,7 @@ def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> lis
         found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
     if not tape.is_cut and run.outline.outcome == "truncated":
         grant = span(run.outline.grant_ns)
-        found.append(("grant-over", f"logind lets the machine go {grant} after the signal, before our release"))
+        found.append(("grant-over", f"logind lets the machine go {grant} after the signal, unreleased"))
     if tape.is_cut:
         end = span(tape.last_ns - tape.signal_ns)
         found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
