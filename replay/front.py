@@ -6,9 +6,11 @@ They are the commands' own: a command opens a journal, calls one of these, or wh
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 from actors.logic.flags import LOGIC_FLAGS
+from events.decisions import PodOutcome
+from events.episodes import Episode
 from events.model import Pod, Settings
 from replay import blamed, chain, diffing
 from replay.account.model import Account
@@ -20,6 +22,8 @@ from replay.perfetto import perfetto
 from replay.report.page import report
 from replay.states import States
 from replay.states import states_at as states_of
+from replay.stepping import Stepper
+from replay.tables import TABLES
 from replay.timeline import Line, timeline
 from replay.timeline_wanted import EVERYTHING, Wanted
 from replay.verification import Verification
@@ -56,6 +60,17 @@ def timeline_of(shutdown: Shutdown, wanted: Wanted = EVERYTHING) -> Iterator[Lin
 def states_at(shutdown: Shutdown, seq: int) -> States | None:
     """What every actor knew right after record ``seq``; None where there is no such record."""
     return states_of(shutdown.journal.history(), seq)
+
+
+def step(shutdown: Shutdown) -> Stepper:
+    """A place in it that can be moved, forwards and back, with what each event changed."""
+    account = shutdown.account
+    names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "outcome")
+    ended_ns = None if account.ended_ns is None else account.started_wall_ns + account.ended_ns
+    counts = {outcome: account.count(outcome) for outcome in get_args(PodOutcome)}
+    facts = {name: getattr(account, name) for name in names}
+    episode = Episode(**facts, ended_wall_ns=ended_ns, pods=counts)
+    return Stepper(shutdown.journal.history(), episode)
 
 
 # --- where the time went -----------------------------------------------------------------------
@@ -120,6 +135,20 @@ def report_html(shutdown: Shutdown) -> str:
     """One self-contained page."""
     account = shutdown.account
     return report(account, timeline_of(shutdown), rfc3339(account.started_wall_ns))
+
+
+def rows(shutdowns: Iterable[Told], table: str = "shutdowns") -> Iterator[dict[str, Any]]:
+    """Flat rows of one of the tables that docs/fleet.md describes, as a data frame wants them.
+
+    Raises KeyError, naming the tables that there are.
+    """
+    tables = {each.name: each for each in TABLES}
+    if table not in tables:
+        raise KeyError(f"no table {table!r}: there are {', '.join(tables)}")
+    names = [column.name for column in tables[table].columns]
+    for shutdown in shutdowns:
+        for row in tables[table].rows(_account(shutdown)):
+            yield dict(zip(names, row, strict=True))
 
 
 def perfetto_trace(shutdown: Shutdown) -> bytes:

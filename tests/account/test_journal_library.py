@@ -121,3 +121,9 @@ def test_what_the_library_has_not_is_no_attribute() -> None:
     """Said as of any module."""
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
         replay.nonsense  # noqa: B018
+
+
+def test_a_table_that_there_is_not_names_those_that_there_are() -> None:
+    """Before a row is made."""
+    with pytest.raises(KeyError, match="no table 'nodes': there are shutdowns, waves, pods"):
+        list(replay.rows(replay.open(GOLDEN).shutdowns(), "nodes"))
