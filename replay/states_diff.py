@@ -30,18 +30,18 @@ _WHOLE = (Pod, Roll, *SHORT)
 
 def differing(before: Any, after: Any, path: str = "") -> Iterator[Differing]:
     """In the order of the fields; nothing where both are equal."""
-    if before is after or before == after:
+    if before is after:
         return
-    if type(before) is not type(after) or isinstance(before, _WHOLE):
-        yield Differing(path, before, after)
-    elif isinstance(before, msgspec.Struct):
+    same = type(before) is type(after) and not isinstance(before, _WHOLE)
+    if same and isinstance(before, msgspec.Struct):
         for name in field_names(type(before)):
-            inner = f"{path}.{name}" if path else name
-            yield from differing(getattr(before, name), getattr(after, name), inner)
-    elif isinstance(before, tuple) and _alike(before, after):
+            old, new = getattr(before, name), getattr(after, name)
+            if old is not new:
+                yield from differing(old, new, f"{path}.{name}" if path else name)
+    elif same and isinstance(before, tuple) and _alike(before, after):
         for at, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from differing(old, new, f"{path}[{element_name(old, at)}]")
-    else:
+    elif before != after:
         yield Differing(path, before, after)
 
 

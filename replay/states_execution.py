@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from actors.logic.actor import State
+from actors.logic.routes import SINGLETONS
 from actors.logic.slot import Opened, Slot
 from actors.logic.system import System, Trace
 from events.base import Event
@@ -65,7 +66,7 @@ class Watched(System):
         self.answers = self.open_orders.get(fact.key) if isinstance(fact, OrderEnded) else None
         trail = super().trace(fact, mono_ns)
         # Whoever was revived or dropped at the step's end belongs to its last event.
-        self._touched = [*self._touched, *(slot for slot in self.slots.values() if not slot.subject)]
+        self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in SINGLETONS)]
         self._look()
         if len(self.known) > len(self.slots):
             there = {slot.label: slot for slot in self.slots.values()}

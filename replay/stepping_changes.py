@@ -12,7 +12,7 @@ from events.decisions import KillContainer, WaveEnded, WaveStarted
 from events.words.base import Names
 from replay.states_diff import Differing, differing
 from replay.states_execution import Change
-from replay.states_fields import ROLL_FIELDS, Flat, flatten
+from replay.states_fields import ROLL_FIELDS, SHORT, Flat, flatten
 from replay.stepping import Seen
 from replay.timeline import actor_name, short_name
 from replay.timeline_wanted import is_actor, is_pod
@@ -26,8 +26,6 @@ class FieldChange(NamedTuple):
     before: Flat
     after: Flat
 
-
-_NESTED = (msgspec.Struct, dict, tuple)
 
 #: A list that is empty is as good as one that is not there.
 _NOTHING: tuple[Flat, ...] = ([], None)
@@ -68,8 +66,14 @@ def _may_hold(path: str, before: Any, after: Any, field: str) -> bool:
     name = field.rpartition(".")[2]
     if isinstance(after, Roll) or isinstance(before, Roll):
         return name in ROLL_FIELDS
-    nested = isinstance(before, _NESTED) or isinstance(after, _NESTED)
-    return nested or is_end_of(field, path)
+    return _is_nested(before) or _is_nested(after) or is_end_of(field, path)
+
+
+def _is_nested(value: Any) -> bool:
+    """Whether it has fields of its own, and is not a list of words."""
+    if isinstance(value, tuple) and value:
+        return isinstance(value[0], msgspec.Struct) and type(value[0]) not in SHORT
+    return isinstance(value, msgspec.Struct | dict)
 
 
 def is_end_of(field: str, path: str) -> bool:
