@@ -86,8 +86,10 @@ class Effects:
         elif isinstance(work.order, CancelOrder):
             self._cancel(work.order)
             self.end(work)
-        else:
+        elif type(work.order) in self._table:
             self._table[type(work.order)](work)
+        else:
+            self.end(work, "failed", f"no edge carries out {type(work.order).__name__}")
 
     def then(self, work: Work, delay_ns: int, do: Callable[[], object]) -> None:
         """The next moment of an effect, unless it is cancelled or its process dies before."""

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
+from msgspec.structs import replace
 
-from events.base import NS_PER_SECOND, Event
+from events.base import NS_PER_SECOND, TYPES, Event, Order
 from events.decisions import (
     Armed,
+    CancelOrder,
     DeadlineMoved,
+    FlushTraces,
     GrantAssessed,
     HookEnded,
     PodEnded,
@@ -245,6 +248,21 @@ def test_early_pod() -> None:
     """One that appears before the signal is started, and ended like any other."""
     run = Run((pod("early")._replace(appears_ns=-5 * NS_PER_SECOND),))
     assert run.fates == {"early": "graceful"}
+
+
+@pytest.mark.parametrize(("api", "result"), [("works", "done"), ("hangs", "timed-out")])
+def test_traces(api: str, result: str) -> None:
+    """Where traces are exported their flush is ordered, and bounded, at the end."""
+    run = Run(settings=replace(SETTINGS, trace_flush_ns=NS_PER_SECOND), api=api)
+    (order,) = run.events(FlushTraces)
+    assert [each.result for each in run.events(OrderEnded) if each.key == order.key] == [result]
+
+
+def test_every_order_has_somebody() -> None:
+    """The model carries out every order that there is."""
+    machine = Run().machine
+    known = {CancelOrder, *machine.lives[0].effects._table}
+    assert {kind for kind in TYPES.values() if issubclass(kind, Order)} == known
 
 
 def test_switched_off() -> None:

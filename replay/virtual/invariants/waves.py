@@ -123,8 +123,11 @@ def the_lock_goes_at_once(view: BootView) -> Breaches:
 
 
 def _flush_ns(view: BootView) -> int:
-    """What statuses may take under any configuration of this boot."""
-    return max(each.status_flush_seconds for each in view.boot.settings) * NS_PER_SECOND
+    """What statuses and the trace may take under any configuration of this boot."""
+    flushes = (
+        max(each.status_flush_seconds * NS_PER_SECOND, each.trace_flush_ns) for each in view.boot.settings
+    )
+    return max(flushes)
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
