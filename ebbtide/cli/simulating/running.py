@@ -76,4 +76,5 @@ def _all(asked: Asked, wanted: Wanted) -> Iterator[Simulated]:
 def _complain(asked: Asked, simulated: Simulated) -> None:
     """A seed that breaks an invariant names the command that shows it again."""
     if simulated.breaches:
-        remark("\n".join(lines_of_breaches(simulated, asked.command(simulated.seed))))
+        for line in lines_of_breaches(simulated, asked.command(simulated.seed)):
+            remark(line)

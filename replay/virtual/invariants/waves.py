@@ -92,8 +92,13 @@ def every_pod_is_signalled(view: BootView) -> Breaches:
     for release in _orderly_releases(view):
         for box in _still_planned(view, release):
             told = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
-            if not told and _had_time(view, release):
+            if not told and not _on_its_way(view, box, release) and _had_time(view, release):
                 yield f"{name(box)} ran at the release at {seconds(release.at_ns)}, never told to stop"
+
+
+def _on_its_way(view: BootView, box: Box, release: Seen) -> bool:
+    """Whether its stop was ordered of a runtime that takes so long for it."""
+    return any(at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid))
 
 
 def the_lock_waits_for_the_pods(view: BootView) -> Breaches:
