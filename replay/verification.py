@@ -10,6 +10,7 @@ from typing import NamedTuple
 from events.codec import BadPayload, UnknownType
 from events.frames import RawRecord
 from events.history import History
+from events.marks import Checkpoint
 from events.recovery import Verdict
 from replay.engine import Divergence, Replayer
 
@@ -63,6 +64,8 @@ class _Run:
         try:
             for batch in batches:
                 self._count(batch.records)
+                if not self.replayer.events and not _is_begin(batch.records[0]):
+                    break
                 self.replayer.begin_under(batch.header.identity.logic_flags)
                 if self.replayer.feed(batch.records) is not None:
                     self._relevant |= self._touches(batch.records)
@@ -97,3 +100,8 @@ class _Run:
             self.replayer.system.next_seq if failure is not None else 0,
             verdict,
         )
+
+
+def _is_begin(raw: RawRecord) -> bool:
+    """Where the journal's begin is lost, what is left of it can be looked at, and not executed."""
+    return raw.seq == 1 or raw.tag == Checkpoint.__name__

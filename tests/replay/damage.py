@@ -1,0 +1,136 @@
+"""A small journal of a thousand events to damage, and a reading of it that costs only what was damaged.
+
+A million readings of a thousand records would take an hour. Of all files but the damaged one the reader has
+seen every byte before; so what it made of a whole file is remembered, by the file's bytes. What becomes of
+the damaged one, in which order all are read, and what is concluded, is the reader's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from actors.logic.flags import LOGIC_FLAGS
+from actors.logic.snapshot import take
+from actors.logic.system import System
+from events import catalog, history
+from events.base import NS_PER_SECOND, Event
+from events.catalog import Segment, _look
+from events.chain import Chain, Start
+from events.facts import Tick
+from events.frames import FLAG_LAST, RawRecord
+from events.history import History
+from events.record import Record, Stamp
+from events.recovery import State
+from events.scan import Piece, Scan
+from events.segment import Identity, Link, file_name
+from tests.replay.memory import JOURNAL_ID, Memory
+from tests.replay.shutdown import armed, started
+
+EVENTS = 1000
+SEGMENTS = 20
+
+
+class Read(NamedTuple):
+    """What a reader makes of a journal: which records it hands out, the last one's hash, and the verdict."""
+
+    first: int
+    last: int
+    head: bytes
+    state: State
+
+
+def _records() -> Iterator[Record]:
+    """A start, as a daemon makes it, and then ticks, which are the smallest records there are."""
+    system, now_ns = System(), NS_PER_SECOND
+    first, system.next_seq = take(system), 2
+    yield Record(
+        seq=1, mono_ns=now_ns, wall_ns=now_ns, episode=0, cause=0, actor="journal", last=True, event=first
+    )
+    facts: list[Event] = [started("boot-1", preparing=False), *(fact for _, fact in armed(NS_PER_SECOND))]
+    while system.next_seq <= EVENTS:
+        now_ns += 1
+        yield from system.step(facts.pop(0) if facts else Tick(), Stamp(now_ns, now_ns))
+
+
+def files() -> dict[str, bytes]:
+    """The journal: sealed segments, but for the last; each frame knows all before it durable."""
+    chain = Chain(Identity("n", "m", "b", "0", LOGIC_FLAGS), Start(JOURNAL_ID, Link(), 1))
+    parts: dict[int, list[bytes]] = {}
+    for record in _records():
+        if record.seq % (EVENTS // SEGMENTS) == 1 and len(parts) < SEGMENTS:
+            for item in chain.begin_segment(Stamp(0, 0)):
+                parts.setdefault(item.end.segment, []).append(item.data)
+        item = chain.append(record, max(0, record.seq - 1))
+        parts[item.end.segment].append(item.data)
+    return {file_name(number, JOURNAL_ID): b"".join(data) for number, data in parts.items()}
+
+
+def read(data: Mapping[str, bytes]) -> Read:
+    """All of it, by the reader of every command."""
+    found, first, last, head = History([Memory(data)]), 1, 0, b""
+    for batch in found.batches():
+        first = first if last else batch.records[0].seq
+        assert batch.records[0].seq == (last or first - 1) + 1
+        last, head = batch.records[-1].seq, batch.records[-1].hash
+    return Read(first, last, head, found.verdict.state)
+
+
+def intact() -> list[RawRecord]:
+    return list(History([Memory(files())]).raw())
+
+
+def ends(records: list[RawRecord]) -> dict[int, bytes]:
+    """How many records there may be, on a step's end, and the hash of the last of them."""
+    return {0: b""} | {raw.seq: raw.hash for raw in records if raw.flags & FLAG_LAST}
+
+
+class Known:
+    """A segment's scan that was made before: the same bytes up to the same link give the same again."""
+
+    def __init__(self, segment: Segment, limit: Link | None) -> None:
+        made = Scan(segment, limit)
+        self._pieces = list(made.pieces())
+        self.header, self.end, self.damage = made.header, made.end, made.damage
+        self.durable_seq, self.sealed = made.durable_seq, made.sealed
+
+    def pieces(self) -> Iterator[Piece]:
+        return iter(self._pieces)
+
+
+class Memo:
+    """What the reader made of files that it has read, by their bytes; damaged ones come and go."""
+
+    def __init__(self) -> None:
+        self._segments: dict[tuple[str, bytes], Segment] = {}
+        self._scans: dict[tuple[bytes, Link | None], Known] = {}
+        self._whole = set(files().values())
+
+    def look(self, source: Memory, name: str, *rest: Any) -> Segment:
+        data = source.data[name]
+        if data not in self._whole:
+            return _look(source, name, *rest)
+        if (name, data) not in self._segments:
+            self._segments[(name, data)] = _look(source, name, *rest)
+        return self._segments[(name, data)]
+
+    def scan(self, segment: Segment, limit: Link | None) -> Scan | Known:
+        data = segment.source.data[segment.name]  # type: ignore[attr-defined]  # it is a Memory
+        if data not in self._whole:
+            return Scan(segment, limit)
+        if (data, limit) not in self._scans:
+            self._scans[(data, limit)] = Known(segment, limit)
+        return self._scans[(data, limit)]
+
+
+@contextmanager
+def remembering(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Files that are whole are looked at once."""
+    memo = Memo()
+    with patch.context() as inside:
+        inside.setattr(history, "Scan", memo.scan)
+        inside.setattr(catalog, "_look", memo.look)
+        yield

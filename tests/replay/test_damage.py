@@ -1,0 +1,115 @@
+"""Damage is always seen: every bit of a thousand events flipped, every length that a cut may leave.
+
+A reader may hand out less than there was. It never hands out anything else, and never calls that intact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+import pytest
+
+from actors.logic.flags import LOGIC_FLAGS
+from events.history import History
+from events.recovery import EXIT_CODES
+from replay.verification import verify
+from tests.replay.damage import EVENTS, SEGMENTS, ends, files, intact, read, remembering
+from tests.replay.memory import Memory
+
+PARTS = 16
+FILES = files()
+RECORDS = intact()
+ENDS = ends(RECORDS)
+
+#: Where its header is damaged, what stands behind it is still shown (and nothing of it can be executed).
+FIRST = next(iter(FILES))
+
+#: One flip of so many is executed as well, after it was read.
+VERIFIED_EACH = 1009
+
+
+def flips(part: int) -> Iterator[tuple[int, str, dict[str, bytes]]]:
+    """Every bit whose number falls into this part: its number, and the journal with it flipped."""
+    number = 0
+    for name, data in FILES.items():
+        for at in range(len(data)):
+            if (number := number + 1) % PARTS != part:
+                continue
+            for bit in range(8):
+                damaged = data[:at] + bytes((data[at] ^ 1 << bit,)) + data[at + 1 :]
+                yield number * 8 + bit, f"{name}, byte {at}, bit {bit}", {**FILES, name: damaged}
+
+
+def test_the_journal_is_intact_before() -> None:
+    """A thousand events in twenty segments, and all of them verify."""
+    found = verify(History([Memory(FILES)], logic_flags=LOGIC_FLAGS))
+    assert found.identical
+    assert found.events == len(RECORDS) == EVENTS
+    assert len(FILES) == SEGMENTS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_flipped_bit_is_seen(part: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Never intact, and whatever is handed out is what was written."""
+    with remembering(monkeypatch):
+        for number, where, damaged in flips(part):
+            found = read(damaged)
+            assert found.state != "intact", where
+            assert ENDS.get(found.last) == found.head, where
+            assert found.first == 1 or where.startswith(FIRST), where
+            if number % VERIFIED_EACH == 0:
+                result = verify(History([Memory(damaged)], logic_flags=LOGIC_FLAGS))
+                assert result.divergence is None, where
+                assert not (result.identical and result.events == EVENTS), where
+                assert not result.events or found.first == 1, where
+
+
+def lengths() -> Iterator[tuple[int, dict[str, bytes]]]:
+    """Every prefix of the journal: the files before are whole, the ones behind were never begun."""
+    begins = [0, *accumulate(map(len, FILES.values()))]
+    for begin, (name, data) in zip(begins, FILES.items(), strict=False):
+        before = {other: kept for other, kept in FILES.items() if other < name}
+        for size in range(len(data)):
+            yield begin + size, {**before, name: data[:size]}
+
+
+def boundaries() -> dict[int, int]:
+    """Where a prefix ends well, and how many records it has: behind a header, a whole step, a trailer."""
+    found = {0: 0}
+    begin = 0
+    for name, data in FILES.items():
+        history = History([Memory({other: kept for other, kept in FILES.items() if other <= name})])
+        header = history.path.segments[-1].header
+        assert header is not None
+        at = begin + len(history.path.segments[-1].header_bytes)
+        found[begin], found[at] = header.link.seq, header.link.seq
+        for raw in (raw for raw in RECORDS if _is_in(raw.seq, name)):
+            at += 96 + len(raw.actor) + len(raw.tag) + len(raw.payload)
+            if raw.seq in ENDS:
+                found[at] = raw.seq
+        begin += len(data)
+        found[begin] = max(found.values())
+    return found
+
+
+def _is_in(seq: int, name: str) -> bool:
+    """Whether a record stands in this segment."""
+    each = EVENTS // len(FILES)
+    first = list(FILES).index(name) * each
+    return first < seq <= first + each
+
+
+@pytest.mark.slow
+def test_every_length_is_used_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """0 where it ends well, else 4 or 5; either way every whole step before the cut is handed out."""
+    well = boundaries()
+    whole = 0
+    with remembering(monkeypatch):
+        for size, cut in lengths():
+            whole = max(whole, well.get(size, 0))
+            found = read(cut)
+            assert (found.first, found.last, found.head) == (1, whole, ENDS[whole]), size
+            code = EXIT_CODES[found.state]
+            assert code == 0 if size in well else code in (4, 5), size
