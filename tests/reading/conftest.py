@@ -13,8 +13,8 @@ JOURNALS = Path(__file__).parent.parent / "golden"
 SHUTDOWN = JOURNALS / "shutdown-v1"
 DEMO = JOURNALS / "demo-v1"
 #: ``ebbtide simulate --synthetic 6 --seed 41``: logind restarts in the middle, and the shutdown is cancelled.
-SIMULATED = JOURNALS / "simulated-v1"
-EVERY = (SHUTDOWN, DEMO, SIMULATED)
+CANCELLED = JOURNALS / "cancelled-v1"
+EVERY = (SHUTDOWN, DEMO, CANCELLED)
 
 
 class Ran(NamedTuple):

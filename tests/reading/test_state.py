@@ -16,7 +16,7 @@ from events.storage import DirectorySource
 from replay.engine import Replayer
 from replay.states import locate, states_at
 from replay.timeline_wanted import Moment
-from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, SIMULATED, Run, golden
+from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, CANCELLED, Run, golden
 from tests.reading.journals import edit, records, write
 
 
@@ -37,7 +37,7 @@ def document(run: Run, *arguments: str, journal: Path = SHUTDOWN) -> dict[str, A
         ("state-58.txt", ("--at", "58"), SHUTDOWN),
         ("state-pod.json", ("--at", "58", "--pod", "stuck-0", "-o", "json"), SHUTDOWN),
         ("state-all.txt", ("--at", "58", "--actor", "wave:0", "--all"), SHUTDOWN),
-        ("state-simulated.txt", ("--at", "78"), SIMULATED),
+        ("state-cancelled.txt", ("--at", "78"), CANCELLED),
         ("state-demo.txt", ("--at", "+3s", "--actor", "hook"), DEMO),
     ],
 )

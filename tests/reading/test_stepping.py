@@ -14,7 +14,7 @@ from replay.states import states_at
 from replay.states_fields import flatten
 from replay.stepping import Stepper
 from replay.stepping_changes import Watch, field_changes, is_kill, is_wave
-from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, SIMULATED, Ran, Run, golden
+from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, CANCELLED, Ran, Run, golden
 from tests.reading.journals import records, write
 
 
@@ -184,9 +184,9 @@ def test_golden(run: Run) -> None:
 
 def test_golden_of_the_simulator(run: Run) -> None:
     """A cancel, and what it changes in whom."""
-    ran = by_lines(run, "event ShutdownCancelled", "next", "next", "kill", journal=SIMULATED)
+    ran = by_lines(run, "event ShutdownCancelled", "next", "next", "kill", journal=CANCELLED)
     assert (ran.code, ran.err) == (0, "")
-    golden("step-simulated.txt", ran.out)
+    golden("step-cancelled.txt", ran.out)
 
 
 def test_golden_of_the_demo(run: Run) -> None:
