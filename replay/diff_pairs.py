@@ -1,23 +1,17 @@
 """Which pod of one shutdown is which of another, when most of them have been made anew in between.
 
 First by namespace and name. Of the others, by namespace and owner: the name without what a controller has
-added to it. Kubernetes draws these endings from its own alphabet, without vowels and look-alikes: five signs
-for a pod (DaemonSet, Job, ReplicaSet), before them up to ten for a Deployment's ReplicaSet; a static pod ends
-with its node's name. Pods of one owner are paired in the order of the inventories: replicas are alike, and
-which is which cannot be known.
+added to it (`events.workload`). Pods of one owner are paired in the order of the inventories: replicas are
+alike, and which is which cannot be known.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from events.workload import template
 from replay.account.model import Account, PodTold
-
-_ALPHABET = "[bcdfghjklmnpqrstvwxz2456789]"
-_REPLICA_SET = re.compile(rf"(.+)-{_ALPHABET}{{6,10}}-{_ALPHABET}{{5}}")
-_GENERATED = re.compile(rf"(.+)-{_ALPHABET}{{5}}")
 
 
 class Pair(NamedTuple):
@@ -35,14 +29,7 @@ class Pair(NamedTuple):
 
 def owner(pod: PodTold, node: str) -> str:
     """Namespace and the name without what was added: the same for pods that are each other's successors."""
-    name = pod.name
-    if node and name.endswith(f"-{node}"):
-        return f"{pod.namespace}/{name.removesuffix(f'-{node}')}"
-    for pattern in (_REPLICA_SET, _GENERATED):
-        found = pattern.fullmatch(name)
-        if found:
-            return f"{pod.namespace}/{found[1]}"
-    return pod.label
+    return f"{pod.namespace}/{template(pod.name, node)}"
 
 
 def pairs(a: Account, b: Account) -> Iterator[Pair]:
