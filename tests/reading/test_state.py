@@ -16,7 +16,7 @@ from events.storage import DirectorySource
 from replay.engine import Replayer
 from replay.states import locate, states_at
 from replay.timeline_wanted import Moment
-from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, CANCELLED, Run, golden
+from tests.reading.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, Run, golden
 from tests.reading.journals import edit, records, write
 
 

@@ -14,7 +14,7 @@ from replay.states import states_at
 from replay.states_fields import flatten
 from replay.stepping import Stepper
 from replay.stepping_changes import Watch, field_changes, is_kill, is_wave
-from tests.reading.conftest import DEMO, EVERY, SHUTDOWN, CANCELLED, Ran, Run, golden
+from tests.reading.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, Ran, Run, golden
 from tests.reading.journals import records, write
 
 
