@@ -103,8 +103,10 @@ class HookRun:
 
     def _known_ns(self, known: HookSeen) -> int:
         """So long it ran, and had not ended."""
-        ends = [known.cut.mono_ns] if known.cut else [known.ended.at_ns] if known.ended else []
-        return max(0, min([*ends, self._common.end_ns]) - known.began.mono_ns)
+        ended_ns = known.ended.at_ns if known.ended is not None else None
+        ends = (known.alive_ns, known.cut.mono_ns if known.cut is not None else None, ended_ns)
+        until_ns = next((each for each in ends if each is not None), self._common.end_ns)
+        return max(0, until_ns - known.began.mono_ns)
 
     # --- shared -------------------------------------------------------------------------------
 

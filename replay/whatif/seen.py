@@ -46,6 +46,8 @@ class HookSeen:
     cut: At | None = None
     cut_timed_out: bool = False
     ended: Told | None = None
+    #: Where a restart lost its outcome: until then it ran for certain.
+    alive_ns: int | None = None
 
     @property
     def ran_out(self) -> bool:

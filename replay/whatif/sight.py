@@ -132,6 +132,8 @@ class _Eye:
             hook = self.seen.container(*whose).hook
             assert hook is not None
             hook.ended = told
+            if hook.lost and self.seen.downtimes:
+                hook.alive_ns = self.seen.downtimes[-1].begin_ns
         return self._answer(key, told)
 
     def _refused(self, key: str, event: OrderEnded) -> None:

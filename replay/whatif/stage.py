@@ -47,7 +47,7 @@ class Stage:
 
     def end(self, at_ns: int) -> None:
         """Nothing is heard after this; of what comes at the instant of the record's end, all that it has."""
-        lane = 2 * self._tape.last_seq + 1 if at_ns == self._tape.last_ns else LAST
+        lane = 2 * self._tape.last_fact_seq + 1 if at_ns == self._tape.last_ns else LAST
         self.agenda.put(at_ns, self._close, lane)
 
     def _close(self) -> None:

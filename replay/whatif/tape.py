@@ -19,7 +19,7 @@ from actors.logic.system import System
 from events.base import Event, Mark
 from events.codec import decode_event
 from events.decisions import DeadlineMoved, EpisodeClosed, ReleaseLock, ShutdownBegan, ShutdownWithdrawn
-from events.facts import DaemonStarted, Tick
+from events.facts import DaemonStarted, StopRequested, Tick
 from events.frames import FLAG_LAST, RawRecord
 from events.history import History
 from events.marks import Checkpoint
@@ -75,6 +75,11 @@ class Tape(NamedTuple):
         return config_of(self.system()).settings or Settings()
 
     @property
+    def last_fact_seq(self) -> int:
+        """The first record of the last step."""
+        return next(each.seq for each in reversed(self.events) if not each.cause)
+
+    @property
     def grant_ns(self) -> int:
         """What logind granted at the signal."""
         return next((each.event.grant_ns for each in self.events if isinstance(each.event, ShutdownBegan)), 0)
@@ -87,8 +92,11 @@ class Tape(NamedTuple):
 
     @property
     def is_moved(self) -> bool:
-        """logind's delay did not run out as it began: it was withdrawn, or begun anew."""
-        return any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.events)
+        """logind's delay did not run out as it began: it was withdrawn, begun anew, or bypassed."""
+        bypassed = isinstance(self.events[0].event, StopRequested)
+        return bypassed or any(
+            isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.events
+        )
 
     def system(self) -> System:
         """A fresh one, in the state just before the first record."""

@@ -8,7 +8,7 @@ from events.model import Hook
 from replay.virtual.manner import HookPlan
 from replay.virtual.plan import Faults
 from replay.whatif.compare import Need, Span
-from tests.whatif.bed import HIGH, SECOND, behaves, pod, record, settings, side
+from tests.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, settings, side
 
 
 def test_a_killed_pod_needed_more_than_it_had() -> None:
@@ -196,3 +196,27 @@ def test_an_exit_that_does_not_happen_leaves_sigkill() -> None:
     found = known.ask(drop=(exited,))
     assert any(isinstance(each.event, KillContainer) for each in found.grim.records)
     assert found.support("uid-web").level == "bound"
+
+
+def in_its_hook() -> Recorded:
+    """The container ends 4 s after the signal, in the middle of its hook."""
+    hook = HookPlan(takes_ns=15 * SECOND)
+    return record([behaves(pod("web", hook=Hook(kind="exec")), 1, hook, lives_ns=14 * SECOND)])
+
+
+def test_an_exit_in_a_hook_belongs_to_the_hook() -> None:
+    """It comes as long after the hook's begin; cut before that, it is anybody's guess between the two."""
+    known = in_its_hook()
+    assert side(known.compare(settings=settings(low=15)), "web").support.level == "observed"
+    cut = side(known.compare(settings=settings(low=2)), "web")
+    assert cut.support.level == "bound"
+    low, high = cut.now(lambda line: line.took_ns)
+    assert low is not None
+    assert high is not None
+    assert 2 * SECOND <= low < high <= 4 * SECOND + SECOND
+
+
+def test_without_the_hook_that_it_ended_in_nothing_is_known() -> None:
+    """The hook may have ended it."""
+    web = side(in_its_hook().compare(pods=(pod("web"),)), "web")
+    assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "killed"))
