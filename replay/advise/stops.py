@@ -7,17 +7,13 @@ any longer. A pod whose stop signal the runtime refused, or that was never told,
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
+from events import workload as names
 from events.base import NS_PER_SECOND
 from replay.account.model import Account, HookTold, PodTold
 from replay.advise.survival import Observation
-from replay.diff_pairs import owner
-
-#: A StatefulSet numbers its pods.
-_ORDINAL = re.compile(r"(.+)-[0-9]{1,5}")
 
 
 class Stop(NamedTuple):
@@ -53,9 +49,7 @@ def stops(accounts: Iterable[Account]) -> Iterator[Stop]:
 
 def workload(namespace: str, name: str, node: str = "") -> str:
     """``namespace/name`` without what tells replicas apart; for a StatefulSet its number too."""
-    owned = owner(PodTold(uid="", namespace=namespace, name=name), node)
-    numbered = _ORDINAL.fullmatch(owned)
-    return numbered[1] if numbered else owned
+    return f"{namespace}/{names.workload(name, node)}"
 
 
 def _observed(pod: PodTold, account: Account) -> Observation | None:
