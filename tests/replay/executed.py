@@ -1,0 +1,37 @@
+"""Everything that a replay produces, as one hash; needs no more than msgspec.
+
+python -m tests.replay.executed FOLDER TIMES
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+
+from actors.logic.flags import LOGIC_FLAGS
+from actors.logic.snapshot import as_checkpoint
+from events.codec import encode_event
+from events.history import History
+from events.source import DirectorySource
+from replay.engine import Replayer
+from replay.verification import verify
+
+
+def digest(folder: Path) -> str:
+    """Over each step's decisions as they are produced, and the state at the end. The journal must verify."""
+    source = DirectorySource(folder)
+    assert verify(History([source], logic_flags=LOGIC_FLAGS)).identical
+    total, replayer = hashlib.sha256(), Replayer()
+    for batch in History([source]).batches():
+        replayer.begin_under(batch.header.identity.logic_flags)
+        for raw in batch.records:
+            for side in replayer.believe([raw]) if not raw.cause else ():
+                total.update(repr(side).encode())
+    total.update(encode_event(as_checkpoint(replayer.system)))
+    return total.hexdigest()
+
+
+if __name__ == "__main__":
+    for _ in range(int(sys.argv[2])):
+        print(digest(Path(sys.argv[1])))

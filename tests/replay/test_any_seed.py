@@ -1,0 +1,53 @@
+"""Property: whatever is simulated, verifies; and no reader writes to the journal that it reads."""
+
+from __future__ import annotations
+
+import tracemalloc
+from pathlib import Path
+
+import pytest
+
+from actors.logic.flags import LOGIC_FLAGS
+from events.history import History
+from events.source import DirectorySource
+from replay.verification import verify
+from replay.virtual.simulate import Wanted, simulate
+from tests.replay.memory import Memory
+
+PARTS = 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_simulate_then_verify_is_identical(part: int) -> None:
+    """For any seed, with everything that may go wrong on a node."""
+    for seed in range(1000 + part, 1080, PARTS):
+        run = simulate(Wanted(synthetic=seed % 40), seed)
+        found = verify(History([Memory(run.files())], logic_flags=LOGIC_FLAGS))
+        assert found.identical, f"seed {seed}: {found.divergence or found.verdict.banner}"
+        assert found.events > 0
+
+
+#: Of one batch and one shutdown's actors; a journal of any length adds nothing.
+GROWTH_MIB_MAX = 1.0
+
+
+def _peak_mib(folder: Path, shutdowns: int) -> float:
+    from benchmarks.episodes import lay_out
+
+    place = folder / str(shutdowns)
+    place.mkdir()
+    lay_out(place, 30, shutdowns)
+    tracemalloc.start()
+    try:
+        assert verify(History([DirectorySource(place)], logic_flags=LOGIC_FLAGS)).identical
+        return tracemalloc.get_traced_memory()[1] / 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
+    """It is streamed: ten times the shutdowns, the same memory at the most."""
+    short = _peak_mib(tmp_path, 10)
+    assert _peak_mib(tmp_path, 100) - short < GROWTH_MIB_MAX

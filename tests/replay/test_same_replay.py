@@ -1,0 +1,58 @@
+"""A replay gives the same bytes in any process: under any hash seed, and under any Python that there is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from replay.virtual.simulate import Wanted, simulate
+from tests.replay.executed import digest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+#: Other interpreters, with msgspec: ``.ci/run`` makes them where the machine has one.
+OTHERS = [path for path in os.environ.get("EBBTIDE_OTHER_PYTHONS", "").split(":") if path]
+
+REPLAYS = 100
+PROCESSES = 10
+
+
+def executed(python: str, seed: str, journal: Path) -> list[str]:
+    """One process's answers: the hash of everything that it produced, once for each time that it replays."""
+    ran = subprocess.run(
+        [python, "-m", "tests.replay.executed", str(journal), str(REPLAYS // PROCESSES)],
+        cwd=ROOT,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    return ran.stdout.split()
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("journal")
+    for name, data in simulate(Wanted(synthetic=12), 1).files().items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.slow
+def test_a_hundred_replays(journal: Path) -> None:
+    """Ten processes under random hash seeds, ten replays each: one and the same hash."""
+    answers = [answer for _ in range(PROCESSES) for answer in executed(sys.executable, "random", journal)]
+    assert answers == [digest(journal)] * REPLAYS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", [sys.executable, *OTHERS])
+def test_every_python(python: str, journal: Path) -> None:
+    """What an older or a newer Python produces is what this one does."""
+    answers = executed(python, "random", journal)
+    assert answers == [digest(journal)] * len(answers)
