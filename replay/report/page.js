@@ -12,7 +12,6 @@
   const SIGNS = { graceful: "✓", killed: "✕", failed: "!", spared: "○", rejected: "⊘", unknown: "?" };
 
   // --- small things ------------------------------------------------------------------------------
-
   function fill(element, attributes, children) {
     for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
     element.append(...children);
@@ -35,14 +34,12 @@
   function soon(work) {
     let asked = false;
     return () => {
-      if (asked) return;
+      if (!asked) requestAnimationFrame(() => { asked = false; work(); });
       asked = true;
-      requestAnimationFrame(() => { asked = false; work(); });
     };
   }
 
   // --- light and dark ----------------------------------------------------------------------------
-
   function theme() {
     const root = document.documentElement, button = $("theme"), system = matchMedia("(prefers-color-scheme: dark)");
     const dark = () => (root.dataset.theme ? root.dataset.theme === "dark" : system.matches);
@@ -54,7 +51,6 @@
   }
 
   // --- which pods: one filter for the timeline and the table ---------------------------------------
-
   const texts = rows.map((row) => row.textContent.toLowerCase());
   let shown = pods;
 
@@ -70,17 +66,13 @@
     for (const event of ["input", "change"]) $("tools").addEventListener(event, soon(sift));
     $("tools").hidden = false;
   }
-
   function sift() {
     const words = $("find").value.toLowerCase().split(/\s+/).filter(Boolean), wave = $("wave").value;
     const fates = [...$("fates").querySelectorAll(":checked")].map((box) => box.value);
     shown = pods.filter((pod) => fates.includes(pod.fate) && (wave === "" || pod.wave === Number(wave)) &&
       words.every((word) => texts[pod.index].includes(word)));
     const fits = new Set(shown);
-    for (const pod of pods) {
-      const hide = !fits.has(pod);
-      if (rows[pod.index].hidden !== hide) rows[pod.index].hidden = hide;
-    }
+    for (const pod of pods) rows[pod.index].hidden = !fits.has(pod);
     $("no-pods").hidden = shown.length > 0;
     $("found").textContent = shown.length === pods.length ? `${grouped(pods.length)} pods`
       : `${grouped(shown.length)} of ${grouped(pods.length)} pods`;
@@ -88,7 +80,6 @@
   }
 
   // --- the table of pods ---------------------------------------------------------------------------
-
   function sorting() {
     const heads = [...$("pod-table").tHead.rows[0].cells], compare = new Intl.Collator("en", { numeric: true }).compare;
     heads.forEach((head, column) => head.querySelector("button")?.addEventListener("click", () => {
@@ -102,7 +93,6 @@
       head.setAttribute("aria-sort", down ? "descending" : "ascending");
     }));
   }
-
   function choose(pod) {
     for (const row of rows) row.classList.toggle("chosen", row === rows[pod.index]);
     const row = rows[pod.index], more = row.querySelector("details"), target = more?.firstElementChild ?? row;
@@ -112,7 +102,6 @@
   }
 
   // --- the timeline ----------------------------------------------------------------------------------
-
   const ROW = 22, AXIS = 52, PRINTED_MAX = 150, SPAN_MIN = 1000;
   const chart = $("chart"), axis = $("axis"), lanes = $("lanes");
   const deadline = data.lines.find(([name]) => name === "deadline")?.[1] ?? 0;
@@ -120,7 +109,6 @@
   const whole = { from: -end * 0.01, to: Math.max(end, deadline <= end * 1.5 ? deadline : 0) * 1.03 };
   const view = { ...whole, lines: [], active: null, width: 900, label: 220 };
   const late = soon(paint);
-
   /** The rows of the chart: what ran beside, then each wave and those of its pods that are shown. */
   function layOut() {
     const lines = data.beside.map((span) => ({ span }));
@@ -150,7 +138,6 @@
     paintLanes(lines);
     $("range").textContent = `${moment(Math.round(Math.max(view.from, 0)))} to ${moment(Math.round(view.to))}`;
   }
-
   function size(svg, width, height) {
     fill(svg, { width, height, viewBox: `0 0 ${width} ${height}` }, []);
     svg.replaceChildren();
@@ -163,7 +150,8 @@
     const plot = part(axis, view.label, plotWidth() + 10, AXIS), ends = [-1e9, -1e9];
     for (const at of ticks()) {
       draw(plot, "line", { x1: x(at), x2: x(at), y1: AXIS - 5, y2: AXIS, class: "rule" });
-      draw(plot, "text", { x: x(at), y: AXIS - 8, "text-anchor": x(at) < 12 ? "start" : "middle", class: "soft" }, at ? moment(at) : "0");
+      const anchor = x(at) < 12 ? "start" : x(at) > plotWidth() - 16 ? "end" : "middle";
+      draw(plot, "text", { x: x(at), y: AXIS - 8, "text-anchor": anchor, class: "soft" }, at ? moment(at) : "0");
     }
     for (const [name, at] of data.lines.toSorted((a, b) => a[1] - b[1])) {
       const right = x(at) > plotWidth() - 60, level = x(at) - (right ? name.length * 7 : 0) < ends[0] ? 1 : 0;
@@ -171,10 +159,8 @@
       draw(plot, "text", { x: x(at) + (right ? -4 : 4), y: level * 13 + 12, "text-anchor": right ? "end" : "start" }, name);
       ends[level] = x(at) + (right ? 0 : name.length * 7 + 8);
     }
-    if (deadline > whole.to)
-      draw(axis, "text", { x: 8, y: 13, class: "soft" }, `deadline ${moment(deadline)}`);
+    if (deadline > whole.to) draw(axis, "text", { x: 8, y: 13, class: "soft" }, `deadline ${moment(deadline)}`);
   }
-
   function ticks() {
     const rough = (view.to - view.from) / Math.max(2, plotWidth() / 90), power = 10 ** Math.floor(Math.log10(rough));
     const step = Math.max(1, power * [1, 2, 5, 10].find((each) => each * power >= rough)), found = [];
@@ -206,16 +192,13 @@
   const bar = (plot, from, to, y, height, kind) => draw(plot, "rect",
     { x: x(from), y, width: Math.max(1.5, x(to ?? data.last) - x(from)), height, class: kind, rx: 1 });
   const upright = (plot, at, y, height, kind) => draw(plot, "line", { x1: x(at), x2: x(at), y1: y, y2: y + height, class: kind });
-
   function besideBar(plot, { span }, y) { for (const [began, ended] of span[1]) bar(plot, began, ended, y + 8, 6, "besidebar"); }
-
   function waveBar(plot, { wave: [, , began, ended, bound] }, y) {
     if (began === null) return;
     bar(plot, began, bound, y + 6, 10, "bound");
     bar(plot, began, ended, y + 6, 10, "wavebar");
-    upright(plot, bound, y + 2, ROW - 4, "limit");
+    if (bound !== null) upright(plot, bound, y + 2, ROW - 4, "limit");
   }
-
   function podBar(plot, { pod, wave }, y) {
     if (pod.began === null) { draw(plot, "text", { x: 6, y: y + 15, class: "soft" }, `${SIGNS[pod.fate]} ${pod.fate}`); return; }
     if (pod.bound !== null) bar(plot, pod.began, pod.bound, y + 4, ROW - 8, "bound");
@@ -223,14 +206,12 @@
     if (pod.fate !== "graceful") bar(plot, pod.began, pod.ended, y + 4, ROW - 8, "").setAttribute("fill", "url(#hatch)");
     for (const [began, ended] of pod.hooks) bar(plot, began, ended, y + 9, 4, "hook");
     for (const at of pod.signals) upright(plot, at, y + 2, ROW - 4, "mark");
-    for (const at of pod.kills)
-      draw(plot, "path", { d: `M${x(at) - 4} ${y + 7}l8 8m0 -8l-8 8`, class: "kill" });
+    for (const at of pod.kills) draw(plot, "path", { d: `M${x(at) - 4} ${y + 7}l8 8m0 -8l-8 8`, class: "kill" });
     if (pod.hurried !== null) draw(plot, "path", { d: `M${x(pod.hurried) - 5} ${y + 7}l4 4l-4 4m5 -8l4 4l-4 4`, class: "mark" });
     if (wave?.[4] != null) upright(plot, wave[4], y, ROW, "rule deadline");
     const after = x(pod.ended ?? data.last) + 5;
     if (plotWidth() - after > 16) draw(plot, "text", { x: Math.max(after, 2), y: y + 15, class: "soft" }, SIGNS[pod.fate]);
   }
-
   function activate(pod) {
     view.active = pod;
     $("said").replaceChildren();
@@ -243,7 +224,6 @@
     $("said").append(`${SIGNS[pod.fate]} ${pod.label}, wave ${pod.wave < 0 ? "none" : pod.wave}: ${pod.fate}, ${times}. ${why} `, open, " ", list);
     late();
   }
-
   function look(from, to) {
     const span = Math.min(Math.max(to - from, SPAN_MIN), whole.to - whole.from);
     view.from = Math.min(Math.max(from, whole.from), whole.to - span);
@@ -256,7 +236,6 @@
   }
   const pan = (share) => { const by = (view.to - view.from) * share; look(view.from + by, view.to + by); };
   const shareOf = (clientX) => Math.min(1, Math.max(0, (clientX - chart.getBoundingClientRect().left - view.label) / plotWidth()));
-
   function walk(by) {
     const podLines = view.lines.filter((line) => line.pod), at = podLines.findIndex((line) => line.pod === view.active);
     const next = podLines[Math.min(podLines.length - 1, Math.max(0, at < 0 ? (by > 0 ? 0 : podLines.length - 1) : at + by))];
@@ -266,7 +245,6 @@
     if (top < chart.scrollTop) chart.scrollTop = top;
     if (top + ROW * 2 + AXIS > chart.scrollTop + chart.clientHeight) chart.scrollTop = top + ROW * 2 + AXIS - chart.clientHeight;
   }
-
   function hands() {
     const keys = { ArrowDown: () => walk(1), ArrowUp: () => walk(-1), PageDown: () => walk(15), PageUp: () => walk(-15),
       Home: () => walk(-pods.length), End: () => walk(pods.length), ArrowLeft: () => pan(-0.15), ArrowRight: () => pan(0.15),
@@ -310,12 +288,11 @@
       if (clicked && line?.pod) activate(line.pod);
     });
   }
-
   function legend() {
     const picture = (paintOn, words) => {
-      const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-      paintOn(fill(svg, { width: 22, height: 14, class: "chart-sign", "aria-hidden": "true" }, []));
-      $("legend").append(make("li", {}, svg, words));
+      const svg = draw($("legend").appendChild(make("li", {}, words)), "svg", { width: 22, height: 14, "aria-hidden": "true" });
+      svg.parentNode.prepend(svg);
+      paintOn(svg);
     };
     const box = (kind, y = 2, height = 10) => (svg) => draw(svg, "rect", { y, width: 22, height, class: kind });
     for (const fate of new Set(pods.filter((pod) => pod.began !== null).map((pod) => pod.fate)))
@@ -329,12 +306,10 @@
   }
 
   // --- events ------------------------------------------------------------------------------------------
-
   const LINE = 34, events = data.events, all = events.seq.map((_, at) => at), podOf = (at) => pods[events.pod[at]]?.label ?? "";
   const place = new Map(events.seq.map((seq, at) => [seq, at]));
   let listed = all, hay = null;
   const listLate = soon(list);
-
   function siftEvents() {
     const words = $("event-find").value.toLowerCase().split(/\s+/).filter(Boolean), type = $("event-type").value;
     if (words.length) hay ??= all.map((at) => `${events.seq[at]} ${events.types[events.type[at]]} ${events.actors[events.actor[at]]} ${podOf(at)} ${events.text[at]} ${events.data[at]}`.toLowerCase());
@@ -353,14 +328,12 @@
     $("event-rows").replaceChildren(pad(first), ...seen.map((at, offset) => eventRow(at, first + offset)), pad(listed.length - first - seen.length));
     if (focused) $("event-rows").querySelector(`[data-seq="${focused}"]`)?.focus({ preventScroll: true });
   }
-
   function pad(count) {
     const cell = make("td", { colspan: 7 }), row = make("tr", { class: "pad", "aria-hidden": "true" }, cell);
     cell.style.height = `${Math.max(0, count) * LINE}px`;
     row.hidden = count <= 0;
     return row;
   }
-
   function eventRow(at, index) {
     const button = make("button", { type: "button", "data-seq": events.seq[at], "aria-label": `Record ${events.seq[at]}, all of it` }, String(events.seq[at]));
     button.addEventListener("click", () => tell(at));
@@ -385,7 +358,6 @@
     card.hidden = false;
     card.scrollIntoView({ block: "nearest" });
   }
-
   function eventTools() {
     events.types.map((name, at) => [name, at]).sort().forEach(([name, at]) => $("event-type").append(make("option", { value: at }, name)));
     for (const event of ["input", "change"]) $("event-tools").addEventListener(event, soon(siftEvents));
@@ -395,7 +367,6 @@
   }
 
   // --- paper ---------------------------------------------------------------------------------------------
-
   /** On paper all of the chart stands, or its most telling rows, and autopsies are unfolded. */
   function paper() {
     let unfolded = [], kept = null;
@@ -403,10 +374,8 @@
       unfolded = [...document.querySelectorAll("details[data-print]:not([open])")];
       for (const each of unfolded) each.open = true;
       kept = view.lines;
-      if (kept.length > PRINTED_MAX) {
-        const telling = kept.filter((line) => !line.pod || line.pod.fate !== "graceful").slice(0, PRINTED_MAX);
-        view.lines = telling;
-      }
+      const telling = (line) => !line.pod || line.pod.fate !== "graceful";
+      if (kept.length > PRINTED_MAX) view.lines = kept.filter(telling).slice(0, PRINTED_MAX);
       paint(true);
     });
     addEventListener("afterprint", () => {

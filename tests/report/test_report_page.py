@@ -26,7 +26,7 @@ from tests.report.conftest import page_of
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 MAKERS = ("story", "hostile", "many")
 BYTES_MAX = 5_000_000
-SCRIPT_LINES_MAX = 450
+SCRIPT_LINES_MAX = 400
 VOID = ("meta", "link", "input", "col", "br", "wbr")
 
 
