@@ -38,7 +38,8 @@ AGAIN_SECONDS = 600.0
 CRASHES_MAX = 3
 #: Its exit codes (`otel.delivery.__main__`): all is delivered; some is kept.
 DONE, KEPT = 0, 1
-CHUNK_BYTES = 4096
+#: How often the exporter hears how far the disk is.
+DURABLE_SECONDS = 0.25
 
 #: Not for the exporter: it is not the service, and its job says what the environment may have said.
 PRIVATE = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "OTEL_", "INVOCATION_ID", "JOURNAL_STREAM")
@@ -102,6 +103,7 @@ class TracingEdge:
         self._process: trio.Process | None = None
         self._flushed: trio.Event | None = None
         self._answer = ""
+        self._saying = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
 
     # --- when it runs -------------------------------------------------------------------------
@@ -152,8 +154,10 @@ class TracingEdge:
             return KEPT
         self._process = process
         try:
-            await self._say(line(self._job))
-            await self._listen(process)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._tell_durable)
+                await self._listen(process)
+                nursery.cancel_scope.cancel()
             return await process.wait()
         finally:
             self._process = None
@@ -163,10 +167,27 @@ class TracingEdge:
 
     # --- what is said -------------------------------------------------------------------------
 
+    async def _tell_durable(self) -> None:
+        """The job, and then the disk's word now and then: of the last records no later one says it."""
+        await self._say(line(self._job))
+        told = 0
+        while True:
+            if self._synced_seq > told:
+                told = self._synced_seq
+                await self._say(line(Asked(durable=told)))
+            await trio.sleep(DURABLE_SECONDS)
+
+    @property
+    def _synced_seq(self) -> int:
+        """What is synced in another location may go with the boot: only the exporter can tell."""
+        return 0 if self._journal.away else self._journal.synced_seq
+
     async def _say(self, message: bytes) -> None:
-        if self._process is not None and self._process.stdin is not None:
-            with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
-                await self._process.stdin.send_all(message)
+        """One at a time. An exporter that does not read holds only those who have something to say to it."""
+        async with self._saying:
+            if self._process is not None and self._process.stdin is not None:
+                with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                    await self._process.stdin.send_all(message)
 
     async def _listen(self, process: trio.Process) -> None:
         assert process.stdout is not None
@@ -200,9 +221,7 @@ class TracingEdge:
             return Ending("failed", "no exporter runs")
         self._flushed = trio.Event()
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            # What is synced in another location may go with the boot: only the exporter can tell.
-            synced = 0 if self._journal.away else self._journal.synced_seq
-            await self._say(line(Asked(durable=synced, flush=True)))
+            await self._say(line(Asked(durable=self._synced_seq, flush=True)))
             await self._flushed.wait()
             return Ending("failed", self._answer) if self._answer else Ending()
         return Ending("timed-out", "the rest of the trace is sent later")

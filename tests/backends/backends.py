@@ -157,7 +157,8 @@ def _running(
             deadline = time.monotonic() + START_SECONDS_MAX
             while not ready():
                 said = (folder / "log").read_text(errors="replace")[-2000:]
-                assert process.poll() is None and time.monotonic() < deadline, f"{argv[0]}: {said}"
+                assert process.poll() is None, f"{argv[0]}: {said}"
+                assert time.monotonic() < deadline, f"{argv[0]}: {said}"
                 time.sleep(POLL_SECONDS)
             yield
         finally:

@@ -1,0 +1,124 @@
+"""What real back ends make of our bytes: each trace comes back as the projection has it, however sent."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+import trio
+
+from benchmarks.episodes import lay_out
+from otel.delivery.answers import Accepted
+from otel.delivery.courier import Sender
+from otel.delivery.destination import Destination
+from otel.delivery.senders import sender_for
+from otel.encode import encode_traces
+from tests.backends.backends import Backend, Collector
+from tests.backends.compare import Shutdown, assert_same, shutdowns
+from tests.daemon.rig import EBBTIDE
+
+pytestmark = pytest.mark.backend
+
+PODS = 110
+TIMES = 10
+
+
+@pytest.fixture(scope="module")
+def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("journal")
+    lay_out(folder, PODS, 6)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def episodes(journal: Path) -> list[Shutdown]:
+    return shutdowns(journal)
+
+
+@pytest.fixture(params=["jaeger", "tempo"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    found: Backend = request.getfixturevalue(request.param)
+    return found
+
+
+def destination(backend: Backend, protocol: str, compression: str = "none") -> Destination:
+    endpoint = f"{backend.http}/v1/traces" if protocol == "http/protobuf" else backend.grpc
+    return Destination(endpoint=endpoint, protocol=protocol, compression=compression)  # type: ignore[arg-type]
+
+
+async def deliver(backend: Backend, requests: list[bytes], protocol: str, compression: str = "none") -> None:
+    sender: Sender = sender_for(destination(backend, protocol, compression))
+    for request in requests:
+        assert await sender.send(request) == Accepted()
+    await sender.aclose()
+
+
+WAYS = [("http/protobuf", "none"), ("http/protobuf", "gzip"), ("grpc", "none"), ("grpc", "gzip")]
+
+
+@pytest.mark.parametrize("number, way", list(enumerate(WAYS)))
+def test_a_trace_comes_back_as_it_is(
+    backend: Backend, episodes: list[Shutdown], number: int, way: tuple[str, str]
+) -> None:
+    """Over each protocol, compressed or not: names, times, attributes, events, links and status."""
+    shutdown = episodes[number]
+    request = encode_traces(shutdown.own, shutdown.resource)
+    trio.run(deliver, backend, [request], *way)
+    kept = backend.wait(shutdown.trace_id, lambda kept: kept.count >= len(shutdown.own))
+    assert_same(kept, shutdown)
+
+
+def test_ten_exports_are_one(backend: Backend, episodes: list[Shutdown]) -> None:
+    """In batches of other sizes and in other orders, over both protocols: the count is that of one export."""
+    shutdown, chance = episodes[4], random.Random(7)
+    for attempt in range(TIMES):
+        spans = list(shutdown.own)
+        chance.shuffle(spans)
+        size = chance.randint(1, len(spans))
+        requests = [
+            encode_traces(spans[at : at + size], shutdown.resource) for at in range(0, len(spans), size)
+        ]
+        trio.run(deliver, backend, requests, ("http/protobuf", "grpc")[attempt % 2])
+    kept = backend.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
+    assert_same(kept, shutdown)
+
+
+def test_the_command_line_sends_an_old_shutdown(
+    backend: Backend, journal: Path, episodes: list[Shutdown]
+) -> None:
+    """``ebbtide export otlp``, twice: what the back end has is the projection's."""
+    words = ["export", "otlp", "last", "--journal", str(journal), "--endpoint", backend.http]
+    for _ in range(2):
+        argv = [*EBBTIDE, *words]
+        done = subprocess.run(argv, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    kept = backend.wait(episodes[-1].trace_id, lambda kept: kept.count >= len(episodes[-1].own))
+    assert_same(kept, episodes[-1])
+
+
+def test_the_collector_reads_our_json_file(
+    collector: Collector, journal: Path, episodes: list[Shutdown], tmp_path: Path
+) -> None:
+    """``ebbtide export otlp-json`` writes what the Collector's file receiver takes: no span is different."""
+    out = tmp_path / "shutdown.json"
+    words = ["export", "otlp-json", "-2", "--journal", str(journal), "-o", str(out)]
+    argv = [*EBBTIDE, *words]
+    subprocess.run(argv, check=True, capture_output=True)
+    out.rename(collector.files / "shutdown.json")
+    shutdown = episodes[-2]
+    kept = collector.wait(shutdown.trace_id, lambda kept: len(kept.spans) >= len(shutdown.own))
+    assert_same(kept._replace(count=len(kept.spans)), shutdown)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_the_collector_takes_every_payload(
+    collector: Collector, episodes: list[Shutdown], protocol: str
+) -> None:
+    """Its own parser, the reference: what it writes down is what was sent."""
+    shutdown = episodes[0]
+    before = collector.trace("").count
+    trio.run(deliver, collector, [encode_traces(shutdown.own, shutdown.resource)], protocol)
+    kept = collector.wait(shutdown.trace_id, lambda kept: kept.count >= before + len(shutdown.own))
+    assert_same(kept._replace(count=len(kept.spans)), shutdown)
