@@ -90,7 +90,8 @@ def _straggler(names: Names, event: d.StragglerEnded, at: Stamp) -> Said:
 
 
 def _cancelled(names: Names, event: d.ShutdownCancelled, at: Stamp) -> Said:
-    return Said(NOTICE, f"shutdown {event.reason.replace('-', ' ')}")
+    is_cancel = event.reason != "did-not-go-down"
+    return Said(NOTICE, f"shutdown {event.reason}" if is_cancel else "the machine did not go down")
 
 
 def _pods_ended(names: Names, event: d.PodsEnded, at: Stamp) -> Said:

@@ -7,11 +7,13 @@ import pytest
 
 from events import decisions as d
 from events import facts as f
-from events.base import TYPES
+from events.base import TYPES, Event
 from events.model import Pod
 from events.record import Stamp
 from events.words import TELL, WARNING, Names, say
 from events.words.base import elapsed, ordered, parse_key, seconds
+from tests.reading.conftest import golden
+from tests.reading.vocabulary import EVERY
 
 NOW = Stamp(0, 0)
 
@@ -73,3 +75,20 @@ def test_a_failed_order_says_why() -> None:
         "listing the pods ended unknown",
         "listing the pods is done",
     ]
+
+
+def test_golden() -> None:
+    """Every sentence, with how grave it is; the tries lack no type."""
+    assert {type(event) for event in EVERY} == set(TELL)
+    names = Names({"u1": "shop/web-0"})
+    told = [(type(event).__name__, say(names, event, NOW)) for event in EVERY]
+    golden("words.txt", "".join(f"{said.level} {tag:<20} {said.text}\n" for tag, said in told if said))
+
+
+def test_a_type_of_another_version_has_no_words() -> None:
+    """Whoever prints it shows what it holds."""
+
+    class Other(Event, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+        pass
+
+    assert say(Names(), Other(), NOW) is None
