@@ -55,7 +55,9 @@ def _arrow() -> ModuleType:
 
 
 def _places(named: Path) -> Sequence[Path]:
-    """The directory itself, or those below it that hold a journal, by name. Raises Refused."""
+    """The directory (or packed journal) itself, or those below it that hold one, by name. Raises Refused."""
+    if named.is_file():
+        return [named]
     if not named.is_dir():
         raise Refused(f"{named} is no directory: name a node's journal, or a folder of such, with --journal")
     if _holds_journal(named):
