@@ -15,7 +15,19 @@ import sys
 from benchmarks.page import write
 from benchmarks.report import say
 
-NAMES = ("first_signal", "start", "idle", "waves", "journal", "verify", "browsing", "simulate", "traces", "scale")
+NAMES = (
+    "first_signal",
+    "start",
+    "idle",
+    "waves",
+    "journal",
+    "verify",
+    "browsing",
+    "simulate",
+    "what_if",
+    "traces",
+    "scale",
+)
 
 
 def main() -> int:

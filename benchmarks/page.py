@@ -23,6 +23,7 @@ TITLES = {
     "verify": "Verified replay",
     "browsing": "The report of 1 000 pods",
     "simulate": "Simulated shutdowns",
+    "what_if": "What if, and advice",
     "traces": "Traces from the journal",
     "scale": "Cost against the number of pods",
 }
