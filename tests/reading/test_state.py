@@ -11,6 +11,7 @@ import pytest
 
 from actors.logic.hook import HOOK
 from events.decisions import Armed
+from events.facts import ContainerExited
 from events.history import History
 from events.storage import DirectorySource
 from replay.engine import Replayer
@@ -162,3 +163,30 @@ def test_the_command_says_so_too(run: Run, spoiled: Path) -> None:
     assert ran.code == 3
     assert "from record 11 on" in ran.err
     assert ran.out
+
+
+def test_what_stands_before_the_checkpoint_need_not_be_readable(spoiled: Path) -> None:
+    """Only what is executed must be understood; a pod that could not be read has no name."""
+    written = edit(records(SHUTDOWN), 17, lambda event: msgspec.structs.replace(event, pods=7))
+    found = states_at(history(write(spoiled, written)), 50)
+    assert found is not None
+    whole = states_at(history(), 50)
+    assert whole is not None
+    assert found.known == whole.known
+
+
+def test_an_actor_that_fails_is_shown_as_failed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of this version: its state is as it was, it takes no further part, and nothing is hidden."""
+
+    def bug(state: Any, event: Any, now: int) -> Any:
+        raise KeyError
+
+    monkeypatch.setitem(HOOK.handlers, ContainerExited, bug)
+    ran = run("state", "--at", "41", "--pod", "web-0")
+    assert ran.code == 3
+    assert "hook:shop/web-0  failed" in ran.out
+    assert "it takes no further part" in ran.out
+    ran = run("step", "--at", "40", "-o", "json")
+    assert ran.code == 3
+    changes = json.loads(ran.out)["changes"]
+    assert {"actor": "hook:shop/web-0", "field": "failed", "before": False, "after": True} in changes

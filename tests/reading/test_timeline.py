@@ -10,7 +10,7 @@ import pytest
 
 from events.base import TYPES, Fact, register
 from events.decisions import HookEnded
-from events.history import History
+from events.history import Batch, History
 from events.storage import DirectorySource
 from replay.timeline import timeline
 from replay.timeline_wanted import Moment, Wanted
@@ -181,3 +181,22 @@ def test_the_library_gives_the_same_lines(run: Run) -> None:
     assert [line.text for line in lines] == [each["text"] for each in told]
     assert all(line.brief for line in lines)
     assert [line.uid for line in lines if line.uid] == ["uid-api-0"] * 4
+
+
+def test_a_digest_is_bookkeeping(run: Run) -> None:
+    """What only a machine reads is there with ``--all``, as a sentence, and not without."""
+    assert "digested" not in run("timeline", journal=DEMO).out
+    lines = objects(run, "--all", journal=DEMO)
+    digests = [line for line in lines if line["type"] == "StatesDigest"]
+    assert len(digests) == 4
+    assert {line["kind"] for line in digests} == {"mark"}
+    first = str(digests[0]["seq"])
+    assert "NodeStatusActor: " in run("step", "--at", first, journal=DEMO).out
+
+
+def test_what_is_no_map_is_shown_as_bytes() -> None:
+    """A payload that nobody can read is hexadecimal digits."""
+    header, raws = next(iter(History([DirectorySource(SHUTDOWN)]).batches()))
+    odd = [raw._replace(payload=b"\xc1") if raw.seq == 13 else raw for raw in raws]
+    line = next(line for line in timeline([Batch(header, odd)], 12) if line.seq == 13)
+    assert (line.text, line.data, line.kind) == ("ShutdownDetected c1", "c1", "decision")
