@@ -5,7 +5,7 @@ A summary keeps counts and names of pods, never their events, so that a long jou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, get_args
 
 from events.codec import decode_event
@@ -21,7 +21,7 @@ from events.decisions import (
     ShutdownWithdrawn,
 )
 from events.facts import InventoryTaken
-from events.frames import RawRecord
+from events.frames import FLAG_LAST, RawRecord
 from events.history import Batch, History
 from events.model import ShutdownKind
 from events.record import episode_id, trace_id
@@ -55,7 +55,7 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
     tale: _Tale | None = None
     fact: RawRecord | None = None
     for batch in history.batches():
-        for raw in batch.records:
+        for raw in parted(batch.records):
             if raw.cause == 0:
                 fact = raw
             if raw.episode and (tale is None or raw.episode != tale.number):
@@ -66,6 +66,28 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
                 tale.add(raw, batch)
     if tale is not None:
         yield tale.summary(history.journal_id, boot_id)
+
+
+def parted(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
+    """Whole steps, each shutdown's records together.
+
+    A signal that comes while a cancelled shutdown's pods still go down closes it, and opens the next one, in
+    one step: its first record is the next one's already, and the last words of the other stand behind it.
+    """
+    opening = [index for index, raw in enumerate(records) if raw.episode == raw.seq and raw.cause == 0]
+    if not opening:
+        return records
+    made = list(records)
+    for index in opening:
+        ends = (at + 1 for at in range(index, len(made)) if made[at].flags & FLAG_LAST)
+        end = next(ends, len(made))
+        mine = made[index].episode
+        step = made[index:end]
+        made[index:end] = [
+            *(raw for raw in step if raw.episode not in (0, mine)),
+            *(raw for raw in step if raw.episode in (0, mine)),
+        ]
+    return made
 
 
 def _first_record(raw: RawRecord, fact: RawRecord | None) -> RawRecord:

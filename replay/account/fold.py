@@ -13,6 +13,7 @@ from typing import Any
 from events.base import TYPES, Mark
 from events.codec import BadPayload, decode_event
 from events.decisions import Resumed, StatusesSettled
+from events.episodes import parted
 from events.frames import RawRecord
 from events.history import Batch, History
 from events.segment import Header
@@ -42,7 +43,7 @@ def accounts(history: History, *, boot_id: str | None = None) -> Iterator[Accoun
     """
     fold = _Fold()
     for batch in history.batches():
-        for raw in batch.records:
+        for raw in parted(batch.records):
             over = fold.add(raw, batch)
             if over is not None:
                 yield over.told(history.journal_id, boot_id)

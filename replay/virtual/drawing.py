@@ -126,7 +126,7 @@ def faults(draws: Draws, *, calm: bool = False) -> Faults:
     kind = draws.weighted(*KINDS)
     if calm:
         return Faults(kind=kind)
-    return Faults(
+    drawn = Faults(
         kind=kind,
         grant_ns=_maybe(draws, 1, 7, 1, 45, NS_PER_SECOND),
         late_grant_ns=_maybe(draws, 1, 14, 1000, 40_000, MS) or 0,
@@ -141,6 +141,9 @@ def faults(draws: Draws, *, calm: bool = False) -> Faults:
         restart_takes_ns=draws.weighted((5, 500), (2, 3000), (1, 15_000)) * MS,
         power_cut_after_ns=_maybe(draws, 1, 14, 0, 40_000, MS),
     )
+    if drawn.cancel_after_ns is None:
+        return drawn
+    return drawn._replace(again_after_ns=_maybe(draws, 1, 2, drawn.cancel_after_ns // MS, 60_000, MS))
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:

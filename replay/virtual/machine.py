@@ -116,7 +116,8 @@ class Machine:
                 self._agenda.put(signal_ns + after_ns, act)
         settings = self.plan.settings
         seconds = requested_seconds(effective_periods(settings)) + settings.reserve_seconds
-        return signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
+        last_signal_ns = signal_ns + (self.plan.faults.again_after_ns or 0)
+        return last_signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
 
     def _appears(self, node: Node, uid: str) -> None:
         if self.life is not None:
@@ -126,6 +127,7 @@ class Machine:
         faults = self.plan.faults
         return (
             (faults.cancel_after_ns, lambda: self._cancel(node)),
+            (faults.again_after_ns, lambda: node.logind.shutdown(faults.kind)),
             (faults.second_signal_after_ns, lambda: node.logind.restart(LOGIND_GAP_NS, True)),
             (faults.bus_lost_after_ns, node.logind.disconnect),
             (faults.crash_after_ns, self._crash),

@@ -39,6 +39,8 @@ class Faults(NamedTuple):
     crash_after_ns: int | None = None
     restart_takes_ns: int = 500 * MS
     power_cut_after_ns: int | None = None
+    #: The shutdown is asked for once more: after a cancel another one, else the same.
+    again_after_ns: int | None = None
 
     def afterwards(self) -> Faults:
         """What is left of it in the next boot: logind's limit."""

@@ -33,6 +33,7 @@ node:
   grant: 15s
   lateGrant: 1s
   cancelAfter: 2s
+  againAfter: 9s
   secondSignalAfter: 3s
   busLostAfter: 4s
   apiFails: true
@@ -74,6 +75,7 @@ def test_a_whole_file() -> None:
         grant_ns=15 * NS_PER_SECOND,
         late_grant_ns=NS_PER_SECOND,
         cancel_after_ns=2 * NS_PER_SECOND,
+        again_after_ns=9 * NS_PER_SECOND,
         second_signal_after_ns=3 * NS_PER_SECOND,
         bus_lost_after_ns=4 * NS_PER_SECOND,
         api="fails",

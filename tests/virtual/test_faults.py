@@ -23,7 +23,9 @@ from events.decisions import (
     StatusesSettled,
     WriteDropIn,
 )
+from events.episodes import episodes
 from events.facts import BusLost, DaemonStarted, OrderEnded
+from events.history import History
 from events.model import Container, Hook, HookKind, Period, Pod, Settings
 from replay.account.model import Account
 from replay.virtual.check import check
@@ -105,6 +107,18 @@ def test_cancel() -> None:
     assert len(run.machine.boots) == 1
     assert run.machine.boots[0].node.logind.holders
     assert run.machine.boots[0].node.shown.ready
+
+
+def test_again() -> None:
+    """Another shutdown after a cancel: it adopts who is on the way down, and begins with the rest."""
+    run = Run(cancel_after_ns=NS_PER_SECOND, again_after_ns=3 * NS_PER_SECOND)
+    listed = [each.outcome for each in episodes(History([run.machine.book.source()]))]
+    assert listed == ["cancelled", "complete"]
+    first, second = Simulated(1, run.machine, []).accounts()
+    assert (first.outcome, second.outcome) == ("cancelled", "complete")
+    assert {each.name: each.outcome for each in second.pods} == {"slow": "graceful", "db": "graceful"}
+    signals = [seen.uid for seen in run.machine.trail.of("signal")]
+    assert sorted(signals) == ["uid-db", "uid-slow", "uid-web"]
 
 
 def test_second_signal() -> None:
