@@ -29,6 +29,8 @@ READ_RECORDS = 512
 IDLE_SECONDS = 1.0
 #: When the daemon has gone the machine goes down: what is here is sent, if it goes quickly.
 LINGER_SECONDS = 5.0
+#: For a connection's last words.
+CLOSE_SECONDS_MAX = 1.0
 #: The cursor is written so seldom while spans flow: its sync must not queue behind the journal's.
 SAVE_SECONDS = 1.0
 #: After so many starts that were refused at the same place the spans there are put on record, and passed
@@ -93,9 +95,11 @@ class Exporter:
                 nursery.cancel_scope.cancel()
         except* GaveUp as group:
             reason = self._give_up(_first(group))
-        with trio.CancelScope(shield=True), trio.move_on_after(LINGER_SECONDS):
+        finally:
+            with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
+                await self._sender.aclose()
+        with trio.move_on_after(LINGER_SECONDS, shield=True):
             await self._save()
-            await self._sender.aclose()
         return reason
 
     def _begin(self, found: Cursor | None) -> None:
