@@ -16,8 +16,21 @@ from replay.virtual.simulate import Simulated, Wanted, simulate
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "simulated-v1" / "sha256.txt"
 
-#: Seed and pods: calm ones, crashes, a cancel, a power cut, more pods than fit one inventory.
-RUNS = ((0, 30), (1, 30), (2, 6), (3, 110), (7, 30), (12, 0), (271_828, 300))
+#: Seed and pods: a crash, a calm one, an API server that hangs, a lost bus, a second signal, an empty node,
+#: a small grant, a cancel with another shutdown after it, a power cut, and more pods than fit one inventory.
+RUNS = (
+    (0, 30),
+    (1, 30),
+    (3, 110),
+    (5, 12),
+    (7, 30),
+    (8, 30),
+    (12, 0),
+    (13, 20),
+    (20, 30),
+    (40, 30),
+    (271_828, 300),
+)
 
 
 def digest(run: Simulated) -> str:
