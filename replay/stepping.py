@@ -7,6 +7,7 @@ checkpoint. So memory does not grow with the shutdown.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -108,8 +109,9 @@ class Stepper:
         """What led to this event: from its cause to the fact of its step."""
         chain, seen = [], self.here
         while seen.line.cause:
-            at = self._at - (self.here.line.seq - seen.line.cause)
-            if not 0 <= at < len(self._kept):
+            at = bisect_left(self._kept, seen.line.cause, key=lambda kept: kept.line.seq)
+            # What led to the begin of a shutdown may belong to the one that it closed, and is told there.
+            if self._kept[at].line.seq != seen.line.cause:
                 break
             seen = self._kept[at]
             chain.append(seen)

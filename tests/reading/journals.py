@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 
 from events.base import Event
 from events.chain import Chain, Start
+from events.facts import PrepareForShutdown
 from events.frames import decode
 from events.history import History
 from events.record import Record, Stamp
 from events.segment import Identity, Link, file_name
 from events.storage import DirectorySource
+from tests.replay.shutdown import GRANT_NS, Book, first_life
 
 JOURNAL_ID = bytes(range(16))
 
@@ -40,3 +42,17 @@ def edit(written: list[Record], seq: int, change: Callable[[Event], Event]) -> l
         msgspec.structs.replace(record, event=change(record.event)) if record.seq == seq else record
         for record in written
     ]
+
+
+def cancelled_and_begun_again(folder: Path) -> Path:
+    """A shutdown is cancelled, and in the very step that closes it the next one begins."""
+    book = Book(())
+    signal = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+
+    def facts() -> Iterator[tuple[int, Event]]:
+        yield from first_life()
+        yield 100, PrepareForShutdown(active=False)
+        yield 100, signal
+
+    book.process("boot-1", facts())
+    return write(folder, book.records)

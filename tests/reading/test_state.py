@@ -181,7 +181,7 @@ def test_an_actor_that_fails_is_shown_as_failed(run: Run, monkeypatch: pytest.Mo
     def bug(state: Any, event: Any, now: int) -> Any:
         raise KeyError
 
-    monkeypatch.setitem(HOOK.handlers, ContainerExited, bug)
+    monkeypatch.setitem(HOOK.handlers, ContainerExited, bug)  # type: ignore[misc]
     ran = run("state", "--at", "41", "--pod", "web-0")
     assert ran.code == 3
     assert "hook:shop/web-0  failed" in ran.out

@@ -15,7 +15,7 @@ from replay.states_fields import flatten
 from replay.stepping import Stepper
 from replay.stepping_changes import Watch, field_changes, is_kill, is_wave
 from tests.reading.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, Ran, Run, golden
-from tests.reading.journals import records, write
+from tests.reading.journals import cancelled_and_begun_again, records, write
 
 
 def stepper(journal: Path = SHUTDOWN, kept_max: int = 4096) -> Stepper:
@@ -144,12 +144,29 @@ def test_a_difference_found_fast_is_the_difference(journal: Path) -> None:
         for change in walk.here.point.changes:
             if change.before is None or change.after is None:
                 continue
-            old, new = (flatten(each.state, walk.names, every=True) for each in change[1:])
+            pair = (change.before, change.after)
+            old, new = (flatten(each.state, walk.names, every=True) for each in pair)
             slow = {path for path in {**old, **new} if old.get(path) != new.get(path)}
             fast = {each.path for each in field_changes((change,), walk.names)} - {"failed"}
             assert fast <= slow
             # What only one side has at its default is no news, and an empty list is none.
             assert all((old.get(path) or None) is None or path not in new for path in slow - fast)
+
+
+def test_two_shutdowns_in_one_step_are_kept_apart(tmp_path: Path) -> None:
+    """The fact that closes the first opens the second, and is told there; no other is taken for a cause."""
+    history = History([DirectorySource(cancelled_and_begun_again(tmp_path / "journal"))])
+    first, second = (Stepper(history, episode) for episode in episodes(history))
+    chains: list[list[int]] = []
+    for walk in (first, second):
+        while walk.next():
+            pass
+        walk.back()
+        walk.next()
+        chains.append([walk.here.line.seq, *(seen.line.seq for seen in walk.causes())])
+    assert chains == [[56, 55], [59, 57]]
+    assert second.seek(second.first_seq)
+    assert (second.here.line.type, second.here.line.since_ns) == ("PrepareForShutdown", 0)
 
 
 # --- the command, by lines ---------------------------------------------------------------------
