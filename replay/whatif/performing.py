@@ -126,10 +126,17 @@ def _stamp(tape: Tape) -> Stamp:
 
 
 def _raised_ns(tape: Tape, changes: Changes) -> int | None:
-    """What logind would have been asked for, had these settings been loaded in time: the actor decides it."""
-    records = _set_up(tape.system(), tape, changes)
+    """What logind would have been asked for, had these settings been loaded in time: the actor decides it.
+
+    None where nothing is asked, or where logind had not obeyed the drop-in that was there already.
+    """
+    system = tape.system()
+    known = config_of(system)
+    files = known.drop_ins
+    disobeyed = files is not None and (bool(files.overridden_by) or known.grant_ns < (files.ours_ns or 0))
+    records = _set_up(system, tape, changes)
     orders = [each.event for each in records if isinstance(each.event, WriteDropIn) and each.actor == CONFIG]
-    return orders[-1].seconds * NS_PER_SECOND if orders else None
+    return orders[-1].seconds * NS_PER_SECOND if orders and not disobeyed else None
 
 
 def _end_ns(tape: Tape, grant_ns: int | None) -> int | None:

@@ -45,6 +45,14 @@ def test_settings_that_need_more_raise_the_grant(known: Recorded) -> None:
     assert not held.assumptions
 
 
+def test_a_limit_that_does_not_move_is_not_raised() -> None:
+    """logind had not obeyed the drop-in of then: it is not expected to obey another."""
+    stiff = record([behaves(pod("web"), 3)], faults=Faults(grant_ns=25 * SECOND))
+    found = stiff.compare(settings=settings(low=70))
+    assert found.grim.grant_ns == found.then.grant_ns == 25 * SECOND
+    assert not found.assumptions
+
+
 def test_switched_off_nothing_is_held_back(known: Recorded) -> None:
     """Every pod that ended by itself is lost, and the assumption says why."""
     found = known.compare(settings=Settings())
