@@ -30,6 +30,8 @@ _ELEMENT_NAMES = ("spec", "name", "uid")
 #: Fields of such an element that its name, or its actor's, says already.
 _SAID_ALREADY = (".spec.name", ".name", ".uid")
 
+_PLAIN = (str, int, bool, type(None))
+
 _NS_PER_MS = 1_000_000
 
 
@@ -46,7 +48,10 @@ def plain(value: Any, *, every: bool = False) -> Any:
         return {str(key): plain(of, every=every) for key, of in value.items()}
     if isinstance(value, tuple | list):
         return [plain(each, every=every) for each in value]
-    return value.hex() if isinstance(value, bytes) else value
+    if isinstance(value, bytes):
+        return value.hex()
+    # What JSON has no form for stands in an edited record only.
+    return value if isinstance(value, _PLAIN) else repr(value)
 
 
 @lru_cache(maxsize=256)

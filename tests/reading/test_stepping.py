@@ -226,6 +226,14 @@ def test_json_is_one_object_an_event(run: Run) -> None:
     }
 
 
+def test_a_long_event_is_cut_for_people_only(run: Run) -> None:
+    """A checkpoint holds every actor's state; JSON has all of it."""
+    told = by_lines(run, "e 45").out.splitlines()
+    assert max(map(len, told)) < 1100
+    data = json.loads(by_lines(run, "e 45", json_too=True).out.splitlines()[-1])["data"]
+    assert len(data["actors"]) == 11
+
+
 @pytest.mark.parametrize(
     "commands, message",
     [

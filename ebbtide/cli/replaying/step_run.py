@@ -83,10 +83,10 @@ def _lines(*, prompt: bool) -> Iterator[str]:
         yield from sys.stdin
         return
     while True:
-        print(PROMPT, end="", flush=True)
+        print(PROMPT, end="", file=sys.stderr, flush=True)
         line = sys.stdin.readline()
         if not line:
-            print()
+            print(file=sys.stderr)
             return
         yield line
 

@@ -9,13 +9,15 @@ from ebbtide.cli.events import rfc3339
 from ebbtide.cli.replaying.timeline_show import BAD, GLYPHS, since
 from ebbtide.text import visible
 from events.base import NS_PER_SECOND
-from replay.states_fields import Flat, worded
+from replay.states_fields import Flat, plain, worded
 from replay.stepping import Seen, Stepper
 from replay.stepping_changes import FieldChange, Watch, field_changes
 from replay.timeline import Line, actor_name, named
 
 #: Changes of one event that a terminal shows; ``-o json`` has them all.
 CHANGES_MAX = 40
+#: A checkpoint of a thousand pods is a megabyte; ``-o json`` has all of it.
+DATA_CHARACTERS_MAX = 1000
 #: Elements of a list that came or went, by name.
 ELEMENTS_MAX = 6
 
@@ -38,7 +40,8 @@ def _lines(stepper: Stepper, watches: list[Watch]) -> Iterator[str]:
     )
     yield told(line)
     data = named(line.data, stepper.names)
-    yield f"  {line.type}{'  ' + data if data else ''}"
+    cut = data if len(data) <= DATA_CHARACTERS_MAX else f"{data[:DATA_CHARACTERS_MAX]}…"
+    yield f"  {line.type}{'  ' + cut if cut else ''}"
     yield from _causes(stepper)
     yield from _changes(stepper)
     yield from _watched(stepper, watches)
@@ -128,6 +131,7 @@ def document(stepper: Stepper) -> dict[str, Any]:
         "type": line.type,
         "pod": line.pod or None,
         "text": line.text,
+        "data": plain(line.data),
         "causes": [seen.line.seq for seen in stepper.causes()],
         "answers": point.answers.seq if point.answers is not None else None,
         "changes": [
