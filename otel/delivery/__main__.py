@@ -33,6 +33,8 @@ OOM_SCORE = "900"
 #: An exporter of a daemon before may still be finishing.
 LOCK_SECONDS_MAX = 2 * LINGER_SECONDS
 LOCK_LOOK_SECONDS = 0.05
+#: Once the daemon has gone, nobody lingers for a back end that does not answer.
+UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
 
 IN_MEMORY = ("tmpfs", "ramfs")
@@ -150,7 +152,9 @@ async def _listen(lines: Lines, voice: Speaker, exporter: Exporter, nursery: tri
         if asked.flush:
             nursery.start_soon(_flush, voice, exporter, asked.durable)
     exporter.leave()
-    await trio.sleep(LINGER_SECONDS)
+    with trio.move_on_after(LINGER_SECONDS):
+        while not exporter.unwell:
+            await trio.sleep(UNWELL_LOOK_SECONDS)
     exporter.stop()
 
 

@@ -135,6 +135,11 @@ class Exporter:
         self._poke.set()
         self._change()
 
+    @property
+    def unwell(self) -> str:
+        """Why nothing arrives; empty where it does, or nothing was tried."""
+        return self._courier.unwell
+
     def stop(self) -> None:
         """At once; what is not acknowledged is left to the next start."""
         self._scope.cancel()
