@@ -15,7 +15,7 @@ Examples:
   ebbtide replay timeline -2 --pod shop/web-0 --all
   ebbtide replay timeline --wave 1 --since +10s --until +20s
   ebbtide replay timeline -f
-  diff <(ebbtide replay timeline -2 | cut -c14-) <(ebbtide replay timeline | cut -c14-)
+  ebbtide replay timeline -2 | cut -c14- | diff - other.txt
 
 \b
 The column without a heading: < is a fact, . a decision, > an order, # bookkeeping, ? of another version,
