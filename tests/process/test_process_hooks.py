@@ -42,6 +42,22 @@ async def test_an_exec_hook_runs_beside_its_container(tmp_path: Path, use_cgroup
         await bed.kill("p")
 
 
+async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) -> None:
+    """In the environment, where programs look for it; what a manifest says itself wins."""
+    pod = hook_pod("p", script("echo $TRACEPARENT > hooked"), working_dir=str(tmp_path))
+    own = hook_pod(
+        "q", script("echo $TRACEPARENT > own"), working_dir=str(tmp_path), env={"TRACEPARENT": "mine"}
+    )
+    async with bed_of(tmp_path, pod, own) as bed:
+        bed.edge.pass_on(lambda order_key: f"context of {order_key}")
+        assert (await run_hook(bed)).result == "done"
+        assert (await run_hook(bed, "q")).result == "done"
+        assert await bed.shows("hooked") == "context of hook/p/main"
+        assert await bed.shows("own") == "mine"
+        await bed.kill("p")
+        await bed.kill("q")
+
+
 @pytest.mark.parametrize(
     "action, ending",
     [

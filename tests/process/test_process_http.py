@@ -107,3 +107,15 @@ def test_an_empty_header_takes_a_default_away() -> None:
     """Accept and User-Agent given without a value are not sent; an empty Host is the address's."""
     hook = HttpGetAction(port=80, host="h", headers=(("accept", ""), ("user-agent", ""), ("host", "")))
     assert dict(request_of(hook, CONTAINER, "").headers) == {"Host": "h:80", "Connection": "close"}
+
+
+def test_the_trace_context_goes_along() -> None:
+    """W3C Trace Context, unless the manifest says another one, or there is none."""
+    hook, context = HttpGetAction(port=80, host="h"), "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    assert dict(request_of(hook, CONTAINER, "", context).headers)["traceparent"] == context
+    assert "traceparent" not in dict(request_of(hook, CONTAINER, "").headers)
+    own = HttpGetAction(port=80, host="h", headers=(("Traceparent", "own"),))
+    named = [
+        item for item in request_of(own, CONTAINER, "", context).headers if item[0].lower() == "traceparent"
+    ]
+    assert named == [("Traceparent", "own")]
