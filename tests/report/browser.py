@@ -191,7 +191,7 @@ class Browser:
         return base64.b64decode(self.call("Page.printToPDF", printBackground=True)["data"])
 
     def processor_ms(self) -> float:
-        """What the page's main thread has worked so far, by its processor time: nobody else's load is in it."""
+        """Processor time of the page's main thread so far: nobody else's load is in it."""
         self.call("Performance.enable", timeDomain="threadTicks")
         metrics = self.call("Performance.getMetrics")["metrics"]
         return 1000 * next(each["value"] for each in metrics if each["name"] == "TaskDuration")

@@ -18,8 +18,10 @@ from replay.account.fold import accounts
 from replay.chain import critical_chain
 from replay.report.chain import holders
 from replay.report.document import document
-from replay.report.page import as_script
+from replay.report.page import as_script, report
 from replay.timeline import timeline
+from replay.virtual.book import Shelf
+from replay.virtual.simulate import Wanted
 from tests.report import journals
 from tests.report.conftest import page_of
 
@@ -195,3 +197,14 @@ def _pretty(data: dict[str, object]) -> list[str]:
         else:
             lines.append(f"{name} {json.dumps(value)}")
     return lines
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_happened(seed: int) -> None:
+    """Crashes, cancels, second boots, late grants: every shutdown of any journal gives a whole page."""
+    files = journals.run(Wanted(synthetic=12), seed)
+    for account in accounts(History([Shelf(files)])):
+        lines = timeline(History([Shelf(files)]).batches(), account.first_seq)
+        read = Reader(report(account, lines, journals.STARTED))
+        assert len(read.all("bdi")) == len(account.pods)
+        assert account.trace_id in read.said("code")
