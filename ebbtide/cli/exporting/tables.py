@@ -31,17 +31,17 @@ def write_tables(journals: Sequence[Path], output: Path) -> int:
         raise Refused(f"{output} is there already: name a new directory with -o")
     arrow = _arrow()
     places: list[Sequence[Path]] = [[place] for named in journals for place in _places(named)]
-    histories = [open_journal(place) for place in places or [()]]
+    places = places or [()]
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".ebbtide-tables.", dir=output.parent) as folder:
         made = Path(folder) / "tables"
         made.mkdir()
-        code, counts = _write(arrow, histories, made)
+        code, counts = _write(arrow, map(open_journal, places), made)
         if output.exists():
             output.rmdir()
         made.rename(output)
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    remark(f"wrote {output}: {told} of {len(histories)} journal{'' if len(histories) == 1 else 's'}")
+    remark(f"wrote {output}: {told} of {len(places)} journal{'' if len(places) == 1 else 's'}")
     return code
 
 
@@ -72,7 +72,7 @@ def _holds_journal(folder: Path) -> bool:
     return any(parse_file_name(path.name) for path in folder.iterdir())
 
 
-def _write(arrow: ModuleType, histories: Sequence[History], folder: Path) -> tuple[int, dict[str, int]]:
+def _write(arrow: ModuleType, histories: Iterable[History], folder: Path) -> tuple[int, dict[str, int]]:
     """The exit code, and how many rows each table has."""
     codes = [DONE]
     with ExitStack() as stack:
