@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from actors.edges.boot import boot_id
 from ebbtide.cli.events import rfc3339
-from ebbtide.cli.guard import Refused, code_of, unreadable, worst
+from ebbtide.cli.guard import WRONG, Refused, code_of, unreadable, worst
 from ebbtide.cli.output import remark, show, show_json, table
 from ebbtide.cli.reading import conclude, open_journal
 from events.base import NS_PER_SECOND
@@ -77,7 +77,8 @@ def document(episode: Episode) -> dict[str, Any]:
 
 def choose(journals: Sequence[Path], name: str) -> Episode:
     """The episode that is called so. Raises Refused, naming those that there are."""
-    return _pick(episodes(open_journal(journals), boot_id=boot_id()), name)
+    history = open_journal(journals)
+    return _pick(history, episodes(history, boot_id=boot_id()), name)
 
 
 def choose_account(journals: Sequence[Path], name: str) -> tuple[Account, int]:
@@ -88,20 +89,22 @@ def choose_account(journals: Sequence[Path], name: str) -> tuple[Account, int]:
     from replay.account.fold import accounts
 
     history = open_journal(journals)
-    account = _pick(accounts(history, boot_id=boot_id()), name)
+    account = _pick(history, accounts(history, boot_id=boot_id()), name)
     try:
         return account, conclude(history.verdict)
     except Unread:
         return account, conclude(history.read())
 
 
-def _pick(found: Iterable[NamedT], name: str) -> NamedT:
+def _pick(history: History, found: Iterable[NamedT], name: str) -> NamedT:
+    """Where a damaged journal has no such shutdown, the damage may be why, and its code is the exit code."""
     if name.startswith("-") and not _BACKWARDS.fullmatch(name):
         raise Refused(f"no such option: {name}")
     try:
         return pick(found, name)
     except NoSuchShutdown as error:
-        raise Refused(f"{error}; 'ebbtide journal ls' lists them") from None
+        code = conclude(history.verdict) or WRONG
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them", code) from None
 
 
 def _row(episode: Episode) -> tuple[str, ...]:

@@ -24,9 +24,14 @@ DEBUG = "EBBTIDE_DEBUG"
 
 
 class Refused(click.ClickException):
-    """The request was wrong. ``message`` is one line that says what, and what to do instead."""
+    """The request was wrong, or what was asked for may be in what cannot be read (``code``: the verdict's).
 
-    exit_code = WRONG
+    ``message`` is one line that says what, and what to do instead.
+    """
+
+    def __init__(self, message: str, code: int = WRONG) -> None:
+        super().__init__(message)
+        self.exit_code = code
 
 
 class Signalled(Exception):
@@ -70,7 +75,7 @@ def guarded(arguments: Sequence[str]) -> int:
 def _tell(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         say(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
-        return WRONG
+        return error.exit_code if isinstance(error, Refused) else WRONG
     if isinstance(error, _foreseen()):
         say(str(error))
         return WRONG

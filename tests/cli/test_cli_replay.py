@@ -259,3 +259,16 @@ def test_precedence_of_all_codes() -> None:
     assert worst([0, 4]) == 4
     assert worst([]) == 0
     assert sorted(PRECEDENCE) == list(range(7))
+
+
+@pytest.mark.parametrize("verb", ["timeline", "blame", "critical-chain", "verify"])
+def test_a_shutdown_that_damage_took_away_is_no_wrong_request(run: Run, spoiled: Path, verb: str) -> None:
+    """Asked for a shutdown that stood behind the damage, a verb has the damage's code and names both."""
+    segment = write(spoiled, node_after_shutdown().records)
+    data = bytearray(segment.read_bytes())
+    data[1500] ^= 1
+    segment.write_bytes(data)
+    ran = run("replay", verb, "last", "--journal", spoiled)
+    assert ran.code == 5
+    assert "no shutdown 'last' in this journal" in ran.err
+    assert "corrupt" in ran.err
