@@ -18,6 +18,8 @@ from replay.virtual.invariants import Breach
 
 Run = Callable[..., tuple[int, str, str]]
 
+GOLDEN = Path(__file__).parent.parent / "golden" / "simulated-v1" / "seed-20.txt"
+
 POD = """
 apiVersion: v1
 kind: Pod
@@ -183,3 +185,11 @@ def test_a_journal_is_never_mixed(run: Run, tmp_path: Path) -> None:
     assert code == 2
     assert "is there already: name a new directory with --journal" in err
     assert [path.name for path in tmp_path.iterdir()] == ["here"]
+
+
+def test_golden(run: Run) -> None:
+    """What a person sees of a run with a cancel and a second shutdown, but for ids and sizes."""
+    code, out, _ = run("--synthetic", "12", "--seed", "20")
+    shown = [line for line in out.splitlines() if not line.startswith(("journal ", "head ", "checked "))]
+    assert code == 0
+    assert shown == GOLDEN.read_text().splitlines()
