@@ -84,6 +84,8 @@ class ContainerSeen:
     signalled: At | None = None
     killed: At | None = None
     exited: Told | None = None
+    #: Told again, by a daemon that came back.
+    exited_again: list[Told] = field(default_factory=list)
     #: The runtime would not send its stop signal: nobody asked it to end.
     refused: bool = False
     #: It was found gone when a daemon came back: so long after its stop signal it was still there.

@@ -173,6 +173,9 @@ class _Eye:
         event = told.event
         assert isinstance(event, ContainerExited)
         seen = self.seen.container(event.uid, event.container)
+        if seen.exited is not None:
+            seen.exited_again.append(told)
+            return True
         seen.exited = told
         down = self.seen.downtimes[-1] if self.seen.downtimes else None
         if down is not None and told.mono_ns - down.end_ns <= FIRST_LOOK_NS and seen.signalled is not None:

@@ -89,7 +89,7 @@ class Performance(Loop):
 
 def _lateness(tape: Tape, seen: Seen) -> dict[int, tuple[int, int]]:
     """As recorded, but for ticks that were late only because of a restart that is left out."""
-    kept = {down.seq: down for down in seen.downtimes}
+    kept = [down.seq for down in seen.downtimes] + [answer.told.seq for answer in seen.after_release]
     gone = [
         each.mono_ns for each in tape.facts if isinstance(each.event, DaemonStarted) and each.seq not in kept
     ]

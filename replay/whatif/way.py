@@ -53,7 +53,7 @@ class Way:
         self._own_ns = 0
         self._bet = ""
         self._signalled_ns: int | None = None
-        self._killed = False
+        self._killed = self._gone = False
         if seen.how == "by-itself" and seen.exited is not None:
             self._ends_at(seen.exited.at_ns, recorded=True)
 
@@ -90,6 +90,11 @@ class Way:
         """It was seen to exit: if that was a bet, the record does not say so."""
         if self._bet and not self._killed:
             self._weaken(self._bet)
+        first, gone, self._gone = self.seen.exited, self._gone, True
+        if first is None or gone:
+            return
+        for told in self.seen.exited_again:
+            self._common.stage.tell(self._now_ns + told.at_ns - first.at_ns, told.event, told)
 
     def _has_ended(self) -> bool:
         """Its end is on its way: nobody ran to see it."""

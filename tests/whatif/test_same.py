@@ -17,7 +17,7 @@ from tests.world.worlds import Name, try_out
 GOLDEN = Path(__file__).parents[1] / "golden" / "shutdown-v1"
 
 SEEDS, SEEDS_A_TEST = 96, 16
-WORLDS = 12
+WORLDS = 60
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
