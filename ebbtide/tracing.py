@@ -41,6 +41,9 @@ DONE, KEPT = 0, 1
 #: How often the exporter hears how far the disk is.
 DURABLE_SECONDS = 0.25
 
+#: What an exporter that has just been started knows of its back end.
+UNKNOWN = "the back end has not answered"
+
 #: Not for the exporter: it is not the service, and its job says what the environment may have said.
 PRIVATE = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "OTEL_", "INVOCATION_ID", "JOURNAL_STREAM")
 
@@ -104,6 +107,7 @@ class TracingEdge:
         self._flushed: trio.Event | None = None
         self._answer = ""
         self._saying = trio.Lock()
+        self._unwell = UNKNOWN
         self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
 
     # --- when it runs -------------------------------------------------------------------------
@@ -160,7 +164,7 @@ class TracingEdge:
                 nursery.cancel_scope.cancel()
             return await process.wait()
         finally:
-            self._process = None
+            self._process, self._unwell = None, UNKNOWN
             self._end_flush("the exporter has ended")
             with trio.CancelScope(shield=True):
                 await _close(process)
@@ -203,7 +207,9 @@ class TracingEdge:
             told = msgspec.json.decode(data, type=Told)
         except msgspec.DecodeError:
             return
-        if told.flushed:
+        if told.well is not None:
+            self._unwell = "" if told.well else told.text
+        elif told.flushed:
             self._end_flush(told.text)
         else:
             self._tell(told.level, told.text)
@@ -216,9 +222,11 @@ class TracingEdge:
     # --- the one order ------------------------------------------------------------------------
 
     async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
-        """At once where nothing runs: what there is to send was sent, or could not be."""
-        if self._process is None:
-            return Ending("failed", "no exporter runs")
+        """At once where nothing runs, and for a back end that has not answered yet: what has not arrived is
+        sent later, and no shutdown takes longer for it.
+        """
+        if self._process is None or self._unwell:
+            return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
             await self._say(line(Asked(durable=self._synced_seq, flush=True)))

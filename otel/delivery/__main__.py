@@ -78,6 +78,9 @@ class Speaker:
     def log(self, level: int, text: str) -> None:
         self.say(Told(text=text, level=level))
 
+    def well(self, reason: str) -> None:
+        self.say(Told(well=not reason, text=reason))
+
     def say(self, told: Told) -> None:
         with suppress(OSError):
             os.write(sys.stdout.fileno(), line(told))

@@ -34,12 +34,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A line for the log, or, with ``flushed``, the answer to a flush: ``text`` says why it is of no use to
-    wait, and is empty where all has arrived.
+    wait, and is empty where all has arrived. ``well``: whether the back end answers, when that has changed,
+    with ``text`` as the reason why not.
     """
 
     text: str = ""
     level: int = 6
     flushed: bool = False
+    well: bool | None = None
 
 
 def line(message: Job | Asked | Told) -> bytes:

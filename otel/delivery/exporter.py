@@ -46,6 +46,9 @@ class Voice(Protocol):
 
     def log(self, level: int, text: str) -> None: ...
 
+    def well(self, reason: str) -> None:
+        """The back end answers, or why it does not: after its first answer, and whenever that changes."""
+
 
 async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
     """A disk that hangs holds nobody who asks how far we are."""
@@ -78,6 +81,7 @@ class Exporter:
         self._empty_looks = 0
         self._leaving = False
         self._scope = trio.CancelScope()
+        self._unwell = "the back end has not answered"
         self.delivered = 0
 
     # --- life ---------------------------------------------------------------------------------
@@ -171,6 +175,7 @@ class Exporter:
 
     async def _settled(self, spans: Sequence[Span]) -> None:
         self.delivered += len(spans)
+        self._tell_well("")
         self._stock.drop(len(spans))
         self._cursor = msgspec.structs.replace(self._cursor, reason="", refusals=0)
         self._change()
@@ -209,7 +214,13 @@ class Exporter:
 
     def _troubled(self, reason: str) -> None:
         self._voice.log(4 if reason else 6, f"traces: {reason or 'they arrive again'}")
+        self._tell_well(reason)
         self._change()
+
+    def _tell_well(self, reason: str) -> None:
+        if reason != self._unwell:
+            self._unwell = reason
+            self._voice.well(reason)
 
     def _give_up(self, error: GaveUp) -> str:
         """On record; after the same refusal at so many starts the spans there are no longer held on to."""

@@ -34,10 +34,14 @@ class Bed:
         self.folder = folder
         lay_out(folder, PODS, SHUTDOWNS)
         self.said: list[str] = []
+        self.wells: list[bool] = []
         self.spans = [span for shutdown in shutdowns(folder) for span in shutdown.spans]
 
     def log(self, level: int, text: str) -> None:
         self.said.append(text)
+
+    def well(self, reason: str) -> None:
+        self.wells.append(not reason)
 
     def exporter(self, collector: Collector) -> Exporter:
         sender = HttpSender(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
@@ -93,6 +97,7 @@ async def test_what_is_not_taken_now_is_sent_again(bed: Bed, status: int) -> Non
     assert len(collector.got) == 2 * len(failed)
     assert f"traces: HTTP {status}: busy" in bed.said
     assert bed.said[-1] == "traces: they arrive again"
+    assert bed.wells[-1]
 
 
 async def test_a_rejected_batch_is_on_record_with_the_reason(bed: Bed) -> None:

@@ -52,7 +52,7 @@ class BackEnd:
         self.traces: dict[tuple[bytes, bytes], Span] = {}
         self.changed: list[Span] = []
         self.repeated = 0
-        self.well = False
+        self.friendly = False
         self._batch: Sent = ((), Resource((), 1))
 
     def encode(self, spans: Sequence[Span], resource: Resource) -> bytes:
@@ -62,7 +62,7 @@ class BackEnd:
     async def send(self, payload: bytes) -> Answer:
         batch = self._batch
         await trio.sleep(self._draws.between(0, 40_000) / 1e6)
-        what = 9 if self.well else self._draws.between(0, 9)
+        what = 9 if self.friendly else self._draws.between(0, 9)
         if what == 0:
             return Again("busy")
         self._keep(*batch)
@@ -85,6 +85,9 @@ class BackEnd:
 
     def log(self, level: int, text: str) -> None:
         """What an exporter says is not what is tested."""
+
+    def well(self, reason: str) -> None:
+        """Nor what it thinks of us."""
 
 
 async def at_once(work: Callable[..., Any], *args: Any) -> Any:
@@ -130,7 +133,7 @@ class Exported(World):
     async def run(self) -> None:
         """In the end everything is sent that can be."""
         await super().run()
-        self.back_end.well = True
+        self.back_end.friendly = True
         last = self.exporter()
         last.learn(10**18)
         last.leave()

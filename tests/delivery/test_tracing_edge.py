@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -102,6 +103,11 @@ async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
     """The one order of the core ends as done, well before its time."""
     collector = Collector()
     async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        assert (await bed.flush())[:2] == ("failed", "the back end has not answered")
+        await collector.until(lambda: bool(collector.spans))
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
         result, reason, _ = await bed.flush()
         assert (result, reason) == ("done", "")
         assert len(collector.spans) == bed.spans
@@ -111,12 +117,28 @@ async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
 async def test_no_back_end_is_bad_enough_to_hold_a_shutdown(tmp_path: Path, kind: str) -> None:
     """Down, deaf, mute, rude or endless: once that is known nobody waits, and the reason is on record."""
     async with no_good(kind) as endpoint, running(tmp_path, endpoint, timeout_ns=20 * NS_PER_SECOND) as bed:
-        first, _, seconds = await bed.flush()
-        assert first in ("failed", "timed-out")
-        assert seconds < FLUSH_NS / NS_PER_SECOND + 0.5
-        result, reason, seconds = await bed.flush()
-        assert (result, bool(reason)) == ("failed", True)
-        assert seconds < AT_ONCE_SECONDS
+        for pause_seconds in (0.0, 0.7):
+            await trio.sleep(pause_seconds)
+            result, reason, seconds = await bed.flush()
+            assert (result, bool(reason)) == ("failed", True)
+            assert seconds < AT_ONCE_SECONDS
+
+
+async def test_an_exporter_that_hangs_holds_a_shutdown_for_its_time_only(tmp_path: Path) -> None:
+    """The exporter itself hangs: the order's own time bounds it."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        await collector.until(lambda: bool(collector.spans))
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
+        process = bed.edge._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        result, _, seconds = await bed.flush()
+        process.send_signal(signal.SIGCONT)
+        assert result == "timed-out"
+        assert FLUSH_NS / NS_PER_SECOND <= seconds < FLUSH_NS / NS_PER_SECOND + AT_ONCE_SECONDS
 
 
 async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:

@@ -1,0 +1,119 @@
+"""A shutdown of 300 process pods while its trace is exported to back ends that are no good.
+
+Each round shuts the same pods down once without export and once with each kind of back end, under one real
+logind; the figures are ratios within a round. What is measured runs from the request to logind to the moment
+at which logind, its last lock released, starts the power-off.
+
+    sudo python -m benchmarks.exporting --rounds 5
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import trio
+
+from benchmarks import bare_loop
+from benchmarks.node import CONFIG, WAVE_SECONDS, Node, node
+from benchmarks.quiet import quiet
+from benchmarks.report import Figure, conclude, median, parser, say
+from tests.delivery.collector import Collector, collecting, no_good
+
+PODS, WAVES = bare_loop.WAVES * 100, bare_loop.WAVES
+POD_SECONDS = 1.0
+RATIO_MAX = 1.02
+NS_PER_SECOND = 1_000_000_000
+
+OFF = "off"
+#: What people call it, and the test server that is it.
+KINDS = {"dead": "dead", "slow": "mute", "nonsense": "nonsense"}
+GOOD = "good"
+
+
+@contextlib.asynccontextmanager
+async def back_end(kind: str) -> AsyncIterator[str]:
+    """Its endpoint; empty where nothing is exported."""
+    if kind == OFF:
+        yield ""
+    elif kind == GOOD:
+        async with collecting(Collector()) as collector:
+            yield collector.endpoint
+    else:
+        async with no_good(KINDS[kind]) as endpoint:
+            yield endpoint
+
+
+class Bench:
+    def __init__(self, on: Node, pods: int) -> None:
+        self.node, self.pods = on, pods
+        self.taken: dict[str, list[float]] = {kind: [] for kind in (OFF, *KINDS, GOOD)}
+        self.runs = 0
+
+    async def run(self, rounds: int) -> None:
+        for at in range(rounds):
+            for kind, taken in self.taken.items():
+                async with back_end(kind) as endpoint:
+                    taken.append(await self.shut_down(endpoint))
+                say(f"round {at}, {kind}: {taken[-1]:.3f} s")
+
+    async def shut_down(self, endpoint: str) -> float:
+        """One daemon's life with one shutdown."""
+        self._configure(endpoint)
+        self.node.start()
+        await self.node.until_said("armed: ")
+        for pod, command in enumerate(bare_loop.programs(self.pods, POD_SECONDS)):
+            self.node.pod(f"r{self.runs:04}-{pod:04}", command, pod % WAVES * 1000)
+        self.runs += 1
+        await self.node.until_said("armed: ")
+        await self.node.until_running(self.pods)
+        await quiet()
+        asked_ns = await self.node.bed.power_off()
+        await self.node.until_said("lock released")
+        await self.node.until_said("armed: ", 2)
+        starts = await self.node.bed.starts()
+        for path in self.node.pods.iterdir():
+            path.unlink()
+        self.node.stop()
+        return (starts[-1][1] - asked_ns) / NS_PER_SECOND
+
+    def _configure(self, endpoint: str) -> None:
+        waves = range(WAVES)
+        periods = [f"- {{priority: {at * 1000}, shutdownGracePeriodSeconds: {WAVE_SECONDS}}}" for at in waves]
+        tracing = f"tracing: {{endpoint: '{endpoint}'}}\n" if endpoint else ""
+        self.node.config.write_text(CONFIG.format(periods="\n".join(periods)) + tracing)
+
+    def figures(self) -> list[Figure]:
+        off = self.taken[OFF]
+        found = [Figure(f"{self.pods} pods that need {POD_SECONDS:g} s, export off", median(off), None, "s")]
+        for kind, taken in self.taken.items():
+            if kind != OFF:
+                ratio = median([each / base for each, base in zip(taken, off, strict=True)])
+                what = f"the same, exported to a {kind} back end, ratio"
+                found.append(Figure(what, ratio, RATIO_MAX, "x"))
+        return found
+
+
+async def measure(rounds: int, pods: int) -> list[Figure]:
+    async with node(WAVES) as on:
+        await on.bed.start_unit("failed")
+        bench = Bench(on, pods)
+        await bench.run(rounds)
+        return bench.figures()
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=5, help="of all kinds each (default 5)")
+    options.add_argument("--pods", type=int, default=PODS, help=f"pods (default {PODS})")
+    arguments = options.parse_args()
+    began = time.perf_counter()
+    found = trio.run(measure, arguments.rounds, arguments.pods)
+    say(f"{time.perf_counter() - began:.0f} s")
+    return conclude("exporting", arguments, found, {"rounds": arguments.rounds})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
