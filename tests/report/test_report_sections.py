@@ -1,0 +1,99 @@
+"""Parts of the page that most shutdowns do not have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ebbtide.cli.saving import save
+from replay.account.model import Notice
+from replay.chain import Chain, critical_chain
+from replay.report import sections
+from replay.report.chain import chain, held_up
+from replay.report.document import document
+from replay.timeline import Line
+from tests.report import journals
+
+ACCOUNT, LINES = journals.told(journals.story())
+
+
+def test_who_asked() -> None:
+    """A scheduled shutdown says who scheduled it, from where, and what was said to everybody."""
+    told = replace(ACCOUNT, asked_by_uid=1000, asked_tty="tty1", wall_message="kernel <update>")
+    header = sections.header(told, journals.STARTED, "")
+    assert "uid 1000 on tty1: “kernel &lt;update&gt;”" in header
+    assert "Asked for by" not in sections.header(ACCOUNT, journals.STARTED, "")
+    assert "<dd>“soon”</dd>" in sections.header(replace(ACCOUNT, wall_message="soon"), journals.STARTED, "")
+
+
+def test_many_warnings_unfold() -> None:
+    """The first warnings stand open; the rest is counted and unfolds, on paper by itself."""
+    notices = tuple(Notice(seq=at, at_ns=0, code="pod-killed", text=f"pod {at}") for at in range(20))
+    made = sections.notices(replace(ACCOUNT, notices=notices))
+    before, _, after = made.partition("<details data-print>")
+    assert before.count("<li>") == sections.NOTICES_MAX
+    assert after.count("<li>") == 20 - sections.NOTICES_MAX
+    assert "12 more warnings" in after
+    assert "20 warnings" in before
+
+
+def test_nothing_to_warn_of() -> None:
+    """No warnings, no such part."""
+    assert sections.notices(replace(ACCOUNT, notices=())) == ""
+
+
+def test_nothing_happened() -> None:
+    """Without waves, hooks and time the parts say so, in place of empty tables."""
+    assert "No plan was made." in sections.waves(replace(ACCOUNT, waves=()))
+    assert "No preStop hook ran." in sections.hooks(replace(ACCOUNT, pods=()))
+    nothing = Chain(0, (), ())
+    assert "Nothing took any time." in chain(ACCOUNT, nothing)
+    assert held_up(ACCOUNT, nothing) == ""
+
+
+def test_nothing_beside_the_waves() -> None:
+    """A table is left out where it would be empty; sources are shown only where the journal has them."""
+    assert "Beside the waves" not in sections.course(replace(ACCOUNT, beside=()))
+    told = replace(ACCOUNT, configuration=replace(ACCOUNT.configuration, sources={"reserve": "default"}))
+    assert "Where the values came from" in sections.settings(told)
+
+
+def test_length_of_what_is_not_complete() -> None:
+    """Only a complete shutdown ends with a release."""
+    assert "Signal to release" in sections.figures(ACCOUNT)
+    assert "Signal to its end" in sections.figures(replace(ACCOUNT, outcome="cancelled"))
+    assert "On record" in sections.figures(replace(ACCOUNT, outcome="truncated", ended_ns=None))
+
+
+def test_the_chain_adds_up() -> None:
+    """The page's stages are those of the critical chain, in their order, with the whole beside them."""
+    found = critical_chain(ACCOUNT)
+    made = chain(ACCOUNT, found)
+    places = [made.index(segment.text) for segment in found.segments]
+    assert places == sorted(places)
+    assert f"add up to {sections.span(found.total_ns)}" in made
+
+
+def test_events_that_nobody_can_read() -> None:
+    """A payload that is no map stands as it is; a long list stands as its length."""
+    strange: Line = replace(LINES[0], data="00ff")
+    long: Line = replace(LINES[1], data={"pods": list(range(100)), "raw": b"12345"})
+    events = document(ACCOUNT, [strange, long], ())["events"]
+    assert events["data"] == ["00ff", "pods=(100 of them) raw=(5 bytes)"]
+
+
+def test_a_failure_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
+    """Half a result never takes the place of a whole one."""
+
+    def parts() -> object:
+        yield b"half"
+        raise ValueError("broken")
+
+    path = tmp_path / "out.jsonl"
+    path.write_bytes(b"old")
+    with pytest.raises(ValueError, match="broken"):
+        save(path, parts(), readable=True, example="out")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["out.jsonl"]
