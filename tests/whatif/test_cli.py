@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import yaml
 
+from actors.logic.flags import LOGIC_FLAGS
 from ebbtide.config.loading import DEFAULT_PATH
+from replay.virtual.machine import Machine
+from tests.whatif.bed import drawn
 from tests.whatif.conftest import NODES, SHUTDOWN, Run, same_as_golden
 
 CONFIG = """\
@@ -257,3 +260,37 @@ def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     ran = run("replay", "advise", "--journal", tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing can be advised" in ran.err
+
+
+def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another logic decides otherwise: exit code 3, and where to look."""
+    monkeypatch.setattr("actors.logic.container.AUTOPSY_LEAD_NS", 1)
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "12s")
+    assert (ran.code, ran.out) == (3, "")
+    assert "see 'ebbtide replay verify'" in ran.err
+
+
+def test_a_torn_journal_is_used_as_far_as_it_goes(run: Run, tmp_path: Path) -> None:
+    """The intact part is decided anew, as a shutdown that was cut short; exit code 4."""
+    for file in sorted(SHUTDOWN.iterdir())[:2]:
+        shutil.copy(file, tmp_path)
+    last = sorted(tmp_path.glob("*.ebj"))[-1]
+    last.write_bytes(last.read_bytes()[:-1500])
+    ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s", "-o", "json")
+    assert ran.code == 4
+    assert {each["code"] for each in json.loads(ran.out)["assumptions"]} >= {"cut-short"}
+    advised = run("replay", "advise", "--journal", tmp_path, "-o", "json")
+    assert advised.code == 4
+    assert json.loads(advised.out)["kind"] == "Advice"
+
+
+def test_flags_that_are_not_known_are_refused(run: Run, tmp_path: Path) -> None:
+    """What-if executes, and says what it cannot; advice only reads, and works on anything."""
+    made = Machine(drawn(3, calm=True))
+    made.system.flags = (*LOGIC_FLAGS, "from-the-future")
+    for name, data in made.run().book.files().items():
+        (tmp_path / name).write_bytes(data)
+    ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s")
+    assert (ran.code, ran.out) == (6, "")
+    assert "from-the-future" in ran.err
+    assert run("replay", "advise", "--journal", tmp_path).code == 0
