@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,7 @@ def simulate(output: str, **options: Any) -> int:
 
     Exit code 1: an invariant does not hold; the command that shows it again is printed.
     """
+    gc.disable()  # what one run loads and makes is used to its end; many runs turn it on again
     from ebbtide.cli.simulating.asked import Asked
     from ebbtide.cli.simulating.running import run
 

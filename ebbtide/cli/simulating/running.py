@@ -28,7 +28,6 @@ def run(asked: Asked, output: str) -> int:
 
 
 def _one(asked: Asked, wanted: Wanted, output: str) -> int:
-    gc.disable()  # all that one run makes is used to its end: collecting would cost a tenth, and find nothing
     (seed,) = asked.all_seeds()
     simulated = simulate(wanted, seed)
     if asked.journal is not None:
@@ -45,6 +44,7 @@ def _one(asked: Asked, wanted: Wanted, output: str) -> int:
 
 
 def _many(asked: Asked, wanted: Wanted, output: str) -> int:
+    gc.enable()
     tally = Tally()
     began = time.monotonic()
     for simulated in _all(asked, wanted):
