@@ -137,16 +137,8 @@ def _quantiles(node: Node, path: str) -> tuple[int, ...]:
     return tuple(_time(each, f"{path}[{index}]") for index, each in enumerate(values))
 
 
-def _priority(node: Node, path: str) -> int:
-    return number(node, path, INT32_MIN, INT32_MAX)
-
-
-def _exit_code(node: Node, path: str) -> int:
-    return number(node, path, 0, EXIT_CODE_MAX)
-
-
-def _count(node: Node, path: str) -> int:
-    return number(node, path, 1, INT32_MAX)
+def _number(least: int, most: int) -> Reader:
+    return lambda node, path: number(node, path, least, most)
 
 
 def _mapping_of(known: Mapping[str, Reader]) -> Reader:
@@ -188,18 +180,18 @@ def _faults(node: Node, path: str) -> Faults:
     said = _fields(node, path, NODE)
     fails, hangs = said.pop("apiFails", False), said.pop("apiHangs", False)
     api: Api = "hangs" if hangs else "fails" if fails else "works"
-    return Faults(api=api, **{FAULT_OF[name]: value for name, value in said.items()})
+    return Faults(api=api, **{FAULT_OF.get(name, name): value for name, value in said.items()})
 
 
 DISTRIBUTION: dict[str, Reader] = {"from": _time, "to": _time, "quantiles": _quantiles}
-PRIORITY: dict[str, Reader] = {"from": _priority, "below": _priority}
+PRIORITY: dict[str, Reader] = dict.fromkeys(("from", "below"), _number(INT32_MIN, INT32_MAX))
 MATCH: dict[str, Reader] = {
     "name": word,
     "namespace": word,
     "container": word,
     "priority": _mapping_of(PRIORITY),
 }
-CHANCE: dict[str, Reader] = {"times": _count, "of": _count}
+CHANCE: dict[str, Reader] = dict.fromkeys(("times", "of"), _number(1, INT32_MAX))
 HOOK: dict[str, Reader] = {"takes": _takes, "fails": flag, "hangs": flag}
 RULE: dict[str, Reader] = {
     "match": _mapping_of(MATCH),
@@ -207,7 +199,7 @@ RULE: dict[str, Reader] = {
     "stopTakes": _takes,
     "ignoresSigterm": flag,
     "killTakes": _takes,
-    "exitCode": _exit_code,
+    "exitCode": _number(0, EXIT_CODE_MAX),
     "crashesAfter": _takes,
     "hook": _mapping_of(HOOK),
 }
@@ -229,7 +221,6 @@ NODE: dict[str, Reader] = {
     "powerCutAfter": _time,
 }
 FAULT_OF = {
-    "kind": "kind",
     "grant": "grant_ns",
     "lateGrant": "late_grant_ns",
     "cancelAfter": "cancel_after_ns",
