@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.daemon.rig import EBBTIDE
 
 pytestmark = pytest.mark.backend
 
+ROOT = Path(__file__).parents[2]
 PODS = 110
 TIMES = 10
 
@@ -122,3 +124,9 @@ def test_the_collector_takes_every_payload(
     trio.run(deliver, collector, [encode_traces(shutdown.own, shutdown.resource)], protocol)
     kept = collector.wait(shutdown.trace_id, lambda kept: kept.count >= before + len(shutdown.own))
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
+
+
+def test_the_picture_of_the_documentation_is_what_jaeger_has() -> None:
+    """docs/trace.svg is drawn from a real Jaeger's answer, and is current."""
+    done = subprocess.run([sys.executable, "docs/tools/picture_trace.py", "--check"], cwd=ROOT)
+    assert done.returncode == 0

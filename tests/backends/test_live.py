@@ -53,7 +53,8 @@ async def two_waves(rig: Rig) -> None:
 
 def exporter_of(pid: int) -> int:
     """The process id of a daemon's exporter, which one of its threads has started."""
-    children = [each for path in Path(f"/proc/{pid}/task").glob("*/children") for each in path.read_text().split()]
+    lists = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [each for path in lists for each in path.read_text().split()]
     (found,) = [
         int(each) for each in children if b"otel.delivery" in Path(f"/proc/{each}/cmdline").read_bytes()
     ]
