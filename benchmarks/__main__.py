@@ -22,6 +22,7 @@ NAMES = (
     "waves",
     "journal",
     "verify",
+    "command",
     "browsing",
     "simulate",
     "what_if",

@@ -128,17 +128,17 @@ class Theatre:
 def lay_out(folder: Path, count: int, shutdowns: int) -> int:
     """A journal of so many shutdowns of so many pods; returns the number of its records."""
     theatre, chain = Theatre(count), Chain(IDENTITY, START)
-    first = take(theatre.system)
+    theatre.records.append(_mark(take(theatre.system)))
     theatre.system.next_seq += 1
     theatre.begin()
-    for _ in range(shutdowns):
-        theatre.shut_down()
-    mark = _mark(first)
     with (folder / file_name(1, START.journal_id)).open("wb") as file:
         for item in chain.begin_segment(Stamp(0, 0)):
             file.write(item.data)
-        for record in (mark, *theatre.records):
-            file.write(chain.append(record, record.seq).data)
+        for _ in range(shutdowns):
+            theatre.shut_down()
+            for record in theatre.records:
+                file.write(chain.append(record, record.seq).data)
+            theatre.records.clear()
     return chain.end.seq
 
 

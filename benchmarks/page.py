@@ -21,6 +21,7 @@ TITLES = {
     "waves": "A whole shutdown of 300 pods in three waves",
     "journal": "The journal",
     "verify": "Verified replay",
+    "command": "Verified replay, as a command",
     "browsing": "The report of 1 000 pods",
     "simulate": "Simulated shutdowns",
     "what_if": "What if, and advice",

@@ -7,7 +7,7 @@ whose stop has begun is finished within its grace, and serves a second episode w
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -79,23 +79,23 @@ def _each(state: PodState, now: int, phase: str, step: Callable[[Down], steps.St
     for index, down in enumerate(downs):
         if not phase or down.phase == phase:
             downs[index], made = step(down)
-            decisions.extend(made)
-    return _settle(replace(state, downs=tuple(downs)), now, decisions)
+            decisions += made
+    return _settle(state, downs, now, decisions)
 
 
-def _settle(state: PodState, now: int, decisions: list[Event]) -> Result:
+def _settle(state: PodState, downs: list[Down], now: int, decisions: list[Event]) -> Result:
     """Send the stop to every container whose turn has come; say so when all have exited."""
-    if all(down.phase == "exited" for down in state.downs):
-        return _end(state, now, decisions)
-    downs = list(state.downs)
+    left = False
     for index, down in enumerate(downs):
-        if down.phase == "turn" and (_has_turn(state.downs, index) or down.stop_by_ns <= now):
+        left = left or down.phase != "exited"
+        if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = steps.stop(down, now)
-            decisions.extend(made)
-    return replace(state, downs=tuple(downs)), decisions
+            decisions += made
+    state = replace(state, downs=tuple(downs))
+    return (state, decisions) if left else _end(state, now, decisions)
 
 
-def _has_turn(downs: tuple[Down, ...], index: int) -> bool:
+def _has_turn(downs: Sequence[Down], index: int) -> bool:
     """A sidecar waits for the main containers and for the sidecars that were started after it."""
     if not downs[index].spec.sidecar:
         return True

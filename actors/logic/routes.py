@@ -7,6 +7,7 @@ outcome of an order goes to the actor that its key names; a `Tick` to whoever is
 from __future__ import annotations
 
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from actors.logic.actor import ActorType
@@ -34,13 +35,8 @@ def _wave(event: Any) -> str:
     return str(event.wave)
 
 
-def _uid(event: Any) -> str:
-    return str(event.uid)
-
-
-def _pod_uid(event: Any) -> str:
-    return str(event.pod.uid)
-
+_uid: Callable[[Any], str] = attrgetter("uid")
+_pod_uid: Callable[[Any], str] = attrgetter("pod.uid")
 
 #: How an event names its subject, by actor and event type; an event that is not here goes to every instance.
 _SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {

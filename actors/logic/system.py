@@ -94,7 +94,10 @@ class System:
                 self._revive(fact, mono_ns)
             for slot in self._recipients(event, kind, mono_ns):
                 for decision in self._handle(slot, event, kind, mono_ns):
-                    self._note(decision, first, len(trail))
+                    if isinstance(decision, Order):
+                        self.open_orders[decision.key] = Opened(first + len(trail), decision)
+                    else:
+                        self._note(decision, first, len(trail))
                     trail.append((first + at, slot.label, decision, self.episode))
                     if type(decision) is EpisodeClosed:
                         self.episode = 0
@@ -125,15 +128,14 @@ class System:
 
     def _note(self, decision: Event, first: int, at: int) -> None:
         """What a decision means for the system itself. The fact that opens an episode is its first record."""
-        if isinstance(decision, Order):
-            self.open_orders[decision.key] = Opened(first + at, decision)
-        elif type(decision) is ShutdownBegan:
+        kind = type(decision)
+        if kind is ShutdownBegan:
             self.episode = first
-        elif type(decision) is EpisodeClosed:
+        elif kind is EpisodeClosed:
             self._closing = True
-        elif type(decision) is WaveEnded or type(decision) is PodsEnded:
+        elif kind is WaveEnded or kind is PodsEnded:
             self._digest_at = at
-        elif type(decision) is PlanMade:
+        elif kind is PlanMade:
             self._planned = True
 
     def _admit(self, fact: Event, now_ns: int) -> None:
@@ -211,8 +213,7 @@ class System:
         return found
 
     def _owner(self, key: str) -> list[Slot]:
-        heard = who_hears_outcome(key)
-        found = (self.slots.get((name, subject)) or self.slots.get((name, "")) for name, subject in heard)
+        found = [self.slots.get(place) or self.slots.get((place[0], "")) for place in who_hears_outcome(key)]
         return [slot for slot in found if slot is not None and not slot.failed]
 
     def next_deadline_ns(self) -> int | None:

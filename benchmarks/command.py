@@ -1,0 +1,123 @@
+"""``ebbtide replay verify`` as it is typed: from the start of the process to its end, and its memory.
+
+Bytecode is there, as after any installation; nothing else is warm but the disk's cache. Beside it what the
+digests of a wave's end cost a running daemon.
+
+    python -m benchmarks.command --rounds 20
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import trio
+
+from actors.logic.system import System
+from benchmarks import episodes
+from benchmarks.quiet import quiet
+from benchmarks.report import Figure, conclude, median, parser, say
+
+#: One shutdown of 10 000 events, and enough of 100 pods for a million.
+LARGE_PODS, MANY_PODS, MANY_SHUTDOWNS = 1656, 100, 1560
+DIGEST_PODS = 110
+
+COMMAND_SECONDS, MEMORY_MIB, DIGEST_MS = 0.2, 200, 1.0
+MS = 1000
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """With a place for bytecode, whatever the caller's environment says about that."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
+
+
+def command(folder: Path, journal: Path) -> tuple[float, float]:
+    """Seconds from start to end, and the peak of resident memory in MiB."""
+    argv = [str(Path(sys.executable).with_name("ebbtide")), "replay", "verify", "--journal", str(journal)]
+    began = time.perf_counter()
+    with subprocess.Popen(argv, env=environment(folder), stdout=subprocess.PIPE) as process:
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - began
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.stdout is not None
+        assert process.stdout.read().startswith(b"identical: ")
+    return seconds, usage.ru_maxrss / 1024
+
+
+def digest_ms(rounds: int) -> float:
+    """Of a whole shutdown of 110 pods: the time that its digests take, the best of some."""
+    theatre = episodes.Theatre(DIGEST_PODS)
+    theatre.begin()
+    theatre.shut_down()
+    found = []
+    for _ in range(rounds):
+        with _clocked() as spent:
+            theatre.shut_down()
+        found.append(sum(spent))
+    return min(found) * MS
+
+
+@contextmanager
+def _clocked() -> Iterator[list[float]]:
+    digest, spent = System._digest, list[float]()
+
+    def clocked(*arguments: object) -> None:
+        began = time.perf_counter()
+        digest(*arguments)  # type: ignore[arg-type]  # handed on as they come
+        spent.append(time.perf_counter() - began)
+
+    System._digest = clocked  # type: ignore[method-assign]  # put back below
+    try:
+        yield spent
+    finally:
+        System._digest = digest  # type: ignore[method-assign]
+
+
+def measure(folder: Path, rounds: int) -> list[Figure]:
+    places = {name: folder / name for name in ("small", "large", "many")}
+    for place in places.values():
+        place.mkdir()
+    episodes.lay_out(places["small"], 3, 1)
+    large = episodes.lay_out(places["large"], LARGE_PODS, 1)
+    many = episodes.lay_out(places["many"], MANY_PODS, MANY_SHUTDOWNS)
+    seconds: dict[str, list[float]] = {"small": [], "large": []}
+    command(folder, places["small"])
+    for _ in range(rounds):
+        for name, found in seconds.items():
+            trio.run(quiet)
+            found.append(command(folder, places[name])[0])
+            say(f"{name}: {found[-1]:.3f} s")
+    _, memory_mib = command(folder, places["many"])
+    basis = f"{large} events"
+    return [
+        Figure(
+            "verify a shutdown of 10 000 events, from the command's start, p50",
+            median(seconds["large"]),
+            COMMAND_SECONDS,
+            "s",
+            basis,
+        ),
+        Figure("of it, the start: a journal of a few events, p50", median(seconds["small"]), None, "s"),
+        Figure("peak memory of verifying a million events", memory_mib, MEMORY_MIB, "MiB", f"{many} events"),
+        Figure("digests of a shutdown of 110 pods", digest_ms(rounds), DIGEST_MS, "ms"),
+    ]
+
+
+def main() -> int:
+    options = parser(__doc__)
+    options.add_argument("--rounds", type=int, default=15, help="runs of each command (default 15)")
+    arguments = options.parse_args()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-bench.") as folder:
+        figures = measure(Path(folder), arguments.rounds)
+    return conclude("command", arguments, figures, {"rounds": arguments.rounds})
+
+
+if __name__ == "__main__":
+    sys.exit(main())
