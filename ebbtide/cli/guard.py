@@ -31,7 +31,7 @@ class Refused(click.ClickException):
 
     def __init__(self, message: str, code: int = WRONG) -> None:
         super().__init__(message)
-        self.exit_code = code
+        self.code = code
 
 
 class Signalled(Exception):
@@ -75,7 +75,7 @@ def guarded(arguments: Sequence[str]) -> int:
 def _tell(error: Exception) -> int:
     if isinstance(error, click.ClickException):
         say(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
-        return error.exit_code if isinstance(error, Refused) else WRONG
+        return error.code if isinstance(error, Refused) else WRONG
     if isinstance(error, _foreseen()):
         say(str(error))
         return WRONG

@@ -34,7 +34,7 @@ Examples:
   ebbtide journal pack --redact -o ticket-4711.zip
   ebbtide journal pack -2 --journal /mnt/old/journal -o that-one.zip
 
-Whoever has the file names it where a journal is asked for: ebbtide replay verify --journal ticket-4711.zip
+Whoever has the file names it where a journal is asked for: --journal ticket-4711.zip
 """
 
 
