@@ -18,7 +18,9 @@ from trio.testing import MockClock
 
 from actors.logic import container
 from actors.logic.course import EpisodeState
+from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.snapshot import take
+from actors.logic.system import System
 from ebbtide.assemble import RECOVER_SECONDS_MAX, recover_in_time
 from ebbtide.control import ControlError, Request
 from ebbtide.recover import Recovered, recover
@@ -41,9 +43,11 @@ from events.frames import HASH_BYTES
 from events.model import Container, Hook, Period, Pod, Settings
 from events.record import Record, Stamp
 from events.segment import PREFIX, Identity, Link, header_length
+from events.source import DirectorySource
 from events.storage import DirectoryStorage
 from events.writer import Writer
 from tests.beds.inside import PROJECT
+from tests.replay import shutdown
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -334,3 +338,22 @@ def _of_format(version: int, segment: bytes) -> bytes:
     end = header_length(segment[: PREFIX.size]) - HASH_BYTES
     header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
     return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]
+
+
+def _left_by(flags: tuple[str, ...], processes: int, folder: Path) -> System:
+    """What a start finds after so many processes of the golden story, written under some logic flags."""
+    for name, data in list(shutdown.write(flags).files.items())[:processes]:
+        (folder / name).write_bytes(data)
+    return recover([DirectorySource(folder)], "machine-1", FRESH).system
+
+
+def test_an_open_shutdown_keeps_its_logic_flags(tmp_path: Path) -> None:
+    """A newer binary carries it to its end as it was begun; what begins anew has all flags in force."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "over").mkdir()
+    unfinished = _left_by((), 1, tmp_path / "open")
+    assert unfinished.episode
+    assert unfinished.flags == ()
+    over = _left_by((), 3, tmp_path / "over")
+    assert not over.episode
+    assert over.flags == LOGIC_FLAGS
