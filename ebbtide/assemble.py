@@ -29,7 +29,8 @@ from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, Unreadable, recover
 from ebbtide.surroundings import Report, Tell, without_fields
-from ebbtide.tracing import TracingEdge, flushing, hook_context, usable
+from ebbtide.trace_settings import flushing, hook_context, usable
+from ebbtide.tracing import TracingEdge
 from ebbtide.voice import Voice
 from events.base import NS_PER_SECOND
 from events.lastresort import last_resort

@@ -11,7 +11,7 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
@@ -19,7 +19,6 @@ import msgspec
 import trio
 
 from actors.interfaces import Effect, Ending, Outlet
-from ebbtide.config import Loaded
 from ebbtide.surroundings import Tell
 from events.base import NS_PER_SECOND, Order
 from events.decisions import FlushTraces, WaveStarted
@@ -27,8 +26,7 @@ from events.facts import DaemonStarted
 from events.record import Record
 from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
 from otel.delivery.cursor import keep_from
-from otel.delivery.destination import BadDestination, Destination, from_environment, resolve
-from otel.ids import hook_span_id, traceparent
+from otel.delivery.destination import Destination
 
 #: After a start, and after the first wave's begin: the first signals go first.
 AFTER_START_SECONDS, AFTER_WAVE_SECONDS = 2.0, 0.1
@@ -46,37 +44,6 @@ UNKNOWN = "the back end has not answered"
 
 #: Not for the exporter: it is not the service, and its job says what the environment may have said.
 PRIVATE = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "OTEL_", "INVOCATION_ID", "JOURNAL_STREAM")
-
-
-def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
-    """Where spans go; None: nowhere. Raises BadDestination."""
-    return resolve(loaded.options.tracing.given, from_environment(environ))
-
-
-def usable(loaded: Loaded, tell: Tell) -> Destination | None:
-    """The same for a daemon: a stray variable must not leave a node unprotected."""
-    try:
-        return destination_of(loaded, os.environ)
-    except BadDestination as error:
-        tell(3, f"traces are not exported: {error}")
-        return None
-
-
-def flushing(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
-    """Configurations that ask the end of a shutdown to wait for its trace, for a daemon that exports."""
-
-    def read() -> Loaded:
-        loaded = load()
-        flush_ns = loaded.options.tracing.flush_ns
-        return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
-
-    return read
-
-
-def hook_context(trace_id: str, order_key: str) -> str:
-    """The ``traceparent`` under which a hook's own spans belong; empty outside of a shutdown."""
-    trace = bytes.fromhex(trace_id)
-    return traceparent(trace, hook_span_id(trace, order_key)) if trace else ""
 
 
 class Synced(Protocol):

@@ -7,16 +7,15 @@ beforehand.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
-import msgspec
 import trio
 
-from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss, Sender, wall_ns
-from otel.delivery.cursor import Cursor, Rejection
+from events.codec import BadPayload
+from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss, Sender
+from otel.delivery.cursor import Cursor
+from otel.delivery.ledger import Ledger
 from otel.delivery.stock import Stock
 from otel.delivery.tail import Tail
 from otel.span import Span
@@ -31,11 +30,6 @@ IDLE_SECONDS = 1.0
 LINGER_SECONDS = 5.0
 #: For a connection's last words.
 CLOSE_SECONDS_MAX = 1.0
-#: The cursor is written so seldom while spans flow: its sync must not queue behind the journal's.
-SAVE_SECONDS = 1.0
-#: After so many starts that were refused at the same place the spans there are put on record, and passed
-#: over.
-REFUSALS_MAX = 5
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -69,14 +63,13 @@ class Exporter:
         keep: Callable[[Cursor], None],
         blocking: Callable[..., Awaitable[Any]] = in_thread,
     ) -> None:
-        self._tail, self._voice, self._keep, self._blocking = tail, voice, keep, blocking
+        self._tail, self._voice, self._blocking = tail, voice, blocking
         self._courier = Courier(
             sender, encode, settled=self._settled, lost=self._lost, trouble=self._troubled
         )
         self._sender = sender
-        self._cursor = Cursor(journal="")
+        self._ledger = Ledger(keep, blocking)
         self._stock = Stock()
-        self._saved_at = -math.inf
         self._poke, self._changed = trio.Event(), trio.Event()
         self._empty_looks = 0
         self._leaving = False
@@ -99,20 +92,22 @@ class Exporter:
                 nursery.cancel_scope.cancel()
         except* GaveUp as group:
             reason = self._give_up(_first(group))
+        except* BadPayload as group:
+            reason = f"the journal holds a record that cannot be read: {group.exceptions[0]}"
+            self._voice.log(3, f"traces: {reason}")
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await self._sender.aclose()
         with trio.move_on_after(LINGER_SECONDS, shield=True):
-            await self._save()
+            await self._ledger.save(self._stock)
         return reason
 
     def _begin(self, found: Cursor | None) -> None:
         """From the cursor, if it is this journal's."""
         self._tail.look()
-        journal = self._tail.journal_id.hex()
-        self._cursor = found if found is not None and found.journal == journal else Cursor(journal=journal)
-        self._tail.from_seq = self._cursor.from_seq
-        self._stock = Stock(self._cursor.seq)
+        cursor = self._ledger.begin(found, self._tail.journal_id.hex())
+        self._tail.from_seq = cursor.from_seq
+        self._stock = Stock(cursor.seq)
 
     async def _idle(self) -> None:
         """Until nothing is left and no shutdown is under way, or it was told to leave and nothing more
@@ -177,40 +172,13 @@ class Exporter:
         self.delivered += len(spans)
         self._tell_well("")
         self._stock.drop(len(spans))
-        self._cursor = msgspec.structs.replace(self._cursor, reason="", refusals=0)
         self._change()
-        if trio.current_time() - self._saved_at > SAVE_SECONDS:
-            await self._save()
-
-    async def _save(self) -> None:
-        """A cursor that cannot be written costs a repetition."""
-        self._saved_at = trio.current_time()
-        seq = max(self._cursor.seq, self._stock.settled_seq)
-        from_seq = (
-            max(self._cursor.from_seq, self._stock.from_seq)
-            if self._stock.read_seq
-            else self._cursor.from_seq
-        )
-        cursor = msgspec.structs.replace(self._cursor, seq=seq, from_seq=from_seq, wall_ns=wall_ns())
-        with suppress(OSError):
-            await self._blocking(self._keep, cursor)
-            self._cursor = cursor
+        await self._ledger.settled(self._stock)
 
     def _lost(self, loss: Loss) -> None:
-        first, last = loss.spans[0], loss.spans[-1]
-        rejection = Rejection(
-            wall_ns=wall_ns(),
-            trace_id=first.trace_id.hex(),
-            spans=loss.number,
-            first_seq=first.seq,
-            last_seq=last.seq,
-            reason=loss.reason,
-        )
-        self._cursor = self._cursor.with_rejection(rejection)
-        self._saved_at = -math.inf
-        self._voice.log(
-            4, f"traces: {loss.number} spans of {rejection.trace_id} were rejected: {loss.reason}"
-        )
+        rejection = self._ledger.rejected(loss)
+        what = f"{loss.number} spans of {rejection.trace_id} were rejected"
+        self._voice.log(4, f"traces: {what}: {loss.reason}")
 
     def _troubled(self, reason: str) -> None:
         self._voice.log(4 if reason else 6, f"traces: {reason or 'they arrive again'}")
@@ -224,16 +192,11 @@ class Exporter:
 
     def _give_up(self, error: GaveUp) -> str:
         """On record; after the same refusal at so many starts the spans there are no longer held on to."""
-        if not error.refused or not self._stock:
-            return str(error)
-        self._cursor = msgspec.structs.replace(
-            self._cursor, reason=str(error), refusals=self._cursor.refusals + 1
-        )
-        if self._cursor.refusals >= REFUSALS_MAX:
-            spans, _ = self._stock.next(BATCH_SPANS_MAX)
-            self._lost(Loss(tuple(spans), len(spans), str(error)))
-            self._stock.drop(len(spans))
-            self._cursor = msgspec.structs.replace(self._cursor, refusals=0)
+        if error.refused and self._stock:
+            passed_over = self._ledger.refused(self._stock, str(error))
+            if passed_over:
+                self._lost(Loss(tuple(passed_over), len(passed_over), str(error)))
+                self._stock.drop(len(passed_over))
         return str(error)
 
     # --- being asked --------------------------------------------------------------------------

@@ -14,7 +14,7 @@ import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide.config import ConfigError, Loaded, parse, view
-from ebbtide.tracing import destination_of, flushing
+from ebbtide.trace_settings import destination_of, flushing
 from otel.delivery.destination import BadDestination, Destination
 from otel.encode import encode_json, encode_traces
 from tests.backends.compare import shutdowns

@@ -14,6 +14,7 @@ from events.source import DirectorySource
 from otel.delivery import courier as couriers
 from otel.delivery import cursor as cursors
 from otel.delivery import exporter as exporters
+from otel.delivery import ledger
 from otel.delivery.cursor import Cursor
 from otel.delivery.destination import Destination
 from otel.delivery.exporter import Exporter
@@ -145,7 +146,7 @@ async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed) -> None:
     def answer(got: Got) -> Reply:
         return Reply(500, b"panic", TEXT) if any(span.span_id == first_id for span in got.spans) else OK
 
-    for _ in range(exporters.REFUSALS_MAX):
+    for _ in range(ledger.REFUSALS_MAX):
         collector, reason = await export(bed, answer)
         assert (len(collector.spans), reason) == (0, "HTTP 500: panic")
     collector, reason = await export(bed, answer)

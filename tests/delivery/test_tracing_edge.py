@@ -13,6 +13,7 @@ import trio
 
 from benchmarks.episodes import lay_out
 from ebbtide import tracing
+from ebbtide.trace_settings import hook_context
 from ebbtide.tracing import TracingEdge
 from events.base import NS_PER_SECOND
 from events.decisions import FlushTraces
@@ -180,5 +181,5 @@ def test_a_hook_gets_the_context_of_its_order() -> None:
     trace = bytes(range(16))
     key = "HookActor/hook/uid-1/0"
     expected = f"00-{trace.hex()}-{hook_span_id(trace, key).hex()}-01"
-    assert tracing.hook_context(trace.hex(), key) == expected
-    assert tracing.hook_context("", key) == ""
+    assert hook_context(trace.hex(), key) == expected
+    assert hook_context("", key) == ""
