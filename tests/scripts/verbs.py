@@ -116,6 +116,7 @@ def settings(command: Command) -> Settings:
         reserve_seconds=_duration(command, "reserve", "5s") // NS_PER_SECOND,
         raise_grant=bool(_truth(command, "raise", "yes")),
         status_flush_seconds=_duration(command, "flush", "2s") // NS_PER_SECOND,
+        trace_flush_ns=_duration(command, "traces", "0s"),
     )
 
 
