@@ -27,6 +27,8 @@ NAMES = (
     "simulate",
     "what_if",
     "traces",
+    "exporting",
+    "exporting_many",
     "scale",
 )
 

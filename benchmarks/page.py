@@ -26,6 +26,8 @@ TITLES = {
     "simulate": "Simulated shutdowns",
     "what_if": "What if, and advice",
     "traces": "Traces from the journal",
+    "exporting": "A shutdown while its trace is exported",
+    "exporting_many": "Many spans through the exporter",
     "scale": "Cost against the number of pods",
 }
 
