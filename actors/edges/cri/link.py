@@ -1,0 +1,131 @@
+"""The connection to the container runtime: calls with deadlines, which outlive a runtime that restarts.
+
+gRPC here is asyncio's; trio-asyncio lends it a loop, and Trio's tasks wait for its calls. This module is
+the only one that knows either, and it is imported once the node is armed (`actors.edges.cri.edge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+import grpc
+import grpc.aio
+import trio
+import trio_asyncio
+from google.protobuf.message import Message
+
+from actors.edges.cri import api_pb2 as api
+from actors.edges.cri.errors import Lost, NotFound, RuntimeRefused
+
+SERVICE = "/runtime.v1.RuntimeService/"
+#: A dense node's list is larger than gRPC's own limit of 4 MiB.
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+#: How soon a runtime that was away is asked again; gRPC's own pause begins at a second.
+RECONNECT_MS_MIN = 50
+RECONNECT_MS_MAX = 250
+AGAIN_SECONDS = 0.05
+
+#: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
+AWAY = (grpc.StatusCode.UNAVAILABLE,)
+
+OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.min_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    # A proxy in the environment is not meant for a socket of this machine.
+    ("grpc.enable_http_proxy", 0),
+)
+
+#: Method to the type of its answer.
+METHODS: dict[str, type[Message]] = {
+    "Version": api.VersionResponse,
+    "Status": api.StatusResponse,
+    "ListPodSandbox": api.ListPodSandboxResponse,
+    "PodSandboxStatus": api.PodSandboxStatusResponse,
+    "StopPodSandbox": api.StopPodSandboxResponse,
+    "ListContainers": api.ListContainersResponse,
+    "ContainerStatus": api.ContainerStatusResponse,
+    "StopContainer": api.StopContainerResponse,
+    "ExecSync": api.ExecSyncResponse,
+}
+
+AnswerT = TypeVar("AnswerT", bound=Message)
+Call = Callable[..., Awaitable[Message]]
+
+
+class Link:
+    """One channel. ``endpoint`` is a gRPC target, such as ``unix:///run/containerd/containerd.sock``."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._loop: trio_asyncio.BaseTrioEventLoop | None = None
+        self._calls: dict[str, Call] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the channel open until cancelled. Nothing is sent before the first call."""
+        async with trio_asyncio.open_loop() as loop:
+            channel = await loop.run_aio_coroutine(self._open())
+            self._loop = loop
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._loop = None
+                with trio.CancelScope(shield=True):
+                    await loop.run_aio_coroutine(channel.close())
+
+    async def _open(self) -> grpc.aio.Channel:
+        channel = grpc.aio.insecure_channel(self._endpoint, options=OPTIONS)
+        self._calls = {name: self._method(channel, name, answer) for name, answer in METHODS.items()}
+        return channel
+
+    @staticmethod
+    def _method(channel: grpc.aio.Channel, name: str, answer: type[Message]) -> Call:
+        made = channel.unary_unary(
+            SERVICE + name,
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return cast(Call, made)
+
+    async def call(self, name: str, request: Message, answer: type[AnswerT], seconds: float) -> AnswerT:
+        """One call, which waits for a runtime that is away, but is sent once. Cancelling cancels it.
+
+        Raises Lost (nobody answers in time, or the runtime went in the middle), NotFound, RuntimeRefused.
+        """
+        if self._loop is None:
+            raise Lost("the connection is closed")
+        work = self._send(name, request, seconds)
+        return cast(AnswerT, await self._loop.run_aio_coroutine(work))
+
+    async def _send(self, name: str, request: Message, seconds: float) -> Any:
+        try:
+            return await self._calls[name](request, timeout=seconds, wait_for_ready=True)
+        except grpc.aio.AioRpcError as error:
+            raise _known(name, error, seconds) from None
+
+    async def repeat(self, name: str, request: Message, answer: type[AnswerT], seconds: float) -> AnswerT:
+        """The same for what may be said twice: a call that was lost is sent again while there is time."""
+        deadline = trio.current_time() + seconds
+        while True:
+            left = deadline - trio.current_time()
+            try:
+                return await self.call(name, request, answer, max(left, 0))
+            except Lost:
+                if trio.current_time() + AGAIN_SECONDS >= deadline:
+                    raise
+                await trio.sleep(AGAIN_SECONDS)
+
+
+def _known(name: str, error: grpc.aio.AioRpcError, seconds: float) -> Exception:
+    code, details = error.code(), error.details() or ""
+    if code == grpc.StatusCode.NOT_FOUND:
+        return NotFound(f"{name}: {details}")
+    if code in AWAY:
+        return Lost(f"{name}: the runtime is away: {details}")
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Lost(f"{name}: no answer in {seconds:.1f} s")
+    return RuntimeRefused(f"{name}: {code.name}: {details}")
