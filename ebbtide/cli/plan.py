@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.options import DURATION, config_option, output_option, runtime_option
-from ebbtide.cli.replaying.advise_journals import pooled_option
+from ebbtide.cli.pooling import pooled_option
 
 if TYPE_CHECKING:
     from ebbtide.cli.replaying.advise_fit import Past

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.options import output_option
-from ebbtide.cli.replaying.advise_journals import pooled_option
+from ebbtide.cli.pooling import pooled_option
 
 EPILOG = """\b
 Examples:

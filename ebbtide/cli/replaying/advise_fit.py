@@ -11,7 +11,7 @@ from rich.text import Text
 
 from actors.policy.plan import Plan
 from ebbtide.cli.guard import DONE, NOT_SO, worst
-from ebbtide.cli.replaying.advise_journals import Pool
+from ebbtide.cli.pooling import Pool
 from ebbtide.cli.replaying.told import seconds
 from ebbtide.text import visible
 from events.base import NS_PER_SECOND

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ebbtide.cli.guard import NOT_SO, Refused
 from ebbtide.cli.output import remark, show, show_json, table
-from ebbtide.cli.replaying.advise_journals import Pool
+from ebbtide.cli.pooling import Pool
 from ebbtide.cli.replaying.told import seconds
 from ebbtide.text import visible
 from replay.account.words import plural, span
