@@ -12,7 +12,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,26 +48,27 @@ async def _obey(target: object, request: dict[str, Any]) -> dict[str, Any]:
 
 
 class Inside:
-    """Outside: a started ``module`` in a mount namespace of its own, given ``folder`` as its argument."""
+    """Outside: a started ``module`` in namespaces of its own, given ``folder`` and ``words`` as arguments.
 
-    def __init__(self, module: str, folder: Path) -> None:
+    ``namespace`` is the command that makes them: a mount namespace, where nothing else is said.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        folder: Path,
+        *words: str,
+        namespace: Sequence[str] = NAMESPACE,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
         self._process = subprocess.Popen(
-            [
-                "unshare",
-                "--mount",
-                "--propagation",
-                "private",
-                "--",
-                sys.executable,
-                "-m",
-                module,
-                str(folder),
-            ],
+            [*namespace, sys.executable, "-m", module, str(folder), *words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             cwd=PROJECT,
             start_new_session=True,
+            pass_fds=tuple(pass_fds),
         )
         self.pid = self._process.pid
         self._lock = trio.Lock()

@@ -1,0 +1,97 @@
+"""The tests' own view of the API server: plain JSON over HTTPS as one of the node's identities.
+
+It knows nothing of what is tested, so it is a witness of it.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import trio
+
+REQUEST_SECONDS_MAX = 10
+POLL_SECONDS = 0.05
+WAIT_SECONDS_MAX = 60
+KINDS = {"PATCH": "application/merge-patch+json"}
+
+Object = dict[str, Any]
+
+
+class Refused(Exception):
+    """The API server answered with an error; ``code`` is HTTP's."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{code}: {text}")
+        self.code = code
+
+
+class Api:
+    """Raises Refused for what the server refuses, and OSError while it is not there."""
+
+    def __init__(self, server: str, authority: Path, token: str) -> None:
+        self.server, self.authority, self.token = server, authority, token
+
+    async def ask(self, method: str, path: str, body: Object | None = None) -> Any:
+        """The answer's JSON, or its text."""
+        return await trio.to_thread.run_sync(self._ask, method, path, body)
+
+    def _ask(self, method: str, path: str, body: Object | None) -> Any:
+        request = urllib.request.Request(
+            self.server + path,
+            method=method,
+            data=None if body is None else json.dumps(body).encode(),
+            headers={
+                "Authorization": f"Bearer {self.token}",
+                "Content-Type": KINDS.get(method, "application/json"),
+            },
+        )
+        trusted = ssl.create_default_context(cafile=str(self.authority))
+        opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
+        )
+        try:
+            with opener.open(request, timeout=REQUEST_SECONDS_MAX) as answer:
+                text = answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(error.code, error.read().decode(errors="replace")[:500]) from None
+        return json.loads(text) if text.startswith("{") else text
+
+    async def get(self, path: str) -> Any:
+        return await self.ask("GET", path)
+
+    async def post(self, path: str, body: Object) -> Any:
+        return await self.ask("POST", path, body)
+
+    async def patch(self, path: str, body: Object) -> Any:
+        return await self.ask("PATCH", path, body)
+
+    async def delete(self, path: str, body: Object | None = None) -> Any:
+        return await self.ask("DELETE", path, body)
+
+    async def until(self, path: str, holds: Callable[[Any], Any], seconds: float = WAIT_SECONDS_MAX) -> Any:
+        """What ``path`` gives once ``holds``. Raises AssertionError with what it last gave."""
+        last: Any = None
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    last = await self.get(path)
+                except (OSError, Refused) as error:
+                    last = repr(error)
+                else:
+                    if holds(last):
+                        return last
+                await trio.sleep(POLL_SECONDS)
+        raise AssertionError(f"{path} after {seconds} s: {str(last)[:3000]}")
+
+
+def condition(thing: Object, kind: str) -> str:
+    """The status of a condition of a node or a pod; empty where there is none."""
+    found = [each for each in thing.get("status", {}).get("conditions", []) if each["type"] == kind]
+    return str(found[0]["status"]) if found else ""

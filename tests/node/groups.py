@@ -1,0 +1,71 @@
+"""The control groups of one node: made in every tree, removed with all that is below them.
+
+A group has the bed's name and its owner's process id, so that what a killed run left behind is found and
+removed by the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+
+CGROUPS = Path("/sys/fs/cgroup")
+PREFIX = "ebbtide-node"
+#: A new group of this tree has neither, and takes no process before it has both.
+CPUSET = ("cpuset.cpus", "cpuset.mems")
+EMPTY_SECONDS_MAX = 10
+POLL_SECONDS = 0.02
+
+
+def name_for(folder: Path) -> str:
+    """The name of the group of a bed in that folder, that this process owns."""
+    return f"{PREFIX}-{os.getpid()}-{folder.name}"
+
+
+def trees() -> list[Path]:
+    """Every tree of version 1 (and the one of version 2 beside them), or the only one of version 2."""
+    if (CGROUPS / "cgroup.procs").exists():
+        return [CGROUPS]
+    return sorted(tree for tree in CGROUPS.iterdir() if (tree / "cgroup.procs").exists())
+
+
+def make(name: str) -> None:
+    """The group (``a/b`` makes both) in every tree, ready to take processes."""
+    for tree in trees():
+        group = tree
+        for part in Path(name).parts:
+            group /= part
+            group.mkdir(exist_ok=True)
+            for file in CPUSET if tree.name == "cpuset" else ():
+                (group / file).write_text((group.parent / file).read_text())
+
+
+def left(name: str) -> list[Path]:
+    return [tree / name for tree in trees() if (tree / name).exists()]
+
+
+def remove(name: str) -> None:
+    """In every tree. The kernel empties a group a moment after its last process has gone."""
+    deadline = time.monotonic() + EMPTY_SECONDS_MAX
+    while (groups := left(name)) and time.monotonic() < deadline:
+        for group in groups:
+            _remove_below(group)
+        if left(name):
+            time.sleep(POLL_SECONDS)
+
+
+def _remove_below(group: Path) -> None:
+    for folder, _, _ in os.walk(group, topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def sweep() -> None:
+    """Remove the groups of beds whose owner was killed."""
+    for name in {path.name for tree in trees() for path in tree.glob(f"{PREFIX}-*")}:
+        owner = name.removeprefix(f"{PREFIX}-").split("-")[0]
+        if not Path("/proc", owner).exists():
+            for group in left(name):
+                _remove_below(group)

@@ -1,0 +1,190 @@
+"""The first process of a node: in process, network and mount namespaces of its own, with all that runs there.
+
+Whatever happens to it or to who started it, the kernel ends every process of the node with it, and the
+network, the mounts and all that was written go too. Only control groups stay; it removes them when it leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import trio
+
+from tests.beds.inside import mount, take_commands
+from tests.node import groups
+
+#: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
+SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
+KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
+#: Folders of the machine that the node sees, and can write to without touching them.
+LAYERED = ("/var", "/etc")
+RUN_SECONDS_MAX = 60
+REAP_SECONDS = 0.2
+
+
+def lay_file_systems(folder: Path) -> None:
+    """All that the node writes lies in memory, and what it writes outside its folder on layers over it."""
+    mount("-t", "proc", "proc", "/proc")
+    state = folder / "state"
+    mount("-t", "tmpfs", "-o", "mode=755", "bed", str(state))
+    systemd = state / "run-systemd"
+    systemd.mkdir()
+    mount("--bind", "/run/systemd", str(systemd))
+    mount("-t", "tmpfs", "-o", "mode=755", "bed", "/run")
+    Path("/run/systemd").mkdir()
+    mount("--move", str(systemd), "/run/systemd")
+    for lower in LAYERED:
+        lay_over(lower, state / f"layer{lower.replace('/', '-')}")
+    lay_settings(state / "settings")
+
+
+def lay_over(lower: str, layer: Path) -> None:
+    """The logind bed has a file system of its own in ``/etc/systemd``, which stays in sight."""
+    kept = Path(lower, "systemd")
+    for part in ("upper", "work", "kept"):
+        (layer / part).mkdir(parents=True)
+    if kept.is_dir():
+        mount("--bind", str(kept), str(layer / "kept"))
+    layers = f"lowerdir={lower},upperdir={layer / 'upper'},workdir={layer / 'work'}"
+    mount("-t", "overlay", "-o", layers, "bed", lower)
+    if kept.is_dir():
+        mount("--move", str(layer / "kept"), str(kept))
+
+
+def lay_settings(folder: Path) -> None:
+    for name in (*SETTINGS, *KEYS):
+        real = Path("/proc/sys", name)
+        copy = folder / name
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(real.read_text())
+        mount("--bind", str(copy), str(real))
+
+
+class Inside:
+    """The node's processes. Each ``do_`` is a command."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.running: list[subprocess.Popen[str]] = []
+
+    async def do_start(self, name: str, argv: list[str], environ: dict[str, str]) -> None:
+        """A program that runs until it is stopped; what it says is appended to its log."""
+        await self.do_stop(name)
+        with open(self.folder / "log" / f"{name}.log", "ab") as log:
+            self.processes[name] = subprocess.Popen(
+                argv, env=os.environ | environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    async def do_stop(self, name: str, signal_number: int = signal.SIGKILL) -> None:
+        """Waits until it has gone."""
+        process = self.processes.pop(name, None)
+        if process is not None:
+            process.send_signal(signal_number)
+            while process.poll() is None:
+                await trio.sleep(0.01)
+
+    async def do_group(self, name: str) -> None:
+        groups.make(name)
+
+    async def do_signal(self, name: str, signal_number: int) -> None:
+        self.processes[name].send_signal(signal_number)
+
+    async def do_exited(self, name: str) -> int | None:
+        """Its exit code when it has gone, else None."""
+        return self.processes[name].poll()
+
+    async def do_run(self, argv: list[str]) -> str:
+        """What a program says that ends by itself; its exit code other than 0 is an error."""
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self.running.append(process)
+        try:
+            said, _ = await trio.to_thread.run_sync(lambda: process.communicate(timeout=RUN_SECONDS_MAX))
+        finally:
+            self.running.remove(process)
+        if process.returncode:
+            raise RuntimeError(f"{argv[0]} said {said.strip()!r}, exit code {process.returncode}")
+        return said
+
+    async def reap(self) -> None:
+        """The first process inherits every orphan. Those that we started are left to who waits for them."""
+        while True:
+            await trio.sleep(REAP_SECONDS)
+            ours = {each.pid for each in self.processes.values()} | {each.pid for each in self.running}
+            for pid in orphans(ours):
+                with contextlib.suppress(ChildProcessError):
+                    os.waitpid(pid, os.WNOHANG)
+
+    def end_all(self) -> None:
+        """Every process of the namespace but this one."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(-1, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            while True:
+                os.wait()
+
+
+def orphans(ours: set[int]) -> list[int]:
+    """Ended children whose parent went before them: a shim of a container, or a process of one."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent = path.read_text().rpartition(")")[2].split()[:2]
+            if state == "Z" and parent == "1" and int(path.parent.name) not in ours:
+                found.append(int(path.parent.name))
+    return found
+
+
+async def relay(listening: socket.socket, port: int) -> None:
+    """Whoever connects outside reaches ``port`` inside. The socket came from outside and stays there."""
+
+    async def connect(stream: trio.SocketStream) -> None:
+        await _connect(stream, port)
+
+    listener = trio.SocketListener(trio.socket.from_stdlib_socket(listening))
+    await trio.serve_listeners(connect, [listener])
+
+
+async def _connect(outer: trio.SocketStream, port: int) -> None:
+    with contextlib.suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+        async with outer, await trio.open_tcp_stream("127.0.0.1", port) as inner, trio.open_nursery() as both:
+            both.start_soon(_pump, outer, inner, both.cancel_scope)
+            both.start_soon(_pump, inner, outer, both.cancel_scope)
+
+
+async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
+    """One direction; when it ends or breaks, both do."""
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        async for piece in source:
+            await sink.send_all(piece)
+    scope.cancel()
+
+
+async def main(folder: Path, group: str, listening: socket.socket, port: int) -> None:
+    lay_file_systems(folder)
+    groups.make(group)
+    inside = Inside(folder)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(relay, listening, port)
+            nursery.start_soon(inside.reap)
+            await take_commands(inside)
+            nursery.cancel_scope.cancel()
+    finally:
+        inside.end_all()
+        groups.remove(group)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    place, name, descriptor, inner = sys.argv[1:]
+    trio.run(main, Path(place), name, socket.socket(fileno=int(descriptor)), int(inner))
