@@ -17,9 +17,11 @@ from functools import partial
 import msgspec
 import trio
 
+from events.catalog import find_path
 from events.storage import DirectorySource
 from otel.delivery import cursor as cursors
 from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
+from otel.delivery.cursor import Cursor
 from otel.delivery.destination import BadDestination
 from otel.delivery.exporter import LINGER_SECONDS, Exporter
 from otel.delivery.senders import sender_for
@@ -38,6 +40,8 @@ UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
 
 IN_MEMORY = ("tmpfs", "ramfs")
+
+ALL = 2**63
 
 DONE, KEPT, WRONG = range(3)
 
@@ -95,22 +99,42 @@ async def work() -> int:
     from otel.encode import encode_traces
 
     directory = _directory(job)
+
+    def exporter_of(journal: str) -> Exporter:
+        sources = [DirectorySource(path) for path in job.locations]
+        tail = Tail(sources, journal, volatile=_volatile(job.locations))
+        keep = partial(cursors.save, directory)
+        return Exporter(tail, sender_for(job.destination), encode_traces, voice, keep)
+
     try:
-        sender = sender_for(job.destination)
+        exporter = exporter_of("")
     except BadDestination as error:
         voice.log(3, f"traces: {error}")
         return WRONG
     if not await _locked(directory):
         voice.log(4, f"traces: another process exports the journal in {directory}")
         return KEPT
-    tail = Tail([DirectorySource(path) for path in job.locations], volatile=_volatile(job.locations))
-    exporter = Exporter(tail, sender, encode_traces, voice, partial(cursors.save, directory))
+    found = cursors.load_first(job.locations)
+    others = find_path([DirectorySource(path) for path in job.locations]).others
+    # Until the rest has gone, the daemon's words wait in the pipe.
+    left = found is not None and found.journal[:8] in others
+    if found is not None and left and await _rest_of(exporter_of(found.journal), found):
+        return KEPT
     reason = ""
     async with trio.open_nursery() as nursery:
         nursery.start_soon(_listen, lines, voice, exporter, nursery)
-        reason = await exporter.run(cursors.load_first(job.locations))
+        reason = await exporter.run(found)
         nursery.cancel_scope.cancel()
     return KEPT if reason else DONE
+
+
+async def _rest_of(exporter: Exporter, found: Cursor) -> str:
+    """A journal that could not be gone on with, beside which another was begun: nothing of it is still to
+    become durable.
+    """
+    exporter.learn(ALL)
+    exporter.leave()
+    return await exporter.run(found)
 
 
 def _directory(job: Job) -> str:

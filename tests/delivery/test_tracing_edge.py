@@ -11,15 +11,19 @@ from pathlib import Path
 import pytest
 import trio
 
+from benchmarks import episodes
 from benchmarks.episodes import lay_out
 from ebbtide import tracing
 from ebbtide.trace_settings import hook_context
 from ebbtide.tracing import TracingEdge
 from events.base import NS_PER_SECOND
+from events.chain import Start
 from events.decisions import FlushTraces
 from events.history import History
+from events.segment import Link
 from events.source import DirectorySource
-from otel.delivery.cursor import load
+from otel.delivery import cursor as cursors
+from otel.delivery.cursor import Cursor, load
 from otel.delivery.destination import Destination
 from otel.ids import hook_span_id
 from tests.backends.compare import shutdowns
@@ -174,6 +178,26 @@ async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.Monkey
             await first.wait()
             while bed.edge._process in (None, first):
                 await trio.sleep(0.01)
+
+
+async def test_the_rest_of_a_journal_that_was_left_is_sent_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a journal could not be gone on with, its last spans are not forgotten."""
+    lay_out(tmp_path, 6, 2)
+    old, new = Start(bytes(range(16)), Link(), 1), Start(bytes([255]) * 16, Link(), 1)
+    cursors.save(tmp_path, Cursor(journal=old.journal_id.hex()))
+    monkeypatch.setattr(episodes, "START", new)
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        await collector.until(lambda: len(collector.spans) == 2 * bed.spans)
+        process = bed.edge._process
+        assert process is not None
+        with trio.fail_after(20):
+            await process.wait()
+    cursor = load(tmp_path)
+    assert cursor is not None
+    assert cursor.journal == new.journal_id.hex()
 
 
 def test_a_hook_gets_the_context_of_its_order() -> None:
