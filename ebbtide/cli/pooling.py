@@ -42,11 +42,17 @@ class Pool:
         from ebbtide.cli.reading import sources_of
 
         self.code = 0
-        named = [inner for place in places for inner in _inner(place)]
-        self._groups = _by_journal(sources_of(named))
-        if not self._groups:
-            where = ", ".join(map(str, places)) or str(JOURNAL_PATH)
-            raise Refused(f"no journal in {where}: name a node's journal directory")
+        self._groups: dict[str, list[Any]] = {}
+        for named in [[place] for place in places] or [[]]:
+            found = _by_journal(sources_of([inner for place in named for inner in _inner(place)]))
+            if not found:
+                raise Refused(f"no journal in {(*named, JOURNAL_PATH)[0]}: name a node's journal directory")
+            for journal, sources in found.items():
+                self._groups.setdefault(journal, []).extend(sources)
+
+    def __len__(self) -> int:
+        """How many journals there are."""
+        return len(self._groups)
 
     def accounts(self) -> Iterator[Any]:
         """Every shutdown's account, journal by journal; says on standard error what was wrong with one."""

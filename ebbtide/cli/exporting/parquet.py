@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from ebbtide.cli.pooling import pooled_option
+
 EPILOG = """\b
 Examples:
   ebbtide export parquet -o tables
@@ -18,15 +20,7 @@ What the tables hold, and ten questions for them: docs/fleet.md.
 
 
 @click.command(epilog=EPILOG)
-@click.option(
-    "--journal",
-    "journals",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="A node's journal, or a folder of such; repeatable, each one is a journal of its own."
-    "  [default: this node's]",
-)
+@pooled_option("--journal", "journals")
 @click.option(
     "-o",
     "--output",

@@ -13,12 +13,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from ebbtide.cli.guard import DONE, Refused, worst
+from ebbtide.cli.guard import Refused
 from ebbtide.cli.output import remark
-from ebbtide.cli.reading import conclude, open_journal
-from events.history import History
-from events.segment import parse_file_name
-from replay.account.fold import accounts
+from ebbtide.cli.pooling import Pool
+from replay.account.words import plural
 from replay.tables import TABLES, Table
 
 #: Rows of one table before they are written: a row group of a Parquet file.
@@ -30,19 +28,18 @@ def write_tables(journals: Sequence[Path], output: Path) -> int:
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         raise Refused(f"{output} is there already: name a new directory with -o")
     arrow = _arrow()
-    places: list[Sequence[Path]] = [[place] for named in journals for place in _places(named)]
-    places = places or [()]
+    pool = Pool(journals)
     output.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".ebbtide-tables.", dir=output.parent) as folder:
         made = Path(folder) / "tables"
         made.mkdir()
-        code, counts = _write(arrow, map(open_journal, places), made)
+        counts = _write(arrow, pool, made)
         if output.exists():
             output.rmdir()
         made.rename(output)
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
-    remark(f"wrote {output}: {told} of {len(places)} journal{'' if len(places) == 1 else 's'}")
-    return code
+    remark(f"wrote {output}: {told} of {plural(len(pool), 'journal')}")
+    return pool.code
 
 
 def _arrow() -> ModuleType:
@@ -54,35 +51,14 @@ def _arrow() -> ModuleType:
         raise Refused("pyarrow is not installed: pip install 'ebbtide[tables]'") from error
 
 
-def _places(named: Path) -> Sequence[Path]:
-    """The directory (or packed journal) itself, or those below it that hold one, by name. Raises Refused."""
-    if named.is_file():
-        return [named]
-    if not named.is_dir():
-        raise Refused(f"{named} is no directory: name a node's journal, or a folder of such, with --journal")
-    if _holds_journal(named):
-        return [named]
-    found = sorted(path for path in named.iterdir() if path.is_dir() and _holds_journal(path))
-    if not found:
-        raise Refused(f"no journal in {named}, and none in its folders: name one with --journal")
-    return found
-
-
-def _holds_journal(folder: Path) -> bool:
-    return any(parse_file_name(path.name) for path in folder.iterdir())
-
-
-def _write(arrow: ModuleType, histories: Iterable[History], folder: Path) -> tuple[int, dict[str, int]]:
-    """The exit code, and how many rows each table has."""
-    codes = [DONE]
+def _write(arrow: ModuleType, pool: Pool, folder: Path) -> dict[str, int]:
+    """How many rows each table has."""
     with ExitStack() as stack:
         sinks = [stack.enter_context(Sink(arrow, table, folder)) for table in TABLES]
-        for history in histories:
-            for account in accounts(history):
-                for sink in sinks:
-                    sink.add(sink.table.rows(account))
-            codes.append(conclude(history.verdict))
-    return worst(codes), {sink.table.name: sink.count for sink in sinks}
+        for account in pool.accounts():
+            for sink in sinks:
+                sink.add(sink.table.rows(account))
+    return {sink.table.name: sink.count for sink in sinks}
 
 
 class Sink:
