@@ -134,16 +134,20 @@ class Parsed(NamedTuple):
     stop: str | None
 
 
-_strings: dict[bytes, str] = {}
+#: Actor and type tag, by their bytes with the two lengths in front, as they stand in a frame.
+_names: dict[bytes, tuple[str, str]] = {}
 #: Actors are few outside tests; a journal with endless actor names must not grow the cache without end.
-_STRINGS_MAX = 65_536
+_NAMES_MAX = 65_536
+_LENGTHS_FROM, _LENGTHS = FRAME_HEAD.size - 3, struct.Struct("<BH")
 
 
-def _string(raw: bytes) -> str:
-    if len(_strings) >= _STRINGS_MAX:
-        _strings.clear()
-    text = _strings[raw] = raw.decode("utf-8", "replace")
-    return text
+def _named(raw: bytes) -> tuple[str, str]:
+    if len(_names) >= _NAMES_MAX:
+        _names.clear()
+    tag_from = _LENGTHS.size + _LENGTHS.unpack_from(raw)[1]
+    actor, tag = raw[_LENGTHS.size : tag_from], raw[tag_from:]
+    names = _names[raw] = (actor.decode("utf-8", "replace"), tag.decode("utf-8", "replace"))
+    return names
 
 
 def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
@@ -153,7 +157,8 @@ def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
     loop of every reader: one SHA-256 a record, over one slice, and no call that it can do without.
     """
     unpack, sha256 = FRAME_HEAD.unpack_from, hashlib.sha256
-    known, make, new, head_bytes = _strings, RawRecord, tuple.__new__, FRAME_HEAD.size
+    known, make, new = _names, RawRecord, tuple.__new__
+    head_bytes, lengths_from = FRAME_HEAD.size, _LENGTHS_FROM
     records: list[RawRecord] = []
     take = records.append
     durable_seq, whole, whole_pos, stop = 0, 0, -1, None
@@ -161,8 +166,7 @@ def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
         magic, crc, length, number, durable, mono, wall, episode, cause, flags, tag_len, actor_len = unpack(
             buffer, pos
         )
-        tag_from = pos + head_bytes + actor_len
-        payload_from = tag_from + tag_len
+        payload_from = pos + head_bytes + actor_len + tag_len
         hash_from = pos + length - HASH_BYTES
         if magic != FRAME_MAGIC or hash_from < payload_from or length > FRAME_BYTES_MAX:
             stop = "no frame begins here"
@@ -177,8 +181,8 @@ def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
         if number != seq:
             stop, seq = f"record {number} stands where {seq} belongs", seq - 1
             break
-        actor = buffer[pos + head_bytes : tag_from]
-        tag = buffer[tag_from:payload_from]
+        names = buffer[pos + lengths_from : payload_from]
+        actor, tag = known.get(names) or _named(names)
         take(
             new(
                 make,
@@ -189,8 +193,8 @@ def parse(buffer: bytes, pos: int, end: int, seq: int) -> Parsed:
                     episode,
                     cause,
                     flags,
-                    known.get(actor) or _string(actor),
-                    known.get(tag) or _string(tag),
+                    actor,
+                    tag,
                     buffer[payload_from:hash_from],
                     digest,
                     durable,
