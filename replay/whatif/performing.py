@@ -28,7 +28,7 @@ from replay.whatif.outline import Outline, outline
 from replay.whatif.seen import Seen
 from replay.whatif.sight import see
 from replay.whatif.stage import Performance, Stage
-from replay.whatif.tape import Tape, config_of, read_tape
+from replay.whatif.tape import Tape, config_of, own, read_tape, up_to_next
 from replay.whatif.world import Recorded
 
 #: (code, sentence). Codes stay; sentences are for people.
@@ -81,7 +81,7 @@ def perform(tape: Tape, changes: Changes) -> WhatIf:
     grant_ns = changes.grant_ns if changes.grant_ns is not None else _raised_ns(tape, changes)
     seen = see(tape, facts_under(tape, changes, grant_ns))
     hopeful, grim = (_run(tape, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False))
-    then = outline(((each.mono_ns, each.event) for each in tape.events), tape.signal_ns)
+    then = outline(((each.mono_ns, each.event) for each in tape.own), tape.signal_ns)
     raised_ns = grant_ns if changes.grant_ns is None else None
     return WhatIf(tape, changes, then, hopeful, grim, tuple(_assumptions(tape, seen, grim, raised_ns)))
 
@@ -98,8 +98,10 @@ def _run(tape: Tape, changes: Changes, grant_ns: int | None, seen: Seen, *, hope
     if end_ns is not None:
         stage.end(end_ns)
     records = Performance(system, stage, world, tape.wall_offset_ns).perform()
-    happened = tuple(each for each in records if not isinstance(each.event, Mark))
-    folded = outline(((each.mono_ns, each.event) for each in happened), tape.signal_ns)
+    mine = up_to_next(records, tape.first_seq)
+    happened = tuple(each for each in mine if not isinstance(each.event, Mark))
+    told = own(happened, tape.first_seq)
+    folded = outline(((each.mono_ns, each.event) for each in told), tape.signal_ns)
     return Run(happened, folded, world.evidence, world)
 
 

@@ -71,11 +71,11 @@ class Performance(Loop):
         self._stage = stage
 
     def perform(self) -> list[Record]:
-        """Everything up to the end of the shutdown. Raises replay.virtual.loop.RanAway."""
+        """Everything up to its end, or to the next shutdown. Raises replay.virtual.loop.RanAway."""
         records: list[Record] = []
         for step in self.steps():
             records += step
-            if not self.system.episode:
+            if self.system.episode != records[0].seq:
                 break
         return records
 

@@ -8,7 +8,7 @@ fact with its place, and how late each tick came, because a machine is not as pu
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple, cast
+from typing import NamedTuple, Protocol, TypeVar, cast
 
 from actors.logic.config import NAME as CONFIG
 from actors.logic.config import ConfigState
@@ -45,7 +45,30 @@ class Played(NamedTuple):
     seq: int
     mono_ns: int
     cause: int
+    episode: int
     event: Event
+
+
+class Placed(Protocol):
+    """What every kind of record has."""
+
+    @property
+    def cause(self) -> int: ...
+    @property
+    def episode(self) -> int: ...
+
+
+Each = TypeVar("Each", bound=Placed)
+
+
+def own(events: Iterable[Each], first_seq: int) -> Iterator[Each]:
+    """Those that tell of this shutdown: of a step that ends one and opens the next, both have the fact."""
+    return (each for each in events if not each.cause or each.episode in (0, first_seq))
+
+
+def up_to_next(events: Iterable[Each], first_seq: int) -> Iterator[Each]:
+    """Without what the last step decides for the shutdown that it opens."""
+    return (each for each in events if not each.cause or each.episode <= first_seq)
 
 
 class Tape(NamedTuple):
@@ -70,6 +93,11 @@ class Tape(NamedTuple):
         return (each for each in self.events if not each.cause and not isinstance(each.event, Tick))
 
     @property
+    def own(self) -> Iterator[Played]:
+        """Without the last words of a shutdown that the first step ended."""
+        return own(self.events, self.first_seq)
+
+    @property
     def settings(self) -> Settings:
         """Those in force at the signal."""
         return config_of(self.system()).settings or Settings()
@@ -82,21 +110,19 @@ class Tape(NamedTuple):
     @property
     def grant_ns(self) -> int:
         """What logind granted at the signal."""
-        return next((each.event.grant_ns for each in self.events if isinstance(each.event, ShutdownBegan)), 0)
+        return next((each.event.grant_ns for each in self.own if isinstance(each.event, ShutdownBegan)), 0)
 
     @property
     def is_cut(self) -> bool:
         """The record ends while the shutdown runs: cut short, or read while it was written."""
         ends = (ReleaseLock, EpisodeClosed)
-        return not any(isinstance(each.event, ends) for each in self.events)
+        return not any(isinstance(each.event, ends) for each in self.own)
 
     @property
     def is_moved(self) -> bool:
         """logind's delay did not run out as it began: it was withdrawn, begun anew, or bypassed."""
         bypassed = isinstance(self.events[0].event, StopRequested)
-        return bypassed or any(
-            isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.events
-        )
+        return bypassed or any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.own)
 
     def system(self) -> System:
         """A fresh one, in the state just before the first record."""
@@ -138,7 +164,7 @@ class _Reader:
         step: list[RawRecord] | None = first
         while step is not None and not self._is_over(step):
             self._keep(step)
-            step = next(found, None)
+            step = next(found, None) if step[0].episode == self._first_seq else None
         last = self._events[-1]
         return Tape(
             first_seq=self._first_seq,
@@ -169,11 +195,14 @@ class _Reader:
             raise Diverged(divergence)
 
     def _is_over(self, step: list[RawRecord]) -> bool:
-        """Another boot, or userspace, comes to this shutdown only to close it."""
+        """Another boot, or userspace, comes to this shutdown only to close it.
+
+        A step that opens the next one may have this one's last words.
+        """
         raw = step[0]
         if raw.seq == self._first_seq:
             return False
-        if raw.episode != self._first_seq:
+        if all(each.episode != self._first_seq for each in step):
             return True
         if raw.tag != DaemonStarted.__name__:
             return False
@@ -184,10 +213,10 @@ class _Reader:
         fact = step[0]
         due_ns = self._replayer.system.next_deadline_ns()
         self._feed(step)
-        for raw in step:
+        for raw in up_to_next(step, self._first_seq):
             event = decode_event(raw.tag, raw.payload)
             if not isinstance(event, Mark):
-                self._events.append(Played(raw.seq, raw.mono_ns, raw.cause, event))
+                self._events.append(Played(raw.seq, raw.mono_ns, raw.cause, raw.episode, event))
         if due_ns is not None and due_ns <= fact.mono_ns:
             ticked = fact.tag == Tick.__name__
             self._late[due_ns] = (fact.mono_ns, 2 * fact.seq + (not ticked))

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 
+from events.decisions import PodOutcome
 from events.episodes import episodes
 from events.history import History
 from events.source import DirectorySource
+from replay.account.fold import accounts
+from replay.virtual.simulate import Wanted, simulate
 from replay.whatif.changes import Changes
+from replay.whatif.outline import PodLine
 from replay.whatif.performing import what_if
 from tests.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out
@@ -36,6 +40,27 @@ def test_the_settings_in_force_are_no_change(first: int) -> None:
         known = recorded(drawn(seed))
         found = known.ask(settings=known.tape.settings, grant_ns=known.tape.grant_ns)
         assert found.is_same, f"seed {seed}"
+
+
+def fate(line: PodLine) -> tuple[PodOutcome | None, int | None]:
+    """As an account has it: who was spared, or could not be ended, has no end."""
+    return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_what_was_is_what_the_account_says(first: int) -> None:
+    """Outcome, end and fates of every shutdown; also where one signal ends one and opens the next."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        source = simulate(Wanted(synthetic=10), seed).machine.book.source
+        for account in accounts(History([source()]), boot_id="another"):
+            found = what_if(History([source()]), account.first_seq, Changes())
+            then, where = found.then, f"seed {seed}, {account.id}"
+            assert (then.outcome, then.total_ns) == (account.outcome, account.ended_ns), where
+            told = {pod.uid: (pod.outcome, pod.ended_ns) for pod in account.pods}
+            known = {uid: fate(line) for uid, line in then.pods.items() if line.outcome is not None}
+            assert known.items() <= told.items(), where
+            assert found.is_same, where
+            assert found.hopeful.outline == found.grim.outline == then, where
 
 
 def test_the_golden_shutdown_is_the_same_again() -> None:
