@@ -95,7 +95,7 @@ class Courier:
         """All of one resource, in order. Raises GaveUp with the rest unsettled."""
         todo = list(spans)
         while todo:
-            count = self._fitting(todo, resource)
+            count = min(len(todo), self._spans_max)
             answer = await self._ask(todo[:count], resource)
             if isinstance(answer, Rejected) and answer.too_large and count > 1:
                 self._spans_max = max(1, count // 2)
@@ -103,10 +103,6 @@ class Courier:
             batch, todo = todo[:count], todo[count:]
             self._record(batch, answer)
             await self._settled(batch)
-
-    def _fitting(self, spans: Sequence[Span], resource: Resource) -> int:
-        """How many go together: by number here, by size in `_ask`."""
-        return min(len(spans), self._spans_max)
 
     def _record(self, batch: Sequence[Span], answer: Accepted | Rejected) -> None:
         if isinstance(answer, Rejected):
