@@ -38,7 +38,7 @@ from replay.whatif.evidence import Evidence
 from replay.whatif.hooks import HookRun
 from replay.whatif.seen import Answer, ContainerSeen, Seen, Whose
 from replay.whatif.stage import Stage
-from replay.whatif.tape import Tape
+from replay.whatif.tape import Tape, up_to_next
 from replay.whatif.way import Common, Way
 
 #: Orders that may have no recorded twin without anybody being misled: they move nothing that is measured.
@@ -63,7 +63,7 @@ class Recorded:
         }
 
     def answer(self, records: Sequence[Record]) -> None:
-        for record in records:
+        for record in up_to_next(records, self._tape.first_seq):
             event = record.event
             note = _NOTES.get(type(event))
             if note is not None:

@@ -60,6 +60,7 @@ def test_what_was_is_what_the_account_says(first: int) -> None:
             known = {uid: fate(line) for uid, line in then.pods.items() if line.outcome is not None}
             assert known.items() <= told.items(), where
             assert found.is_same, where
+            assert not any(code == "order" for code, _ in found.assumptions), where
             assert found.hopeful.outline == found.grim.outline == then, where
 
 
