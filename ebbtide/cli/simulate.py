@@ -8,17 +8,18 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.options import config_option, output_option
+from ebbtide.cli.options import output_option
 
 EPILOG = """\b
 Examples:
   ebbtide simulate
   ebbtide simulate --synthetic 110 --seed 7 --journal ./simulated
-  ebbtide simulate --config config.yaml --pods pods/ --behaviour behaviour.yaml
+  ebbtide simulate --config /etc/ebbtide/config.yaml --pods pods/ --behaviour behaviour.yaml
   ebbtide simulate --runs 1000 -o json | jq .broken
   ebbtide simulate --synthetic 30 --seeds 1..200 --calm --journal ./fleet
 
-The same seed gives the same journal, byte for byte, on any machine; every verb that reads works on it.
+The same options give the same journal, byte for byte, on any machine: nothing but what they name is read.
+Every verb that reads works on it.
 """
 
 #: Pods and runs beyond this are a slip of the keyboard.
@@ -41,7 +42,15 @@ class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
 
 
 @click.command(epilog=EPILOG)
-@config_option
+@click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A configuration; repeatable, later files win field by field. This machine's own is not read unless"
+    " it is named.  [default: waves of 30, 20 and 10 s]",
+)
 @click.option(
     "--pods",
     multiple=True,
@@ -75,8 +84,7 @@ def simulate(output: str, **options: Any) -> int:
     """Run a whole shutdown in virtual time on modelled pods, and check it.
 
     The decisions are the daemon's own, the node is a model: what its pods, logind, runtime and API server do
-    comes from --behaviour, or from the seed. Without --config the default configuration is used, and where
-    there is none, one of three waves and 60 s.
+    comes from --behaviour, or from the seed.
 
     Exit code 1: an invariant does not hold; the command that shows it again is printed.
     """

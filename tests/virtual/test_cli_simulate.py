@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import gc
+import io
 import json
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ebbtide.cli.guard import guarded
-from ebbtide.cli.simulating import asked
 from ebbtide.config.loading import DEFAULT_PATH
 from replay.virtual import simulate as simulating
 from replay.virtual.invariants import Breach
 
 Run = Callable[..., tuple[int, str, str]]
+
+MAIN = "from ebbtide.cli import main; main()"
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "simulated-v1" / "seed-20.txt"
 
@@ -143,9 +149,36 @@ def test_a_breach(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
 
-def test_the_default_configuration() -> None:
-    """Where the default configuration lies is said twice, and the same."""
-    assert asked.CONFIG_PATH == DEFAULT_PATH
+def test_nothing_is_read_unasked(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run is what its options say: the machine's own configuration is not even looked for."""
+    looked_at: list[object] = []
+    stat_of, open_of = os.stat, io.open
+
+    def see(real: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda path, *rest, **named: (looked_at.append(path), real(path, *rest, **named))[1]
+
+    monkeypatch.setattr(os, "stat", see(stat_of))
+    monkeypatch.setattr(io, "open", see(open_of))
+    assert Path("/etc/hostname").exists() in (True, False)
+    assert run("--synthetic", "3")[0] == 0
+    names = [str(path) for path in looked_at if isinstance(path, str | os.PathLike)]
+    assert "/etc/hostname" in names  # who looks is seen
+    assert [name for name in names if name.startswith(str(DEFAULT_PATH.parent))] == []
+
+
+@pytest.mark.root
+def test_the_same_on_a_configured_machine(tmp_path: Path) -> None:
+    """A machine with a configuration of its own gives the same journal for a seed as one without."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    program = 'mount -t tmpfs tmpfs /etc && mkdir /etc/ebbtide && cp "$1" /etc/ebbtide/ && shift && exec "$@"'
+    private = ("unshare", "--mount", "--propagation", "private", "sh", "-c", program, "sh")
+    simulated = (sys.executable, "-c", MAIN, "simulate", "--calm", "--seed", "3", "-o", "json")
+    told = [
+        subprocess.run(words, capture_output=True, check=True, timeout=30).stdout
+        for words in (simulated, (*private, tmp_path / "config.yaml", *simulated))
+    ]
+    assert json.loads(told[0])["shutdowns"][0]["budgetSeconds"] == 60
+    assert told[0] == told[1]
 
 
 def test_switched_off(run: Run, tmp_path: Path) -> None:

@@ -11,9 +11,6 @@ from ebbtide import __version__
 from ebbtide.cli.guard import Refused
 from replay.virtual.simulate import SYNTHETIC_PODS, Wanted
 
-#: The daemon's own default (`ebbtide.config.loading.DEFAULT_PATH`), looked for without loading its reader.
-CONFIG_PATH = Path("/etc/ebbtide/config.yaml")
-
 
 class Asked(NamedTuple):
     """The options as they were given."""
@@ -72,13 +69,12 @@ class Asked(NamedTuple):
         return SYNTHETIC_PODS if self.synthetic is None else self.synthetic
 
     def _with_configuration(self, wanted: Wanted) -> Wanted:
-        """The files, or the default one where it is there; reading none loads nothing."""
-        paths = self.configs or tuple(path for path in (CONFIG_PATH,) if path.exists())
-        if not paths:
+        """The files that were named: this machine's own, unasked, would make a seed another journal here."""
+        if not self.configs:
             return wanted
         from ebbtide.config import load
 
-        loaded = load(paths)
+        loaded = load(self.configs)
         return wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
 
     def _with_pods(self, wanted: Wanted) -> Wanted:
