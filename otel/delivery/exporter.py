@@ -75,6 +75,7 @@ class Exporter:
         self._leaving = False
         self._scope = trio.CancelScope()
         self._unwell = "the back end has not answered"
+        self._unknown: list[int] = []
         self.delivered = 0
 
     # --- life ---------------------------------------------------------------------------------
@@ -151,6 +152,7 @@ class Exporter:
             batches = await self._blocking(self._tail.read, READ_RECORDS)
             for batch in batches:
                 self._stock.add(batch, self._tail.journal_id)
+                self._tell_unknown()
                 await trio.lowlevel.checkpoint()
             self._empty_looks = 0 if batches else self._empty_looks + 1
             self._change()
@@ -160,6 +162,14 @@ class Exporter:
                 pause = LOOK_SECONDS if self._stock.episode else LOOK_IDLE_SECONDS
                 with trio.move_on_after(pause):
                     await self._poke.wait()
+
+    def _tell_unknown(self) -> None:
+        """Shutdowns that another version recorded, once each: they can be exported with that one."""
+        for episode, version in self._stock.refused.items():
+            if episode not in self._unknown:
+                self._unknown.append(episode)
+                what = f"the shutdown at record {episode} needs projection version {version}"
+                self._voice.log(4, f"traces: {what}: export it with the ebbtide that recorded it")
 
     async def _send(self) -> None:
         while True:

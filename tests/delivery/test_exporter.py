@@ -207,6 +207,17 @@ async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed:
         nursery.cancel_scope.cancel()
 
 
+async def test_another_versions_shutdown_is_told_of_and_left(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its spans are made by the version that recorded it, or not at all; each is told of once."""
+    monkeypatch.setattr("otel.projection.VERSIONS", ())
+    collector, reason = await export(bed)
+    assert (collector.got, reason) == ([], "")
+    assert len(bed.said) == SHUTDOWNS
+    assert all("export it with the ebbtide that recorded it" in each for each in bed.said)
+
+
 async def test_it_leaves_when_the_daemon_has_gone(bed: Bed) -> None:
     """What is there is sent first."""
     collector = Collector()
