@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
+from events.workload import workload
 from replay.account.model import Account, ContainerTold, Notice, PodTold, WaveTold
 
 #: ``time`` is nanoseconds since 1970, in UTC.
@@ -140,6 +141,12 @@ POD_KEY = (
     Column("namespace", "text", "the pod's", lambda _, at: at.pod.namespace),
     Column("pod", "text", "the pod's name", lambda _, at: at.pod.name),
     Column("uid", "text", "the pod's", lambda _, at: at.pod.uid),
+    Column(
+        "workload",
+        "text",
+        "its name without what its controller appended",
+        lambda a, at: workload(at.pod.name, a.node),
+    ),
 )
 
 POD = (

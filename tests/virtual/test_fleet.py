@@ -70,6 +70,13 @@ def of_type(fleet: Fleet, kind: type) -> list[tuple[Machine, Any]]:
     ]
 
 
+def test_no_rule_of_its_own() -> None:
+    """What belongs together is told by the tables' columns: no question takes a name to pieces."""
+    queries = QUESTION.findall(columns.PAGE.read_text())
+    assert len(queries) == 10
+    assert [number for number, sql in queries if "regexp" in sql] == []
+
+
 @pytest.mark.slow
 def test_how_shutdowns_end(fleet: Fleet, ask: Ask) -> None:
     """1: cancelled, complete or cut short, as lock and power had it."""

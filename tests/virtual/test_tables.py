@@ -14,6 +14,7 @@ import pytest
 from ebbtide.cli.exporting.tables import write_tables
 from ebbtide.cli.guard import CORRUPT, TORN, Refused, guarded
 from ebbtide.cli.simulating.keeping import keep
+from events.model import Container, Hook, Pod
 from replay.tables import KEY, TABLES
 from replay.virtual.machine import Machine
 from replay.virtual.simulate import Wanted, plan_of
@@ -141,6 +142,27 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     err = capsys.readouterr().err
     assert f"wrote {tmp_path / 't'}: 1 shutdowns, 3 waves" in err
     assert "of 1 journal" in err
+
+
+def test_workloads(tmp_path: Path) -> None:
+    """Pods, hooks and containers name their workload, by the rule that advise has, too."""
+    known = {
+        "payment-service": "payment-service",
+        "web-7d4b9c6f5-x2x9k": "web",
+        "db-0": "db",
+        "kube-apiserver-node-7": "kube-apiserver",
+    }
+    hook = Hook(kind="exec")
+    pods = tuple(
+        Pod(uid=name, namespace="shop", name=name, containers=(Container(name="app", hook=hook),))
+        for name in known
+    )
+    machine = Machine(plan_of(Wanted(pods=pods, calm=True), 7)).run()
+    assert machine.plan.node == "node-7"
+    keep(tmp_path / "node", machine.book.files())
+    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
+    for table in ("pods", "hooks", "containers"):
+        assert {row["pod"]: row["workload"] for row in rows(tmp_path / "tables", table)} == known
 
 
 # --- journals that are one, and journals that end ------------------------------------------------
