@@ -9,48 +9,71 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import shutil
 import socket
-import tempfile
-import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import trio
 
-from tests.beds import logind
 from tests.beds.inside import Inside
-from tests.beds.logind import LogindBed, logind_bed
-from tests.beds.rootfs import Unavailable
+from tests.beds.logind import LogindBed
 from tests.node import groups, image, parts, programs
 from tests.node.client import POLL_SECONDS, Api, Refused, condition
 from tests.node.identities import ADMIN, Secrets
 from tests.node.parts import Member, Part
 
-#: Not under a folder that the node has a layer over, and short: a socket's path has 108 bytes.
-BASE = Path("/tmp")
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
 START_SECONDS_MAX = 60
 CLONE_NEWNET = 0x40000000
 
 
 class Bed:
-    """A bed that is up. ``api`` asks as the administrator; ``times`` has the seconds that each step took."""
+    """The parts, each to be started and stopped. ``api`` asks as the administrator; ``times`` has
+    what was over how many seconds after the start.
 
-    def __init__(
-        self, folder: Path, inside: Inside, bus: LogindBed, server: str, names: Sequence[str]
-    ) -> None:
-        self.folder, self.inside, self.logind, self.server = folder, inside, bus, server
+    Nothing is made before `open`; `close` ends and removes all of it, whatever came before.
+    """
+
+    def __init__(self, folder: Path, bus: LogindBed, listening: socket.socket, names: Sequence[str]) -> None:
+        self.folder, self.logind = folder, bus
         self.members = {name: Member(name, at, folder) for at, name in enumerate(names, 1)}
         self.programs = programs.all_kubernetes()
+        for name in ("state", "log", "secrets"):
+            (folder / name).mkdir()
         self.secrets = Secrets(folder / "secrets")
-        self.secrets.folder.mkdir()
         self.secrets.write(tuple(names))
-        self.kubeconfig = self.secrets.kubeconfig(ADMIN, server, "admin")
-        self.api = Api(server, self.secrets.authority, ADMIN.token)
+        self.server = f"https://127.0.0.1:{listening.getsockname()[1]}"
+        self.kubeconfig = self.secrets.kubeconfig(ADMIN, self.server, "admin")
+        self.api = Api(self.server, self.secrets.authority, ADMIN.token)
         self.group = groups.name_for(folder)
         self.times: dict[str, float] = {}
+        self._listening = listening
+        self._inside: Inside | None = None
+
+    def open(self) -> None:
+        """The namespaces. They begin with the files that logind has, so it has to be up."""
+        descriptor = self._listening.fileno()
+        self._inside = Inside(
+            "tests.node.inside",
+            self.folder,
+            self.group,
+            str(descriptor),
+            str(parts.API_PORT),
+            namespace=(*self.logind.enter, *UNSHARE),
+            pass_fds=(descriptor,),
+        )
+        self._listening.close()
+
+    def close(self) -> None:
+        if self._inside is not None:
+            self._inside.close()
+        groups.remove(self.group)
+
+    @property
+    def inside(self) -> Inside:
+        assert self._inside is not None, "the bed is not open"
+        return self._inside
 
     @property
     def pid(self) -> int:
@@ -70,13 +93,33 @@ class Bed:
 
     @contextlib.contextmanager
     def network(self) -> Iterator[None]:
-        """Sockets that this thread opens inside the block are in the node's network."""
+        """Sockets made in the block are in the node's network, for good. Nothing may wait inside: threads
+        that begin there stay there.
+        """
         with open("/proc/thread-self/ns/net") as ours, open(f"/proc/{self.pid}/ns/net") as theirs:
             _enter_network(theirs.fileno())
             try:
                 yield
             finally:
                 _enter_network(ours.fileno())
+
+    async def connect(self, address: str, port: int) -> trio.SocketStream:
+        """To a pod, a service, or a part of the node."""
+        with self.network():
+            made = trio.socket.socket()
+        try:
+            await made.connect((address, port))
+        except BaseException:
+            made.close()
+            raise
+        return trio.SocketStream(made)
+
+    async def fetch(self, address: str, port: int, path: str = "/") -> str:
+        """The body of what HTTP answers there."""
+        async with await self.connect(address, port) as stream:
+            await stream.send_all(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            answer = b"".join([bytes(piece) async for piece in stream])
+        return answer.partition(b"\r\n\r\n")[2].decode(errors="replace")
 
     def log(self, name: str) -> str:
         return (self.folder / "log" / f"{name}.log").read_text(errors="replace")
@@ -108,10 +151,9 @@ class Bed:
         await self.ready(part.name, lambda: self._said("ctr", "-a", str(member.socket), "version"))
 
     async def start_kubelet(self, member: Member, **changes: Any) -> None:
-        """With these settings changed, and wait until the node is Ready."""
+        """With these settings changed. It takes its lock before the node is Ready."""
         (self.root / str(member.state / parts.MANIFESTS).lstrip("/")).mkdir(parents=True, exist_ok=True)
-        group = groups_of(self.group, member)
-        await self.inside.do("group", name=group)
+        await self.inside.do("group", name=f"{self.group}/{member.name}")
         program = self.programs["kubelet"]
         bus = self.logind.address
         await self.start(parts.kubelet_part(program, self.secrets, member, self.group, bus, changes))
@@ -125,7 +167,7 @@ class Bed:
             await trio.to_thread.run_sync(image.pack, archive)
         await self.run("ctr", "-a", str(member.socket), "-n", "k8s.io", "images", "import", str(archive))
 
-    async def ready(self, name: str, answers: Any) -> None:
+    async def ready(self, name: str, answers: Callable[[], Awaitable[bool]]) -> None:
         """Wait until a part answers. Raises Unready with the end of its log."""
         with trio.move_on_after(START_SECONDS_MAX):
             while await self.inside.do("exited", name=name) is None:
@@ -149,82 +191,11 @@ class Bed:
             return bool(await self.run(*argv))
         return False
 
-    async def bring_up(self, changes: dict[str, Any]) -> None:
-        """All parts, each as soon as what it needs is there."""
-        began = time.monotonic()
-        state = self.folder / "state"
-        await self.run("ip", "link", "set", "lo", "up")
-        for member in self.members.values():
-            await self.run("ip", "address", "add", f"{member.address}/32", "dev", "lo")
-        await self.start(parts.etcd(state))
-        async with trio.open_nursery() as nursery:
-            for member in self.members.values():
-                nursery.start_soon(self._bring_runtime_up, member)
-            await self.start_api()
-            self.times["api"] = time.monotonic() - began
-            await self._start_control_plane()
-        self.times["containerd"] = time.monotonic() - began
-        for member in self.members.values():
-            await self.start_kubelet(member, **changes)
-        for member in self.members.values():
-            await self.node_ready(member)
-        self.times["ready"] = time.monotonic() - began
-
-    async def _bring_runtime_up(self, member: Member) -> None:
-        await self.start_containerd(member)
-        await self.load_image(member)
-
-    async def _start_control_plane(self) -> None:
-        first = next(iter(self.members.values()))
-        await self.start(parts.controllers(self.programs["kube-controller-manager"], self.secrets))
-        await self.start(parts.scheduler(self.programs["kube-scheduler"], self.secrets))
-        await self.start(parts.proxy(self.programs["kube-proxy"], self.secrets, first))
-
 
 class Unready(Exception):
     """A part of the node did not get ready; says which, and what it logged last."""
 
 
-def groups_of(group: str, member: Member) -> str:
-    return f"{group}/{member.name}"
-
-
 def _enter_network(descriptor: int) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), "setns")
-
-
-def need() -> None:
-    """Raises Unavailable: why no node can be had here."""
-    if reason := logind.missing():
-        raise Unavailable(reason)
-    programs.need_packages()
-    programs.all_kubernetes()
-
-
-@contextlib.asynccontextmanager
-async def node_bed(names: Sequence[str] = ("node-1",), **kubelet: Any) -> AsyncIterator[Bed]:
-    """A node (or several) that is Ready; ``kubelet`` changes its settings.
-
-    Leaving ends and removes all of it. Raises Unavailable, Unready.
-    """
-    await trio.to_thread.run_sync(need)
-    groups.sweep()
-    async with logind_bed() as bus:
-        folder = Path(tempfile.mkdtemp(prefix="node.", dir=BASE))
-        for name in ("state", "log"):
-            (folder / name).mkdir()
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            server = f"https://127.0.0.1:{listening.getsockname()[1]}"
-            words = (groups.name_for(folder), str(listening.fileno()), str(parts.API_PORT))
-            namespace = (*bus.enter, *UNSHARE)
-            fds = (listening.fileno(),)
-            inside = Inside("tests.node.inside", folder, *words, namespace=namespace, pass_fds=fds)
-        try:
-            bed = Bed(folder, inside, bus, server, names)
-            await bed.bring_up(kubelet)
-            yield bed
-        finally:
-            inside.close()
-            groups.remove(groups.name_for(folder))
-            shutil.rmtree(folder, ignore_errors=True)

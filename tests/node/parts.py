@@ -16,6 +16,7 @@ from tests.node.programs import CNI
 API_PORT = 6443
 API = f"https://127.0.0.1:{API_PORT}"
 ETCD = "http://127.0.0.1:2379"
+FIRST_ADDRESS = "10.77.0.1"
 SERVICES = "10.96.0.0/16"
 MANIFESTS = "manifests"
 
@@ -88,7 +89,7 @@ def api_server(program: Path, secrets: Secrets, state: Path) -> Part:
     flags = {
         "etcd-servers": ETCD,
         "secure-port": API_PORT,
-        "advertise-address": "10.77.0.1",
+        "advertise-address": FIRST_ADDRESS,
         "service-cluster-ip-range": SERVICES,
         "cert-dir": state / "api",
         "tls-cert-file": secrets.certificate,

@@ -1,0 +1,119 @@
+"""How a node comes up, part by part, and goes without leaving anything.
+
+The bed and its bringing up are apart, so that one node can serve many tests, each with its own run of Trio.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from tests.beds import logind
+from tests.beds.inside import Inside
+from tests.beds.logind import LogindBed
+from tests.beds.rootfs import Unavailable
+from tests.node import groups, parts, programs
+from tests.node.bed import Bed
+from tests.node.parts import Member
+
+#: Not under a folder that the node has a layer over, and short: a socket's path has 108 bytes.
+BASE = Path("/tmp")
+
+
+def need() -> None:
+    """Raises Unavailable: why no node can be had here."""
+    if reason := logind.missing():
+        raise Unavailable(reason)
+    programs.need_packages()
+    programs.all_kubernetes()
+
+
+@contextlib.contextmanager
+def made_bed(names: Sequence[str] = ("node-1",)) -> Iterator[Bed]:
+    """A bed in which nothing runs yet. Leaving ends and removes all of it. Raises Unavailable."""
+    need()
+    groups.sweep()
+    with _folder("bed.") as beside, _folder("node.") as folder:
+        inside = Inside("tests.beds.logind_inside", beside)
+        try:
+            with socket.create_server(("127.0.0.1", 0)) as listening:
+                bed = Bed(folder, LogindBed(beside, inside), listening, names)
+                try:
+                    yield bed
+                finally:
+                    bed.close()
+        finally:
+            inside.close()
+
+
+@contextlib.contextmanager
+def _folder(prefix: str) -> Iterator[Path]:
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=BASE))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def bring_up(bed: Bed, **kubelet: Any) -> None:
+    """All parts, each as soon as what it needs is there; ``kubelet`` changes its settings. Raises Unready."""
+    began = time.monotonic()
+
+    def over(step: str) -> None:
+        bed.times[step] = time.monotonic() - began
+
+    await bed.logind.do("start_bus")
+    await bed.logind.start_logind()
+    bed.open()
+    await _lay_network(bed)
+    over("logind")
+    await bed.start(parts.etcd(bed.folder / "state"))
+    async with trio.open_nursery() as nursery:
+        for member in bed.members.values():
+            nursery.start_soon(_bring_runtime_up, bed, member)
+        await bed.start_api()
+        over("API server")
+        await _start_control_plane(bed)
+    over("containerd")
+    for member in bed.members.values():
+        await bed.start_kubelet(member, **kubelet)
+    for member in bed.members.values():
+        await bed.node_ready(member)
+    over("Ready")
+
+
+async def _lay_network(bed: Bed) -> None:
+    await bed.run("ip", "link", "set", "lo", "up")
+    for member in bed.members.values():
+        await bed.run("ip", "address", "add", f"{member.address}/32", "dev", "lo")
+    # A service's address leads nowhere by itself; a packet to it is rewritten only where it has a route.
+    await bed.run("ip", "route", "add", parts.SERVICES, "dev", "lo", "src", parts.FIRST_ADDRESS)
+
+
+async def _bring_runtime_up(bed: Bed, member: Member) -> None:
+    await bed.start_containerd(member)
+    await bed.load_image(member)
+
+
+async def _start_control_plane(bed: Bed) -> None:
+    first = next(iter(bed.members.values()))
+    await bed.start(parts.controllers(bed.programs["kube-controller-manager"], bed.secrets))
+    await bed.start(parts.scheduler(bed.programs["kube-scheduler"], bed.secrets))
+    await bed.start(parts.proxy(bed.programs["kube-proxy"], bed.secrets, first))
+
+
+@contextlib.asynccontextmanager
+async def node_bed(names: Sequence[str] = ("node-1",), **kubelet: Any) -> AsyncIterator[Bed]:
+    """A node (or several) that is Ready, for the time of the block. Raises Unavailable, Unready."""
+    await trio.to_thread.run_sync(need)
+    with made_bed(names) as bed:
+        await bring_up(bed, **kubelet)
+        yield bed

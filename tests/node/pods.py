@@ -1,0 +1,56 @@
+"""Pods for the node: manifests in one line, and waiting for what becomes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.node.bed import Bed
+from tests.node.client import Object, condition
+from tests.node.image import IMAGE
+
+PODS = "/api/v1/namespaces/default/pods"
+#: What the tests make, by the path of its kind.
+KINDS = (
+    "/apis/apps/v1/namespaces/default/deployments",
+    "/apis/apps/v1/namespaces/default/daemonsets",
+    "/apis/batch/v1/namespaces/default/jobs",
+    PODS,
+)
+#: Ends at once when it is told to.
+OBEDIENT = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; done"
+#: Only SIGKILL ends it.
+STUBBORN = "trap '' TERM; while :; do sleep 1; done"
+
+
+def container(script: str = OBEDIENT, name: str = "main", **fields: Any) -> Object:
+    return {"name": name, "image": IMAGE, "command": ["/bin/sh", "-c", script], **fields}
+
+
+def pod(name: str, node: str = "", script: str = OBEDIENT, **spec: Any) -> Object:
+    """On that node, past the scheduler; on any where none is named. ``spec`` goes over the rest."""
+    placed = {"nodeName": node} if node else {}
+    fields = {"containers": [container(script)], "terminationGracePeriodSeconds": 30, **placed, **spec}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": {"app": name}},
+        "spec": fields,
+    }
+
+
+async def running(bed: Bed, *made: Object) -> list[Object]:
+    """Make pods and wait until each is Ready; what they are then."""
+    for each in made:
+        await bed.api.post(PODS, each)
+    names = [each["metadata"]["name"] for each in made]
+    return [
+        await bed.api.until(f"{PODS}/{name}", lambda pod: condition(pod, "Ready") == "True") for name in names
+    ]
+
+
+async def remove_all(bed: Bed) -> None:
+    """Everything of those kinds, at once, and wait until it is gone."""
+    now = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+    for path in KINDS:
+        await bed.api.delete(path, now)
+    await bed.api.until(PODS, lambda pods: not pods["items"])
