@@ -10,8 +10,8 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from otel.metrics.kept import FILE_NAME
 from events.decisions import ReleaseLock
+from otel.metrics.kept import FILE_NAME
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root
