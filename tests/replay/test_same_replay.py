@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from replay.virtual.simulate import Wanted, simulate
+from tests.pythons import PYTHONS, ran
 from tests.replay.executed import digest
-
-ROOT = Path(__file__).resolve().parents[2]
-
-#: Other interpreters, with msgspec: ``.ci/run`` makes them where the machine has one.
-OTHERS = [path for path in os.environ.get("EBBTIDE_OTHER_PYTHONS", "").split(":") if path]
 
 REPLAYS = 100
 PROCESSES = 10
+EACH = REPLAYS // PROCESSES
 
 
 def executed(python: str, seed: str, journal: Path) -> list[str]:
     """One process's answers: the hash of everything that it produced, once for each time that it replays."""
-    ran = subprocess.run(
-        [python, "-m", "tests.replay.executed", str(journal), str(REPLAYS // PROCESSES)],
-        cwd=ROOT,
-        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-    )
-    return ran.stdout.split()
+    return ran(python, seed, "tests.replay.executed", journal, str(EACH)).split()
 
 
 @pytest.fixture(scope="module")
@@ -51,8 +37,7 @@ def test_a_hundred_replays(journal: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", [sys.executable, *OTHERS])
+@pytest.mark.parametrize("python", PYTHONS)
 def test_every_python(python: str, journal: Path) -> None:
     """What an older or a newer Python produces is what this one does."""
-    answers = executed(python, "random", journal)
-    assert answers == [digest(journal)] * len(answers)
+    assert executed(python, "random", journal) == [digest(journal)] * EACH

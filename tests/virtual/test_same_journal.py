@@ -1,16 +1,13 @@
-"""A seed is a journal, byte for byte: in another process, under another hash seed, on another day."""
+"""A seed is a journal, byte for byte: in another process, by another Python, on another day."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+import pytest
 
 from events.history import History
 from replay.virtual.simulate import Wanted, simulate
+from tests.pythons import PYTHONS, ran
 from tests.virtual.seeds import GOLDEN, digest, lines
-
-ROOT = GOLDEN.parents[3]
 
 
 def test_golden() -> None:
@@ -18,21 +15,12 @@ def test_golden() -> None:
     assert list(lines()) == GOLDEN.read_text().splitlines()
 
 
-def test_hash_seeds() -> None:
-    """Processes with different hash seeds write the same bytes."""
-    found = [
-        subprocess.run(
-            [sys.executable, "-m", "tests.virtual.seeds"],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=True,
-        ).stdout
-        for seed in ("1", "271828", "random")
-    ]
-    assert set(found) == {GOLDEN.read_text()}
+@pytest.mark.slow
+@pytest.mark.parametrize("python", PYTHONS)
+@pytest.mark.parametrize("hash_seed", ["1", "271828", "random"])
+def test_every_python(python: str, hash_seed: str) -> None:
+    """Processes of every Python that there is, under any hash seed, write the bytes that are promised."""
+    assert ran(python, hash_seed, "tests.virtual.seeds") == GOLDEN.read_text()
 
 
 def test_another_seed_is_another_run() -> None:
