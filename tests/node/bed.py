@@ -18,7 +18,7 @@ import trio
 
 from tests.beds.inside import Inside
 from tests.beds.logind import LogindBed
-from tests.node import groups, image, parts, programs
+from tests.node import image, parts, programs, remains
 from tests.node.client import POLL_SECONDS, Api, Refused, condition
 from tests.node.identities import ADMIN, Secrets
 from tests.node.parts import Member, Part
@@ -46,7 +46,7 @@ class Bed:
         self.server = f"https://127.0.0.1:{listening.getsockname()[1]}"
         self.kubeconfig = self.secrets.kubeconfig(ADMIN, self.server, "admin")
         self.api = Api(self.server, self.secrets.authority, ADMIN.token)
-        self.group = groups.name_for(folder)
+        self.group = folder.name
         self.times: dict[str, float] = {}
         self._listening = listening
         self._inside: Inside | None = None
@@ -68,7 +68,7 @@ class Bed:
     def close(self) -> None:
         if self._inside is not None:
             self._inside.close()
-        groups.remove(self.group)
+        remains.remove(self.group)
 
     @property
     def inside(self) -> Inside:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import socket
-import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
@@ -20,12 +19,9 @@ from tests.beds import logind
 from tests.beds.inside import Inside
 from tests.beds.logind import LogindBed
 from tests.beds.rootfs import Unavailable
-from tests.node import groups, parts, programs
+from tests.node import parts, programs, remains
 from tests.node.bed import Bed
 from tests.node.parts import Member
-
-#: Not under a folder that the node has a layer over, and short: a socket's path has 108 bytes.
-BASE = Path("/tmp")
 
 
 def need() -> None:
@@ -40,8 +36,8 @@ def need() -> None:
 def made_bed(names: Sequence[str] = ("node-1",)) -> Iterator[Bed]:
     """A bed in which nothing runs yet. Leaving ends and removes all of it. Raises Unavailable."""
     need()
-    groups.sweep()
-    with _folder("bed.") as beside, _folder("node.") as folder:
+    remains.sweep()
+    with _folder() as beside, _folder() as folder:
         inside = Inside("tests.beds.logind_inside", beside)
         try:
             with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -55,8 +51,8 @@ def made_bed(names: Sequence[str] = ("node-1",)) -> Iterator[Bed]:
 
 
 @contextlib.contextmanager
-def _folder(prefix: str) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=BASE))
+def _folder() -> Iterator[Path]:
+    folder = remains.new_folder()
     try:
         yield folder
     finally:

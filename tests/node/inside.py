@@ -18,7 +18,7 @@ from pathlib import Path
 import trio
 
 from tests.beds.inside import mount, take_commands
-from tests.node import groups
+from tests.node import remains
 
 #: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
 SETTINGS = ("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops")
@@ -92,7 +92,7 @@ class Inside:
                 await trio.sleep(0.01)
 
     async def do_group(self, name: str) -> None:
-        groups.make(name)
+        remains.make(name)
 
     async def do_signal(self, name: str, signal_number: int) -> None:
         self.processes[name].send_signal(signal_number)
@@ -171,7 +171,7 @@ async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.
 
 async def main(folder: Path, group: str, listening: socket.socket, port: int) -> None:
     lay_file_systems(folder)
-    groups.make(group)
+    remains.make(group)
     inside = Inside(folder)
     try:
         async with trio.open_nursery() as nursery:
@@ -181,7 +181,8 @@ async def main(folder: Path, group: str, listening: socket.socket, port: int) ->
             nursery.cancel_scope.cancel()
     finally:
         inside.end_all()
-        groups.remove(group)
+        remains.remove(group)
+        subprocess.run(["umount", "-l", str(folder / "state")], check=False)
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,27 +1,31 @@
-"""The control groups of one node: made in every tree, removed with all that is below them.
+"""What of a node is not in its namespaces: control groups, made in every tree, and folders.
 
-A group has the bed's name and its owner's process id, so that what a killed run left behind is found and
-removed by the next one.
+Both have one name, with the process id of their owner in it, so that what a killed run could not remove is
+found and removed by the next one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
+import tempfile
 import time
 from pathlib import Path
 
 CGROUPS = Path("/sys/fs/cgroup")
 PREFIX = "ebbtide-node"
+#: Not under a folder that the node has a layer over, and short: a socket's path has 108 bytes.
+BASE = Path("/tmp")
 #: A new group of this tree has neither, and takes no process before it has both.
 CPUSET = ("cpuset.cpus", "cpuset.mems")
 EMPTY_SECONDS_MAX = 10
 POLL_SECONDS = 0.02
 
 
-def name_for(folder: Path) -> str:
-    """The name of the group of a bed in that folder, that this process owns."""
-    return f"{PREFIX}-{os.getpid()}-{folder.name}"
+def new_folder() -> Path:
+    """A folder of this process for a bed. Its name is also that of the bed's groups."""
+    return Path(tempfile.mkdtemp(prefix=f"{PREFIX}-{os.getpid()}-", dir=BASE))
 
 
 def trees() -> list[Path]:
@@ -63,9 +67,10 @@ def _remove_below(group: Path) -> None:
 
 
 def sweep() -> None:
-    """Remove the groups of beds whose owner was killed."""
-    for name in {path.name for tree in trees() for path in tree.glob(f"{PREFIX}-*")}:
+    """Remove what the beds left whose owner was killed together with them."""
+    places = [path for tree in (BASE, *trees()) for path in tree.glob(f"{PREFIX}-*")]
+    for name in dict.fromkeys(path.name for path in places):
         owner = name.removeprefix(f"{PREFIX}-").split("-")[0]
         if not Path("/proc", owner).exists():
-            for group in left(name):
-                _remove_below(group)
+            remove(name)
+            shutil.rmtree(BASE / name, ignore_errors=True)
