@@ -95,7 +95,8 @@ class Containerd:
             preexec_fn=die_with_parent,
         )
         assert self._holder.stdout is not None
-        assert self._holder.stdout.readline() == b"ready\n"
+        with self._holder.stdout as said:
+            assert said.readline() == b"ready\n"
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "cni").mkdir()
         (folder / "cni" / "10-ebbtide.conflist").write_text(json.dumps(CONFLIST))

@@ -121,6 +121,23 @@ class Kubelet:
         request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
         return int(self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse).status.state)
 
+    def exec(self, container: str, *words: str) -> int:
+        """Run a command in a container; its exit code."""
+        request = api.ExecSyncRequest(container_id=container, cmd=words, timeout=CALL_SECONDS_MAX)
+        return int(self.call("ExecSync", request, api.ExecSyncResponse).exit_code)
+
+    def stop_container(self, container: str) -> None:
+        request = api.StopContainerRequest(container_id=container, timeout=CALL_SECONDS_MAX // 2)
+        self.call("StopContainer", request, api.StopContainerResponse)
+
+    def remove_all(self) -> None:
+        """As if no pod had ever been here."""
+        found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
+        for item in found.items:
+            request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)
+            self.call("StopPodSandbox", request, making.Empty)
+            self.call("RemovePodSandbox", request, making.Empty)
+
 
 def _pod_labels(name: str, uid: str) -> dict[str, str]:
     return {

@@ -6,7 +6,7 @@ the only one that knows either, and it is imported once the node is armed (`acto
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar, cast
 
 import grpc
@@ -25,6 +25,7 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
 AGAIN_SECONDS = 0.05
+DRAIN_SECONDS = 0.05
 
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
 AWAY = (grpc.StatusCode.UNAVAILABLE,)
@@ -62,12 +63,13 @@ class Link:
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
         self._loop: trio_asyncio.BaseTrioEventLoop | None = None
+        self._channel: grpc.aio.Channel | None = None
         self._calls: dict[str, Call] = {}
 
     async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Hold the channel open until cancelled. Nothing is sent before the first call."""
         async with trio_asyncio.open_loop() as loop:
-            channel = await loop.run_aio_coroutine(self._open())
+            self._channel = channel = await loop.run_aio_coroutine(self._open())
             self._loop = loop
             task_status.started()
             try:
@@ -76,6 +78,8 @@ class Link:
                 self._loop = None
                 with trio.CancelScope(shield=True):
                     await loop.run_aio_coroutine(channel.close())
+                    # gRPC's own thread still has ends of cancelled calls to tell, to a loop that is there.
+                    await trio.sleep(DRAIN_SECONDS)
 
     async def _open(self) -> grpc.aio.Channel:
         channel = grpc.aio.insecure_channel(self._endpoint, options=OPTIONS)
@@ -91,29 +95,54 @@ class Link:
         )
         return cast(Call, made)
 
-    async def call(self, name: str, request: Message, answer: type[AnswerT], seconds: float) -> AnswerT:
-        """One call, which waits for a runtime that is away, but is sent once. Cancelling cancels it.
+    async def ready(self, seconds: float) -> None:
+        """Return once the runtime is connected. Raises Lost."""
+        with trio.move_on_after(seconds):
+            await self._run(self._connected())
+            return
+        raise Lost(f"the runtime is away for {seconds:.1f} s")
 
-        Raises Lost (nobody answers in time, or the runtime went in the middle), NotFound, RuntimeRefused.
-        """
+    async def _connected(self) -> None:
+        assert self._channel is not None
+        while (state := self._channel.get_state(try_to_connect=True)) != grpc.ChannelConnectivity.READY:
+            await self._channel.wait_for_state_change(state)
+
+    async def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:
+            work.close()
             raise Lost("the connection is closed")
-        work = self._send(name, request, seconds)
-        return cast(AnswerT, await self._loop.run_aio_coroutine(work))
+        return await self._loop.run_aio_coroutine(work)
 
-    async def _send(self, name: str, request: Message, seconds: float) -> Any:
+    async def call(
+        self,
+        name: str,
+        request: Message,
+        answer: type[AnswerT],
+        seconds: float,
+        *,
+        wait: bool = True,
+        traceparent: str = "",
+    ) -> AnswerT:
+        """One call, sent at most once. Cancelling cancels it. Raises Lost, NotFound, RuntimeRefused."""
+        work = self._send(name, request, seconds, wait, traceparent)
+        return cast(AnswerT, await self._run(work))
+
+    async def _send(self, name: str, request: Message, seconds: float, wait: bool, traceparent: str) -> Any:
+        metadata = (("traceparent", traceparent),) if traceparent else ()
         try:
-            return await self._calls[name](request, timeout=seconds, wait_for_ready=True)
+            return await self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise _known(name, error, seconds) from None
 
-    async def repeat(self, name: str, request: Message, answer: type[AnswerT], seconds: float) -> AnswerT:
+    async def repeat(
+        self, name: str, request: Message, answer: type[AnswerT], seconds: float, *, traceparent: str = ""
+    ) -> AnswerT:
         """The same for what may be said twice: a call that was lost is sent again while there is time."""
         deadline = trio.current_time() + seconds
         while True:
-            left = deadline - trio.current_time()
+            left = max(0.0, deadline - trio.current_time())
             try:
-                return await self.call(name, request, answer, max(left, 0))
+                return await self.call(name, request, answer, left, traceparent=traceparent)
             except Lost:
                 if trio.current_time() + AGAIN_SECONDS >= deadline:
                     raise

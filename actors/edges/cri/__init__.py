@@ -1,0 +1,1 @@
+"""Pods ended through the container runtime interface (docs/cri.md)."""

@@ -1,0 +1,82 @@
+"""preStop hooks of containers: exec through the runtime, httpGet to the pod's address.
+
+A hook is at most once: a call that was lost in the middle is not made again. (``sleep`` is a deadline in
+the core; nothing runs for it.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from actors.edges.cri import api_pb2 as api
+from actors.edges.cri.calling import Caller
+from actors.edges.cri.errors import CallFailed, Lost
+from actors.edges.cri.table import ContainerEntry
+from actors.edges.process import http
+from actors.edges.process.hooks import TIMED_OUT
+from actors.edges.process.spec import ExecAction, HttpGetAction, SleepAction
+from actors.interfaces import Ending
+from events.base import NS_PER_SECOND
+from events.decisions import RunHook
+
+#: An order's key to its ``traceparent`` (W3C Trace Context); empty: there is none to pass on.
+Context = Callable[[str], str]
+#: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
+PAST_SECONDS = 5
+#: A pod in the node's network: the runtime names no address of its own for it.
+NODE_ADDRESS = "127.0.0.1"
+
+
+class Hooks:
+    """Carries `RunHook` out."""
+
+    def __init__(self, caller: Caller) -> None:
+        self._caller = caller
+
+    async def run(self, entry: ContainerEntry, order: RunHook, traceparent: str) -> Ending:
+        """Never raises but for cancellation."""
+        action = entry.spec.pre_stop
+        if action is None or isinstance(action, SleepAction):
+            return Ending("failed", "no hook that has to be run")
+        if not entry.running:
+            return Ending("failed", "the container does not run")
+        with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
+            if isinstance(action, ExecAction):
+                return await self._exec(action, entry, order.timeout_ns, traceparent)
+            if isinstance(action, HttpGetAction):
+                return await _get(action, entry, traceparent)
+            return Ending("failed", "invalid handler")
+        return TIMED_OUT
+
+    async def _exec(
+        self, action: ExecAction, entry: ContainerEntry, timeout_ns: int, traceparent: str
+    ) -> Ending:
+        seconds = -(-timeout_ns // NS_PER_SECOND)
+        request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
+        try:
+            await self._caller.ready(seconds)
+            found = await self._caller.call(
+                "ExecSync",
+                request,
+                api.ExecSyncResponse,
+                seconds + PAST_SECONDS,
+                wait=False,
+                traceparent=traceparent,
+            )
+        except Lost as error:
+            return Ending("unknown", f"the runtime went away in the middle: {error}")
+        except CallFailed as error:
+            return Ending("failed", f"cannot run: {error}")
+        if found.exit_code:
+            return Ending("failed", f"exit code {found.exit_code}", found.exit_code)
+        return Ending("done", exit_code=0)
+
+
+async def _get(action: HttpGetAction, entry: ContainerEntry, traceparent: str) -> Ending:
+    try:
+        await http.send(http.request_of(action, entry.spec, entry.pod.pod_ip or NODE_ADDRESS, traceparent))
+    except http.FAILURES as error:
+        return Ending("failed", http.why(error))
+    return Ending()

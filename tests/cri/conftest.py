@@ -1,0 +1,62 @@
+"""One real containerd for all tests of this folder, and for each test an edge beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from actors.edges.cri.edge import CriEdge
+from actors.interfaces import Ending
+from events.base import Order
+from events.decisions import TakeInventory
+from events.facts import InventoryTaken
+from events.model import Pod
+from tests.cri.containerd import Containerd, containerd, missing
+from tests.process.process_bed import Outbox
+
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="session")
+def bed() -> Iterator[Containerd]:
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with containerd() as made:
+        yield made
+
+
+class Rig:
+    """An edge that runs, is armed, and whose facts are kept."""
+
+    def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery) -> None:
+        self.edge, self.outbox, self.nursery = edge, outbox, nursery
+
+    async def do(self, order: Order) -> Ending:
+        ending = self.edge.effects[type(order)](order, self.outbox)
+        if isinstance(ending, Ending):
+            return ending
+        with trio.fail_after(PATIENCE_SECONDS):
+            return await ending
+
+    async def inventory(self, key: str = "inventory", *, refresh: bool = True) -> tuple[Pod, ...]:
+        """The pods, as a shutdown would be given them."""
+        assert await self.do(TakeInventory(key=key, refresh=refresh)) == Ending()
+        taken = [fact for fact in self.outbox.of(InventoryTaken) if fact.key == key]
+        return tuple(pod for fact in taken for pod in fact.pods)
+
+
+@contextlib.asynccontextmanager
+async def rig_on(bed: Containerd, folder: Path) -> AsyncIterator[Rig]:
+    """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
+    edge, outbox = CriEdge(f"unix://{bed.socket}", folder), Outbox()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        edge.prewarm()
+        yield Rig(edge, outbox, nursery)
+        edge.detach()
+        nursery.cancel_scope.cancel()
