@@ -169,6 +169,8 @@ def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> lis
     for name, count in run.world.invented.items():
         slowest = span(seen.slowest_ns.get(name, 0))
         found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
+    if run.world.first_kills:
+        found.append(("kill", f"SIGKILL ends {_named(run)} at once, or never: the record shows none of it"))
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
         found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
@@ -179,3 +181,10 @@ def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> lis
         end = span(tape.last_ns - tape.signal_ns)
         found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
     return found
+
+
+def _named(run: Run) -> str:
+    """Who is killed and was not, three of them by name."""
+    labels = [run.outline.pods[uid].pod.label for uid in run.world.first_kills]
+    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
+    return f"{', '.join(labels[:3])}{more}"

@@ -126,7 +126,6 @@ class Seen:
     released: At | None = None
     #: The slowest outcome by the type of the order, for orders that the record does not have.
     slowest_ns: dict[str, int] = field(default_factory=dict)
-    slowest_kill_ns: int = 0
 
     def container(self, uid: str, name: str) -> ContainerSeen:
         return self.containers.setdefault((uid, name), ContainerSeen())

@@ -181,8 +181,6 @@ class _Eye:
         if down is not None and told.mono_ns - down.end_ns <= FIRST_LOOK_NS and seen.signalled is not None:
             gone_after_ns = down.begin_ns - seen.signalled.mono_ns
             seen.gone_after_ns = gone_after_ns if gone_after_ns >= 0 else None
-        if seen.killed is not None:
-            self.seen.slowest_kill_ns = max(self.seen.slowest_kill_ns, told.at_ns - seen.killed.mono_ns)
         return True
 
 

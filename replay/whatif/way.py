@@ -2,15 +2,15 @@
 
     recorded                    after the stop signal of the new run
     exited after its signal     exits the same time after it
-    killed                      nothing is known beyond the time that it had: `Bet`
-    exited in its hook          exits the same time after the hook's start; a signal before that: `Bet`
-    exited by itself            exits at that time, whatever is done; a signal before that: `Bet`
+    killed                      nothing is known beyond the time that it had: a bet
+    exited in its hook          exits the same time after the hook's start; a signal before that: a bet
+    exited by itself            exits at that time, whatever is done; a signal before that: a bet
     still there at the end      as one that was killed then
-    never asked to stop         `Bet` from the signal on
+    never asked to stop         a bet from the signal on
 
 A *bet* is where the record has only a bound. The new run is made twice: once the container ends just after
-the bound (``hopeful``), once never by itself. SIGKILL ends it in either case, as fast as it did in the
-record, or as the slowest container there.
+the bound (``hopeful``), once never by itself. SIGKILL ends it as fast as it did in the record; one that was
+not killed there is a bet again: at once, or never.
 """
 
 from __future__ import annotations
@@ -30,13 +30,16 @@ MOMENT_NS = 1
 
 
 class Common(NamedTuple):
-    """What all containers of a run share. ``end_ns``: until when the record knows anything."""
+    """What all containers of a run share. ``end_ns``: until when the record knows anything.
+
+    ``first_kills``: pods with a container that is killed and was not in the record.
+    """
 
     stage: Stage
     evidence: Evidence
     hopeful: bool
     end_ns: int
-    slowest_kill_ns: int
+    first_kills: dict[str, None]
 
 
 class Way:
@@ -84,7 +87,7 @@ class Way:
         if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
             self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
         elif seen.how != "stays" or seen.killed is None:
-            self._exit(self._now_ns + self._common.slowest_kill_ns, signal="SIGKILL")
+            self._first_killed()
 
     def gone(self) -> None:
         """It was seen to exit: if that was a bet, the record does not say so."""
@@ -177,6 +180,14 @@ class Way:
             return
         if self._now_ns - self._signalled_ns > had_ns:
             self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
+
+    def _first_killed(self) -> None:
+        """SIGKILL that the record does not have."""
+        why = f"the record does not show how long SIGKILL takes for {self._name}"
+        self._common.evidence.weaken(self._uid, "assumed", why)
+        self._common.first_kills[self._uid] = None
+        if self._common.hopeful:
+            self._exit(self._now_ns, signal="SIGKILL")
 
     # --- shared -------------------------------------------------------------------------------
 

@@ -46,14 +46,18 @@ BESIDE = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
 
 
 class Recorded:
-    """One run's world. ``invented``: orders without a recorded twin, by type. ``missed``: facts too late."""
+    """One run's world. ``invented``: orders without a recorded twin, by type. ``missed``: facts too late.
+
+    ``first_kills``: pods that were not killed in the record and are now.
+    """
 
     def __init__(self, tape: Tape, seen: Seen, stage: Stage, *, hopeful: bool) -> None:
         self.evidence = Evidence()
         self.invented: dict[str, int] = {}
         self.missed = 0
+        self.first_kills: dict[str, None] = {}
         self._tape, self._seen, self._stage = tape, seen, stage
-        self._common = Common(stage, self.evidence, hopeful, tape.last_ns, seen.slowest_kill_ns)
+        self._common = Common(stage, self.evidence, hopeful, tape.last_ns, self.first_kills)
         self._hooks: dict[str, HookRun] = {}
         self._released = False
         self._given: dict[str, None] = {}

@@ -16,13 +16,17 @@ from replay.virtual.machine import Machine
 from replay.virtual.manner import HookPlan, Manner, PodPlan
 from replay.virtual.plan import Faults, Plan
 from replay.whatif.changes import Changes
-from replay.whatif.compare import Comparison, PodSide, compare
+from replay.whatif.compare import Comparison, PodSide, Span, compare
+from replay.whatif.outline import Outline, outline
 from replay.whatif.performing import WhatIf, perform
 from replay.whatif.tape import Tape, read_tape
 
 LOW, HIGH = 0, 1000
 SECOND = NS_PER_SECOND
 CALM = Faults()
+
+#: An order takes a moment, and which moment is drawn anew.
+SLACK_NS = SECOND // 20
 
 
 def settings(low: int = 20, high: int = 10, **others: object) -> Settings:
@@ -71,6 +75,14 @@ class Recorded(NamedTuple):
     def compare(self, **changes: object) -> Comparison:
         return compare(self.ask(**changes))
 
+    def truth(self, settings: Settings) -> Outline:
+        """The same node, with the same manners, under other settings."""
+        machine = Machine(self.machine.plan._replace(settings=settings)).run()
+        records = machine.boots[0].records
+        first = next(each.seq for each in records if each.episode == each.seq)
+        mine = [(each.mono_ns, each.event) for each in records if each.episode == first]
+        return outline(mine, mine[0][0])
+
     def seq_of(self, kind: type) -> int:
         """The number of the first record of a kind."""
         return next(each.seq for each in self.tape.events if isinstance(each.event, kind))
@@ -96,3 +108,10 @@ def drawn(seed: int, count: int = 12, *, calm: bool = False) -> Plan:
 
 def side(found: Comparison, name: str) -> PodSide:
     return next(each for each in found.pods if each.line.pod.name == name)
+
+
+def is_in(now: Span, truth_ns: int | None) -> bool:
+    """Whether a true time lies between the two runs; None is later than any time."""
+    low, high = now.bounds
+    late = truth_ns is None or (low is not None and low <= truth_ns + SLACK_NS)
+    return late and (high is None or (truth_ns is not None and truth_ns <= high + SLACK_NS))

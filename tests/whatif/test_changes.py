@@ -77,14 +77,14 @@ def test_a_replaced_pod_keeps_its_behaviour(known: Recorded) -> None:
     web = side(found, "web")
     assert web.grim is not None
     assert (web.grim.wave, web.grim.grace_ns) == (1, 2 * SECOND)
-    assert (web.outcomes, web.support.level, web.change) == (("killed", "killed"), "observed", "lost")
+    assert (web.outcomes, web.support.level, web.change) == (("killed", "failed"), "assumed", "lost")
 
 
 def test_a_new_pod_is_assumed(known: Recorded) -> None:
-    """Nobody knows how it stops: at once, or only with SIGKILL. It is neither saved nor lost."""
+    """Nobody knows how it stops: at once, or not even with SIGKILL. It is neither saved nor lost."""
     new = side(known.compare(pods=(pod("new", grace=7),)), "new")
     assert new.then is None
-    assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "killed"), "same")
+    assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "failed"), "same")
 
 
 def test_a_hook_that_the_record_does_not_have_is_assumed(known: Recorded) -> None:
