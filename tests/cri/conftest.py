@@ -16,6 +16,7 @@ from events.decisions import TakeInventory
 from events.facts import InventoryTaken
 from events.model import Pod
 from tests.cri.containerd import Containerd, containerd, missing
+from tests.cri.pods import Kubelet
 from tests.process.process_bed import Outbox
 
 PATIENCE_SECONDS = 20.0
@@ -28,6 +29,14 @@ def bed() -> Iterator[Containerd]:
         pytest.skip(why)
     with containerd() as made:
         yield made
+
+
+@pytest.fixture
+def kubelet(bed: Containerd) -> Iterator[Kubelet]:
+    made = Kubelet(bed)
+    yield made
+    made.remove_all()
+    made.close()
 
 
 class Rig:

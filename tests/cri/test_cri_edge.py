@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,14 +23,6 @@ POLITE = "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 CODE_3 = "trap 'exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 EXITED, NOT_READY = 2, 1
-
-
-@pytest.fixture
-def kubelet(bed: Containerd) -> Iterator[Kubelet]:
-    made = Kubelet(bed)
-    yield made
-    made.remove_all()
-    made.close()
 
 
 async def until(condition: object, why: str) -> None:
