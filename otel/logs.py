@@ -19,7 +19,8 @@ from events.words import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, say
 from otel import attributes as at
 from otel.correlation import pod_of, span_of
 from otel.ids import trace_id
-from otel.span import Attributes
+from otel.projection import RESOURCES_MAX, resource_of
+from otel.span import Attributes, Resource
 
 #: sd-daemon(3) levels to OpenTelemetry's severity numbers (logs data model, "Mapping of SeverityNumber").
 SEVERITIES = {
@@ -59,17 +60,27 @@ class Logs:
         self._trace_id = b""
         self._episode = 0
         self._fact: RawRecord | None = None
+        self._resources: dict[int, Resource] = {}
+        #: No version of a projection is asked for: a record is what this program says of it.
+        self.refused: dict[int, int] = {}
 
-    def feed(self, header: Header, records: Sequence[RawRecord]) -> list[LogRecord]:
+    def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[LogRecord]:
         """What is said of the records of shutdowns; a type that this version does not know says nothing."""
-        made = (self._tell(header, raw) for raw in records)
-        return [each for each in made if each is not None]
+        made: list[LogRecord] = []
+        for raw in records:
+            if not raw.cause:
+                self._fact = raw
+            if raw.episode != self._episode:
+                self._begin(raw, header, journal_id)
+            record = self._tell(header, raw)
+            made += () if record is None else (record,)
+        return made
+
+    def resource(self, episode: int) -> Resource:
+        """What a shutdown's records have in common: the same as its spans. Raises KeyError."""
+        return self._resources[episode]
 
     def _tell(self, header: Header, raw: RawRecord) -> LogRecord | None:
-        if not raw.cause:
-            self._fact = raw
-        if raw.episode != self._episode:
-            self._begin(raw)
         try:
             event = decode_event(raw.tag, raw.payload)
         except (BadPayload, UnknownType):
@@ -100,9 +111,13 @@ class Logs:
         namespace, _, name = self._names.of(uid).partition("/")
         return ((at.POD_UID, uid), *(((at.NAMESPACE, namespace), (at.POD_NAME, name)) if name else ()))
 
-    def _begin(self, raw: RawRecord) -> None:
+    def _begin(self, raw: RawRecord, header: Header, journal_id: bytes) -> None:
         """A shutdown's first record is its fact, whose hash gives the trace; one not seen has none."""
         self._episode = raw.episode
         first = self._fact
         seen = raw.episode and first is not None and first.seq == raw.episode
         self._trace_id = trace_id(first.hash) if seen and first is not None else b""
+        if self._trace_id:
+            self._resources[raw.episode] = resource_of(header, journal_id)
+            if len(self._resources) > RESOURCES_MAX:
+                del self._resources[next(iter(self._resources))]

@@ -14,6 +14,7 @@ from otel.projection import Projection
 from otel.span import Resource
 from tests.otel.golden import GOLDEN
 from tests.otel.story import everything
+from tests.otel.telling import JOURNAL_ID
 
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 
@@ -28,7 +29,7 @@ def batches() -> list[Batch]:
 
 def told(*steps: Batch) -> list[LogRecord]:
     logs = Logs()
-    return [record for header, records in steps for record in logs.feed(header, records)]
+    return [record for header, records in steps for record in logs.feed(header, records, JOURNAL_ID)]
 
 
 def single_steps() -> list[Batch]:
@@ -42,6 +43,15 @@ def single_steps() -> list[Batch]:
                 steps.append(Batch(header, step))
                 step = []
     return steps
+
+
+def test_its_resource_is_that_of_the_spans() -> None:
+    """Whoever looks at both sees one node and one service."""
+    projection, logs = Projection(), Logs()
+    for header, records in batches():
+        projection.feed(header, records, JOURNAL_ID)
+        logs.feed(header, records, JOURNAL_ID)
+    assert logs.resource(12) == projection.resource(12)
 
 
 def test_every_record_stands_beside_a_span() -> None:

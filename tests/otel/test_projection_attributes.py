@@ -68,7 +68,9 @@ def test_golden_exports_have_documented_attributes_and_all_of_them() -> None:
         seen |= {name for each in (span, *pairs) for name, _ in each.attributes}
     logs = Logs()
     for header, records in everything().steps:
-        seen |= {name for record in logs.feed(header, records) for name, _ in record.attributes}
+        seen |= {
+            name for record in logs.feed(header, records, golden.JOURNAL_ID) for name, _ in record.attributes
+        }
     assert seen == set(at.TABLE)
 
 
