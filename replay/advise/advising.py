@@ -208,6 +208,8 @@ def _hope(stop: Stop, mine: Workload, seconds: int) -> Literal["saved", "perhaps
     wanted = stop.wanted_seconds
     grace_ns = (seconds if wanted is None else min(seconds, wanted)) * NS_PER_SECOND
     if stop.observed.ended:
+        if stop.hook_cut:
+            return "saved" if stop.grace_ns == grace_ns else "perhaps"
         # Between stop signal and SIGKILL lies more than the grace, where a hook has used that up.
         return "saved" if stop.observed.ns < grace_ns or stop.grace_ns <= grace_ns else "perhaps"
     need_ns = mine.need_ns

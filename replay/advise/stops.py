@@ -34,6 +34,8 @@ class Stop(NamedTuple):
     observed: Observation
     limited: bool = False
     deaf: bool = False
+    #: A hook was not run, or did not come to its own end: with another grace it takes as long as nobody knows.
+    hook_cut: bool = False
     #: How long its slowest hook ran.
     hook_ns: int = 0
 
@@ -86,12 +88,20 @@ def _stop(pod: PodTold, account: Account, observed: Observation) -> Stop:
         observed=observed,
         limited=not observed.ended and short,
         deaf=not observed.ended and _is_deaf(pod),
+        hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
         hook_ns=max((_ran_ns(hook) for hook in pod.hooks), default=0),
     )
 
 
 def _ran_ns(hook: HookTold) -> int:
     return 0 if hook.ended_ns is None else hook.ended_ns - hook.began_ns
+
+
+def _is_cut(hook: HookTold, pod: PodTold) -> bool:
+    """One that ended because its container had is none."""
+    exits = (each.exited_ns for each in pod.containers if each.name == hook.container)
+    gone = any(at_ns is not None and hook.ended_ns is not None and at_ns <= hook.ended_ns for at_ns in exits)
+    return hook.result not in ("done", "failed") and not gone
 
 
 def _is_deaf(pod: PodTold) -> bool:
