@@ -1,7 +1,7 @@
 """A container's way down in a new run, with what the record shows of it.
 
     recorded                    after the stop signal of the new run
-    exited after its signal     exits the same time after it
+    exited after its signal     exits the same time after it; another signal, or another hook before it: a bet
     killed                      nothing is known beyond the time that it had: a bet
     exited in its hook          exits the same time after the hook's start; a signal before that: a bet
     exited by itself            exits at that time, whatever is done; a signal before that: a bet
@@ -122,10 +122,12 @@ class Way:
         if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
             self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
-        self._ends_at(self._now_ns + took_ns, recorded=True)
         if self._is_other_stop():
-            why = f"{self._name} stops as long after its signal as it did, though its way there is another"
+            why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
             self._common.evidence.weaken(self._uid, "assumed", why)
+            if not self._common.hopeful:
+                return
+        self._ends_at(self._now_ns + took_ns, recorded=True)
 
     def _is_other_stop(self) -> bool:
         """Another signal, or a hook that was run then and not now, or now and not then.

@@ -98,7 +98,7 @@ def test_a_hook_that_is_cut_now_leaves_the_stop_assumed() -> None:
     hooked = behaves(pod("web", hook=Hook(kind="exec")), 1, HookPlan(takes_ns=8 * SECOND))
     web = side(record([hooked]).compare(settings=settings(low=4)), "web")
     assert web.support.level == "assumed"
-    assert web.outcomes == ("graceful", "graceful")
+    assert web.outcomes == ("graceful", "failed")
 
 
 def test_a_hook_that_failed_fails_again() -> None:

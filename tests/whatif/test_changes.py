@@ -99,18 +99,20 @@ def test_a_hook_that_the_record_does_not_have_is_assumed(known: Recorded) -> Non
 
 
 def test_a_hook_that_is_gone_leaves_the_stop_assumed(known: Recorded) -> None:
-    """It stops as long after its signal as it did, though nothing was drained before."""
+    """As long after its signal as it did, though nothing was drained before, or never: the total says so too."""
     found = known.compare(pods=(pod("api"),))
     api = side(found, "api")
-    assert (api.support.level, api.outcomes) == ("assumed", ("graceful", "graceful"))
-    assert api.grim is not None
-    assert (api.grim.took_ns or 0) < 2 * SECOND
+    assert (api.support.level, api.outcomes) == ("assumed", ("graceful", "failed"))
+    assert api.hopeful is not None
+    assert (api.hopeful.took_ns or 0) < 2 * SECOND
+    assert not found.total.is_one
 
 
 def test_another_stop_signal_is_assumed(known: Recorded) -> None:
-    """What SIGTERM took says little of what SIGQUIT takes."""
+    """What SIGTERM took says little of what SIGQUIT takes: as long, or for ever."""
     quits = replace(pod("web"), containers=(Container(name="main", stop_signal="SIGQUIT"),))
-    assert level(known.compare(pods=(quits,)), "web") == "assumed"
+    web = side(known.compare(pods=(quits,)), "web")
+    assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "failed"))
 
 
 def test_what_had_ended_stays_ended(known: Recorded) -> None:
