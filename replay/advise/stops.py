@@ -34,7 +34,7 @@ class Stop(NamedTuple):
     observed: Observation
     limited: bool = False
     deaf: bool = False
-    #: A hook was not run, or did not come to its own end: with another grace it takes as long as nobody knows.
+    #: A hook was not run, or did not come to its own end: with another grace it may take longer.
     hook_cut: bool = False
     #: How long its slowest hook ran.
     hook_ns: int = 0
@@ -67,9 +67,9 @@ def _observed(pod: PodTold, account: Account) -> Observation | None:
 
 def _until_ns(pod: PodTold, account: Account) -> int:
     """Up to then it had not ended by itself."""
-    kills = [each.killed_ns for each in pod.containers if each.killed_ns is not None]
-    ends = [pod.hurried_ns, *sorted(kills)[:1], pod.ended_ns, account.pods_ended_ns, account.last_ns]
-    return next(each for each in ends if each is not None)
+    ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
+    first_ns = min((each for each in ends if each is not None), default=account.pods_ended_ns)
+    return account.last_ns if first_ns is None else first_ns
 
 
 def _stop(pod: PodTold, account: Account, observed: Observation) -> Stop:
