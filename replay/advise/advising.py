@@ -7,8 +7,8 @@ because at the end of its grace a pod is killed. Three things bound what can be 
 * A workload whose longest times are all censored has no known need ("not reached"). Of its stops those that
   did end are covered; the others no period saves on this evidence, and `Verdict` says what would have to
   change instead.
-* A wave with a pod that was killed before the time that it asks for was over keeps at least the period that
-  it has: taking from what was too little already would be a guess.
+* A wave with a pod that was killed before the time that it asks for was over, of a workload whose need is not
+  known, keeps at least the period that it has: taking from what was too little already would be a guess.
 * A wave of which no pod was stopped, or none ended by itself, keeps its period.
 """
 
@@ -198,9 +198,15 @@ def _kept(seconds: int, configured: int, mine: Sequence[Workload]) -> tuple[int,
         return configured, "never-stopped"
     if not seconds:
         return configured, "never-ended"
-    if seconds < configured and any(each.verdict == "too-short" for each in mine):
+    if seconds < configured and any(_is_short(each) for each in mine):
         return configured, "too-short"
     return seconds, ""
+
+
+def _is_short(mine: Workload) -> bool:
+    """Its need is not known, and one of its pods was killed before the time that it asks for was over."""
+    known = mine.survival.is_complete or mine.verdict == "deaf"
+    return not known and any(stop.limited for stop in mine.stops)
 
 
 def _hope(stop: Stop, mine: Workload, seconds: int) -> Literal["saved", "perhaps", "hopeless"]:

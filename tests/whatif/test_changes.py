@@ -99,7 +99,7 @@ def test_a_hook_that_the_record_does_not_have_is_assumed(known: Recorded) -> Non
 
 
 def test_a_hook_that_is_gone_leaves_the_stop_assumed(known: Recorded) -> None:
-    """As long after its signal as it did, though nothing was drained before, or never: the total says so too."""
+    """As long after its signal as it did, though nothing was drained before, or never; the total says so."""
     found = known.compare(pods=(pod("api"),))
     api = side(found, "api")
     assert (api.support.level, api.outcomes) == ("assumed", ("graceful", "failed"))

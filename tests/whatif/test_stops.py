@@ -10,7 +10,7 @@ from replay.advise.advising import advise
 from replay.advise.stops import stops
 from replay.advise.survival import Observation
 from tests.whatif.bed import SECOND
-from tests.whatif.test_advise import account, ended, killed
+from tests.whatif.test_advise import DEAF, account, ended, killed
 
 
 def hook(result: HookResult, seconds: int = 0) -> HookTold:
@@ -38,3 +38,30 @@ def test_a_hook_whose_container_ended_was_whole_enough() -> None:
     short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook("cancelled", 1),), containers=(gone,))
     advice = advise([account(ended("api-0", 9), short)])
     assert not advice.perhaps
+
+
+@pytest.mark.parametrize("hurried", [5, 30])
+def test_what_came_first_is_its_bound(hurried: int) -> None:
+    """Killed at 20 s, and hurried before or after that: till the first of these it had not ended."""
+    (stop,) = stops([account(killed("web-1", 20, hurried_ns=SECOND + hurried * SECOND))])
+    assert stop.observed == Observation(min(hurried, 20) * SECOND, ended=False)
+
+
+def test_a_wave_that_was_too_short_for_some_is_not_made_shorter_by_more_evidence() -> None:
+    """Killed at 20 s though it asks for 60, whatever another was killed after: the need is not known."""
+    known = [ended("web-1", 2), killed("web-2", 20)]
+    for more in ([], [killed("web-3", 30, wanted=30)]):
+        wave = advise([account(*known, *more)]).waves[0]
+        assert (wave.seconds, wave.kept) == (20, "too-short")
+
+
+def test_what_no_period_helps_keeps_no_wave_long() -> None:
+    """It ignores its stop signal: that it was killed before its own grace was over says nothing."""
+    wave = advise([account(ended("web-1", 2), killed("deaf-1", 20, autopsies=(DEAF,)))]).waves[0]
+    assert (wave.seconds, wave.kept) == (3, "")
+
+
+def test_a_kill_that_came_sooner_than_its_replicas_end_keeps_no_wave_long() -> None:
+    """Its replicas took up to 12 s, and it was killed after 5 s: 13 s are what is known to be needed."""
+    wave = advise([account(ended("web-1", 12), killed("web-2", 5))]).waves[0]
+    assert (wave.seconds, wave.kept) == (13, "")
