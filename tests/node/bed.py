@@ -17,7 +17,7 @@ from typing import Any
 import trio
 
 from tests.beds.inside import Inside
-from tests.beds.logind import LogindBed
+from tests.beds.logind import Inhibitor, LogindBed
 from tests.node import image, parts, programs, remains
 from tests.node.client import POLL_SECONDS, Api, Refused, condition
 from tests.node.identities import ADMIN, Secrets
@@ -25,6 +25,7 @@ from tests.node.parts import Member, Part
 
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
 START_SECONDS_MAX = 60
+LOCK_SECONDS_MAX = 20
 CLONE_NEWNET = 0x40000000
 
 
@@ -86,6 +87,10 @@ class Bed:
         """The node's files, seen from the machine."""
         return Path(f"/proc/{self.pid}/root")
 
+    def place(self, path: Path) -> Path:
+        """A path of the node, seen from the machine."""
+        return self.root / path.relative_to("/")
+
     @property
     def enter(self) -> list[str]:
         """Put before a command, it runs in the node."""
@@ -143,7 +148,7 @@ class Bed:
 
     async def start_containerd(self, member: Member) -> None:
         """With its network, and wait until it answers."""
-        net = self.root / str(member.state / "net.d").lstrip("/")
+        net = self.place(member.state / "net.d")
         net.mkdir(parents=True, exist_ok=True)
         (net / "pods.conflist").write_text(parts.network(member))
         part = parts.containerd(member)
@@ -152,7 +157,7 @@ class Bed:
 
     async def start_kubelet(self, member: Member, **changes: Any) -> None:
         """With these settings changed. It takes its lock before the node is Ready."""
-        (self.root / str(member.state / parts.MANIFESTS).lstrip("/")).mkdir(parents=True, exist_ok=True)
+        self.place(member.state / parts.MANIFESTS).mkdir(parents=True, exist_ok=True)
         await self.inside.do("group", name=f"{self.group}/{member.name}")
         program = self.programs["kubelet"]
         bus = self.logind.address
@@ -160,6 +165,30 @@ class Bed:
 
     async def node_ready(self, member: Member) -> None:
         await self.ready(f"kubelet-{member.name}", lambda: self._is_ready(member))
+
+    async def locks(self, count: int) -> None:
+        """Wait until that many kubelets hold a lock. Raises AssertionError."""
+        rows: list[Inhibitor] = []
+        with trio.move_on_after(LOCK_SECONDS_MAX):
+            while True:
+                rows = [row for row in await self.logind.list_inhibitors() if row.who == "kubelet"]
+                if len(rows) == count:
+                    return
+                await trio.sleep(POLL_SECONDS)
+        raise AssertionError(f"not {count} locks of kubelets but {rows}")
+
+    async def start_over(self, **changes: Any) -> None:
+        """As after a reboot: logind has forgotten the shutdown, and the kubelets begin anew and are Ready.
+
+        A kubelet that meets a logind that still prepares never gets its lock.
+        """
+        for member in self.members.values():
+            await self.stop(f"kubelet-{member.name}")
+        await self.logind.reset()
+        for member in self.members.values():
+            await self.start_kubelet(member, **changes)
+        for member in self.members.values():
+            await self.node_ready(member)
 
     async def load_image(self, member: Member) -> None:
         archive = self.folder / "image.tar"

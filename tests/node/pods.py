@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+from collections.abc import AsyncIterator
 from typing import Any
 
 from tests.node.bed import Bed
 from tests.node.client import Object, condition
 from tests.node.image import IMAGE
+from tests.node.parts import MANIFESTS, Member
 
 PODS = "/api/v1/namespaces/default/pods"
 #: What the tests make, by the path of its kind.
@@ -43,9 +47,25 @@ async def running(bed: Bed, *made: Object) -> list[Object]:
     for each in made:
         await bed.api.post(PODS, each)
     names = [each["metadata"]["name"] for each in made]
-    return [
-        await bed.api.until(f"{PODS}/{name}", lambda pod: condition(pod, "Ready") == "True") for name in names
-    ]
+    return [await bed.api.until(f"{PODS}/{name}", is_ready) for name in names]
+
+
+@contextlib.asynccontextmanager
+async def static(bed: Bed, member: Member, made: Object) -> AsyncIterator[str]:
+    """A static pod for the time of the block, on that node and Ready; the path of its mirror."""
+    name = made["metadata"]["name"]
+    file = bed.place(member.state / MANIFESTS / f"{name}.json")
+    file.write_text(json.dumps(made))
+    mirror = f"{PODS}/{name}-{member.name}"
+    try:
+        await bed.api.until(mirror, is_ready)
+        yield mirror
+    finally:
+        file.unlink()
+
+
+def is_ready(made: Object) -> bool:
+    return condition(made, "Ready") == "True"
 
 
 async def remove_all(bed: Bed) -> None:
