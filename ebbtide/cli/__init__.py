@@ -6,6 +6,7 @@ second, so it must not pay for tables, YAML printing or the replayer.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from typing import NoReturn
@@ -16,7 +17,9 @@ def main() -> NoReturn:
     _prepare_streams()
     from ebbtide.cli.guard import guarded
 
-    sys.exit(guarded(sys.argv[1:]))
+    code = guarded(sys.argv[1:])
+    gc.freeze()  # the end of the process frees everything, without a search for what is in cycles
+    sys.exit(code)
 
 
 def _prepare_streams() -> None:

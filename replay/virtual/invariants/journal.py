@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import msgspec
 
-from events.base import NS_PER_SECOND, Order
+from events.base import NS_PER_SECOND, Event, Order
 from events.decisions import (
     EpisodeClosed,
     PodEnded,
@@ -132,21 +132,25 @@ def _hurt(views: Sequence[BootView]) -> bool:
     return any(view.fled for view in views)
 
 
+STANDINGS = ("nothing", "never-begun", "truncated", "complete", "cancelled")
+
+#: What an event makes of how the last shutdown stood before it; what is not named stays as it is.
+TURNS: dict[type[Event], dict[str, str]] = {
+    ShutdownBegan: dict.fromkeys(STANDINGS, "never-begun"),
+    WaveStarted: {"never-begun": "truncated"},
+    ReleaseLock: dict.fromkeys(("never-begun", "truncated"), "complete"),
+    ShutdownCancelled: dict.fromkeys(STANDINGS, "cancelled"),
+    EpisodeClosed: dict.fromkeys(STANDINGS, "nothing"),
+}
+
+
 def _standing(records: Sequence[Record]) -> str:
     """How the last shutdown stands at the end of these records, told by events alone."""
     standing = "nothing"
     for record in records:
-        event = record.event
-        if isinstance(event, ShutdownBegan):
-            standing = "never-begun"
-        elif isinstance(event, WaveStarted) and standing == "never-begun":
-            standing = "truncated"
-        elif isinstance(event, ReleaseLock) and standing in ("never-begun", "truncated"):
-            standing = "complete"
-        elif isinstance(event, ShutdownCancelled):
-            standing = "cancelled"
-        elif isinstance(event, EpisodeClosed):
-            standing = "nothing"
+        turn = TURNS.get(type(record.event))
+        if turn is not None:
+            standing = turn.get(standing, standing)
     return standing
 
 
