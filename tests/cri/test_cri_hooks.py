@@ -22,7 +22,7 @@ from tests.cri.test_cri_edge import POLITE, until
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
 CLONE_NEWNET = 0x40000000
-SERVER = "mkdir -p /tmp/www; echo hello > /tmp/www/bye; touch /tmp/up; exec httpd -f -p 8080 -h /tmp/www"
+SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
 
 
 def hook(uid: str, seconds: float = 10) -> RunHook:

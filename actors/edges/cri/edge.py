@@ -7,6 +7,7 @@ between the start and the lock. See docs/cri.md.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -50,6 +51,8 @@ class CriEdge:
     async def run(self, outlet: Outlet) -> None:
         """Follow the runtime until cancelled, which ends no container."""
         await self._wanted.wait()
+        # gRPC's handlers at a fork wait for threads that the child does not have.
+        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         module = await trio.to_thread.run_sync(import_module, "actors.edges.cri.runtime")
         made: Any = module.Runtime(self._endpoint, self._file, self._own_uid, self._trace)
         async with trio.open_nursery() as nursery:
