@@ -1,7 +1,7 @@
 """Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
 
 What a pod needs is learned from the recorded stops of its workload (`replay.advise.stops`), and from its
-manifest: a sleep hook takes as long as it says, and stopping comes after it. What it has is its grace in the
+manifest (`replay.advise.needs`). What it has is its grace in the
 plan: its wave's period under the grant, or its own ``terminationGracePeriodSeconds``, if that is less. A pod
 whose workload was never seen, and whose hooks are no sleeps, is unknown: that is said, and is no finding.
 """
@@ -15,11 +15,16 @@ from actors.policy.plan import Plan
 from events.base import NS_PER_SECOND
 from events.model import Pod
 from replay.account.words import plural, span
+from replay.advise.needs import needed_ns, slept_ns
 from replay.advise.stops import Stop, workload
 
 #: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;
-#: wave-too-short: its wave is; never-enough: it was killed after as much time, and never seen to end.
-Code = Literal["hook-too-long", "grace-too-short", "wave-too-short", "never-enough"]
+#: wave-too-short: its wave is; never-enough: it was killed after as much time, and never seen to end;
+#: sometimes-killed: it was killed after as much time, and seen to end in less.
+Code = Literal["hook-too-long", "grace-too-short", "wave-too-short", "never-enough", "sometimes-killed"]
+
+#: Of these only a bound is known.
+AT_LEAST: tuple[Code, ...] = ("never-enough", "sometimes-killed")
 
 
 class Misfit(NamedTuple):
@@ -64,10 +69,10 @@ def fit(plan: Plan, pods: Sequence[Pod], history: Iterable[Stop], *, sleep_actio
     misfits, unknown = list[Misfit](), list[Pod]()
     for place in _places(plan, pods):
         stops = seen.get(workload(place.pod.namespace, place.pod.name), ())
-        slept_ns = _slept_ns(place.pod) if sleep_action else 0
-        if not stops and not slept_ns:
+        sleep_ns = slept_ns(place.pod) if sleep_action else 0
+        if not stops and not sleep_ns:
             unknown.append(place.pod)
-        misfit = _judge(place, stops, slept_ns)
+        misfit = _judge(place, stops, sleep_ns, sleep_action)
         if misfit is not None:
             misfits.append(misfit)
     return Fit(tuple(misfits), tuple(unknown))
@@ -81,60 +86,49 @@ def _places(plan: Plan, pods: Sequence[Pod]) -> Iterator[_Place]:
             yield _Place(by_uid[seat.uid], number, wave.priority, wave.period_seconds, grace_ns)
 
 
-def _slept_ns(pod: Pod) -> int:
-    """Its longest sleep hook, of containers that run."""
-    hooks = (each.hook for each in pod.containers if each.running and each.hook is not None)
-    return max((hook.sleep_seconds for hook in hooks if hook.kind == "sleep"), default=0) * NS_PER_SECOND
+def _judge(place: _Place, stops: Sequence[Stop], sleep_ns: int, sleep_action: bool) -> Misfit | None:
+    if sleep_ns and sleep_ns >= place.grace_ns:
+        why = f"its preStop sleep alone takes {span(sleep_ns)}"
+        return _misfit(place, "hook-too-long", sleep_ns, why)
+    ended, cut = list[int](), list[int]()
+    for stop in stops:
+        needs_ns = needed_ns(place.pod, stop, sleep_action=sleep_action)
+        (ended if stop.observed.ended else cut).append(needs_ns)
+    longest_ns = max(ended, default=0)
+    if longest_ns >= place.grace_ns:
+        why = f"as the slowest of {plural(len(stops), 'recorded stop')} did{_sleeping(sleep_ns)}"
+        return _misfit(place, _too_short(place), longest_ns, why)
+    return _cut(place, [ns for ns in cut if ns >= place.grace_ns], len(stops), never=not ended)
 
 
-def _runs_hooks(pod: Pod) -> bool:
-    """Hooks whose time no manifest tells."""
-    hooks = (each.hook for each in pod.containers if each.running and each.hook is not None)
-    return any(hook.kind in ("exec", "httpGet") for hook in hooks)
-
-
-def _judge(place: _Place, stops: Sequence[Stop], slept_ns: int) -> Misfit | None:
-    if slept_ns and slept_ns >= place.grace_ns:
-        return _misfit(place, slept_ns, False, f"its preStop sleep alone takes {span(slept_ns)}")
-    ended = [each for each in stops if each.observed.ended]
-    if ended:
-        needed_ns = _needed_ns(place, ended, slept_ns)
-        if needed_ns >= place.grace_ns:
-            slowest = f"the slowest of {plural(len(stops), 'recorded stop')}"
-            return _misfit(place, needed_ns, False, f"as {slowest} did{_sleeping(slept_ns)}")
+def _cut(place: _Place, beyond: Sequence[int], total: int, *, never: bool) -> Misfit | None:
+    """Killed after as much time as it has here: that others ended sooner does not say that it will."""
+    if not beyond:
         return None
-    had_ns = max((each.observed.ns for each in stops), default=-1)
-    if had_ns >= place.grace_ns:
-        times = "every time" if len(stops) > 1 else "the only time"
-        return _misfit(place, had_ns, True, f"it was killed {times}, {plural(len(stops), 'stop')} on record")
-    return None
-
-
-def _needed_ns(place: _Place, ended: Sequence[Stop], slept_ns: int) -> int:
-    """As long as ever; where its hooks are sleeps, with the sleep that it has now."""
-    rest_ns = max(each.observed.ns - each.hook_ns for each in ended)
-    if slept_ns and not _runs_hooks(place.pod):
-        return slept_ns + rest_ns
-    return max(slept_ns + rest_ns if slept_ns else 0, *(each.observed.ns for each in ended))
+    if not never:
+        why = f"it was killed {len(beyond)} of {plural(total, 'time')} after as much time or more"
+        return _misfit(place, "sometimes-killed", max(beyond), why)
+    times = "every time" if total > 1 else "the only time"
+    why = f"it was killed {times}, {plural(total, 'stop')} on record"
+    return _misfit(place, "never-enough", max(beyond), why)
 
 
 def _sleeping(slept_ns: int) -> str:
     return f", after a sleep of {span(slept_ns)}" if slept_ns else ""
 
 
-def _misfit(place: _Place, needed_ns: int, at_least: bool, because: str) -> Misfit:
-    code = _code(place, needed_ns, at_least, alone=because.startswith("its preStop"))
+def _misfit(place: _Place, code: Code, ns: int, because: str) -> Misfit:
+    at_least = code in AT_LEAST
     own = place.pod.grace_seconds
     limit = f"wave {place.wave} (priority {place.priority})"
-    whose = f"its own grace of {own} s" if code == "grace-too-short" else limit
     more = "more than " if at_least else ""
-    message = f"{place.pod.label} needs {more}{span(needed_ns)} and has {span(place.grace_ns)} in {limit}"
-    cut = f"; {whose} is the limit" if whose != limit else ""
+    message = f"{place.pod.label} needs {more}{span(ns)} and has {span(place.grace_ns)} in {limit}"
+    cut = f"; its own grace of {own} s is the limit" if code == "grace-too-short" else ""
     return Misfit(
         place.pod,
         place.wave,
         place.priority,
-        needed_ns,
+        ns,
         at_least,
         place.grace_ns,
         code,
@@ -142,10 +136,6 @@ def _misfit(place: _Place, needed_ns: int, at_least: bool, because: str) -> Misf
     )
 
 
-def _code(place: _Place, needed_ns: int, at_least: bool, *, alone: bool) -> Code:
-    if at_least:
-        return "never-enough"
-    if alone:
-        return "hook-too-long"
+def _too_short(place: _Place) -> Code:
     own = place.pod.grace_seconds
     return "grace-too-short" if own is not None and own < place.period_seconds else "wave-too-short"

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from events import workload as names
 from events.base import NS_PER_SECOND
 from replay.account.model import Account, HookTold, PodTold
+from replay.advise.parts import Part, parts
 from replay.advise.survival import Observation
 
 
@@ -36,8 +37,7 @@ class Stop(NamedTuple):
     deaf: bool = False
     #: A hook was not run, or did not come to its own end: with another grace it may take longer.
     hook_cut: bool = False
-    #: How long its slowest hook ran.
-    hook_ns: int = 0
+    parts: tuple[Part, ...] = ()
 
 
 def stops(accounts: Iterable[Account]) -> Iterator[Stop]:
@@ -89,12 +89,8 @@ def _stop(pod: PodTold, account: Account, observed: Observation) -> Stop:
         limited=not observed.ended and short,
         deaf=not observed.ended and _is_deaf(pod),
         hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
-        hook_ns=max((_ran_ns(hook) for hook in pod.hooks), default=0),
+        parts=parts(pod, (pod.began_ns or 0) + observed.ns),
     )
-
-
-def _ran_ns(hook: HookTold) -> int:
-    return 0 if hook.ended_ns is None else hook.ended_ns - hook.began_ns
 
 
 def _is_cut(hook: HookTold, pod: PodTold) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from ebbtide.config import load
 from ebbtide.config.view import check
 from events.model import Period, ProcessReport
-from replay.account.model import Account, AutopsyTold, ConfigurationTold, ContainerTold, HookTold, PodTold
+from replay.account.model import Account, AutopsyTold, ConfigurationTold, ContainerTold, PodTold
 from replay.advise.advising import Advice, NoEvidence, Verdict, Workload, advise
 from replay.advise.configuration import problems, to_paste, why
 from replay.advise.stops import stops, workload
@@ -183,16 +183,6 @@ def test_a_pod_that_was_still_there_is_censored_at_the_end() -> None:
     (until_end,) = stops([account(open_pod, pods_ended_ns=31 * SECOND)])
     (until_last,) = stops([account(open_pod)])
     assert (until_end.observed.ns, until_last.observed.ns) == (30 * SECOND, 89 * SECOND)
-
-
-def test_how_long_a_hook_ran_is_known() -> None:
-    """The slowest of a pod's hooks; one that did not end counts for nothing."""
-    hooks = (
-        HookTold(container="main", kind="exec", began_ns=SECOND, until_ns=SECOND, ended_ns=4 * SECOND),
-        HookTold(container="side", kind="exec", began_ns=SECOND, until_ns=SECOND),
-    )
-    (stop,) = stops([account(ended("a-0", 5, hooks=hooks))])
-    assert stop.hook_ns == 3 * SECOND
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from actors.policy.periods import effective_periods
 from actors.policy.plan import Plan, make_plan
 from events.model import Container, Hook, Pod, Settings
+from replay.account.model import ContainerTold, HookTold, PodTold
 from replay.advise.fitting import Code, fit
 from replay.advise.stops import Stop, stops
 from tests.whatif.bed import HIGH, SECOND, pod, settings
@@ -63,6 +65,75 @@ def test_what_fits(planned: Pod, history: tuple[object, ...]) -> None:
     assert fit(plan(planned), [planned], past(*history)).fits
 
 
+def test_what_was_killed_after_as_much_time_is_a_finding_though_another_ended() -> None:
+    """One ended at 2 s, and nine were killed at 30 s: 20 s are not known to be enough."""
+    planned = pod("web")
+    history = past(ended("web-1", 2), killed("web-2", 15), *(killed(f"web-{at}", 30) for at in range(3, 12)))
+    (misfit,) = fit(plan(planned), [planned], history).misfits
+    assert (misfit.code, misfit.needed_ns, misfit.at_least) == ("sometimes-killed", 30 * SECOND, True)
+    assert "needs more than 30s and has 20s in wave 0" in misfit.message
+    assert misfit.message.endswith("it was killed 9 of 11 times after as much time or more")
+
+
+def test_a_hook_is_no_other_containers() -> None:
+    """One slept 18 s, the other stopped in 19 s: with a sleep of 1 s the pod needs 19 s, and not 2 s."""
+    history = past(slept("web-1", 18))
+    planned = two(sleep_seconds=1, grace=10)
+    (misfit,) = fit(plan(planned), [planned], history).misfits
+    assert (misfit.code, misfit.needed_ns) == ("grace-too-short", 19 * SECOND)
+    longer = two(sleep_seconds=30, grace=60)
+    (misfit,) = fit(plan(longer, given=settings(low=31)), [longer], history).misfits
+    assert misfit.needed_ns == 31 * SECOND
+
+
+def test_a_hook_is_no_unknown_containers() -> None:
+    """Where the record does not say which containers there were, any of them may have taken the pod's time."""
+    planned = two(sleep_seconds=1, grace=10)
+    (misfit,) = fit(plan(planned), [planned], past(ended("web-1", 19, hooks=(sleeping(18),)))).misfits
+    assert misfit.needed_ns == 19 * SECOND
+
+
+def test_a_sleep_that_is_gone_takes_no_time() -> None:
+    """What is left is the slowest stop of a container."""
+    planned = two(sleep_seconds=None, grace=60)
+    assert fit(plan(planned, given=settings(low=20)), [planned], past(slept("web-1", 40))).fits
+    assert not fit(plan(planned, given=settings(low=19)), [planned], past(slept("web-1", 40))).fits
+
+
+def test_a_sidecar_stops_after_the_others() -> None:
+    """It took 2 s after them; with a longer sleep before, it still does."""
+    mesh = ContainerTold(name="mesh", sidecar=True, signalled_ns=SECOND * 10, exited_ns=SECOND * 12)
+    main = ContainerTold(name="main", signalled_ns=9 * SECOND, exited_ns=10 * SECOND)
+    history = past(ended("web-1", 11, hooks=(sleeping(8),), containers=(mesh, main)))
+    planned = msgspec.structs.replace(
+        sleeper("web", 17),
+        containers=(Container(name="mesh", sidecar=True), sleeper("web", 17).containers[0]),
+    )
+    (misfit,) = fit(plan(planned), [planned], history).misfits
+    assert misfit.needed_ns == 20 * SECOND
+
+
+def sleeping(seconds: int) -> HookTold:
+    until_ns = SECOND + seconds * SECOND
+    return HookTold(
+        container="main", kind="sleep", began_ns=SECOND, until_ns=until_ns, ended_ns=until_ns, result="done"
+    )
+
+
+def slept(name: str, seconds: int) -> PodTold:
+    """``main`` slept so long and stopped in 1 s, ``side`` had no hook and stopped in 19 s."""
+    until_ns = SECOND + seconds * SECOND
+    main = ContainerTold(name="main", signalled_ns=until_ns, exited_ns=until_ns + SECOND)
+    side = ContainerTold(name="side", signalled_ns=SECOND, exited_ns=20 * SECOND)
+    return ended(name, max(seconds + 1, 19), hooks=(sleeping(seconds),), containers=(main, side))
+
+
+def two(sleep_seconds: int | None, grace: int) -> Pod:
+    hook = None if sleep_seconds is None else Hook(kind="sleep", sleep_seconds=sleep_seconds)
+    containers = (Container(name="main", hook=hook), Container(name="side"))
+    return msgspec.structs.replace(pod("web", grace=grace), containers=containers)
+
+
 def test_a_grant_that_is_too_small_is_the_waves() -> None:
     """Under a grant of 15 s the first wave has 5 s."""
     planned = pod("web")
@@ -72,10 +143,7 @@ def test_a_grant_that_is_too_small_is_the_waves() -> None:
 
 def test_a_recorded_sleep_is_taken_for_the_new_one() -> None:
     """It slept 8 s and stopped in 1 s; with a sleep of 12 s it needs 13 s, and not 12 s more than 9 s."""
-    from replay.account.model import HookTold
-
-    hook = HookTold(container="main", kind="sleep", began_ns=SECOND, until_ns=9 * SECOND, ended_ns=9 * SECOND)
-    history = past(ended("web-1", 9, hooks=(hook,)))
+    history = past(ended("web-1", 9, hooks=(sleeping(8),)))
     fits, breaks = sleeper("web", 18), sleeper("web", 19)
     assert fit(plan(fits), [fits], history).fits
     (misfit,) = fit(plan(breaks), [breaks], history).misfits

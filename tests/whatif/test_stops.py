@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from events.decisions import HookResult
 from replay.account.model import ContainerTold, HookTold
 from replay.advise.advising import advise
+from replay.advise.parts import Part
 from replay.advise.stops import stops
 from replay.advise.survival import Observation
 from tests.whatif.bed import SECOND
@@ -38,6 +40,46 @@ def test_a_hook_whose_container_ended_was_whole_enough() -> None:
     short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook("cancelled", 1),), containers=(gone,))
     advice = advise([account(ended("api-0", 9), short)])
     assert not advice.perhaps
+
+
+def container(
+    name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
+) -> ContainerTold:
+    """Times in seconds after the beginning of its pod's stop."""
+    at = [None if each is None else SECOND + each * SECOND for each in (signalled, exited)]
+    return ContainerTold(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
+
+
+def test_what_each_container_took_is_its_own() -> None:
+    """Its hook, and its stop after that; of a sidecar that nobody asked, what came after the others' end."""
+    containers = (
+        container("mesh", 9, 11, sidecar=True),
+        container("log", None, 10, sidecar=True),
+        container("main", 4, 5),
+        container("api", 0, 9),
+    )
+    (stop,) = stops([account(ended("a-0", 11, hooks=(hook("done", 4),), containers=containers))])
+    assert stop.parts == (
+        Part("mesh", True, False, 0, 2 * SECOND),
+        Part("log", True, False, 0, SECOND),
+        Part("main", False, False, 4 * SECOND, SECOND),
+        Part("api", False, False, 0, 9 * SECOND),
+    )
+
+
+def test_what_was_killed_has_a_part_in_what_it_had() -> None:
+    """A container that had ended by then keeps its time; one whose hook ran on had that, and no stop."""
+    containers = (container("main", None, 21), container("api", 0, 3), container("db", 0, 21))
+    pod = killed("a-0", 20, hooks=(hook("timed-out", 30),))
+    main, api, db = (
+        replace(each, killed_ns=None if each.name == "api" else 21 * SECOND) for each in containers
+    )
+    (stop,) = stops([account(replace(pod, containers=(main, api, db)))])
+    assert [(part.container, part.hook_ns, part.stop_ns) for part in stop.parts] == [
+        ("main", 20 * SECOND, 0),
+        ("api", 0, 3 * SECOND),
+        ("db", 0, 20 * SECOND),
+    ]
 
 
 @pytest.mark.parametrize("hurried", [5, 30])
