@@ -13,8 +13,9 @@ import yaml
 from actors.logic.flags import LOGIC_FLAGS
 from ebbtide.config.loading import DEFAULT_PATH
 from replay.virtual.machine import Machine
-from tests.whatif.bed import drawn
+from tests.whatif.bed import SECOND, drawn, settings
 from tests.whatif.conftest import NODES, SHUTDOWN, Run, same_as_golden
+from tests.whatif.theatre import Theatre
 
 CONFIG = """\
 apiVersion: ebbtide/v1alpha1
@@ -254,9 +255,8 @@ def test_places_without_a_journal_are_refused(run: Run, tmp_path: Path) -> None:
 
 def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     """A journal without a shutdown: exit code 1, and the reason."""
-    shutil.copy(SHUTDOWN / sorted(file.name for file in SHUTDOWN.iterdir())[0], tmp_path)
-    cut = next(tmp_path.glob("*.ebj"))
-    cut.write_bytes(cut.read_bytes()[:1200])
+    for name, data in Theatre((), settings(), 60 * SECOND).book.files().items():
+        (tmp_path / name).write_bytes(data)
     ran = run("replay", "advise", "--journal", tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing can be advised" in ran.err

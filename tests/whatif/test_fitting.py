@@ -87,7 +87,7 @@ def test_a_hook_is_no_other_containers() -> None:
 
 
 def test_a_hook_is_no_unknown_containers() -> None:
-    """Where the record does not say which containers there were, any of them may have taken the pod's time."""
+    """Where the record does not say which containers there were, any may have taken all of the time."""
     planned = two(sleep_seconds=1, grace=10)
     (misfit,) = fit(plan(planned), [planned], past(ended("web-1", 19, hooks=(sleeping(18),)))).misfits
     assert misfit.needed_ns == 19 * SECOND
