@@ -1,0 +1,156 @@
+"""What a shutdown of the node comes to, seen from outside: by logind and by the API server.
+
+It knows nothing of who holds the lock, so that the kubelet's own graceful node shutdown and ours are
+measured by the same means, on the same pods.
+
+python -m tests.node.shutdowns --pods 105 --runs 5     # the kubelet's, pods that end at once
+python -m tests.node.shutdowns --pods 20 --stubborn    # one in each wave ignores the stop signal
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from tests.node.bed import Bed
+from tests.node.bringing_up import node_bed
+from tests.node.client import Object
+from tests.node.pods import OBEDIENT, PODS, STUBBORN, is_ready, pod, remove_all
+
+CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
+#: The waves, in their order: name to priority.
+PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000}
+WAVE_SECONDS = 10
+UP_SECONDS_MAX = 300
+OVER_SECONDS_MAX = 120
+POLL_SECONDS = 0.005
+FINAL = ("Succeeded", "Failed")
+MIB = 1024
+NS = 1_000_000_000
+
+
+class Shutdown(NamedTuple):
+    """``seconds`` from the request until logind went on; ``told`` pods were final in the API by then, and all
+    of them ``all_told_seconds`` after the request. ``memory_mib`` is the kubelet's before it.
+    """
+
+    seconds: float
+    told: int
+    all_told_seconds: float
+    memory_mib: float
+
+
+def waves() -> dict[str, Any]:
+    """The kubelet's settings for a wave for each priority."""
+    groups = [{"priority": each, "shutdownGracePeriodSeconds": WAVE_SECONDS} for each in PRIORITIES.values()]
+    return {
+        "shutdownGracePeriod": "0s",
+        "shutdownGracePeriodCriticalPods": "0s",
+        "shutdownGracePeriodByPodPriority": groups,
+    }
+
+
+async def make_priorities(bed: Bed) -> None:
+    """The classes that `many` pods name."""
+    for name, value in PRIORITIES.items():
+        await bed.api.post(CLASSES, {"metadata": {"name": name}, "value": value})
+
+
+def many(count: int, stubborn: bool) -> list[Object]:
+    """Pods of all priorities in turn; the first of each priority ignores the stop signal if ``stubborn``."""
+    names = tuple(PRIORITIES)
+    return [
+        pod(
+            f"pod-{number}",
+            "node-1",
+            STUBBORN if stubborn and number < len(names) else OBEDIENT,
+            priorityClassName=names[number % len(names)],
+        )
+        for number in range(count)
+    ]
+
+
+async def fill(bed: Bed, pods: list[Object]) -> None:
+    """All of them, and wait until all are Ready."""
+    async with trio.open_nursery() as nursery:
+        for each in pods:
+            nursery.start_soon(bed.api.post, PODS, each)
+    await bed.api.until(PODS, lambda made: all(map(is_ready, made["items"])), seconds=UP_SECONDS_MAX)
+
+
+async def shut_down(bed: Bed) -> Shutdown:
+    """Ask logind to power off, and see what becomes of the pods that are there."""
+    memory_mib = memory_of(bed, "kubelet")
+    asked_ns, over_ns = await power_off(bed)
+    told = sum(map(_is_final, (await bed.api.get(PODS))["items"]))
+    await bed.api.until(PODS, lambda made: all(map(_is_final, made["items"])), seconds=OVER_SECONDS_MAX)
+    all_told_ns = time.monotonic_ns()
+    return Shutdown((over_ns - asked_ns) / NS, told, (all_told_ns - asked_ns) / NS, memory_mib)
+
+
+async def power_off(bed: Bed, seconds: float = OVER_SECONDS_MAX) -> tuple[int, int]:
+    """When it was asked for and when logind went on, in monotonic nanoseconds."""
+    before = len(await bed.logind.starts())
+    asked_ns = await bed.logind.power_off()
+    with trio.fail_after(seconds):
+        while len(starts := await bed.logind.starts()) == before:
+            await trio.sleep(POLL_SECONDS)
+    return asked_ns, starts[-1][1]
+
+
+def _is_final(made: Object) -> bool:
+    return made["status"]["phase"] in FINAL
+
+
+def memory_of(bed: Bed, name: str) -> float:
+    """The resident memory of the node's process of that name, in MiB; of the largest where there are more."""
+    found = [0]
+    for process in bed.place(Path("/proc")).glob("[0-9]*/status"):
+        fields = dict(line.split(":", 1) for line in process.read_text().splitlines())
+        if fields["Name"].strip() == name:
+            found.append(int(fields["VmRSS"].split()[0]))
+    return max(found) / MIB
+
+
+async def measure(pods: int, runs: int, stubborn: bool) -> list[Shutdown]:
+    """The kubelet's shutdown, so many times over on one node."""
+    done = []
+    async with node_bed(**waves()) as bed:
+        await make_priorities(bed)
+        for run in range(runs):
+            await bed.locks(1)
+            await fill(bed, many(pods, stubborn))
+            done.append(await shut_down(bed))
+            print(f"run {run + 1}: {_row(done[-1], pods)}", flush=True)
+            await remove_all(bed)
+            await bed.start_over(**waves())
+    return done
+
+
+def _row(each: Shutdown, pods: int) -> str:
+    return (
+        f"{each.seconds:6.2f} s, {each.told} of {pods} final in the API by then, "
+        f"all after {each.all_told_seconds:.2f} s, {each.memory_mib:.0f} MiB"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--pods", type=int, default=105, help="how many (105)")
+    parser.add_argument("--runs", type=int, default=5, help="how often (5)")
+    parser.add_argument("--stubborn", action="store_true", help="one pod in each wave ignores SIGTERM")
+    asked = parser.parse_args()
+    done = trio.run(measure, asked.pods, asked.runs, asked.stubborn)
+    columns = [statistics.median(column) for column in zip(*done, strict=True)]
+    print(f"median: {_row(Shutdown(columns[0], int(columns[1]), *columns[2:]), asked.pods)}")
+
+
+if __name__ == "__main__":
+    main()
