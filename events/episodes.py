@@ -50,7 +50,8 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
     """The shutdowns of a history, oldest first, each once it is over; what is still open comes last.
 
     One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
-    boot is over. Raises events.codec.BadPayload.
+    boot is over, or the record ends in damage: then nobody can know more than that it is cut short. Raises
+    events.codec.BadPayload.
     """
     tale: _Tale | None = None
     fact: RawRecord | None = None
@@ -65,7 +66,7 @@ def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episod
             if raw.episode and tale is not None:
                 tale.add(raw, batch)
     if tale is not None:
-        yield tale.summary(history.journal_id, boot_id)
+        yield tale.summary(history.journal_id, boot_id, damaged=history.verdict.state != "intact")
 
 
 def parted(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
@@ -149,8 +150,8 @@ class _Tale:
     def closed(self, event: EpisodeClosed, wall_ns: int) -> None:
         self._closed, self._closed_ns = event.outcome, wall_ns
 
-    def summary(self, journal_id: bytes, boot_id: str | None) -> Episode:
-        outcome = self._outcome(boot_id)
+    def summary(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
+        outcome = self._outcome(boot_id, damaged)
         ended = {"complete": self._released_ns, "cancelled": self._closed_ns}.get(outcome)
         outcomes = list(self._pods.values())
         return Episode(
@@ -166,13 +167,13 @@ class _Tale:
             pods={name: outcomes.count(name) for name in get_args(PodOutcome)},
         )
 
-    def _outcome(self, boot_id: str | None) -> EpisodeOutcome:
+    def _outcome(self, boot_id: str | None, damaged: bool) -> EpisodeOutcome:
         """Complete if and only if the release stands in the journal, and the machine did go down."""
         if self._released_ns is not None:
             return "complete"
         if self._closed is not None:
             return "truncated" if self._closed == "complete" else self._closed
-        return "running" if boot_id in (None, self._boot_id) else "truncated"
+        return "running" if boot_id in (None, self._boot_id) and not damaged else "truncated"
 
 
 _SEEN: dict[str, Callable[[_Tale, Any, int], None]] = {

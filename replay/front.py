@@ -13,6 +13,7 @@ from events.decisions import PodOutcome
 from events.episodes import Episode
 from events.model import Pod, Settings
 from replay import blamed, chain, diffing
+from replay.account.damage import with_verdict
 from replay.account.model import Account
 from replay.account.words import rfc3339
 from replay.advise.advising import Advice
@@ -132,8 +133,8 @@ def simulate(seed: int = 0, **wanted: Any) -> Simulated:
 
 
 def report_html(shutdown: Shutdown) -> str:
-    """One self-contained page."""
-    account = shutdown.account
+    """One self-contained page; it says so where the journal is damaged."""
+    account = with_verdict(shutdown.account, shutdown.journal.verdict)
     return report(account, timeline_of(shutdown), rfc3339(account.started_wall_ns))
 
 

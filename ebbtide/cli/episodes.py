@@ -16,6 +16,7 @@ from events.base import NS_PER_SECOND
 from events.codec import BadPayload, UnknownType
 from events.episodes import Episode, episodes
 from events.history import History, Unread
+from events.recovery import Verdict
 from replay.choice import NamedT, NoSuchShutdown, pick
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def list_episodes(journals: Sequence[Path], output: str) -> int:
                 "kind": "EpisodeList",
                 "version": LIST_VERSION,
                 "journalId": history.journal_id.hex(),
+                "journal": verdict_document(_verdict(history)),
                 "episodes": [document(episode) for episode in found],
             }
         )
@@ -75,6 +77,11 @@ def document(episode: Episode) -> dict[str, Any]:
     }
 
 
+def verdict_document(verdict: Verdict) -> dict[str, Any]:
+    """``banner`` null: there is nothing to say of an intact journal."""
+    return {"state": verdict.state, "banner": None if verdict.state == "intact" else verdict.banner}
+
+
 def choose(journals: Sequence[Path], name: str) -> Episode:
     """The episode that is called so. Raises Refused, naming those that there are."""
     history = open_journal(journals)
@@ -86,14 +93,21 @@ def choose_account(journals: Sequence[Path], name: str) -> tuple[Account, int]:
 
     What is wrong with the journal is said on standard error. Raises Refused, naming those that there are.
     """
+    from replay.account.damage import with_verdict
     from replay.account.fold import accounts
 
     history = open_journal(journals)
     account = _pick(history, accounts(history, boot_id=boot_id()), name)
+    verdict = _verdict(history)
+    return with_verdict(account, verdict), conclude(verdict)
+
+
+def _verdict(history: History) -> Verdict:
+    """Reads on where a reader stopped before the end."""
     try:
-        return account, conclude(history.verdict)
+        return history.verdict
     except Unread:
-        return account, conclude(history.read())
+        return history.read()
 
 
 def _pick(history: History, found: Iterable[NamedT], name: str) -> NamedT:

@@ -19,6 +19,7 @@ from events.history import Batch, History
 from events.segment import Header
 from replay.account.before import Before
 from replay.account.course import COURSE
+from replay.account.damage import damage_of
 from replay.account.machine import MACHINE
 from replay.account.model import Account
 from replay.account.pods import PODS
@@ -39,7 +40,9 @@ def accounts(history: History, *, boot_id: str | None = None) -> Iterator[Accoun
     """The shutdowns of a history, oldest first, each once the next one begins; the last one comes last.
 
     One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
-    boot is over. Takes memory for one shutdown, not for a journal.
+    boot is over, or its record ends in damage: then nobody can know more than that it is cut short. Only
+    the last account tells of damage, that of which nobody knows before the end (`damage.with_verdict`).
+    Takes memory for one shutdown, not for a journal.
     """
     fold = _Fold()
     for batch in history.batches():
@@ -48,7 +51,8 @@ def accounts(history: History, *, boot_id: str | None = None) -> Iterator[Accoun
             if over is not None:
                 yield over.told(history.journal_id, boot_id)
     if fold.tale is not None:
-        yield fold.tale.told(history.journal_id, boot_id)
+        damage = damage_of(history.verdict, here=fold.tale.goes_on)
+        yield fold.tale.told(history.journal_id, boot_id, damage)
 
 
 class _Fold:

@@ -167,6 +167,14 @@ class Notice(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     pod: str = ""
 
 
+class DamageTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is wrong with the journal (`events.recovery`). ``here``: it ends the record of this shutdown."""
+
+    state: Literal["torn", "corrupt", "incompatible"]
+    banner: str
+    here: bool = False
+
+
 class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
 
@@ -186,6 +194,8 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     started_mono_ns: int
     #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
     ended_ns: int | None = None
+    #: None: the journal is intact as far as it was read (`replay.account.fold`).
+    damage: DamageTold | None = None
     #: The last thing on record before the boot was over.
     last_ns: int = 0
     configuration: ConfigurationTold = ConfigurationTold()

@@ -54,6 +54,7 @@ SENTENCES: dict[str, str] = {
     "signal-rejected": "{count} from somebody else than logind, or with a wrong body ({reason})",
     "clock-stepped": "the wall clock was moved by {delta}; no deadline moved with it",
     # --- the record itself
+    "record-damaged": "the record ends here, in damage: what happened after it is not known",
     "unreadable": "{count} could not be read, and is not told of: the journal was edited, or miswritten",
     "unknown-events": "{count} of types that this version does not know ({types}): use a newer ebbtide",
 }

@@ -21,6 +21,7 @@ from replay.account.model import (
     Account,
     ConfigurationTold,
     ContainerTold,
+    DamageTold,
     HookTold,
     Notice,
     PodTold,
@@ -167,10 +168,16 @@ class Tale:
 
     # --- the end ------------------------------------------------------------------------------
 
-    def told(self, journal_id: bytes, boot_id: str | None) -> Account:
+    @property
+    def goes_on(self) -> bool:
+        """Neither the release nor a close stands in the record."""
+        return self.released_ns is None and self.closed is None
+
+    def told(self, journal_id: bytes, boot_id: str | None, damage: DamageTold | None = None) -> Account:
         """The account as it stands. ``boot_id`` is this machine's, now (see `replay.account.fold`)."""
         identity = self.header.identity
-        outcome = self._outcome(boot_id)
+        damaged = damage is not None and damage.here
+        outcome = self._outcome(boot_id, damaged)
         schedule = self.schedule
         return Account(
             id=episode_id(journal_id, self.number),
@@ -188,13 +195,14 @@ class Tale:
             started_wall_ns=self.first.wall_ns,
             started_mono_ns=self.first.mono_ns,
             ended_ns={"complete": self.released_ns, "cancelled": self.closed_ns}.get(outcome),
+            damage=damage,
             last_ns=self.last_ns,
             configuration=self.configuration,
             waves=tuple(self.waves),
             pods=tuple(self.pods.values()),
             beside=tuple(self.beside.values()),
             processes=tuple(self.processes),
-            notices=self._all_notices(outcome),
+            notices=self._all_notices(outcome, damaged),
             unknown_types=self.unknown_types,
             events=self.events,
             asked_by_uid=schedule.uid if schedule else None,
@@ -203,15 +211,16 @@ class Tale:
             **self.fields,
         )
 
-    def _outcome(self, boot_id: str | None) -> EpisodeOutcome:
+    def _outcome(self, boot_id: str | None, damaged: bool) -> EpisodeOutcome:
         """Complete if and only if the release stands in the journal, and the machine did go down."""
         if self.released_ns is not None:
             return "complete"
         if self.closed is not None:
             return "truncated" if self.closed == "complete" else self.closed
-        return "running" if boot_id in (None, self.header.identity.boot_id) else "truncated"
+        same_boot = boot_id in (None, self.header.identity.boot_id)
+        return "running" if same_boot and not damaged else "truncated"
 
-    def _all_notices(self, outcome: EpisodeOutcome) -> tuple[Notice, ...]:
+    def _all_notices(self, outcome: EpisodeOutcome, damaged: bool) -> tuple[Notice, ...]:
         """In the order of the record; what only the end can say comes last."""
         found = list(self.notices)
         for code, (place, count, words) in self.tallies.items():
@@ -221,6 +230,7 @@ class Tale:
         wave = self.fields.get("last_wave", -1)
         if outcome in ("truncated", "never-begun"):
             code = "cut-short" if outcome == "truncated" and wave >= 0 else "never-begun"
+            code = "record-damaged" if damaged else code
             text = sentence(code, wave=wave)
             found.append(Notice(seq=self.last_seq, at_ns=self.last_ns, code=code, text=text))
         if self.unknown_types:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from events.decisions import PodOutcome
 from replay.account.model import Account, HookTold, PodTold, WaveTold
-from replay.report.sections import BESIDE
+from replay.report.around import BESIDE
 from replay.report.words import fate, visible
 from replay.timeline import Line
 

@@ -16,7 +16,7 @@ import msgspec
 
 from replay.account.model import Account
 from replay.chain import critical_chain
-from replay.report import pods, sections
+from replay.report import around, pods, sections
 from replay.report.chain import chain, held_up, holders
 from replay.report.document import document
 from replay.report.markup import text
@@ -39,6 +39,7 @@ def report(account: Account, lines: Iterable[Line], started: str) -> str:
             "title": text(f"{account.node}: {verdict(account)}"),
             "style": style,
             "header": sections.header(account, started, held_up(account, found)),
+            "damage": sections.damage(account),
             "warnings": sections.notices(account),
             "figures": sections.figures(account),
             "chain": chain(account, found),
@@ -46,8 +47,8 @@ def report(account: Account, lines: Iterable[Line], started: str) -> str:
             "pods": pods.pods(account),
             "pod-count": counted(len(account.pods), "pod"),
             "hooks": sections.hooks(account),
-            "settings": sections.settings(account),
-            "course": sections.course(account),
+            "settings": around.settings(account),
+            "course": around.course(account),
             "event-count": grouped(len(data["events"]["seq"])),
             "last-seq": str(account.last_seq),
             "first-seq": str(account.first_seq),

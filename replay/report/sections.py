@@ -1,9 +1,9 @@
-"""The parts of the page around its pods: the verdict, warnings, figures, waves, hooks, settings, restarts."""
+"""The parts of the page around its pods: the verdict, damage, warnings, figures, waves, hooks."""
 
 from __future__ import annotations
 
 from events.decisions import PodOutcome
-from replay.account.model import Account, HookTold, Notice, PodTold, ProcessTold, WaveTold
+from replay.account.model import Account, HookTold, Notice, PodTold, WaveTold
 from replay.account.words import span
 from replay.report.markup import Markup, join, row, section, table, tag
 from replay.report.words import (
@@ -17,21 +17,8 @@ from replay.report.words import (
     verdict,
 )
 
-BUDGETS = {
-    "strict": "strict: a wave keeps to its own period",
-    "elastic": "elastic: what a wave leaves unused goes to the next",
-}
-
 #: So many stand open; the rest unfolds.
 NOTICES_MAX = 8
-
-BESIDE = {
-    "inventory": "listing the pods",
-    "announce": "showing the node as going down",
-    "statuses": "delivering pod statuses",
-    "release": "giving the lock back",
-    "traces": "sending the trace",
-}
 
 
 def outcome(name: PodOutcome) -> Markup:
@@ -55,6 +42,13 @@ def header(account: Account, started: str, held: str) -> Markup:
     )
     title = tag("h1", sign, verdict(account))
     return join(what, title, tag("p", f"{fates(account)} {held}", class_="lede"), facts)
+
+
+def damage(account: Account) -> Markup:
+    """The journal's verdict, before all that was told of it; nothing where it is intact."""
+    if account.damage is None:
+        return Markup("")
+    return tag("p", f"⚠ {account.damage.state}: {account.damage.banner}", class_="damage", role="note")
 
 
 def _asked(account: Account) -> tuple[Markup, ...]:
@@ -178,73 +172,3 @@ def _hook(account: Account, pod: PodTold, run: HookTold) -> Markup:
 def hook_result(run: HookTold) -> str:
     words = f"{run.result or 'open'}{' early' if run.early else ''}"
     return f"{words}: {run.reason}" if run.reason else words
-
-
-def settings(account: Account) -> Markup:
-    told = account.configuration
-    rows = [
-        ("Periods", _periods(account)),
-        ("Requested in all", span(told.requested_ns)),
-        ("Granted by logind", span(account.grant_ns)),
-        ("Budget of the waves", span(account.budget_ns)),
-        ("Reserve", span(told.reserve_ns)),
-        ("Time left unused", BUDGETS[told.budget]),
-        ("Sleep hooks", "honoured" if told.sleep_action else "switched off by a feature gate"),
-        ("Flushing statuses", f"at most {span(told.status_flush_ns)}"),
-        ("Deadline", moment(account.deadline_ns)),
-        ("Delay lock", "held" if account.lock_held else "not held"),
-        ("Overtime", "yes: logind's time was over" if account.overtime else "no"),
-    ]
-    body = [row(name, value) for name, value in rows]
-    parts = [table("What applied to this shutdown", ("Setting", "Value"), body)]
-    if told.sources:
-        found = [row(name, source) for name, source in told.sources.items()]
-        parts.append(table("Where the values came from", ("Field", "Source"), found))
-    return section("settings", "Configuration and grant", *parts)
-
-
-def _periods(account: Account) -> str:
-    given = [f"priority {each.priority}: {each.seconds}s" for each in account.configuration.periods]
-    return ", ".join(given) or "none"
-
-
-def course(account: Account) -> Markup:
-    """What ran beside the waves, and the daemons that carried the shutdown."""
-    beside = [
-        row(
-            BESIDE[each.what],
-            moment(each.began_ns),
-            span(each.ended_ns - each.began_ns) if each.ended_ns is not None else "not ended",
-            each.result + (f": {each.reason}" if each.reason else ""),
-        )
-        for each in account.beside
-    ]
-    parts = []
-    if beside:
-        headings = ("What", "Began", "Took", "Result")
-        parts.append(table("Beside the waves", headings, beside))
-    daemons = [
-        row(
-            "before the signal" if each.at_ns is None else moment(each.at_ns),
-            _away(each),
-            each.pid,
-            each.version,
-            each.mode,
-            tag("code", each.boot_id),
-            each.action or "–",
-        )
-        for each in account.processes
-    ]
-    columns = ("Started", "After", "PID", "Version", "Mode", "Boot", "What it did")
-    restarts = sum(each.at_ns is not None for each in account.processes)
-    caption = f"Daemons that wrote this shutdown: {counted(restarts, 'restart')}"
-    parts.append(table(caption, columns, daemons))
-    said = [tag("p", each.previous) for each in account.processes if each.previous]
-    return section("course", "Restarts and the rest", *parts, *said)
-
-
-def _away(process: ProcessTold) -> str:
-    """How long no daemon ran before it."""
-    if process.at_ns is None or process.quiet_since_ns is None:
-        return "–"
-    return f"{span(process.at_ns - process.quiet_since_ns)} of silence"

@@ -25,6 +25,9 @@ OUTCOMES: dict[PodOutcome, tuple[str, str, str]] = {
     "unknown": ("has no fate on record", "have no fate on record", "?"),
 }
 
+#: How a record ends that nobody can read on, by the journal's state.
+DAMAGES = {"torn": "damaged", "corrupt": "damaged", "incompatible": "another version wrote on"}
+
 #: The sign of the whole shutdown.
 SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "truncated": "✕", "never-begun": "✕"}
 
@@ -73,6 +76,8 @@ def fates(account: Account) -> str:
 def verdict(account: Account) -> str:
     """The whole shutdown in a sentence."""
     what = f"The {KINDS[account.kind]} of {visible(account.node) or 'this node'}"
+    if account.damage is not None and account.damage.here:
+        return f"{what}, {_place(account)}: the record ends here: {DAMAGES[account.damage.state]}."
     if account.outcome == "complete":
         return (
             f"{what} is complete: the machine was let go after {span(account.ended_ns or account.last_ns)}."
@@ -84,5 +89,9 @@ def verdict(account: Account) -> str:
         return f"{what} is under way, {span(account.last_ns)} after the signal."
     if account.outcome == "never-begun":
         return f"{what} never began for the pods."
+    return f"{what} was cut short {_place(account)}."
+
+
+def _place(account: Account) -> str:
     where = f"in wave {account.last_wave}" if account.last_wave >= 0 else "before its first wave"
-    return f"{what} was cut short {where}, {span(account.last_ns)} after the signal."
+    return f"{where}, {span(account.last_ns)} after the signal"

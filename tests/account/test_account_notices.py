@@ -13,6 +13,8 @@ from events.codec import encode_event
 from events.frames import RawRecord
 from events.history import Batch, History
 from events.model import Container, Hook, PlannedPod, PlannedWave, Pod
+from events.recovery import Verdict
+from events.segment import Link
 from events.storage import DirectorySource
 from replay.account.fold import accounts
 from replay.account.model import Account
@@ -44,6 +46,9 @@ WAVE = d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, 
 ADOPTED = d.ConfigAdopted(enabled=True, requested_ns=10 * S, reserve_ns=5 * S)
 
 
+INTACT = Verdict("intact", (), bytes(16), None, 0, Link(), 0, 0)
+
+
 class Tale:
     """Records as a journal has them: a second apart, the first of the shutdown at 100 s."""
 
@@ -67,6 +72,10 @@ class Tale:
 
     def batches(self) -> Iterator[Batch]:
         yield self._batch
+
+    @property
+    def verdict(self) -> Verdict:
+        return INTACT
 
 
 def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> Account:
@@ -213,6 +222,7 @@ ELSEWHERE = (
     "cut-short",
     "never-begun",
     "unreadable",
+    "record-damaged",
     "unknown-events",
 )
 

@@ -11,6 +11,8 @@ from events.codec import BadPayload, decode_event
 from events.facts import Tick
 from events.frames import RawRecord
 from events.history import Batch, History
+from events.recovery import Verdict
+from events.segment import Link
 from events.storage import DirectorySource
 from replay.account.fold import accounts
 from replay.account.model import Account
@@ -23,6 +25,9 @@ from tests.account.worlds import histories
 ROUNDS = 150
 
 
+INTACT = Verdict("intact", (), bytes(16), None, 0, Link(), 0, 0)
+
+
 class Edited:
     """A history whose batches somebody has had in his hands."""
 
@@ -32,6 +37,10 @@ class Edited:
 
     def batches(self) -> Iterator[Batch]:
         return iter(self._batches)
+
+    @property
+    def verdict(self) -> Verdict:
+        return INTACT
 
 
 def told(batches: list[Batch]) -> list[Account]:

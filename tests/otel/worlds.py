@@ -10,7 +10,8 @@ from trio.testing import MockClock
 
 from events.frames import FLAG_LAST, RawRecord
 from events.history import Batch, History
-from events.segment import Header
+from events.recovery import Verdict
+from events.segment import Header, Link
 from otel.projection import Projection
 from otel.span import Span
 from tests.otel.telling import documented
@@ -55,6 +56,11 @@ class _Remembered(History):
     @property
     def journal_id(self) -> bytes:
         return self._batches[0].header.journal_id if self._batches else b""
+
+    @property
+    def verdict(self) -> Verdict:
+        """Worlds leave no damage behind in what they have read."""
+        return Verdict("intact", (), self.journal_id, None, 0, Link(), 0, 0)
 
     def batches(self) -> Iterator[Batch]:
         return iter(self._batches)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ebbtide.cli.saving import save
 from replay.account.model import Notice
 from replay.chain import Chain, critical_chain
-from replay.report import sections
+from replay.report import around, sections
 from replay.report.chain import chain, held_up
 from replay.report.document import document
 from replay.timeline import Line
@@ -55,9 +55,9 @@ def test_nothing_happened() -> None:
 
 def test_nothing_beside_the_waves() -> None:
     """A table is left out where it would be empty; sources are shown only where the journal has them."""
-    assert "Beside the waves" not in sections.course(replace(ACCOUNT, beside=()))
+    assert "Beside the waves" not in around.course(replace(ACCOUNT, beside=()))
     told = replace(ACCOUNT, configuration=replace(ACCOUNT.configuration, sources={"reserve": "default"}))
-    assert "Where the values came from" in sections.settings(told)
+    assert "Where the values came from" in around.settings(told)
 
 
 def test_length_of_what_is_not_complete() -> None:

@@ -65,7 +65,9 @@ def _segment(segment: Segment) -> dict[str, Any]:
 def _tree(account: Account, chain: Chain) -> Any:
     from rich.text import Text
 
-    tree = Text(f"{account.kind}, {account.outcome} @{span(chain.total_ns)}", style="bold")
+    damaged = account.damage is not None and account.damage.here
+    how = f"{account.outcome}: the record ends here, damaged" if damaged else account.outcome
+    tree = Text(f"{account.kind}, {how} @{span(chain.total_ns)}", style="bold")
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
     away = list(chain.away)
     for lead, line, style in _lines(chain.segments, away, longest_ns):

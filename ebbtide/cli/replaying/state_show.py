@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from actors.logic.flags import LOGIC_FLAGS
-from ebbtide.cli.episodes import choose
+from ebbtide.cli.episodes import choose, verdict_document
 from ebbtide.cli.events import rfc3339
 from ebbtide.cli.guard import DIVERGED, DONE, Refused, worst
 from ebbtide.cli.output import remark, show_json
@@ -61,7 +61,7 @@ def show_state(journals: tuple[Path, ...], episode: str | None, asked: Asked, ou
     if not shown:
         raise Refused(f"no such actor at record {seq}: {_those(states)}")
     if output == "json":
-        show_json(_document(states, shown, asked))
+        show_json({**_document(states, shown, asked), "journal": verdict_document(verdict)})
     else:
         _tell(states, shown, asked)
     return worst((conclude(verdict), _agreed(states)))

@@ -90,8 +90,14 @@ def _follow(journals: tuple[Path, ...], episode: str | None, wanted: Wanted, out
 
 
 def _last(journals: tuple[Path, ...]) -> Episode | None:
-    found = list(episodes(open_journal(journals), boot_id=boot_id()))
-    return found[-1] if found else None
+    """A tail that is torn while this boot goes on may be a write under way: it does not end the shutdown."""
+    history, here = open_journal(journals), boot_id()
+    found = list(episodes(history, boot_id=here))
+    if not found:
+        return None
+    last = found[-1]
+    open_end = last.outcome == "truncated" and last.boot_id == here and history.verdict.state == "torn"
+    return last._replace(outcome="running") if open_end else last
 
 
 def _followed(batches: Iterable[Batch | None], told: Timeline, after: int) -> Iterator[Iterable[Line]]:

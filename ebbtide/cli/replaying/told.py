@@ -24,4 +24,13 @@ def shutdown_document(account: Account) -> dict[str, Any]:
         "started": rfc3339(account.started_wall_ns),
         "outcome": account.outcome,
         "endedSeconds": seconds(account.ended_ns),
+        "journal": journal_document(account),
     }
+
+
+def journal_document(account: Account) -> dict[str, Any]:
+    """The journal's verdict. ``endsHere``: it is the record of this shutdown that the damage cuts off."""
+    damage = account.damage
+    if damage is None:
+        return {"state": "intact", "banner": None, "endsHere": False}
+    return {"state": damage.state, "banner": damage.banner, "endsHere": damage.here}
