@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from ebbtide.cli.guard import Refused
 from ebbtide.options import JOURNAL_PATH
+
+if TYPE_CHECKING:
+    from events.recovery import Verdict
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -35,13 +38,17 @@ def pooled_option(option: str, name: str) -> Callable[[F], F]:
 
 
 class Pool:
-    """``code`` is the worst of the journals' verdicts, once `accounts` has been read to the end."""
+    """``code`` is the worst of the journals' verdicts, once `accounts` has been read to the end.
+
+    ``verdicts`` has each of them, in the order in which they were read.
+    """
 
     def __init__(self, places: Sequence[Path]) -> None:
         """Raises Refused where a place is missing or holds no journal, OSError."""
         from ebbtide.cli.reading import sources_of
 
         self.code = 0
+        self.verdicts: list[Verdict] = []
         self._groups: dict[str, list[Any]] = {}
         for named in [[place] for place in places] or [[]]:
             found = _by_journal(sources_of([inner for place in named for inner in _inner(place)]))
@@ -65,6 +72,7 @@ class Pool:
         for journal, sources in self._groups.items():
             history = History(sources, journal=journal)
             yield from accounts(history, boot_id=boot_id())
+            self.verdicts.append(history.verdict)
             self.code = worst((self.code, conclude(history.verdict)))
 
 

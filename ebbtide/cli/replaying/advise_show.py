@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ebbtide.cli.guard import NOT_SO, Refused
+from ebbtide.cli.episodes import verdict_document
+from ebbtide.cli.guard import NOT_SO, WRONG, Refused
 from ebbtide.cli.output import remark, show, show_json, table
 from ebbtide.cli.pooling import Pool
 from ebbtide.cli.replaying.told import seconds
 from ebbtide.text import visible
+from events.recovery import Verdict
 from replay.account.words import plural, span
 from replay.advise.advising import Advice, NoEvidence, Wave, Workload, advise
 from replay.advise.configuration import problems, to_paste, why
@@ -31,29 +34,36 @@ _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "M
 
 def show_advice(journals: Sequence[Path], episode: str | None, output: str) -> int:
     """Exit code 0, 1 where nothing can be advised, or that of the worst journal's verdict."""
+    pool = Pool(journals)
     try:
-        advice, code = _advise(journals, episode)
+        advice = _advise(pool, episode)
     except NoEvidence as error:
         remark(f"ebbtide: nothing can be advised: {error}")
-        return NOT_SO
+        return pool.code or NOT_SO
     if output == "json":
-        show_json(document(advice))
+        show_json({**document(advice), "journals": list(map(_journal, pool.verdicts))})
     elif output == "yaml":
         sys.stdout.write(to_paste(advice))
     else:
         show(tables(advice))
-    return code
+    return pool.code
 
 
-def _advise(journals: Sequence[Path], episode: str | None) -> tuple[Advice, int]:
-    """``last`` is the last of the journal named last."""
-    pool = Pool(journals)
+def _advise(pool: Pool, episode: str | None) -> Advice:
+    """``last`` is the last of the journal named last. All is read, for the verdicts' sake."""
+    found = pool.accounts()
     if episode is None:
-        return advise(pool.accounts()), pool.code
+        return advise(found)
     try:
-        return advise((pick(pool.accounts(), episode),)), pool.code
+        chosen = pick(found, episode)
     except NoSuchShutdown as error:
-        raise Refused(f"{error}; 'ebbtide journal ls' lists them") from None
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
+    deque(found, maxlen=0)
+    return advise((chosen,))
+
+
+def _journal(verdict: Verdict) -> dict[str, Any]:
+    return {"id": verdict.journal_id.hex(), **verdict_document(verdict)}
 
 
 # --- tables ------------------------------------------------------------------------------------
