@@ -200,6 +200,16 @@ def test_copies_are_one_journal(tmp_path: Path, named: str, capsys: pytest.Captu
     assert "of 2 journals" in capsys.readouterr().err
 
 
+def test_a_packed_copy(tmp_path: Path) -> None:
+    """A packed journal is taken like its directory, and is no other journal."""
+    node, packed = a_node(tmp_path / "fleet", 1), tmp_path / "node.zip"
+    assert guarded(["journal", "pack", "--journal", str(node), "-o", str(packed)]) == 0
+    assert write_tables([packed], tmp_path / "packed") == 0
+    assert write_tables([node, packed], tmp_path / "both") == 0
+    assert contents(tmp_path / "packed") == contents(tmp_path / "both")
+    assert len(rows(tmp_path / "both", "shutdowns")) == 1
+
+
 def test_folders_in_folders(tmp_path: Path) -> None:
     """A journal is found however deep it lies below the folder that is named."""
     a_node(tmp_path / "fleet" / "europe", 1)
