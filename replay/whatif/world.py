@@ -5,9 +5,10 @@ recorded delay after the order; what an order was never answered with it is not 
 from outside comes at its recorded time, up to the new run's own release: after that the machine is down. What
 came after the recorded release comes as long after the new one.
 
-What the record does not have is stated (`Assumption`), and kept out of the pods' way where that can be: an
-order without a recorded twin (a delivery more, since there are other waves) is done after the slowest time
-of its kind. What becomes of containers and hooks is `replay.whatif.way` and `replay.whatif.hooks`.
+What the record does not have is counted here (`replay.whatif.performing` states it), and kept out of the
+pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
+is done after the slowest time of its kind. What becomes of containers and hooks is decided in
+`replay.whatif.way` and `replay.whatif.hooks`.
 
 A restart in the record stays one: no daemon hears anything between the last record of the old process and
 the start of the new one, whatever the settings. Drop the start (``--drop-event``) to see the run without it.
@@ -15,7 +16,7 @@ the start of the new one, whatever the settings. Drop the start (``--drop-event`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -61,6 +62,8 @@ class Recorded:
         self._hooks: dict[str, HookRun] = {}
         self._released = False
         self._given: dict[str, None] = {}
+        #: Recorded orders by their family: each is offered once, because what was given stays so.
+        self._twins = {family: iter(keys) for family, keys in _families(seen.answers).items()}
         self._outside: list[Entry] = [stage.tell(told.at_ns, told.event, told) for told in seen.outside]
         self._ways: dict[Whose, Way] = {
             whose: Way(whose, container, self._common) for whose, container in seen.containers.items()
@@ -93,8 +96,7 @@ class Recorded:
         self._given[key] = None
         if key in self._seen.answers:
             return key
-        family = key.rpartition("/")[0]
-        twins = (each for each in self._seen.answers if each.rpartition("/")[0] == family)
+        twins = self._twins.get(_family(key), iter(()))
         found = next((each for each in twins if each not in self._given), key)
         self._given[found] = None
         return found
@@ -172,6 +174,18 @@ class Recorded:
             self._stage.tell(now_ns + answer.delay_ns, answer.told.event, answer.told)
         tail_ns = self._tape.last_ns - seen.released.mono_ns if seen.released is not None else 0
         self._stage.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
+
+
+def _families(keys: Iterable[str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for key in keys:
+        found.setdefault(_family(key), []).append(key)
+    return found
+
+
+def _family(key: str) -> str:
+    """An order's key without its ordinal."""
+    return key.rpartition("/")[0]
 
 
 def _keyed(fact: Fact, key: str) -> Fact:

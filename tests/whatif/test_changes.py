@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import pytest
 from msgspec.structs import replace
 
@@ -11,9 +13,11 @@ from events.facts import ContainerExited, InventoryTaken, OrderEnded, PrepareFor
 from events.model import Container, Hook, Settings
 from replay.virtual.manner import HookPlan
 from replay.virtual.plan import Faults
-from replay.whatif.changes import Changes, WrongChange, facts_under
+from replay.whatif.changes import Changes, Told, WrongChange, facts_under
 from replay.whatif.compare import Comparison
-from replay.whatif.tape import Played
+from replay.whatif.seen import Answer, Seen
+from replay.whatif.sight import see
+from replay.whatif.tape import Played, Tape
 from tests.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, settings, side
 
 
@@ -113,6 +117,33 @@ def test_another_stop_signal_is_assumed(known: Recorded) -> None:
     quits = replace(pod("web"), containers=(Container(name="main", stop_signal="SIGQUIT"),))
     web = side(known.compare(pods=(quits,)), "web")
     assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "failed"))
+
+
+class Counted(dict[str, list[Answer]]):
+    """How often all of it was gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_orders_without_a_twin_are_not_looked_for_among_all(
+    known: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty new pods have a hundred orders that the record has not: its own are read once a run."""
+    answers = Counted()
+
+    def watched(tape: Tape, facts: Sequence[Told]) -> Seen:
+        seen = see(tape, facts)
+        answers.update(seen.answers)
+        seen.answers = answers
+        return seen
+
+    monkeypatch.setattr("replay.whatif.performing.see", watched)
+    known.ask(pods=tuple(pod(f"new-{at}") for at in range(20)))
+    assert answers.times == 2
 
 
 def test_what_had_ended_stays_ended(known: Recorded) -> None:
