@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from events.base import NS_PER_SECOND
 from replay.account.words import plural, span
@@ -63,66 +63,43 @@ def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
     for each in advice.workloads:
         longest = each.longest_killed
         if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):
-            yield each, _SENTENCES[each.verdict](each, longest)
+            yield each, _sentence(each, longest)
 
 
-def _killed(each: Workload) -> str:
-    count, total = each.survival.censored, each.survival.total
-    return "every time" if count == total else f"{count} of {plural(total, 'time')}"
-
-
-def _asked(stop: Stop) -> str:
-    wanted = stop.wanted_seconds
-    return "asks for no grace of its own" if wanted is None else f"asks for {wanted} s"
-
-
-def _deaf(each: Workload, longest: Stop) -> str:
-    return (
-        f"ignored its stop signal until SIGKILL {_killed(each)}: no period helps; let its first process"
-        " handle the signal, or name another with stopSignal"
-    )
-
-
-def _own_grace(each: Workload, longest: Stop) -> str:
-    return (
-        f"was killed {_killed(each)} after all the time that it asks for"
-        f" ({longest.wanted_seconds} s): no period helps; raise its terminationGracePeriodSeconds above"
-        f" {longest.wanted_seconds}"
-    )
-
-
-def _too_short(each: Workload, longest: Stop) -> str:
-    return (
-        f"was killed {_killed(each)}, at the latest after {span(longest.observed.ns)}, and"
-        f" {_asked(longest)}: how much it needs is not known; give its wave more and see"
-    )
-
-
-def _unsteady(each: Workload, longest: Stop) -> str:
-    return (
-        f"ended within {span(each.ended_ns or 0)}, or was killed ({_killed(each)}), at the latest after all"
-        f" the time that it asks for ({longest.wanted_seconds} s): find out what it waits for, or raise its"
-        " terminationGracePeriodSeconds"
-    )
-
-
-def _mostly(each: Workload, longest: Stop) -> str:
-    """Its replicas ask for different times, or one of them has hooks that another has not."""
-    return (
-        f"was killed {_killed(each)}, at the latest after {span(longest.observed.ns)} ({_asked(longest)}),"
-        f" and takes up to {span(each.need_ns or 0)} where it has that: raise its"
-        f" terminationGracePeriodSeconds to {_up(each.need_ns or 0)}"
-    )
-
-
-def _up(ns: int) -> int:
-    return ns // NS_PER_SECOND + 1
-
-
-_SENTENCES: dict[Verdict, Callable[[Workload, Stop], str]] = {
-    "mostly": _mostly,
-    "deaf": _deaf,
-    "own-grace": _own_grace,
-    "too-short": _too_short,
-    "unsteady": _unsteady,
+_SENTENCES: dict[Verdict, str] = {
+    "mostly": (
+        # Its replicas ask for different times, or one of them has hooks that another has not.
+        "was killed {killed}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
+        " raise its terminationGracePeriodSeconds to {enough}"
+    ),
+    "deaf": (
+        "ignored its stop signal until SIGKILL {killed}: no period helps; let its first process handle the"
+        " signal, or name another with stopSignal"
+    ),
+    "own-grace": (
+        "was killed {killed} after all the time that it asks for ({wanted} s): no period helps; raise its"
+        " terminationGracePeriodSeconds above {wanted}"
+    ),
+    "too-short": (
+        "was killed {killed}, at the latest after {had}, and {asks}: how much it needs is not known; give its"
+        " wave more and see"
+    ),
+    "unsteady": (
+        "ended within {ended}, or was killed ({killed}), at the latest after all the time that it asks for"
+        " ({wanted} s): find out what it waits for, or raise its terminationGracePeriodSeconds"
+    ),
 }
+
+
+def _sentence(each: Workload, longest: Stop) -> str:
+    count, total = each.survival.censored, each.survival.total
+    need_ns, wanted = each.need_ns or 0, longest.wanted_seconds
+    return _SENTENCES[each.verdict].format(
+        killed="every time" if count == total else f"{count} of {plural(total, 'time')}",
+        had=span(longest.observed.ns),
+        asks="asks for no grace of its own" if wanted is None else f"asks for {wanted} s",
+        wanted=wanted,
+        ended=span(each.ended_ns or 0),
+        need=span(need_ns),
+        enough=need_ns // NS_PER_SECOND + 1,
+    )
