@@ -16,29 +16,50 @@ from events.marks import Checkpoint, StatesDigest
 
 
 class Side(NamedTuple):
-    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing"."""
+    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing".
+
+    ``mono_ns`` and ``wall_ns`` are its stamps, ``last`` whether it ends its step.
+    """
 
     cause: int
     actor: str
     type: str
     data: Any
     episode: int
+    mono_ns: int = 0
+    wall_ns: int = 0
+    last: bool = False
+
+    @property
+    def stamps(self) -> tuple[int, int]:
+        return self.mono_ns, self.wall_ns
 
 
 NOTHING = Side(0, "", "", None, 0)
 
 
 def first_difference(produced: Side, recorded: Side) -> str:
-    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states."""
+    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states.
+
+    ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
+    """
     for name in ("type", "actor", "cause", "episode"):
         if getattr(produced, name) != getattr(recorded, name):
             return name
+    if produced.stamps != recorded.stamps:
+        return "time"
+    found = _data_field(produced, recorded)
+    return found or ("last" if produced.last != recorded.last else "encoding")
+
+
+def _data_field(produced: Side, recorded: Side) -> str:
+    """The first field of the events that differs; "" where none does."""
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
-    if recorded.type == StatesDigest.__name__:
+    if recorded.type == StatesDigest.__name__ and recorded.data != produced.data:
         return _digest_field(recorded.data.get("actors", {}), produced.data.get("actors", {}))
     names = [*recorded.data, *produced.data]
-    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "encoding")
+    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "")
 
 
 def _digest_field(recorded: Any, produced: Any) -> str:

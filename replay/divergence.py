@@ -99,8 +99,7 @@ def _up_to(
     """
     seq = min(divergence.seq, divergence.produced.cause or divergence.seq)
     header, held = None, list[RawRecord]()
-    for header, step in steps:
-        replayer.begin_under(header.identity.logic_flags)
+    for header, step in steps:  # noqa: B007  # the last one is returned
         replayer.feed(held)
         held = step
         if step[-1].seq >= seq:

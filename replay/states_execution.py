@@ -121,12 +121,10 @@ class Execution:
 
     def run(self, header: Header, records: Iterable[RawRecord]) -> None:
         """Whole steps, without looking."""
-        self._replayer.begin_under(header.identity.logic_flags)
         self._replayer.feed(records)
 
     def step(self, header: Header, records: list[RawRecord]) -> list[Point]:
         """One step, a point for each of its records."""
-        self._replayer.begin_under(header.identity.logic_flags)
         watched = self._watched()
         watched.changes, watched.answers = [], None
         self._replayer.feed(records)

@@ -5,11 +5,12 @@ What cannot be read is not called identical: an intact prefix verifies, and the 
 
 from __future__ import annotations
 
+from operator import gt
 from typing import NamedTuple
 
 from events.codec import BadPayload, UnknownType
 from events.frames import RawRecord
-from events.history import History
+from events.history import Batch, History
 from events.marks import Checkpoint
 from events.recovery import Verdict
 from replay.engine import Divergence, Replayer
@@ -53,6 +54,7 @@ class _Run:
 
     def __init__(self, only: int) -> None:
         self.replayer = Replayer()
+        self._clock = _Clock()
         self._only = only
         self._episodes: dict[int, None] = {}
         self._events = 0
@@ -66,8 +68,7 @@ class _Run:
                 self._count(batch.records)
                 if not self.replayer.events and not _is_begin(batch.records[0]):
                     break
-                self.replayer.begin_under(batch.header.identity.logic_flags)
-                if self.replayer.feed(batch.records) is not None:
+                if self._diverges(batch):
                     self._relevant |= self._touches(batch.records)
                     break
             else:
@@ -78,6 +79,16 @@ class _Run:
             self._count(batch.records)
             self._relevant |= self._touches(batch.records)
         return self._result(failure, history.verdict)
+
+    def _diverges(self, batch: Batch) -> bool:
+        """Whichever comes first: another decision, or a time before the last one."""
+        back = self._clock.goes_back(batch)
+        if back is None:
+            return self.replayer.feed(batch.records) is not None
+        at, before_ns = back
+        if self.replayer.feed(batch.records[:at]) is None:
+            self.replayer.went_back(batch.records[at], before_ns)
+        return True
 
     def _count(self, records: list[RawRecord]) -> None:
         self._episodes.update(dict.fromkeys([raw.episode for raw in records]))
@@ -100,6 +111,23 @@ class _Run:
             self.replayer.system.next_seq if failure is not None else 0,
             verdict,
         )
+
+
+class _Clock:
+    """Within a boot the monotonic clock never goes back, neither in a process nor from one to the next."""
+
+    def __init__(self) -> None:
+        self._boot_id, self._mono_ns = "", 0
+
+    def goes_back(self, batch: Batch) -> tuple[int, int] | None:
+        """The first record of these whose time is before that of the one in front of it, and that time."""
+        mono_ns = [raw.mono_ns for raw in batch.records]
+        same_boot = batch.header.identity.boot_id == self._boot_id
+        before_ns = [self._mono_ns if same_boot else mono_ns[0], *mono_ns[:-1]]
+        self._boot_id, self._mono_ns = batch.header.identity.boot_id, mono_ns[-1]
+        if not any(map(gt, before_ns, mono_ns)):
+            return None
+        return next((at, was) for at, was in enumerate(before_ns) if was > mono_ns[at])
 
 
 def _is_begin(raw: RawRecord) -> bool:

@@ -24,7 +24,7 @@ from events.history import History
 from events.marks import Checkpoint, RedactedFrom
 from events.record import Record, Stamp
 from events.segment import Header, Identity, Link, file_name
-from replay.engine import Divergence
+from replay.engine import NO_BEGIN, Divergence
 from replay.redact.names import Names
 from replay.verification import verify
 
@@ -58,6 +58,8 @@ def redact(history: History, names: Names) -> Iterator[Written]:
     """
     result = verify(history)
     if result.divergence is not None:
+        if result.divergence.field == NO_BEGIN:
+            raise NoBegin("it does not begin with a checkpoint")
         raise Diverged(result.divergence)
     if result.failure is not None:
         raise result.failure

@@ -24,7 +24,6 @@ def digest(folder: Path) -> str:
     assert verify(History([source], logic_flags=LOGIC_FLAGS)).identical
     total, replayer = hashlib.sha256(), Replayer()
     for batch in History([source]).batches():
-        replayer.begin_under(batch.header.identity.logic_flags)
         for raw in batch.records:
             for side in replayer.believe([raw]) if not raw.cause else ():
                 total.update(repr(side).encode())

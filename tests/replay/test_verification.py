@@ -13,9 +13,9 @@ from events.facts import ContainerExited
 from events.frames import RawRecord
 from events.history import History
 from events.marks import Checkpoint, StatesDigest
-from events.record import Record
+from events.record import Record, Stamp
 from replay.divergence import explain
-from replay.engine import Replayer
+from replay.engine import NO_BEGIN, Replayer
 from replay.redact import Names, redact
 from replay.verification import verify
 from tests.replay import shutdown
@@ -80,16 +80,18 @@ def test_one_shutdown_of_a_journal() -> None:
     assert verify(history(changed(RECORDS, seq_of(PodEnded), reason="x")), number).divergence is not None
 
 
-def test_a_journal_without_a_checkpoint_is_executed_under_its_headers_flags() -> None:
-    """Nothing else says under which; the first of all begins empty."""
+def test_a_journal_without_a_checkpoint_is_not_executed() -> None:
+    """Nothing says under which logic flags its decisions were made: that is said, and nobody guesses."""
     system = shutdown.Book(()).system
-    records = [record for ms, fact in shutdown.first_life() for record in system.step(fact, (ms, ms))]  # type: ignore[arg-type]
-    assert verify(history(records, flags=())).identical
-    replayer = Replayer()
-    replayer.begin_under(())
-    assert replayer.feed(history(records, flags=()).raw()) is None
-    replayer.begin_under(LOGIC_FLAGS)
-    assert replayer.system.flags == (), "later segments begin with a checkpoint"
+    records = [record for ms, fact in shutdown.first_life() for record in system.step(fact, Stamp(ms, ms))]
+    found = history(records, flags=())
+    divergence = verify(found).divergence
+    assert divergence is not None
+    assert (divergence.seq, divergence.field) == (1, NO_BEGIN)
+    assert explain(found, divergence, VERSION).reasons[0].name == "no-begin"
+    going_on = Replayer(goes_on=True)
+    assert going_on.feed(found.raw()) == divergence
+    assert going_on.system.episode, "a daemon goes on with the facts all the same"
 
 
 def test_a_payload_that_is_no_payload_is_shown_as_it_is() -> None:

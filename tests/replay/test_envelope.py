@@ -1,0 +1,158 @@
+"""What stands around an event is compared as the event is: no part of an envelope can be changed unseen.
+
+A fact's own stamps come from outside, and only their order can be judged; everything else follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from events.base import NS_PER_SECOND
+from events.decisions import ReleaseLock, ShutdownBegan
+from events.facts import ContainerExited
+from events.frames import FLAG_LAST, RawRecord
+from events.history import History
+from events.marks import Checkpoint
+from events.record import Record
+from replay.divergence import explain
+from replay.engine import BACKWARDS, Divergence, Replayer
+from replay.verification import verify
+from tests.replay import shutdown
+from tests.replay.memory import VERSION, Memory, history
+
+RECORDS = shutdown.write().records
+RAWS = list(history(RECORDS).raw())
+HOUR_NS = 3600 * NS_PER_SECOND
+
+#: What is done to a part of an envelope, and what the difference is called.
+CHANGES: dict[str, tuple[str, Any]] = {
+    "mono_ns": ("time", lambda raw: raw.mono_ns + 1),
+    "wall_ns": ("time", lambda raw: raw.wall_ns - 1),
+    "flags": ("last", lambda raw: raw.flags ^ FLAG_LAST),
+    "episode": ("episode", lambda raw: raw.episode + 1),
+    "cause": ("cause", lambda raw: raw.cause - 1),
+    "actor": ("actor", lambda raw: f"{raw.actor}:1"),
+    "tag": ("type", lambda raw: "Leave"),
+}
+
+
+def replayed(raws: list[RawRecord]) -> Divergence | None:
+    replayer = Replayer()
+    return replayer.feed(raws) or replayer.finish()
+
+
+def seq_of(kind: type) -> int:
+    return next(record.seq for record in RECORDS if isinstance(record.event, kind))
+
+
+def changed(seq: int, **changes: Any) -> list[Record]:
+    return [msgspec.structs.replace(record, **changes) if record.seq == seq else record for record in RECORDS]
+
+
+@pytest.mark.parametrize("part", CHANGES)
+def test_every_part_of_every_decision(part: str) -> None:
+    """Whichever decision it is, the difference is found at it and called by its name."""
+    name, change = CHANGES[part]
+    for at, raw in enumerate(RAWS):
+        if raw.cause:
+            edited = raw._replace(**{part: change(raw)})
+            found = replayed([*RAWS[:at], edited, *RAWS[at + 1 :]])
+            assert found is not None, raw
+            assert (found.seq, found.field) == (raw.seq, name), raw
+
+
+@pytest.mark.parametrize("part", [part for part in CHANGES if part not in ("mono_ns", "wall_ns", "tag")])
+def test_every_part_of_every_fact_but_its_times(part: str) -> None:
+    """A fact has no cause, is an edge's, and stands in a shutdown, or ends a step, as its step says."""
+    _, change = CHANGES[part]
+    for at, raw in enumerate(RAWS):
+        if not raw.cause and raw.tag != Checkpoint.__name__:
+            edited = raw._replace(**{part: change(raw._replace(cause=2))})
+            found = replayed([*RAWS[:at], edited, *RAWS[at + 1 :]])
+            assert found is not None, raw
+            assert found.seq == raw.seq, raw
+
+
+def test_a_facts_times_show_in_its_decisions() -> None:
+    """A fact that was moved leaves its decisions behind; alone it moves what is decided by it."""
+    for at, raw in enumerate(RAWS[:-1]):
+        if not raw.cause and RAWS[at + 1].cause:
+            edited = raw._replace(wall_ns=raw.wall_ns + 1)
+            found = replayed([*RAWS[:at], edited, *RAWS[at + 1 :]])
+            assert found is not None
+            assert (found.seq, found.field) == (raw.seq + 1, "time")
+
+
+def test_a_release_an_hour_later_is_no_identical_journal() -> None:
+    """Only that record was moved, and the chain made anew: it was changed, and the times say which way."""
+    release = next(record for record in RECORDS if isinstance(record.event, ReleaseLock))
+    found = history(
+        changed(release.seq, mono_ns=release.mono_ns + HOUR_NS, wall_ns=release.wall_ns + HOUR_NS)
+    )
+    result = verify(found)
+    assert not result.identical
+    assert result.divergence is not None
+    assert (result.divergence.seq, result.divergence.field) == (release.seq, "time")
+    assert result.divergence.expected.mono_ns - result.divergence.produced.mono_ns == HOUR_NS
+    told = explain(found, result.divergence, VERSION)
+    assert [reason.name for reason in told.reasons] == ["stamped-otherwise"]
+
+
+def test_every_record_the_last_of_its_step() -> None:
+    """A reader hands such records out one by one; what they are is still a step's."""
+    found = history([msgspec.structs.replace(record, last=True) for record in RECORDS])
+    divergence = verify(found).divergence
+    assert divergence is not None
+    assert divergence.field == "last"
+    assert [reason.name for reason in explain(found, divergence, VERSION).reasons] == ["marked-otherwise"]
+
+
+def test_two_steps_in_one() -> None:
+    """Where a step's end is not marked, the difference is at that record."""
+    seq = next(raw.seq for raw in RAWS if raw.cause and raw.flags)
+    divergence = verify(history(changed(seq, last=False))).divergence
+    assert divergence is not None
+    assert (divergence.seq, divergence.field) == (seq, "last")
+
+
+def moved(first_seq: int, last_seq: int, by_ns: int) -> list[Record]:
+    return [
+        msgspec.structs.replace(record, mono_ns=record.mono_ns + by_ns)
+        if first_seq <= record.seq <= last_seq
+        else record
+        for record in RECORDS
+    ]
+
+
+def test_a_clock_that_goes_backwards() -> None:
+    """Within a boot it never does: a step before the one in front of it was put there."""
+    seq = seq_of(ShutdownBegan) - 1
+    divergence = verify(history(moved(seq, len(RECORDS), -HOUR_NS))).divergence
+    assert divergence is not None
+    assert (divergence.seq, divergence.field) == (seq, BACKWARDS)
+    assert divergence.produced.mono_ns == RECORDS[seq - 2].mono_ns
+
+
+def test_a_difference_before_counts_first() -> None:
+    """The first thing that is wrong is named."""
+    seq = seq_of(ContainerExited)
+    records = moved(seq, len(RECORDS), -HOUR_NS)
+    ended = seq_of(ShutdownBegan)
+    records[ended - 1] = msgspec.structs.replace(
+        records[ended - 1], event=msgspec.structs.replace(records[ended - 1].event, budget_ns=7)
+    )
+    divergence = verify(history(records)).divergence
+    assert divergence is not None
+    assert (divergence.seq, divergence.field) == (ended, "budget_ns")
+
+
+def test_another_boot_begins_its_own_clock() -> None:
+    """The monotonic clock starts anew with a machine."""
+    book = shutdown.Book(("states-digest",))
+    book.process("boot-1", shutdown.first_life())
+    book.now_ns = NS_PER_SECOND
+    book.process("boot-2", shutdown.third_life())
+    assert verify(History([Memory(book.files)])).identical
