@@ -16,7 +16,7 @@ from events.facts import SettingsLoaded, StorageFailed
 from events.frames import RawRecord
 from events.marks import Checkpoint
 from events.segment import Identity
-from replay.engine import ENDS_HERE, Divergence
+from replay.engine import BACKWARDS, ENDS_HERE, NO_BEGIN, Divergence
 
 
 class Evidence(NamedTuple):
@@ -79,12 +79,27 @@ def _other_bytes(of: Evidence) -> bool:
     return of.divergence.field == "encoding"
 
 
+def _is_at(field: str) -> Callable[[Evidence], bool]:
+    return lambda of: of.divergence.field == field
+
+
+#: Parts of an envelope that no logic decides about.
+_OF_NO_LOGIC = ("time", "last", BACKWARDS, NO_BEGIN)
+
+
 def _edited(of: Evidence) -> bool:
-    return of.rest_agrees is True and of.divergence.expected.type not in ("", Checkpoint.__name__)
+    recorded = of.divergence.expected.type not in ("", Checkpoint.__name__)
+    return of.rest_agrees is True and recorded and of.divergence.field not in _OF_NO_LOGIC
 
 
 def _other_version(of: Evidence) -> bool:
-    return of.writer is not None and of.writer.code_version != of.version and not _edited(of)
+    other = of.writer is not None and of.writer.code_version != of.version
+    return other and of.divergence.field not in _OF_NO_LOGIC
+
+
+def _other_code(of: Evidence) -> bool:
+    """A version's number says nothing of a change that was not given one."""
+    return (_edited(of) or _fact_edited(of)) and not _other_version(of)
 
 
 def _other_flags(of: Evidence) -> bool:
@@ -93,7 +108,7 @@ def _other_flags(of: Evidence) -> bool:
 
 def _configuration(of: Evidence) -> bool:
     settings = of.fact is not None and of.fact.tag == SettingsLoaded.__name__
-    return not _edited(of) and (
+    return not (_edited(of) or of.divergence.field in _OF_NO_LOGIC) and (
         settings
         or of.divergence.expected.type in _CONFIGURED
         or of.divergence.produced.type in _CONFIGURED
@@ -106,13 +121,9 @@ def _not_a_fact(of: Evidence) -> bool:
     return not of.divergence.expected.cause and not (kind is not None and issubclass(kind, Fact | Mark))
 
 
-def _cut(of: Evidence) -> bool:
-    return of.divergence.field == ENDS_HERE
-
-
 def _fact_edited(of: Evidence) -> bool:
     explained = _too_large(of) or _failed_then(of) or _fails_now(of) or _other_version(of) or _lost_state(of)
-    return of.rest_agrees is False and not explained
+    return of.rest_agrees is False and not explained and of.divergence.field not in _OF_NO_LOGIC
 
 
 def _of_a_failure(side: object) -> bool:
@@ -122,6 +133,29 @@ def _of_a_failure(side: object) -> bool:
 
 #: In the order of likelihood: what is nearly a proof first, what is only possible last.
 TESTS: tuple[Test, ...] = (
+    Test(
+        "stamped-otherwise",
+        _is_at("time"),
+        "record {seq} has other times than its fact, and in every version a decision carries its fact's: one "
+        "of the two was changed after it was written",
+    ),
+    Test(
+        "marked-otherwise",
+        _is_at("last"),
+        "the mark that ends a step is not where this step ends, and no version puts it anywhere else: it was "
+        "changed after it was written, or records were put in or taken out",
+    ),
+    Test(
+        "went-backwards",
+        _is_at(BACKWARDS),
+        "within a boot the clock never goes back: the time of record {seq}, or of one before it, was changed "
+        "after it was written",
+    ),
+    Test(
+        "no-begin",
+        _is_at(NO_BEGIN),
+        "the checkpoint that says under which logic flags this journal is executed was taken away",
+    ),
     Test(
         "too-large",
         _too_large,
@@ -142,8 +176,8 @@ TESTS: tuple[Test, ...] = (
     Test(
         "edited",
         _edited,
-        "record {seq} was changed after it was written: everything behind it follows from what is produced "
-        "here, and nothing from what it says",
+        "record {seq} alone differs, and everything behind it follows from what is produced here: it was "
+        "changed after it was written, if the same code wrote it",
     ),
     Test(
         "encoding",
@@ -177,19 +211,25 @@ TESTS: tuple[Test, ...] = (
         "configuration",
         _configuration,
         "the configuration that was decided by is another than the one that the last SettingsLoaded holds: "
-        "that fact was changed after it was written",
+        "that fact was changed after it was written, or the code that reads it was",
     ),
     Test(
         "not-a-fact",
         _not_a_fact,
         "a {recorded} stands where only a fact can stand: a record was put in or taken out",
     ),
-    Test("cut", _cut, "the last step lacks what its fact leads to: its end was taken away"),
+    Test("cut", _is_at(ENDS_HERE), "the last step lacks what its fact leads to: its end was taken away"),
     Test(
         "fact-edited",
         _fact_edited,
-        "the facts up to {fact} do not lead to what was decided, and the same logic wrote it: one of them "
-        "was changed after it was written, most likely that one",
+        "the facts up to {fact} do not lead to what was decided: if the same code wrote it, one of them was "
+        "changed after it was written, most likely that one",
+    ),
+    Test(
+        "other-code",
+        _other_code,
+        "or the code is another one under the same version ({version}): then it decides otherwise here, and "
+        "what changed has no logic flag; run the very files that wrote it",
     ),
 )
 

@@ -12,9 +12,13 @@ from ebbtide.text import visible
 from replay.changes import Change
 from replay.difference import Side
 from replay.divergence import Explanation
+from replay.engine import STATEMENTS
 
 #: Of a value in a column, and of a line of data; ``-o json`` has all of it.
 COLUMN_CHARACTERS_MAX, LINE_CHARACTERS_MAX = 48, 400
+
+#: Parts of an envelope that are shown where they differ.
+_SELDOM = ("mono_ns", "wall_ns", "last")
 
 NO_STATE = "none: it is not there yet, or an edge has none"
 
@@ -41,7 +45,8 @@ def document(explained: Explanation) -> dict[str, Any]:
 def lines(explained: Explanation, paint: Paint) -> Iterator[str]:
     """The same for people; ``paint(colour, text)`` emphasises what differs."""
     divergence = explained.divergence
-    yield f"record {divergence.seq} of {_named(explained)}: {visible(divergence.field)} differs"
+    told = divergence.field if divergence.field in STATEMENTS else f"{divergence.field} differs"
+    yield f"record {divergence.seq} of {_named(explained)}: {visible(told)}"
     yield ""
     yield from _columns(("recorded", "produced"), _envelope(explained), paint)
     yield ""
@@ -75,6 +80,9 @@ def _envelope(explained: Explanation) -> Iterator[Change]:
     recorded, produced = explained.divergence.expected, explained.divergence.produced
     for name in ("type", "actor", "cause", "episode"):
         yield Change(name, getattr(recorded, name) or None, getattr(produced, name) or None)
+    for name in _SELDOM:
+        if produced.type and getattr(recorded, name) != getattr(produced, name):
+            yield Change(name, getattr(recorded, name), getattr(produced, name))
     yield from explained.rows
 
 
@@ -100,7 +108,15 @@ def _cut(value: Any, characters_max: int) -> str:
 def _side(side: Side) -> dict[str, Any] | None:
     if not side.type:
         return None
-    return {"type": side.type, "actor": side.actor, "cause": side.cause or None, "data": _plain(side.data)}
+    return {
+        "type": side.type,
+        "actor": side.actor,
+        "cause": side.cause or None,
+        "monoNs": side.mono_ns,
+        "wallNs": side.wall_ns,
+        "last": side.last,
+        "data": _plain(side.data),
+    }
 
 
 def _change(row: Change, left: str, right: str) -> dict[str, Any]:

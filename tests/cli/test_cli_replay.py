@@ -81,7 +81,7 @@ def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
         {"field": "reason", "expected": "made up", "produced": "exit code 0"}
     ]
     assert {"field": "over", "before": None, "after": True} in divergence["stateChanges"]
-    assert [reason["name"] for reason in divergence["reasons"]] == ["edited"]
+    assert [reason["name"] for reason in divergence["reasons"]] == ["edited", "other-version"]
 
 
 def test_a_long_chain_of_causes(run: Run, spoiled: Path) -> None:
@@ -108,7 +108,20 @@ def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
     lines = out.splitlines()
     differing = [line.split() for line in lines if line.startswith("  > ")]
     assert differing[0] == [">", "reason", "made", "up", "exit", "code", "0"]
-    assert lines[-1].startswith(f"  record {seq} was changed after it was written")
+    assert lines[-2].startswith(f"  record {seq} alone differs")
+    assert lines[-1].startswith("  version 0.1 wrote it and this is ")
+
+
+def test_a_record_at_a_wrong_time(run: Run, spoiled: Path) -> None:
+    """Parts of the envelope that seldom differ are shown where they do."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if type(record.event).__name__ == "PodEnded")
+    late = msgspec.structs.replace(records[at], mono_ns=records[at].mono_ns + 5)
+    write(spoiled / "late", [*records[:at], late, *records[at + 1 :]])
+    out = run("replay", "verify", "--journal", spoiled / "late").out
+    assert ": time differs" in out
+    rows = [line.split() for line in out.splitlines() if "mono_ns" in line]
+    assert rows == [[">", "mono_ns", str(late.mono_ns), str(late.mono_ns - 5)]]
 
 
 def test_a_difference_sends_nothing_to_the_terminal(run: Run, spoiled: Path) -> None:
@@ -129,7 +142,21 @@ def test_an_event_that_was_left_out(run: Run, spoiled: Path) -> None:
     shifted = [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(records, 1)]
     shifted[at - 1] = msgspec.structs.replace(shifted[at - 1], last=True)
     write(spoiled, shifted)
-    assert run("replay", "verify", "--journal", spoiled).code == 3
+    ran = run("replay", "verify", "--journal", spoiled)
+    assert ran.code == 3
+    assert "here differs" not in ran.out
+
+
+def test_a_heading_that_is_no_field(run: Run, spoiled: Path) -> None:
+    """Where no field differs the heading says what is wrong instead."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if at > 40 and record.last and record.cause)
+    extra = msgspec.structs.replace(records[at], seq=records[at].seq + 1)
+    moved = [msgspec.structs.replace(each, seq=each.seq + 1) for each in records[at + 1 :]]
+    kept = msgspec.structs.replace(records[at], last=False)
+    write(spoiled, [*records[:at], kept, extra, *moved])
+    out = run("replay", "verify", "--journal", spoiled).out
+    assert ": a fact is expected here\n" in out
 
 
 @pytest.mark.parametrize("name", ["last", "-1"])

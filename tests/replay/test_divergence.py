@@ -47,9 +47,11 @@ def test_the_story_itself_is_identical() -> None:
 
 
 def test_an_edited_decision_is_told_apart_from_other_logic() -> None:
-    """Everything behind it follows from what is produced: the record was changed, whatever the version."""
-    found = explained(history(changed(RECORDS, seq_of(PodEnded), reason="made up")), "9.9")
-    assert names(found) == ["edited"]
+    """Everything behind it follows from what is produced: the record was changed, or just there the code."""
+    edited = history(changed(RECORDS, seq_of(PodEnded), reason="made up"))
+    found = explained(edited)
+    assert names(found) == ["edited", "other-code"]
+    assert names(explained(edited, "9.9")) == ["edited", "other-version"]
     assert [row for row in found.rows if row.differs] == [
         ("reason", "made up", "exit code 0; preStop failed: exit code 3")
     ]
@@ -71,11 +73,12 @@ def test_the_causes_lead_back_to_the_fact() -> None:
 
 
 def test_an_edited_fact_is_found_at_its_first_consequence() -> None:
-    """What follows still follows from the fact as it was: a fact was changed, the nearest most likely."""
+    """What follows still follows from the fact as it was: a fact was changed, or the code was."""
     seq = next(record.seq for record in RECORDS if getattr(record.event, "exit_code", None) == 143)
     found = explained(history(changed(RECORDS, seq, exit_code=9)))
-    assert names(found)[-1] == "fact-edited"
-    assert "ContainerExited" in found.reasons[-1].sentence
+    assert names(found)[-2:] == ["fact-edited", "other-code"]
+    assert "ContainerExited" in found.reasons[-2].sentence
+    assert "0.1.0" in found.reasons[-1].sentence
 
 
 def test_another_configuration() -> None:
