@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from textwrap import wrap
 
 from events.base import NS_PER_SECOND
 from replay.account.words import plural, span
@@ -11,28 +12,49 @@ from replay.advise.stops import Stop
 
 _DROP_IN = "/run/systemd/logind.conf.d"
 
+#: How long the lines of a comment are, where there is room.
+COMMENT_COLUMNS = 76
 
-def to_paste(advice: Advice) -> str:
+
+def to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> str:
     """An Ebbtide configuration in YAML; the last lines say what logind has to grant.
 
-    What it does not name stays as it is: name it after the configuration in force.
+    What it does not name stays as it is: name it after the configuration in force. Comments stand on lines of
+    their own, of so many columns, so that what is copied from a terminal is still YAML.
     """
     lines = [
         "apiVersion: ebbtide/v1alpha1",
         "kind: EbbtideConfiguration",
         "shutdownGracePeriodByPodPriority:",
-        *(
-            f"  - {{priority: {wave.priority}, shutdownGracePeriodSeconds: {wave.seconds}}}  # {why(wave)}"
-            for wave in advice.waves
-        ),
+        *(line for wave in advice.waves for line in _period(wave, columns)),
         f"reserve: {advice.reserve_seconds}s",
-        f"# logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved.",
-        "# The daemon sees to it unless raiseGrant is false; by hand, in a file below",
-        f"# {_DROP_IN} or /etc/systemd/logind.conf.d:",
+        *_comment(
+            f"logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved."
+            " The daemon sees to it unless raiseGrant is false; by hand, in a file below"
+            f" {_DROP_IN} or /etc/systemd/logind.conf.d:",
+            columns,
+        ),
         "#   [Login]",
         f"#   InhibitDelayMaxSec={advice.drop_in_seconds}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _period(wave: Wave, columns: int) -> Iterator[str]:
+    yield from _comment(why(wave), columns, "  # ")
+    yield f"  - priority: {wave.priority}"
+    yield f"    shutdownGracePeriodSeconds: {wave.seconds}"
+
+
+def _comment(text: str, columns: int, lead: str = "# ") -> list[str]:
+    return wrap(
+        text,
+        columns,
+        initial_indent=lead,
+        subsequent_indent=lead,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 _KEPT: dict[Kept, str] = {

@@ -6,6 +6,7 @@ import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -13,14 +14,15 @@ from rich.text import Text
 
 from ebbtide.cli.episodes import verdict_document
 from ebbtide.cli.guard import NOT_SO, WRONG, Refused
-from ebbtide.cli.output import remark, show, show_json, table
+from ebbtide.cli.output import remark, show, show_json
 from ebbtide.cli.pooling import Pool
+from ebbtide.cli.replaying.fitting import Fitting
 from ebbtide.cli.replaying.told import seconds
 from ebbtide.text import visible
 from events.recovery import Verdict
 from replay.account.words import plural, span
 from replay.advise.advising import Advice, NoEvidence, Wave, Workload, advise
-from replay.advise.configuration import problems, to_paste, why
+from replay.advise.configuration import COMMENT_COLUMNS, problems, to_paste, why
 from replay.advise.stops import Stop
 from replay.advise.survival import LAST, MEDIAN, P95, Survival
 from replay.journal import NoSuchShutdown, pick
@@ -46,6 +48,8 @@ def show_advice(journals: Sequence[Path], episode: str | None, output: str) -> i
         sys.stdout.write(to_paste(advice))
     else:
         show(tables(advice))
+        # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
+        sys.stdout.write("".join(f"{visible(line)}\n" for line in to_paste(advice, _columns()).splitlines()))
     return pool.code
 
 
@@ -62,6 +66,11 @@ def _advise(pool: Pool, episode: str | None) -> Advice:
     return advise((chosen,))
 
 
+def _columns() -> int:
+    """How wide a comment may be."""
+    return min(COMMENT_COLUMNS, get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS)
+
+
 def _journal(verdict: Verdict) -> dict[str, Any]:
     return {"id": verdict.journal_id.hex(), **verdict_document(verdict)}
 
@@ -70,18 +79,22 @@ def _journal(verdict: Verdict) -> dict[str, Any]:
 
 
 def tables(advice: Advice) -> RenderableType:
-    """Waves, workloads, what cannot be saved, and the configuration."""
+    """Waves, workloads, what cannot be saved; below them the configuration is to be printed."""
     hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
     return Group(
         Text(_title(advice)),
         Text(""),
-        table(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS),
+        Fitting(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS, spare=("WHY", "P50")),
         Text(""),
-        table(_WORKLOADS, (_workload_row(each, advice) for each in advice.workloads), right=_NUMBERS),
+        Fitting(
+            _WORKLOADS,
+            (_workload_row(each, advice) for each in advice.workloads),
+            right=_NUMBERS,
+            spare=("PRIORITY", "P50", "STOPS"),
+        ),
         *([Text(""), Text("no period can save on this evidence:"), *hopeless] if hopeless else []),
         Text(""),
         Text("to paste:", style="dim"),
-        Text("\n".join(map(visible, to_paste(advice).splitlines()))),
     )
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ebbtide.cli.output import pairs, table
+from ebbtide.cli.output import pairs
+from ebbtide.cli.replaying.fitting import Fitting
 from ebbtide.cli.replaying.told import seconds, shutdown_document
 from ebbtide.text import visible
 from replay.account.model import Account
@@ -43,9 +44,9 @@ def tables(account: Account, words: Sequence[str], found: Comparison) -> Rendera
         Text(""),
         pairs(_totals(found)),
         Text(""),
-        table(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
+        Fitting(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
         Text(""),
-        table(_POD_HEADINGS, map(_pod_row, found.pods), right=_NUMBERS),
+        Fitting(_POD_HEADINGS, map(_pod_row, found.pods), right=_NUMBERS),
         *([Text("")] if whys or remarks else []),
         *whys,
         *remarks,
@@ -96,7 +97,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
     outcomes = dict.fromkeys(_fate(line) for line in (side.hopeful, side.grim))
     return (
         side.line.pod.label,
-        str(line.wave),
+        _wave(then, line),
         "-" if then is None else span(then.grace_ns),
         "-" if then is None else _time(then.took_ns),
         _fate(then),
@@ -107,6 +108,12 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
         side.support.level,
         "" if side.change == "same" else side.change,
     )
+
+
+def _wave(then: PodLine | None, now: PodLine) -> str:
+    """Both only where they differ."""
+    was = "-" if then is None else str(then.wave)
+    return was if then is not None and then.wave == now.wave else f"{was} -> {now.wave}"
 
 
 def _whys(found: Comparison) -> Iterator[str]:
