@@ -68,6 +68,11 @@ class PackedSource:
             raise NotPacked(f"{self.location} is no packed journal: {error}") from error
         self._open: dict[str, IO[bytes]] = {}
 
+    def close(self) -> None:
+        for member in self._open.values():
+            member.close()
+        self._archive.close()
+
     def files(self) -> list[StoredFile]:
         return sorted(
             StoredFile(info.filename.removeprefix(FOLDER), info.file_size, 0)

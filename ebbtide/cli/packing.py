@@ -16,6 +16,7 @@ from ebbtide import __version__
 from ebbtide.cli.guard import DIVERGED, DONE, Refused, worst
 from ebbtide.cli.output import remark, show
 from ebbtide.cli.reading import conclude, open_journal
+from ebbtide.cli.saving import spare_journals
 from events.episodes import episodes
 from events.excerpt import Excerpt, around, whole
 from events.history import History
@@ -35,6 +36,7 @@ def pack_journal(
     """The exit code of the packed part's verdict; 3 where it has to be executed again and diverges."""
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
+    spare_journals(file)
     excerpt = _chosen(journals, episode, everything=everything)
     history = History([excerpt], logic_flags=LOGIC_FLAGS if redacted else None)
     code = conclude(history.read())

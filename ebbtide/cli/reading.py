@@ -39,7 +39,7 @@ def sources_of(journals: Sequence[Path]) -> list[Source]:
 
     Raises Refused where a named one is missing, or is something else.
     """
-    return [_source_of(path) for path in journals] or list(map(DirectorySource, _configured()))
+    return [_source_of(path) for path in journals] or list(map(DirectorySource, places_by_default()))
 
 
 def _source_of(path: Path) -> Source:
@@ -52,13 +52,20 @@ def _source_of(path: Path) -> Source:
     from events.packed import NotPacked, PackedSource
 
     try:
-        return PackedSource(path)
+        source = PackedSource(path)
     except NotPacked as error:
         raise Refused(f"{error}; name the journal's directory with --journal") from error
+    context = click.get_current_context(silent=True)
+    if context is not None:
+        context.call_on_close(source.close)
+    return source
 
 
-def _configured() -> list[Path]:
-    """A configuration that cannot be read must not stand between a person and the journal."""
+def places_by_default() -> list[Path]:
+    """Where the daemon keeps its journal.
+
+    A configuration that cannot be read must not stand between a person and the journal.
+    """
     from ebbtide.config import ConfigError, default_paths, load
 
     try:

@@ -1,7 +1,7 @@
 """Writing a result to a file: whole or not at all, and never over a journal.
 
-The file appears under its name when it is complete. Without a file it goes to standard output, but what no
-person can read does not go to a terminal.
+The file appears under its name when it is complete, and never in the place of what a command reads. Without
+a file it goes to standard output, but what no person can read does not go to a terminal.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,11 +18,16 @@ import click
 
 from ebbtide.cli.guard import Refused
 from ebbtide.cli.output import remark
+from ebbtide.cli.reading import places_by_default
 from events.segment import MAGIC, parse_file_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 STDOUT = "-"
+
+#: What stands beside a journal's segments (docs/journal-format.md, "Side files"), and how it is written.
+SIDE_FILES = ("lock", "reserve", "traces.json", "logs.json", "traces.lock", "metrics")
+PART = ".part"
 
 
 def file_option(example: str) -> Callable[[F], F]:
@@ -47,14 +53,43 @@ def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: 
         sys.stdout.buffer.writelines(parts)
         sys.stdout.buffer.flush()
         return
-    _spare_journals(path)
+    spare_journals(path)
     remark(f"wrote {path}: {_size(_write(path, parts))}")
 
 
-def _spare_journals(path: Path) -> None:
-    """A slip of the hand must not cost the evidence."""
-    if parse_file_name(path.name) or _is_segment(path):
-        raise Refused(f"{path} would be a file of a journal: choose another name, such as {path.stem}.out")
+def spare_journals(path: Path) -> None:
+    """A slip of the hand must not cost the evidence. Every writer of a file asks first. Raises Refused.
+
+    Which journals the command reads it says itself, so that no writer can forget to.
+    """
+    context = click.get_current_context(silent=True)
+    named = context.params.get("journals", ()) if context is not None else ()
+    places = list(map(Path, named)) or places_by_default()
+    if parse_file_name(path.name) or _is_segment(path) or any(_is_of(path, place) for place in places):
+        raise Refused(f"{path} is, or would be, a file of a journal: choose another name with -o")
+
+
+def _is_of(path: Path, place: Path) -> bool:
+    """Whether it is what is read there, by this name or another, or is called like a file of the journal's."""
+    if not place.is_dir():
+        return _same(path, place)
+    with suppress(OSError):
+        if _is_its_name(path.name) and _same(path.parent, place):
+            return True
+        return any(_same(path, file) for file in place.iterdir() if _is_its_name(file.name))
+    return False
+
+
+def _is_its_name(name: str) -> bool:
+    return name in SIDE_FILES or name.endswith(PART) or parse_file_name(name) is not None
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Symbolic and hard links are the file that they lead to."""
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _is_segment(path: Path) -> bool:
