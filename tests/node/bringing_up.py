@@ -21,7 +21,7 @@ from tests.beds.logind import LogindBed
 from tests.beds.rootfs import Unavailable
 from tests.node import parts, programs, remains
 from tests.node.bed import Bed
-from tests.node.parts import Member
+from tests.node.parts import Member, Part
 
 
 def need() -> None:
@@ -100,10 +100,35 @@ async def _bring_runtime_up(bed: Bed, member: Member) -> None:
 
 
 async def _start_control_plane(bed: Bed) -> None:
+    for part in _control_plane(bed):
+        await bed.start(part)
+
+
+def _control_plane(bed: Bed) -> tuple[Part, ...]:
     first = next(iter(bed.members.values()))
-    await bed.start(parts.controllers(bed.programs["kube-controller-manager"], bed.secrets))
-    await bed.start(parts.scheduler(bed.programs["kube-scheduler"], bed.secrets))
-    await bed.start(parts.proxy(bed.programs["kube-proxy"], bed.secrets, first))
+    return (
+        parts.controllers(bed.programs["kube-controller-manager"], bed.secrets),
+        parts.scheduler(bed.programs["kube-scheduler"], bed.secrets),
+        parts.proxy(bed.programs["kube-proxy"], bed.secrets, first),
+    )
+
+
+async def mend(bed: Bed) -> None:
+    """Start again what a test that failed left stopped, and end the shutdown that it left behind."""
+    alive = await bed.inside.do("alive")
+    if "etcd" not in alive:
+        await bed.start(parts.etcd(bed.folder / "state"))
+    if "kube-apiserver" not in alive:
+        await bed.start_api()
+    for part in _control_plane(bed):
+        if part.name not in alive:
+            await bed.start(part)
+    for member in bed.members.values():
+        if f"containerd-{member.name}" not in alive:
+            await bed.start_containerd(member)
+    preparing = await bed.logind.get("PreparingForShutdown")
+    if preparing or any(f"kubelet-{name}" not in alive for name in bed.members):
+        await bed.start_over()
 
 
 @contextlib.asynccontextmanager

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 
 import pytest
 import trio
 
 from tests.beds.rootfs import Unavailable
 from tests.node.bed import Bed
-from tests.node.bringing_up import bring_up, made_bed
+from tests.node.bringing_up import bring_up, made_bed, mend
 from tests.node.pods import remove_all
 
 NAMES = ("node-1", "node-2")
@@ -26,7 +26,8 @@ def _bed() -> Iterator[Bed]:
 
 
 @pytest.fixture
-async def bed(_bed: Bed) -> AsyncIterator[Bed]:
-    """The node, without a pod; a test that stops a part of it starts it again."""
-    yield _bed
+async def bed(_bed: Bed) -> Bed:
+    """The node, without a pod, whatever the tests before it did."""
+    await mend(_bed)
     await remove_all(_bed)
+    return _bed

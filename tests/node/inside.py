@@ -101,6 +101,9 @@ class Inside:
         """Its exit code when it has gone, else None."""
         return self.processes[name].poll()
 
+    async def do_alive(self) -> list[str]:
+        return [name for name, process in self.processes.items() if process.poll() is None]
+
     async def do_run(self, argv: list[str]) -> str:
         """What a program says that ends by itself; its exit code other than 0 is an error."""
         process = subprocess.Popen(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.node.bed import Bed
+from tests.node.bringing_up import mend
 from tests.node.client import Api, Object, Refused, condition
 from tests.node.identities import kubelet
 from tests.node.pods import PODS, STUBBORN, is_ready, pod, running, static
@@ -104,3 +105,15 @@ async def test_shutdown_of_the_kubelet(bed: Bed) -> None:
     finally:
         await bed.start_over()
     await bed.locks(2)
+
+
+async def test_mended(bed: Bed) -> None:
+    """What a test leaves stopped, or half way down, is up again for the next one."""
+    await bed.start_over(shutdownGracePeriod="1s", shutdownGracePeriodCriticalPods="0s")
+    await bed.locks(2)
+    await power_off(bed, seconds=20)
+    for name in ("kube-scheduler", "kube-apiserver", "containerd-node-2", "kubelet-node-1"):
+        await bed.stop(name)
+    await mend(bed)
+    await bed.locks(2)
+    await running(bed, pod("placed-by-the-scheduler"), pod("two", "node-2"))
