@@ -10,7 +10,7 @@ import trio
 import trio.testing
 
 from actors.interfaces import Ending
-from events.decisions import KillContainer, SendSignal, TakeAutopsy
+from events.decisions import KillContainer, SendSignal, TakeAutopsy, TakeInventory
 from events.facts import AutopsyTaken, ContainerExited
 from events.model import Container, Hook
 from tests.cri.conftest import PATIENCE_SECONDS, rig_on
@@ -184,3 +184,26 @@ async def test_a_restart_in_mid_shutdown(bed: Containerd, kubelet: Kubelet, tmp_
         await rig.outbox.wait_for(ContainerExited, uid="uid-first", exit_code=3)
         await rig.outbox.wait_for(ContainerExited, uid="uid-second", exit_code=4)
         assert await rig.edge.adopt(stop("uid-second"), rig.outbox) == Ending()
+
+
+async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """An inventory without a runtime is not an empty one: it fails, and by call it waits for it."""
+    kubelet.pod("early", Spec(POLITE))
+    bed.stop()
+    try:
+        async with rig_on(bed, tmp_path) as rig:
+            failed = await rig.do(TakeInventory(key="warm"))
+            assert failed.result == "failed"
+            assert rig.outbox.facts == []
+            taken: list[str] = []
+
+            async def take() -> None:
+                taken.extend(pod.uid for pod in await rig.inventory("by call"))
+
+            rig.nursery.start_soon(take)
+            await trio.sleep(0.3)
+            bed.start()
+            await until(lambda: taken == ["uid-early"], "no inventory")
+    finally:
+        if bed.process is None:
+            bed.start()

@@ -15,7 +15,7 @@ import trio
 pytest.importorskip("trio_asyncio")
 
 from actors.edges.cri import api_pb2 as api
-from actors.edges.cri.errors import Lost, NotFound, RuntimeRefused
+from actors.edges.cri.errors import Lost, NotFound, RuntimeRefused, Unsent
 from actors.edges.cri.link import MESSAGE_BYTES_MAX, Link
 from actors.edges.cri.probe import Probed, probe
 
@@ -121,6 +121,15 @@ async def test_errors_by_their_kind(server: Server, code: grpc.StatusCode, kind:
     assert type(raised.value) is kind
 
 
+async def test_a_runtime_that_has_only_begun(server: Server) -> None:
+    """containerd listens before it has read its state: what it says then is no answer."""
+    server.answers["StopContainer"] = aborts(grpc.StatusCode.UNKNOWN, "server is not initialized yet")
+    with pytest.raises(Unsent):
+        await linked(
+            server, lambda link: link.call("StopContainer", STOP, api.StopContainerResponse, SECONDS)
+        )
+
+
 async def test_a_deadline_is_kept(server: Server) -> None:
     """A runtime that does not answer costs no more than the call's time."""
     gate = trio.lowlevel.current_trio_token()
@@ -159,7 +168,7 @@ async def test_a_runtime_that_comes_later_is_waited_for(server: Server) -> None:
     async def work(link: Link) -> str:
         with pytest.raises(Lost):
             await link.ready(0.2)
-        with pytest.raises(Lost):
+        with pytest.raises(Unsent):
             await link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS, wait=False)
         assert server.seen == []
         server.start()

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
-from actors.edges.cri.listing import own_pods
+import pytest
+from google.protobuf.message import Message
+
+from actors.edges.cri import api_pb2 as api
+from actors.edges.cri.annotations import CONTAINER_NAME, POD_NAME, POD_NAMESPACE, POD_UID
+from actors.edges.cri.listing import Listing, own_pods
 from actors.edges.cri.record import ToldFile
 from actors.edges.cri.table import ContainerEntry, PodEntry, Table, Told
 from actors.edges.process.endings import End
@@ -57,3 +64,46 @@ def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     assert ToldFile(tmp_path / "cri", "other").load() == ()
     (tmp_path / "cri" / "told").write_bytes(b"\xc1")
     assert ToldFile(tmp_path / "cri", "boot").load() == ()
+
+
+class Lists:
+    """A runtime of which only its lists are asked: `actors.edges.cri.calling.Caller`."""
+
+    def __init__(self) -> None:
+        labels = {POD_UID: "web", POD_NAMESPACE: "ns", POD_NAME: "web"}
+        self.sandboxes = [api.PodSandbox(id="s", labels=labels)]
+        self.containers = [api.Container(id="c" * 64, pod_sandbox_id="s", labels={CONTAINER_NAME: "main"})]
+        self.info = "{}"
+
+    async def ready(self, seconds: float) -> None:
+        """It always is."""
+
+    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+        running = api.ContainerStatus(state=api.CONTAINER_RUNNING)
+        return {
+            "ListPodSandbox": api.ListPodSandboxResponse(items=self.sandboxes),
+            "ListContainers": api.ListContainersResponse(containers=self.containers),
+            "PodSandboxStatus": api.PodSandboxStatusResponse(),
+            "ContainerStatus": api.ContainerStatusResponse(status=running, info={"info": self.info}),
+        }[name]
+
+    repeat = call
+
+
+@pytest.mark.parametrize("info", ["{}", "", "no JSON", '{"pid": "x"}', f'{{"pid": {os.getpid()}}}'])
+async def test_a_container_without_a_process_here(info: str) -> None:
+    """A virtual machine, or a number that is another process's here: its end is seen in the next list."""
+    lists, table, new, gone = Lists(), Table(), [], []
+    lists.info = info
+    listing = Listing(lists, table, new.append, gone.append)
+    await listing.refresh()
+    (entry,) = new
+    assert (entry.pid, entry.pidfd, gone) == (0, -1, [])
+    assert [each.uid for each in table.active()] == ["web"]
+    lists.containers = []
+    await listing.refresh()
+    assert gone == [entry]
+    entry.finish(End())
+    lists.sandboxes = []
+    await listing.refresh()
+    assert table.pods == {}

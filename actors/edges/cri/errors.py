@@ -11,6 +11,10 @@ class Lost(CallFailed):
     """Nobody answered: the runtime is away, or went in the middle, or the time was over."""
 
 
+class Unsent(Lost):
+    """The same, and the runtime has certainly done nothing about it: the call may be made again."""
+
+
 class RuntimeRefused(CallFailed):
     """The runtime answered with an error."""
 

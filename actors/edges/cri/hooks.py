@@ -12,7 +12,7 @@ import trio
 
 from actors.edges.cri import api_pb2 as api
 from actors.edges.cri.calling import Caller
-from actors.edges.cri.errors import CallFailed, Lost
+from actors.edges.cri.errors import CallFailed, Lost, Unsent
 from actors.edges.cri.table import ContainerEntry
 from actors.edges.process import http
 from actors.edges.process.hooks import TIMED_OUT
@@ -25,6 +25,7 @@ from events.decisions import RunHook
 Context = Callable[[str], str]
 #: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
 PAST_SECONDS = 5
+AGAIN_SECONDS = 0.05
 #: A pod in the node's network: the runtime names no address of its own for it.
 NODE_ADDRESS = "127.0.0.1"
 
@@ -56,15 +57,7 @@ class Hooks:
         seconds = -(-timeout_ns // NS_PER_SECOND)
         request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
         try:
-            await self._caller.ready(seconds)
-            found = await self._caller.call(
-                "ExecSync",
-                request,
-                api.ExecSyncResponse,
-                seconds + PAST_SECONDS,
-                wait=False,
-                traceparent=traceparent,
-            )
+            found = await self._once(request, seconds, traceparent)
         except Lost as error:
             return Ending("unknown", f"the runtime went away in the middle: {error}")
         except CallFailed as error:
@@ -72,6 +65,24 @@ class Hooks:
         if found.exit_code:
             return Ending("failed", f"exit code {found.exit_code}", found.exit_code)
         return Ending("done", exit_code=0)
+
+    async def _once(
+        self, request: api.ExecSyncRequest, seconds: int, traceparent: str
+    ) -> api.ExecSyncResponse:
+        """Made again only while it has certainly not been heard."""
+        while True:
+            await self._caller.ready(seconds)
+            try:
+                return await self._caller.call(
+                    "ExecSync",
+                    request,
+                    api.ExecSyncResponse,
+                    seconds + PAST_SECONDS,
+                    wait=False,
+                    traceparent=traceparent,
+                )
+            except Unsent:
+                await trio.sleep(AGAIN_SECONDS)
 
 
 async def _get(action: HttpGetAction, entry: ContainerEntry, traceparent: str) -> Ending:

@@ -16,7 +16,7 @@ import trio_asyncio
 from google.protobuf.message import Message
 
 from actors.edges.cri import api_pb2 as api
-from actors.edges.cri.errors import Lost, NotFound, RuntimeRefused
+from actors.edges.cri.errors import Lost, NotFound, RuntimeRefused, Unsent
 
 SERVICE = "/runtime.v1.RuntimeService/"
 #: A dense node's list is larger than gRPC's own limit of 4 MiB.
@@ -29,6 +29,9 @@ DRAIN_SECONDS = 0.05
 
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
 AWAY = (grpc.StatusCode.UNAVAILABLE,)
+
+#: gRPC could not connect; or containerd listens already, but has not read its state yet.
+UNSENT = ("failed to connect", "server is not initialized yet")
 
 OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -153,6 +156,8 @@ def _known(name: str, error: grpc.aio.AioRpcError, seconds: float) -> Exception:
     code, details = error.code(), error.details() or ""
     if code == grpc.StatusCode.NOT_FOUND:
         return NotFound(f"{name}: {details}")
+    if any(word in details for word in UNSENT):
+        return Unsent(f"{name}: the runtime is away: {details}")
     if code in AWAY:
         return Lost(f"{name}: the runtime is away: {details}")
     if code == grpc.StatusCode.DEADLINE_EXCEEDED:

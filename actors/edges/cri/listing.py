@@ -125,15 +125,23 @@ class Listing:
 
 
 def _open(entry: ContainerEntry, info: str) -> None:
-    """Containerd and CRI-O both name the first process in their verbose state, as JSON."""
+    """Containerd and CRI-O both name the first process in their verbose state, as JSON.
+
+    Its number is the machine's: in a process namespace of our own somebody else has it. So the process has
+    to be in the container's cgroup, whose name holds the container's id with every runtime and driver.
+    """
     try:
         pid = msgspec.json.decode(info, type=_Info).pid
     except msgspec.DecodeError:
         return
     stat = proc.read_stat(pid) if pid else None
     child = open_child(pid, stat.start_ticks) if stat is not None else None
-    if child is not None:
-        entry.pid, entry.pidfd, entry.start_ticks = child
+    if child is None:
+        return
+    if entry.id not in cgroups_of(pid):
+        os.close(child.pidfd)
+        return
+    entry.pid, entry.pidfd, entry.start_ticks = child
 
 
 async def end_of(caller: Caller, container_id: str) -> End | None:
@@ -153,5 +161,6 @@ def own_pods(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
     return frozenset(entry.pod.uid for entry in entries if entry.id in cgroups)
 
 
-def own_cgroups() -> str:
-    return (proc.read_bytes(f"/proc/{os.getpid()}/cgroup") or b"").decode(errors="replace")
+def cgroups_of(pid: int) -> str:
+    """The cgroups of a process; empty when it has gone."""
+    return (proc.read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")

@@ -5,6 +5,7 @@ Imported by `actors.edges.cri.edge` when the node is armed, with gRPC and all th
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -15,7 +16,7 @@ from actors.edges.cri.autopsy import autopsy
 from actors.edges.cri.errors import CallFailed
 from actors.edges.cri.hooks import Context, Hooks
 from actors.edges.cri.link import Link
-from actors.edges.cri.listing import Listing, end_of, own_cgroups, own_pods
+from actors.edges.cri.listing import Listing, cgroups_of, end_of, own_pods
 from actors.edges.cri.record import ToldFile
 from actors.edges.cri.sandboxes import Sandboxes
 from actors.edges.cri.stops import Stops
@@ -35,6 +36,9 @@ NOTICE_SECONDS_MAX = 1.0
 NOTICE_AGAIN_SECONDS = 0.02
 #: How long an order waits for the first look.
 WARM_SECONDS_MAX = 5.0
+#: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
+LISTING_SECONDS_MAX = 60.0
+NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
 
 class Runtime:
@@ -66,12 +70,15 @@ class Runtime:
     async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
         """Until cancelled. Cancelling ends no container: calls under way are given up."""
         self._outlet = outlet
-        async with trio.open_nursery() as nursery:
-            self._nursery = nursery
-            await nursery.start(self._link.run)
-            nursery.start_soon(self._sandboxes.run)
-            nursery.start_soon(self._keep_warm)
-            task_status.started()
+        try:
+            async with trio.open_nursery() as nursery:
+                self._nursery = nursery
+                await nursery.start(self._link.run)
+                nursery.start_soon(self._sandboxes.run)
+                nursery.start_soon(self._keep_warm)
+                task_status.started()
+        finally:
+            self.table.close()
 
     def _start(self, work: Callable[..., Awaitable[None]], *arguments: Any) -> None:
         assert self._nursery is not None
@@ -81,13 +88,9 @@ class Runtime:
         before = self._file.load()
         self.table.told = frozenset(each.id for each in before)
         while True:
-            try:
-                await self._look()
-            except CallFailed:
-                await trio.sleep(BUSY_SECONDS)
-                continue
+            await self._look_until_done()
             if not self._warm.is_set():
-                self.table.own |= own_pods(self.table.entries(), own_cgroups())
+                self.table.own |= own_pods(self.table.entries(), cgroups_of(os.getpid()))
                 await self._report_missed(before)
                 self._warm.set()
             busy = any(entry.stopping and entry.running for entry in self.table.entries())
@@ -96,6 +99,13 @@ class Runtime:
     async def _look(self) -> None:
         async with self._looking:
             await self._listing.refresh()
+
+    async def _look_until_done(self) -> None:
+        while True:
+            try:
+                return await self._look()
+            except CallFailed:
+                await trio.sleep(BUSY_SECONDS)
 
     async def _report_missed(self, told: tuple[Told, ...]) -> None:
         """What has ended while no daemon ran."""
@@ -191,10 +201,11 @@ class Runtime:
 
     async def _take_inventory(self, order: TakeInventory, outlet: Outlet) -> Ending:
         if order.refresh:
-            try:
-                await self._look()
-            except CallFailed as error:
-                return Ending("failed", str(error))
+            with trio.move_on_after(LISTING_SECONDS_MAX):
+                await self._warm.wait()
+                await self._look_until_done()
+        if not self._warm.is_set():
+            return Ending("failed", NOT_LISTED)
         now_ns, pods = time.monotonic_ns(), self.table.active()
         views = tuple(pod.view() for pod in pods)
         told = self.table.tell(pods)

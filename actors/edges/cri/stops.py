@@ -16,7 +16,7 @@ import trio
 
 from actors.edges.cri import api_pb2 as api
 from actors.edges.cri.calling import Caller
-from actors.edges.cri.errors import CallFailed, Lost, NotFound
+from actors.edges.cri.errors import CallFailed, Lost, NotFound, Unsent
 from actors.edges.cri.table import ContainerEntry
 from actors.edges.process.sweep import kill_exactly
 from actors.interfaces import Ending
@@ -78,6 +78,8 @@ class Stops:
             nursery.cancel_scope.cancel()
         if error is None or isinstance(error, NotFound):
             return True
+        if isinstance(error, Unsent):
+            return False
         if isinstance(error, Lost):
             # Said a second time it would be a second signal, which many programs take for "at once".
             return told.sent.is_set()
