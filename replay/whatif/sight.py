@@ -35,7 +35,7 @@ from events.facts import (
     OrderEnded,
 )
 from replay.whatif.changes import Told
-from replay.whatif.seen import Answer, At, Downtime, HookSeen, Seen
+from replay.whatif.seen import Answer, At, Downtime, HookSeen, Seen, Whose
 from replay.whatif.tape import Played, Tape
 
 #: Reports about logind belong to the order that is carried out meanwhile, if there is one.
@@ -60,6 +60,8 @@ class _Eye:
         self._orders: dict[str, tuple[At, Order]] = {}
         #: Orders without an outcome, in their order.
         self._open: dict[str, Order] = {}
+        #: The last order for an autopsy of each container.
+        self._autopsies: dict[Whose, str] = {}
         self._last_ns = 0
 
     def look(self, played: Played) -> None:
@@ -79,6 +81,8 @@ class _Eye:
         self._orders[order.key] = (at, order)
         self._open[order.key] = order
         self.seen.answers.setdefault(order.key, [])
+        if isinstance(order, TakeAutopsy):
+            self._autopsies[order.uid, order.container] = order.key
         note = _ORDERS.get(type(order))
         if note is not None:
             note(self.seen, order, at)
@@ -160,14 +164,10 @@ class _Eye:
         return self._answer(key, told)
 
     def autopsied(self, told: Told) -> bool:
+        """Its order may have had its outcome already, at the same instant."""
         event = told.event
         assert isinstance(event, AutopsyTaken)
-        found = (
-            key
-            for key, order in self._open.items()
-            if isinstance(order, TakeAutopsy) and (order.uid, order.container) == (event.uid, event.container)
-        )
-        return self._answer(next(found, ""), told)
+        return self._answer(self._autopsies.get((event.uid, event.container), ""), told)
 
     def exited(self, told: Told) -> bool:
         event = told.event

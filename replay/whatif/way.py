@@ -148,7 +148,7 @@ class Way:
             self._common.evidence.weaken(self._uid, "assumed", why)
         elif had_ns is None:
             self._unknown()
-        elif self._common.hopeful and not (self.seen.how == "stays" and self.seen.killed is not None):
+        elif self._common.hopeful:
             self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
             self._ends_at(self._now_ns + had_ns + MOMENT_NS)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from events.decisions import KillContainer, PodOutcome
-from events.facts import ContainerExited, PrepareForShutdown
+from events.decisions import KillContainer, PodOutcome, TakeAutopsy
+from events.facts import AutopsyTaken, ContainerExited, PrepareForShutdown
 from events.model import Hook
 from replay.virtual.manner import HookPlan
 from replay.virtual.plan import Faults
@@ -180,6 +180,32 @@ def test_a_runtime_that_does_not_kill_does_not_now() -> None:
     known = record([behaves(pod("web"), None)], faults=Faults(runtime_refuses="everything"))
     web = side(known.compare(settings=settings(low=10)), "web")
     assert web.outcomes == ("failed", "failed")
+
+
+def test_what_no_sigkill_ended_may_still_end_by_itself() -> None:
+    """Killed at 10 s, in vain: with 20 s it ends just after those 10 s, or is there for ever."""
+    stuck = behaves(pod("stuck"), 15)
+    stuck = stuck._replace(manners={"main": stuck.manners["main"]._replace(reap_ns=None)})
+    known = record([stuck], settings(10))
+    found, truth = known.compare(settings=settings(20)), known.truth(settings(20))
+    row = side(found, "stuck")
+    assert (row.outcomes, row.support.level) == (("graceful", "failed"), "bound")
+    assert truth.pods["uid-stuck"].outcome == "graceful"
+    assert is_in(found.total, truth.total_ns)
+
+
+def test_an_autopsy_comes_after_its_order() -> None:
+    """As long as it did, also where the outcome came before what it had found."""
+    known = record([behaves(pod("stuck"), None)])
+    for run in (known.ask(settings=settings(30)).grim, known.ask(settings=settings(10)).grim):
+        ((ordered_ns, taken_ns),) = [
+            (order.mono_ns, each.mono_ns)
+            for each in run.records
+            if isinstance(each.event, AutopsyTaken)
+            for order in run.records
+            if isinstance(order.event, TakeAutopsy)
+        ]
+        assert 0 <= taken_ns - ordered_ns < SECOND // 4
 
 
 def test_a_record_that_was_cut_says_nothing_beyond() -> None:
