@@ -1,9 +1,10 @@
 """What a shutdown's time is made of, in the manner of ``systemd-analyze critical-chain``.
 
-Segments follow each other without a gap from the signal to the release, so that they add up to the total,
-exactly. Inside a wave stands the one pod that ended last, and inside that the parts of its way down that led
-to its end: from the exit back to what the container had waited for, a hook or another container's exit.
-A restart of the daemon is no segment: pods go on ending while none runs. It is told beside them.
+Segments follow each other without a gap from the signal to the release's order (the end that ``journal ls``
+counts to), so that they add up to the total, exactly. Inside a wave stands the one pod that ended last, and
+inside that the parts of its way down that led to its end: from the exit back to what the container had waited
+for, a hook or another container's exit. A restart of the daemon is no segment: pods go on ending while none
+runs. It is told beside them.
 """
 
 from __future__ import annotations
@@ -28,8 +29,12 @@ What = Literal[
     "hook",
     "stop",
     "killed",
+    "several",
     "waiting",
 ]
+
+#: So many are named of the pods that none is known to be the last of.
+NAMES_MAX = 3
 
 
 class Segment(NamedTuple):
@@ -63,22 +68,26 @@ class Away(NamedTuple):
 
 
 class Chain(NamedTuple):
-    """``segments`` in order; the first begins at 0, the last ends at ``total_ns``."""
+    """``segments`` in order; the first begins at 0, the last ends at ``total_ns``.
+
+    ``released_ns``: when the lock was given back after that, where the process lived to say so.
+    """
 
     total_ns: int
     segments: tuple[Segment, ...]
     away: tuple[Away, ...]
+    released_ns: int | None = None
 
 
 def critical_chain(account: Account) -> Chain:
-    """The chain from the signal to the lock's release, or to the end of a cancel, or of the record."""
+    """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
     segments = tuple(_segments(account))
     away = tuple(
         Away(process.quiet_since_ns, process.at_ns)
         for process in account.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    return Chain(segments[-1].ended_ns if segments else 0, segments, away)
+    return Chain(segments[-1].ended_ns if segments else 0, segments, away, _released_ns(account))
 
 
 def _segments(account: Account) -> Iterator[Segment]:
@@ -129,7 +138,6 @@ def _end(account: Account, at_ns: int) -> Iterator[Segment]:
         ("statuses", _delivered_ns(account), left or "pod statuses delivered"),
         ("traces", account.statuses_settled_ns, "trace sent"),
         ("release", account.ended_ns, "release decided"),
-        ("release", _released_ns(account), "lock released"),
     ]
     if account.pods_ended_ns is not None:
         within = _held(account.pods, account, at_ns, account.pods_ended_ns)
@@ -177,7 +185,10 @@ def _withdrawn(account: Account, at_ns: int) -> Iterator[Segment]:
 
 
 def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: int) -> tuple[Segment, ...]:
-    """The pod that ended last, and its way there; nothing where no pod was on its way down."""
+    """The pod that ended last, and its way there; nothing where no pod was on its way down.
+
+    Of several that had not ended at its end, none is known to be the last.
+    """
     ends = {
         pod.uid: min(end_of(pod, account), ended_ns)
         for pod in pods
@@ -186,7 +197,11 @@ def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: in
     last = max(ends, key=lambda uid: ends[uid], default=None)
     if last is None or ends[last] <= began_ns:
         return ()
-    pod = next(pod for pod in pods if pod.uid == last)
+    going_on = [pod for pod in pods if ends.get(pod.uid) == ends[last] and _outlasts(pod, ended_ns)]
+    if len(going_on) > 1:
+        return (Segment("several", began_ns, ended_ns, _not_ended(going_on)),)
+    pod = going_on[0] if going_on else next(pod for pod in pods if pod.uid == last)
+    last = pod.uid
     first_ns = min(max(began_ns, pod.began_ns or 0), ends[last])
     way = tuple(_way(list(parts(pod, account)), first_ns, ends[last]))[::-1]
     text = f"{pod.label}: {pod.outcome or 'unknown'}"
@@ -194,6 +209,16 @@ def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: in
     before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")
     after = Segment("waiting", ends[last], ended_ns, "every pod had ended")
     return tuple(segment for segment in (before, held, after) if segment.took_ns)
+
+
+def _outlasts(pod: PodTold, at_ns: int) -> bool:
+    return pod.ended_ns is None or pod.ended_ns > at_ns
+
+
+def _not_ended(pods: Sequence[PodTold]) -> str:
+    names = [pod.label for pod in pods[:NAMES_MAX]]
+    more = [f"{len(pods) - NAMES_MAX} more"] if len(pods) > NAMES_MAX else []
+    return f"{len(pods)} pods had not ended: {', '.join(names + more)}"
 
 
 def _way(found: Sequence[Part], began_ns: int, at_ns: int) -> Iterator[Segment]:

@@ -21,8 +21,13 @@ def held_up(account: Account, chain: Chain) -> str:
     names = {pod.uid: pod.label for pod in account.pods}
     pods = [names[each.uid] for each in longest.within if each.what == "pod" and each.uid in names]
     what = f"wave {longest.wave}" if longest.what == "wave" else f"“{longest.text}”"
-    who = f", held by {pods[-1]}" if pods else ""
+    who = f", held by {pods[-1]}" if pods else "".join(f"; {each.text}" for each in _several(longest))
     return f"The longest of it was {what}: {span(longest.took_ns)} of {span(chain.total_ns)}{who}."
+
+
+def _several(segment: Segment) -> list[Segment]:
+    """Where no single pod is known to have held it."""
+    return [each for each in segment.within if each.what == "several"]
 
 
 def holders(chain: Chain) -> tuple[str, ...]:

@@ -38,6 +38,7 @@ def document(account: Account, chain: Chain) -> dict[str, Any]:
         "version": CHAIN_VERSION,
         "episode": shutdown_document(account),
         "totalSeconds": seconds(chain.total_ns),
+        "releasedSeconds": seconds(chain.released_ns),
         "segments": [_segment(segment) for segment in chain.segments],
         "daemonAway": [
             {"beganSeconds": seconds(each.began_ns), "atMostSeconds": seconds(each.ended_ns - each.began_ns)}
@@ -68,6 +69,8 @@ def _tree(account: Account, chain: Chain) -> Any:
     damaged = account.damage is not None and account.damage.here
     how = f"{account.outcome}: the record ends here, damaged" if damaged else account.outcome
     tree = Text(f"{account.kind}, {how} @{span(chain.total_ns)}", style="bold")
+    if chain.released_ns is not None:
+        tree.append(f", lock given back @{span(chain.released_ns)}")
     longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
     away = list(chain.away)
     for lead, line, style in _lines(chain.segments, away, longest_ns):
