@@ -77,7 +77,10 @@ class Path(NamedTuple):
 
 
 def find(sources: Sequence[Source]) -> list[Segment]:
-    """Every segment file, by number, empty ones too: their names are taken. Raises OSError."""
+    """Every segment file, by number, empty ones too: their names are taken. Raises OSError.
+
+    A file that this user may not read says nothing of the journal: that is an error and no damage.
+    """
     found = []
     for source in sources:
         for file in source.files():
@@ -96,6 +99,8 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
         header, length = parse_header(data)
     except IncompatibleHeader as error:
         return blank._replace(problem=str(error), incompatible=True)
+    except PermissionError:
+        raise  # of the reader, not of the file: nothing is known of the journal
     except (DamagedHeader, OSError) as error:
         return blank._replace(problem=str(error))
     if (header.segment, header.journal_id.hex()[:8]) != (number, journal):

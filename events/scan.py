@@ -56,7 +56,7 @@ class Scan:
         self.damage: str | None = None
 
     def pieces(self) -> Iterator[Piece]:
-        """Raises nothing for damage: `damage` tells, and `end` where."""
+        """Raises nothing for damage: `damage` tells, and `end` where. PermissionError is no damage."""
         buffer, behind = self.end.hash, self.end.offset
         while self.damage is None and (chunk := self._read(behind)):
             buffer, behind = buffer + chunk, behind + len(chunk)
@@ -76,6 +76,8 @@ class Scan:
         try:
             size = min(CHUNK_BYTES, self._size - offset)
             return self._segment.source.read(self._segment.name, offset, size) if size > 0 else b""
+        except PermissionError:
+            raise
         except OSError as error:
             self.damage = f"cannot be read: {error}"
             return b""
