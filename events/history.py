@@ -17,6 +17,7 @@ from events.recovery import SEVERITY, Case, Finding, Verdict, row_for
 from events.scan import Evidence, Scan, evidence
 from events.segment import Header, Link
 from events.source import Source
+from events.stated import stated_by
 
 
 class Batch(NamedTuple):
@@ -47,6 +48,7 @@ class History:
     ) -> None:
         """Raises OSError where a location cannot be listed."""
         self.path: Path = furthest(find_path(sources, journal))
+        self._sources = tuple(sources)
         self._segments, self._gap = _choose(self.path, from_checkpoint)
         self._flags = None if logic_flags is None else frozenset(logic_flags)
         self._findings: list[Finding] = []
@@ -59,6 +61,18 @@ class History:
     def journal_id(self) -> bytes:
         """16 bytes; empty for an empty journal."""
         return self.path.journal_id
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those that are read, in order: where there is a gap, what stands before it."""
+        return self._segments
+
+    @property
+    def stated(self) -> tuple[Finding, ...]:
+        """What the sources of these segments say of the journal that they were copied from."""
+        mine = (*self.path.older, *self.path.segments, *self.path.tail)
+        used = (each for each in self._sources if any(segment.source is each for segment in mine))
+        return tuple(finding for source in used for finding in stated_by(source))
 
     @property
     def verdict(self) -> Verdict:
@@ -124,6 +138,7 @@ class History:
             if not self._judge(segment, scan, limit):
                 break
         self._judge_tail()
+        self._findings += self.stated
         self._read = True
 
     def _begin(self) -> None:

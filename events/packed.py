@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from typing import IO, Any
 
 from events.source import DirectorySource, Source, StoredFile
+from events.stated import from_documents
 
 MANIFEST, FOLDER = "manifest.json", "segments/"
 #: The first moment that a ZIP archive can name: no moment at all.
@@ -64,7 +65,9 @@ class PackedSource:
         try:
             self._archive = zipfile.ZipFile(path)
             self.manifest: dict[str, Any] = json.loads(self._archive.read(MANIFEST))
-        except (zipfile.BadZipFile, zlib.error, KeyError, ValueError) as error:
+            #: Damage of the journal that it was made from (`events.stated`).
+            self.stated = from_documents(self.manifest.get("findings", ()))
+        except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError) as error:
             raise NotPacked(f"{self.location} is no packed journal: {error}") from error
         self._open: dict[str, IO[bytes]] = {}
 

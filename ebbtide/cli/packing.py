@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 from actors.logic.flags import LOGIC_FLAGS
 from ebbtide import __version__
-from ebbtide.cli.guard import DIVERGED, DONE, Refused, worst
+from ebbtide.cli.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.output import remark, show
 from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.cli.saving import spare_journals
@@ -21,8 +21,10 @@ from events.episodes import episodes
 from events.excerpt import Excerpt, around, whole
 from events.history import History
 from events.packed import FILE_MODE, PackedSource, write
+from events.recovery import Finding, State
+from events.stated import as_documents
 from replay.redact import Diverged, Names, NoBegin, redact
-from replay.verification import verify
+from replay.verification import Verification, verify
 
 PACK_VERSION = 1
 
@@ -33,7 +35,10 @@ CHUNK_BYTES = 1024 * 1024
 def pack_journal(
     journals: Sequence[Path], episode: str | None, file: Path, *, everything: bool, redacted: bool
 ) -> int:
-    """The exit code of the packed part's verdict; 3 where it has to be executed again and diverges."""
+    """The exit code of the journal's verdict, which the file has as well.
+
+    3 where it has to be executed again, and diverges.
+    """
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
     spare_journals(file)
@@ -41,9 +46,9 @@ def pack_journal(
     history = History([excerpt], logic_flags=LOGIC_FLAGS if redacted else None)
     code = conclude(history.read())
     if not redacted:
-        _put(file, _manifest(history, {}), _pieces(excerpt))
-    elif (code := worst((code, _redact(history, file)))) == DIVERGED:
-        return code
+        _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt))
+    elif _redact(history, file) == DIVERGED:
+        return worst((code, DIVERGED))
     with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
     show(f"{file}: {_count(history)}, {file.stat().st_size} bytes, {with_names}")
     return code
@@ -52,18 +57,21 @@ def pack_journal(
 def _chosen(journals: Sequence[Path], episode: str | None, *, everything: bool) -> Excerpt:
     history = open_journal(journals)
     if everything:
-        return whole(history.path)
+        return whole(history)
     from ebbtide.cli.episodes import choose
 
     wanted = choose(journals, episode or "last")
-    return around(history.path, wanted.first_seq, wanted.last_seq)
+    history.read()
+    return around(history, wanted.first_seq, wanted.last_seq)
 
 
 def _redact(history: History, file: Path) -> int:
     """What is made is executed once more before it gets its name."""
     original = {"journalId": history.journal_id.hex(), "headSeq": history.verdict.end.seq}
     try:
-        _put(file, _manifest(history, original), redact(history, Names()), _verified)
+        verdict = history.verdict
+        manifest = _manifest(history, original, verdict.findings)
+        _put(file, manifest, redact(history, Names()), lambda made: _verified(made, verdict.state))
     except NoBegin as error:
         raise Refused(f"this journal cannot be redacted: {error}; pack it as it is") from error
     except Diverged as error:
@@ -75,9 +83,22 @@ def _redact(history: History, file: Path) -> int:
     return DONE
 
 
-def _verified(path: Path) -> None:
-    result = verify(History([PackedSource(path)], logic_flags=LOGIC_FLAGS))
-    assert result.identical, result.divergence or result.verdict.banner
+def _verified(path: Path, state: State) -> None:
+    """What it says of itself is what is said of the original, and all of it replays. Raises Refused."""
+    with closing(PackedSource(path)) as source:
+        result = verify(History([source], logic_flags=LOGIC_FLAGS))
+    wrong = result.divergence or result.failure
+    if wrong is not None or result.verdict.state != state:
+        why = result.verdict.banner if wrong is None else f"{type(wrong).__name__} at record {_place(result)}"
+        raise Refused(
+            f"nothing was packed: the copy without names does not replay as the original does ({why}); "
+            "please report it, and pack it without --redact",
+            NOT_SO,
+        )
+
+
+def _place(result: Verification) -> int:
+    return result.divergence.seq if result.divergence is not None else result.stopped_seq
 
 
 def _put(
@@ -108,7 +129,8 @@ def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
             offset += len(data)
 
 
-def _manifest(history: History, original: dict[str, Any]) -> dict[str, Any]:
+def _manifest(history: History, original: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """``findings`` are of the original, where the copy's own bytes do not show them."""
     verdict = history.verdict
     return {
         "kind": "PackedJournal",
@@ -118,6 +140,7 @@ def _manifest(history: History, original: dict[str, Any]) -> dict[str, Any]:
         "firstSeq": verdict.first_seq,
         "lastSeq": verdict.end.seq,
         "state": verdict.state,
+        "findings": as_documents(findings),
         **({"original": original} if original else {"journalId": history.journal_id.hex()}),
     }
 

@@ -70,7 +70,7 @@ def spare_journals(path: Path) -> None:
 
 
 def _is_of(path: Path, place: Path) -> bool:
-    """Whether it is what is read there, by this name or another, or is called like a file of the journal's."""
+    """Whether it is what is read there, by whatever name, or is called like a file of the journal's."""
     if not place.is_dir():
         return _same(path, place)
     with suppress(OSError):

@@ -84,13 +84,15 @@ def test_the_same_journal_makes_the_same_file(run: Run, journal: Path, tmp_path:
 
 
 def test_a_torn_tail_is_told(run: Run, spoiled: Path) -> None:
-    """What is intact is packed, with the banner and its code."""
+    """What is intact is packed, with the banner and its code, and the copy has both."""
     damage(write(spoiled / "journal", node_after_shutdown().records), "torn")
     file = spoiled / "one.zip"
     ran = run("journal", "pack", "--redact", "--journal", spoiled / "journal", "-o", file)
     assert ran.code == 4
     assert "torn" in ran.err
-    assert run("replay", "verify", "--journal", file).code == 0
+    verified = run("replay", "verify", "--journal", file)
+    assert verified.code == 4
+    assert verified.out.startswith("identical: ")
 
 
 def test_what_diverges_is_not_redacted(run: Run, spoiled: Path) -> None:

@@ -94,13 +94,14 @@ def test_a_path_is_a_directory_or_a_file(tmp_path: Path) -> None:
 def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None:
     """The segments around some records are a journal by themselves, intact."""
     original = History([source()])
+    original.read()
     for wanted in ((12, 40), (46, 50), (90, 96), (12, 90)):
-        part = History([around(original.path, *wanted)])
+        part = History([around(original, *wanted)])
         numbers = [raw.seq for raw in part.raw()]
         assert part.verdict.state == "intact"
         assert numbers[0] <= wanted[0]
         assert numbers[-1] >= wanted[1]
-    assert next(History([around(original.path, 46, 50)]).raw()).seq == 45
+    assert next(History([around(original, 46, 50)]).raw()).seq == 45
 
 
 def test_the_whole_keeps_its_damage() -> None:
@@ -110,7 +111,7 @@ def test_the_whole_keeps_its_damage() -> None:
     files[last] = files[last][:-5]
     original = History([Memory(files)])
     assert original.read().state == "torn"
-    assert History([whole(original.path)]).read().state == "torn"
+    assert History([whole(original)]).read().state == "torn"
 
 
 def test_what_a_process_left_behind_is_not_in_a_part() -> None:
@@ -120,7 +121,7 @@ def test_what_a_process_left_behind_is_not_in_a_part() -> None:
     files[first] += b"half a frame"
     original = History([Memory(files)])
     assert original.read().state == "intact"
-    assert History([around(original.path, 12, 40)]).read().state == "intact"
+    assert History([around(original, 12, 40)]).read().state == "intact"
 
 
 def test_writing_needs_no_name(tmp_path: Path) -> None:
