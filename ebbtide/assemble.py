@@ -182,7 +182,8 @@ def _tracing(
     destination = usable(loaded, tell)
     if destination is None:
         return None
-    return TracingEdge(destination, [each.location for each in storages], writer, tell)
+    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    return TracingEdge(destination, [each.location for each in storages], writer, tell, prefix)
 
 
 def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]:

@@ -25,7 +25,7 @@ from events.decisions import FlushTraces, WaveStarted
 from events.facts import DaemonStarted
 from events.record import Record
 from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
-from otel.delivery.cursor import keep_from
+from otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from otel.delivery.destination import Destination
 
 #: After a start, and after the first wave's begin: the first signals go first.
@@ -63,9 +63,15 @@ class TracingEdge:
     """``locations``: where the journal may stand, the first one first."""
 
     def __init__(
-        self, destination: Destination, locations: Sequence[str], journal: Synced, tell: Tell
+        self,
+        destination: Destination,
+        locations: Sequence[str],
+        journal: Synced,
+        tell: Tell,
+        metrics_prefix: str = "",
     ) -> None:
-        self._job = Job(destination=destination, locations=tuple(locations))
+        places = tuple(locations)
+        self._job = Job(destination=destination, locations=places, metrics_prefix=metrics_prefix)
         self._journal = journal
         self._tell = tell
         self._wanted = trio.Event()
@@ -94,7 +100,8 @@ class TracingEdge:
 
     def keep_from(self) -> int:
         """The first record that is still needed. Reads a file."""
-        return keep_from(self._job.locations, self._journal.journal_id)
+        names = (FILE_NAME, *((LOGS_NAME,) if "logs" in self._job.destination.signals else ()))
+        return keep_from(self._job.locations, self._journal.journal_id, names)
 
     async def run(self, outlet: Outlet) -> None:
         """Keep the exporter running while it is wanted, until cancelled. It outlives us by some seconds."""

@@ -17,6 +17,7 @@ from ebbtide.config.durations import format_duration
 from ebbtide.config.scalars import DocumentError, quote
 from events.base import NS_PER_SECOND
 from otel.delivery.destination import (
+    BESIDE,
     COMPRESSIONS,
     HEADERS_MAX,
     HIDDEN,
@@ -93,6 +94,12 @@ class _Field(NamedTuple):
     show: Callable[[Any], Any] = readers.show_plain
 
 
+def _signals(node: Node, path: str) -> tuple[str, ...]:
+    read = _one_of(BESIDE)
+    entries = readers.sequence(node, path, len(BESIDE))
+    return tuple(dict.fromkeys(read(each, f"{path}[{index}]") for index, each in enumerate(entries)))
+
+
 #: The section's fields by their names in a file; all but the last describe the destination.
 _FIELDS = {
     "endpoint": _Field("endpoint", _endpoint),
@@ -103,6 +110,7 @@ _FIELDS = {
     "clientKey": _Field("client_key", readers.path),
     "timeout": _Field("timeout_ns", _bounded(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration),
     "compression": _Field("compression", _one_of(COMPRESSIONS)),
+    "alsoSend": _Field("signals", _signals, readers.show_list),
     "flush": _Field("flush_ns", _bounded(0, FLUSH_NS_MAX), format_duration),
 }
 
@@ -135,7 +143,8 @@ TRACING_TEXT = (
     "sent. endpoint: a URL such as http://localhost:4318, to which /v1/traces is added where it is missing; "
     "protocol: http/protobuf (the default) or grpc; headers: a mapping, their values are shown nowhere; "
     "certificate: a PEM file of authorities to trust; clientCertificate and clientKey: PEM files for mutual "
-    "TLS; timeout: of one request, 10s; compression: none or gzip; flush: how long the end of a shutdown may "
+    "TLS; timeout: of one request, 10s; compression: none or gzip; alsoSend: logs, metrics, or both, to the "
+    "same collector (Jaeger and Tempo take traces only); flush: how long the end of a shutdown may "
     "wait until the back end has what ended so far, 500ms, and not at all for one that does not answer. The "
     "standard variables OTEL_EXPORTER_OTLP_TRACES_* and OTEL_EXPORTER_OTLP_* fill in what is left out here. "
     "A later file's section replaces an earlier one's."

@@ -12,20 +12,14 @@ import resource
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from functools import partial
 
 import msgspec
 import trio
 
-from events.catalog import find_path
-from events.storage import DirectorySource
 from otel.delivery import cursor as cursors
 from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
-from otel.delivery.cursor import Cursor
 from otel.delivery.destination import BadDestination
 from otel.delivery.exporter import LINGER_SECONDS, Exporter
-from otel.delivery.senders import sender_for
-from otel.delivery.tail import Tail
 
 NICE = 19
 #: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.
@@ -38,10 +32,6 @@ LOCK_LOOK_SECONDS = 0.05
 #: Once the daemon has gone, nobody lingers for a back end that does not answer.
 UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
-
-IN_MEMORY = ("tmpfs", "ramfs")
-
-ALL = 2**63
 
 DONE, KEPT, WRONG = range(3)
 
@@ -91,70 +81,29 @@ class Speaker:
 
 
 async def work() -> int:
+    """Its exit code."""
     lines, voice = Lines(), Speaker()
     first = await lines.next()
     if first is None:
         return WRONG
-    job = msgspec.json.decode(first, type=Job)
-    from otel.encode import encode_traces
-
-    directory = _directory(job)
-
-    def exporter_of(journal: str) -> Exporter:
-        sources = [DirectorySource(path) for path in job.locations]
-        tail = Tail(sources, journal, volatile=_volatile(job.locations))
-        keep = partial(cursors.save, directory)
-        return Exporter(tail, sender_for(job.destination), encode_traces, voice, keep)
+    from otel.delivery.errand import Errand  # late: at the lowest priority
 
     try:
-        exporter = exporter_of("")
+        errand = Errand(msgspec.json.decode(first, type=Job), voice)
     except BadDestination as error:
         voice.log(3, f"traces: {error}")
         return WRONG
-    if not await _locked(directory):
-        voice.log(4, f"traces: another process exports the journal in {directory}")
+    if not await _locked(errand.directory):
+        voice.log(4, f"traces: another process exports the journal in {errand.directory}")
         return KEPT
-    found = cursors.load_first(job.locations)
-    others = find_path([DirectorySource(path) for path in job.locations]).others
     # Until the rest has gone, the daemon's words wait in the pipe.
-    left = found is not None and found.journal[:8] in others
-    if found is not None and left and await _rest_of(exporter_of(found.journal), found):
+    if await errand.finish_former():
         return KEPT
-    reason = ""
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen, lines, voice, exporter, nursery)
-        reason = await exporter.run(found)
+        nursery.start_soon(_listen, lines, voice, errand.exporters, nursery)
+        went = await errand.run()
         nursery.cancel_scope.cancel()
-    return KEPT if reason else DONE
-
-
-async def _rest_of(exporter: Exporter, found: Cursor) -> str:
-    """A journal that could not be gone on with, beside which another was begun: nothing of it is still to
-    become durable.
-    """
-    exporter.learn(ALL)
-    exporter.leave()
-    return await exporter.run(found)
-
-
-def _directory(job: Job) -> str:
-    """The first location that is there and can be written."""
-    usable = (path for path in job.locations if os.access(path, os.W_OK))
-    return next(usable, job.locations[0])
-
-
-def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
-    """The fallbacks that go with the boot: what stands there only is not durable, whatever was synced."""
-    mounts = []
-    with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
-        mounts = [line.split()[1:3] for line in file]
-    return tuple(path for path in locations[1:] if _kind(os.path.realpath(path), mounts) in IN_MEMORY)
-
-
-def _kind(path: str, mounts: Sequence[Sequence[str]]) -> str:
-    """The file system that a path is on: that of the longest mount point before it, the last one of these."""
-    found = [each for each in mounts if os.path.commonpath((path, each[0])) == each[0]]
-    return max(reversed(found), key=lambda each: len(each[0]), default=("", ""))[1]
+    return DONE if went else KEPT
 
 
 async def _locked(directory: str) -> bool:
@@ -172,17 +121,21 @@ async def _locked(directory: str) -> bool:
     return False
 
 
-async def _listen(lines: Lines, voice: Speaker, exporter: Exporter, nursery: trio.Nursery) -> None:
+async def _listen(lines: Lines, voice: Speaker, exporters: Sequence[Exporter], nursery: trio.Nursery) -> None:
+    """What is durable concerns all of them, a flush the traces, the first one."""
     while (said := await lines.next()) is not None:
         asked = msgspec.json.decode(said, type=Asked)
-        exporter.learn(asked.durable)
+        for exporter in exporters:
+            exporter.learn(asked.durable)
         if asked.flush:
-            nursery.start_soon(_flush, voice, exporter, asked.durable)
-    exporter.leave()
+            nursery.start_soon(_flush, voice, exporters[0], asked.durable)
+    for exporter in exporters:
+        exporter.leave()
     with trio.move_on_after(LINGER_SECONDS):
-        while not exporter.unwell:
+        while not exporters[0].unwell:
             await trio.sleep(UNWELL_LOOK_SECONDS)
-    exporter.stop()
+    for exporter in exporters:
+        exporter.stop()
 
 
 async def _flush(voice: Speaker, exporter: Exporter, seq: int) -> None:

@@ -21,6 +21,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
     destination: Destination
     locations: tuple[str, ...]
+    #: Before the names of the metrics that a KEP gave.
+    metrics_prefix: str = ""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):

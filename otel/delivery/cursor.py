@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-FILE_NAME = "traces.json"
+FILE_NAME, LOGS_NAME = "traces.json", "logs.json"
 LOCK_NAME = "traces.lock"
 FORMAT = 1
 FILE_MODE = 0o600
@@ -59,10 +59,10 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, rejections=kept)
 
 
-def load(directory: str | os.PathLike[str]) -> Cursor | None:
+def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | None:
     """None where there is none that can be used: then everything is sent again. Raises OSError."""
     try:
-        with open(Path(directory) / FILE_NAME, "rb") as file:
+        with open(Path(directory) / name, "rb") as file:
             data = file.read(CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
@@ -71,21 +71,21 @@ def load(directory: str | os.PathLike[str]) -> Cursor | None:
     return cursor if sound and len(data) <= CURSOR_BYTES_MAX else None
 
 
-def load_first(directories: Sequence[str | os.PathLike[str]]) -> Cursor | None:
+def load_first(directories: Sequence[str | os.PathLike[str]], name: str = FILE_NAME) -> Cursor | None:
     """The furthest of those that are there: the journal may have moved and come back."""
     found = []
     for directory in directories:
         try:
-            found.append(load(directory))
+            found.append(load(directory, name))
         except OSError:
             continue
     return max((each for each in found if each is not None), key=lambda each: each.wall_ns, default=None)
 
 
-def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
+def save(directory: str | os.PathLike[str], cursor: Cursor, name: str = FILE_NAME) -> None:
     """Durable when it returns. Raises OSError."""
     folder = Path(directory)
-    part = folder / f"{FILE_NAME}.part"
+    part = folder / f"{name}.part"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:
         data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
@@ -94,14 +94,17 @@ def save(directory: str | os.PathLike[str], cursor: Cursor) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-    os.rename(part, folder / FILE_NAME)
+    os.rename(part, folder / name)
     _sync_directory(folder)
 
 
-def keep_from(directories: Sequence[str | os.PathLike[str]], journal_id: bytes) -> int:
+def keep_from(
+    directories: Sequence[str | os.PathLike[str]], journal_id: bytes, names: Sequence[str] = (FILE_NAME,)
+) -> int:
     """The first record that export still needs, for retention; 1 where nothing is known to be delivered."""
-    cursor = load_first(directories)
-    return cursor.from_seq if cursor is not None and cursor.journal == journal_id.hex() else 1
+    found = [load_first(directories, name) for name in names]
+    ours = [each for each in found if each is not None and each.journal == journal_id.hex()]
+    return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
 
 
 def _sync_directory(folder: Path) -> None:

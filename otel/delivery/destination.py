@@ -16,8 +16,11 @@ import msgspec
 
 Protocol = Literal["http/protobuf", "grpc"]
 Compression = Literal["none", "gzip"]
+#: What may go beside the traces.
+Beside = Literal["logs", "metrics"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
+BESIDE: tuple[Beside, ...] = get_args(Beside)
 
 NS_PER_MS = 1_000_000
 #: The specification's default (OTLP exporter, "Configuration options").
@@ -54,6 +57,7 @@ class Given(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     client_key: str | None = None
     timeout_ns: int | None = None
     compression: Compression | None = None
+    signals: tuple[Beside, ...] | None = None
 
     def __repr__(self) -> str:
         return f"Given({self.endpoint or self.traces_endpoint})"
@@ -70,6 +74,8 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     client_key: str = ""
     timeout_ns: int = TIMEOUT_NS
     compression: Compression = "none"
+    #: What is sent there beside the traces.
+    signals: tuple[Beside, ...] = ()
 
     def __repr__(self) -> str:
         return f"Destination({self.protocol}, {self.endpoint})"
@@ -84,7 +90,7 @@ def resolve(*places: Given) -> Destination | None:
     if told is None:
         return None
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
-    values = {name: _first(places, name) for name in (*names, "compression")}
+    values = {name: _first(places, name) for name in (*names, "compression", "signals")}
     values = {name: value for name, value in values.items() if value is not None}
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
@@ -153,7 +159,10 @@ def from_environment(environ: Mapping[str, str]) -> Given:
     for name, variable in (("traces_endpoint", f"{_TRACES}ENDPOINT"), ("endpoint", f"{_GENERAL}ENDPOINT")):
         if text := environ.get(variable, "").strip():
             found[name] = _named(variable, _endpoint, text, insecure)
-    return Given(**found)
+    asked = tuple(
+        each for each in BESIDE if environ.get(f"OTEL_{each.upper()}_EXPORTER", "").strip() == "otlp"
+    )
+    return Given(**found | ({"signals": asked} if asked else {}))
 
 
 def _value(environ: Mapping[str, str], name: str) -> tuple[str, str | None]:

@@ -16,8 +16,9 @@ from events.codec import BadPayload
 from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss, Sender
 from otel.delivery.cursor import Cursor
 from otel.delivery.ledger import Ledger
-from otel.delivery.stock import Stock
+from otel.delivery.stock import Projecting, Stock
 from otel.delivery.tail import Tail
+from otel.projection import Projection
 from otel.span import Span
 
 #: How often new records are looked for: soon in a shutdown, where somebody may wait, else seldom.
@@ -62,14 +63,17 @@ class Exporter:
         voice: Voice,
         keep: Callable[[Cursor], None],
         blocking: Callable[..., Awaitable[Any]] = in_thread,
+        project: Callable[[], Projecting] = Projection,
+        name: str = "traces",
     ) -> None:
+        self._project, self._name, self._items = project, name, "spans" if name == "traces" else "records"
         self._tail, self._voice, self._blocking = tail, voice, blocking
         self._courier = Courier(
             sender, encode, settled=self._settled, lost=self._lost, trouble=self._troubled
         )
         self._sender = sender
         self._ledger = Ledger(keep, blocking)
-        self._stock = Stock()
+        self._stock = Stock(project=project)
         self._poke, self._changed = trio.Event(), trio.Event()
         self._empty_looks = 0
         self._leaving = False
@@ -95,7 +99,7 @@ class Exporter:
             reason = self._give_up(_first(group))
         except* BadPayload as group:
             reason = f"the journal holds a record that cannot be read: {group.exceptions[0]}"
-            self._voice.log(3, f"traces: {reason}")
+            self._voice.log(3, f"{self._name}: {reason}")
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await self._sender.aclose()
@@ -108,7 +112,7 @@ class Exporter:
         self._tail.look()
         cursor = self._ledger.begin(found, self._tail.journal_id.hex())
         self._tail.from_seq = cursor.from_seq
-        self._stock = Stock(cursor.seq)
+        self._stock = Stock(cursor.seq, self._project)
 
     async def _idle(self) -> None:
         """Until nothing is left and no shutdown is under way, or it was told to leave and nothing more
@@ -169,7 +173,7 @@ class Exporter:
             if episode not in self._unknown:
                 self._unknown.append(episode)
                 what = f"the shutdown at record {episode} needs projection version {version}"
-                self._voice.log(4, f"traces: {what}: export it with the ebbtide that recorded it")
+                self._voice.log(4, f"{self._name}: {what}: export it with the ebbtide that recorded it")
 
     async def _send(self) -> None:
         while True:
@@ -187,11 +191,11 @@ class Exporter:
 
     def _lost(self, loss: Loss) -> None:
         rejection = self._ledger.rejected(loss)
-        what = f"{loss.number} spans of {rejection.trace_id} were rejected"
-        self._voice.log(4, f"traces: {what}: {loss.reason}")
+        what = f"{loss.number} {self._items} of {rejection.trace_id} were rejected"
+        self._voice.log(4, f"{self._name}: {what}: {loss.reason}")
 
     def _troubled(self, reason: str) -> None:
-        self._voice.log(4 if reason else 6, f"traces: {reason or 'they arrive again'}")
+        self._voice.log(4 if reason else 6, f"{self._name}: {reason or 'they arrive again'}")
         self._tell_well(reason)
         self._change()
 

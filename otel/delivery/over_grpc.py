@@ -40,7 +40,7 @@ OPTIONS = (
 class GrpcSender:
     """Sends to one destination. Not for two tasks at once."""
 
-    def __init__(self, destination: Destination) -> None:
+    def __init__(self, destination: Destination, method: str = METHOD) -> None:
         """Reads the certificates. Raises BadDestination."""
         parts = urlsplit(destination.endpoint)
         host = parts.hostname or ""
@@ -55,7 +55,7 @@ class GrpcSender:
         else:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
         # No serializer: what is sent and received are bytes.
-        self._export = self._channel.unary_unary(METHOD)
+        self._export = self._channel.unary_unary(method)
         self._metadata = destination.headers
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 

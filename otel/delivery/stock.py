@@ -7,9 +7,12 @@ Where reading has to begin again is another matter: a projection can begin only 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
+from events.frames import RawRecord
 from events.history import Batch
+from events.segment import Header
 from otel.projection import Projection
 from otel.span import Resource, Span
 
@@ -17,13 +20,23 @@ from otel.span import Resource, Span
 SPANS_MAX = 4096
 
 
+class Projecting(Protocol):
+    """A projection of the journal, fed with whole steps in order."""
+
+    refused: dict[int, int]
+
+    def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> Sequence[Any]: ...
+
+    def resource(self, episode: int) -> Resource: ...
+
+
 class Stock:
     """``after_seq``: spans that ended at or before this record are settled already and are not given
     again.
     """
 
-    def __init__(self, after_seq: int = 0) -> None:
-        self._projection = Projection()
+    def __init__(self, after_seq: int = 0, project: Callable[[], Projecting] = Projection) -> None:
+        self._projection = project()
         self._after_seq = after_seq
         self._spans: deque[Span] = deque()
         #: The last record that was read, the last of them outside of a shutdown, and the open shutdown's
