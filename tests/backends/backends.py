@@ -15,7 +15,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf import json_format
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, Span, TracesData
@@ -240,8 +240,25 @@ class Collector(Backend):
         return self.folder / "taken.json"
 
     @property
+    def beside(self) -> Path:
+        """Logs and metrics."""
+        return self.folder / "beside.json"
+
+    @property
     def files(self) -> Path:
         return self.folder / "files"
+
+    def wait_beside(self, kind: str) -> dict[str, Any]:
+        """The newest request of ``resourceLogs`` or ``resourceMetrics`` that it took."""
+        deadline = time.monotonic() + READ_SECONDS_MAX
+        while time.monotonic() < deadline:
+            lines = self.beside.read_text().splitlines() if self.beside.exists() else []
+            found = [json.loads(line) for line in lines if line.endswith("}") and kind in line]
+            if found:
+                request: dict[str, Any] = found[-1]
+                return request
+            time.sleep(POLL_SECONDS)
+        raise AssertionError(f"the collector took no {kind}")
 
     def trace(self, trace_id: str) -> Kept:
         lines = self.taken.read_text().splitlines() if self.taken.exists() else []
@@ -271,9 +288,16 @@ def collector(folder: Path) -> Iterator[Collector]:
                 "poll_interval": "50ms",
             },
         },
-        "exporters": {"file": {"path": str(bed.taken), "flush_interval": "50ms"}},
+        "exporters": {
+            "file": {"path": str(bed.taken), "flush_interval": "50ms"},
+            "file/beside": {"path": str(bed.beside), "flush_interval": "50ms"},
+        },
         "service": {
-            "pipelines": {"traces": {"receivers": ["otlp", "otlpjsonfile"], "exporters": ["file"]}},
+            "pipelines": {
+                "traces": {"receivers": ["otlp", "otlpjsonfile"], "exporters": ["file"]},
+                "logs": {"receivers": ["otlp"], "exporters": ["file/beside"]},
+                "metrics": {"receivers": ["otlp"], "exporters": ["file/beside"]},
+            },
             "telemetry": {"metrics": {"level": "none"}, "logs": {"level": "warn"}},
         },
     }

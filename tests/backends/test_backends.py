@@ -11,11 +11,20 @@ import pytest
 import trio
 
 from benchmarks.episodes import lay_out
+from events.history import History
+from events.source import DirectorySource
 from otel.delivery.answers import Accepted
 from otel.delivery.courier import Sender
 from otel.delivery.destination import Destination
 from otel.delivery.senders import sender_for
+from otel.delivery.signals import LOGS, METRICS_METHOD, METRICS_PATH, at
 from otel.encode import encode_traces
+from otel.encode_logs import encode_logs
+from otel.logs import Logs
+from otel.metrics.fold import fold
+from otel.metrics.otlp import encode_metrics
+from otel.metrics.reading import Around
+from otel.metrics.state import Meters
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE
@@ -124,6 +133,39 @@ def test_the_collector_takes_every_payload(
     trio.run(deliver, collector, [encode_traces(shutdown.own, shutdown.resource)], protocol)
     kept = collector.wait(shutdown.trace_id, lambda kept: kept.count >= before + len(shutdown.own))
     assert_same(kept._replace(count=len(kept.spans)), shutdown)
+
+
+@pytest.mark.parametrize("protocol", ["http/protobuf", "grpc"])
+def test_the_collector_takes_logs_and_metrics(
+    collector: Collector, journal: Path, tmp_path: Path, protocol: str
+) -> None:
+    """Through the exporter's own signals, each at its own place: what is written down is what was told."""
+    history, logs = History([DirectorySource(journal)]), Logs()
+    records = [
+        record for header, raws in history.batches() for record in logs.feed(header, raws, history.journal_id)
+    ]
+    first = [record for record in records if record.episode == records[0].episode]
+    meters = Meters()
+    fold(meters, History([DirectorySource(journal)]).records())
+    resource = logs.resource(first[0].episode)
+    now_ns = first[-1].time_ns
+    for path, method, request in (
+        (LOGS.path, LOGS.method, encode_logs(first, resource)),
+        (METRICS_PATH, METRICS_METHOD, encode_metrics(meters, Around(now_ns), resource)),
+    ):
+        trio.run(send_to, at(destination(collector, protocol), path), method, request)
+    taken = collector.wait_beside("resourceLogs")["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]
+    assert [each["spanId"] for each in taken] == [record.span_id.hex() for record in first]
+    metrics = collector.wait_beside("resourceMetrics")["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    assert "ebbtide_pods_total" in [each["name"] for each in metrics]
+    collector.beside.write_text("")
+
+
+async def send_to(place: Destination, method: str, request: bytes) -> None:
+    sender = sender_for(place, method)
+    assert await sender.send(request) == Accepted()
+    await sender.aclose()
 
 
 def test_the_picture_of_the_documentation_is_what_jaeger_has() -> None:
