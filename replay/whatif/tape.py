@@ -24,14 +24,15 @@ from events.frames import FLAG_LAST, RawRecord
 from events.history import History
 from events.marks import Checkpoint
 from events.model import Settings
-from replay.engine import Divergence, Replayer
+from replay.engine import STATEMENTS, Divergence, Replayer
 
 
 class Diverged(Exception):
     """This version decides otherwise than the record says: 'ebbtide replay verify' tells where and why."""
 
     def __init__(self, divergence: Divergence) -> None:
-        super().__init__(f"record {divergence.seq}: {divergence.field} differs")
+        field = divergence.field
+        super().__init__(f"record {divergence.seq}: {field}{'' if field in STATEMENTS else ' differs'}")
         self.divergence = divergence
 
 

@@ -17,6 +17,8 @@ from events.facts import (
     StopRequested,
 )
 from events.model import Hook
+from replay.difference import NOTHING
+from replay.engine import NO_BEGIN, Divergence
 from replay.virtual.manner import HookPlan
 from replay.virtual.plan import Faults
 from replay.whatif.changes import Changes, WrongChange
@@ -218,3 +220,9 @@ def test_a_shutdown_that_is_not_there() -> None:
     theatre, _ = played((PreparingRead(preparing=True), 1))
     with pytest.raises(NotThere, match="no shutdown begins at record 99999"):
         what_if(theatre.history(), 99_999, Changes())
+
+
+def test_what_a_divergence_is_called() -> None:
+    """A field differs; or it is no field, and what is wrong stands there itself."""
+    for field, said in (("payload", "payload differs"), (NO_BEGIN, NO_BEGIN)):
+        assert str(Diverged(Divergence(3, field, NOTHING, NOTHING))) == f"record 3: {said}"
