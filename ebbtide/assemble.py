@@ -15,7 +15,6 @@ from pathlib import Path
 import trio
 
 from actors.edges.embedded_logind import EmbeddedLogindEdge
-from actors.edges.process.edge import ProcessEdge
 from actors.edges.process.status import LocalStatusEdge
 from actors.edges.service import LOCK_NAME, ServiceManager, inherited_fds
 from actors.interfaces import Edge
@@ -23,11 +22,11 @@ from ebbtide.claim import claim
 from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
-from ebbtide.manifests import local_pods
 from ebbtide.metering import Metering, Shown, Ways
 from ebbtide.node import Logind, Node, identity
 from ebbtide.options import RunOptions
 from ebbtide.recover import Recovered, Unreadable, recover
+from ebbtide.runtimes import PodRuntime, runtime_of, state_folder
 from ebbtide.surroundings import Report, Tell, without_fields
 from ebbtide.trace_settings import flushing, hook_context, usable
 from ebbtide.tracing import TracingEdge
@@ -60,7 +59,7 @@ def loader(options: RunOptions) -> Callable[[], Loaded]:
 
 
 async def real(options: RunOptions) -> Daemon:
-    """Mode ``process`` under the system's logind. Raises RuntimeTaken where another daemon runs here."""
+    """Under the system's logind. Raises RuntimeTaken where another daemon runs here, NoRuntime."""
     from actors.edges.logind.edge import LogindEdge
 
     voice = Voice()
@@ -108,9 +107,9 @@ async def _assemble(
         on_lost=lambda error: tell(3, f"no place is left for the journal: {error}"),
         last_resort=last_resort,
     )
-    node = Node("process", logind, service, recovered.failed_starts)
-    runtime = _process_edge(options, loaded)
-    edges: tuple[Edge, ...] = (logind_edge, runtime, LocalStatusEdge(options.runtime / "process"))
+    node = Node(options.mode, logind, service, recovered.failed_starts)
+    runtime = runtime_of(options, loaded)
+    edges: tuple[Edge, ...] = (logind_edge, runtime, LocalStatusEdge(state_folder(options)))
     trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
     tracing = _tracing(loaded, storages, writer, tell)
     if tracing is not None:
@@ -191,18 +190,12 @@ def _storages(options: RunOptions, loaded: Loaded) -> Sequence[DirectoryStorage]
     return [DirectoryStorage(path) for path in dict.fromkeys(paths)]
 
 
-def _process_edge(options: RunOptions, loaded: Loaded) -> ProcessEdge:
-    state = options.runtime / "process"
-    read = partial(local_pods, allow_zero_sleep=loaded.settings.gate("PodLifecycleSleepActionAllowZero"))
-    return ProcessEdge(state, manifests=options.pods, load=read, capture_lines=options.capture_lines)
-
-
 def _metering(
     meters: Meters | None,
     storages: Sequence[DirectoryStorage],
     writer: Writer,
     loaded: Loaded,
-    runtime: ProcessEdge,
+    runtime: PodRuntime,
 ) -> Metering:
     sources = [storage.source for storage in storages]
 

@@ -15,7 +15,8 @@ class RunOptions(NamedTuple):
     """``config``: files, later ones win. ``pods``: a manifest or a folder of them, for mode process.
 
     ``journal`` is the first location; the configuration may name others. ``runtime`` holds what goes
-    with the boot: the control socket and the running pods' records.
+    with the boot: the control socket and the running pods' records. ``cri``: the container runtime's
+    socket, for mode cri; None: where one is found.
     """
 
     config: Sequence[Path] = ()
@@ -25,6 +26,8 @@ class RunOptions(NamedTuple):
     socket: Path | None = None
     #: Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.
     capture_lines: int = 0
+    mode: str = "process"
+    cri: Path | None = None
 
     @property
     def control_socket(self) -> Path:

@@ -15,7 +15,7 @@ from ebbtide.cli.options import config_option, journal_option, runtime_option, s
 
 MODES = ("auto", "api", "cri", "observe", "process")
 #: What this version can run.
-READY = "process"
+READY = ("process", "cri")
 KEEP_LOCK = "--keep-lock"
 
 EPILOG = """\b
@@ -23,6 +23,7 @@ Examples:
   sudo ebbtide run --mode process --pods /etc/ebbtide/pods
   ebbtide run --mode process --pods ./pods --journal ./journal --runtime ./run
   ebbtide run --keep-lock --mode process --pods /pods      # in a container
+  sudo ebbtide run --mode cri                              # a node without a running kubelet
 """
 
 
@@ -35,6 +36,12 @@ Examples:
     type=click.Path(path_type=Path),
     metavar="PATH",
     help="Mode process: a manifest, or a folder of them, which is watched.",
+)
+@click.option(
+    "--cri",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="Mode cri: the container runtime's socket.  [default: containerd's or CRI-O's own]",
 )
 @config_option
 @journal_option
@@ -57,6 +64,7 @@ Examples:
 def run(
     mode: str,
     pods: Path | None,
+    cri: Path | None,
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
@@ -69,12 +77,9 @@ def run(
     DBUS_SYSTEM_BUS_ADDRESS is honoured. SIGHUP reads the configuration again. Ending the daemon leaves pods
     alone.
     """
-    if mode != READY:
-        raise Refused(f"mode {mode} is not in this version: use --mode {READY} --pods PATH")
-    if pods is None:
-        raise Refused(f"mode {READY} needs manifests: name a file or a folder with --pods")
-    if not pods.exists():
-        raise Refused(f"{pods} does not exist: name a file or a folder with --pods")
+    if mode not in READY:
+        raise Refused(f"mode {mode} is not in this version: use --mode process --pods PATH, or --mode cri")
+    _check(mode, pods, cri)
     if keep_lock:
         from ebbtide.keeper import become
 
@@ -84,7 +89,7 @@ def run(
     from ebbtide.assemble import real
     from ebbtide.options import RunOptions
 
-    options = RunOptions(configs, pods, journal, runtime, socket, capture_lines)
+    options = RunOptions(configs, pods, journal, runtime, socket, capture_lines, mode, cri)
 
     async def live() -> None:
         daemon = await real(options)
@@ -92,3 +97,18 @@ def run(
 
     trio.run(live)
     return DONE
+
+
+def _check(mode: str, pods: Path | None, cri: Path | None) -> None:
+    """Each mode needs its own kind of pods. Raises Refused."""
+    if mode == "cri":
+        from ebbtide.runtimes import NoRuntime, cri_socket
+
+        try:
+            cri_socket(cri)
+        except NoRuntime as error:
+            raise Refused(str(error)) from None
+    elif pods is None:
+        raise Refused("mode process needs manifests: name a file or a folder with --pods")
+    elif not pods.exists():
+        raise Refused(f"{pods} does not exist: name a file or a folder with --pods")

@@ -123,7 +123,7 @@ def test_wrong_request(run: Run, folder: Path, line: str) -> None:
     assert sorted(folder.rglob("*")) == before
 
 
-@pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
+@pytest.mark.parametrize("mode", ["auto", "api", "observe"])
 def test_a_mode_that_this_version_has_not_names_the_one_it_has(run: Run, mode: str) -> None:
     """Refused modes say what to use instead."""
     assert "--mode process" in run("run", "--mode", mode).err

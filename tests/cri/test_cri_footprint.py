@@ -1,0 +1,52 @@
+"""What mode cri may load before the node is armed: nothing of gRPC; and what it refuses at the start."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.test_footprint import CONFIG, PROGRAM, WAIT_SECONDS_MAX
+
+#: Imported once armed, in a thread.
+LATE = ("grpc", "google", "asyncio", "trio_asyncio", "h11", "actors.edges.cri.runtime")
+EBBTIDE = (sys.executable, "-c", "import sys, ebbtide.cli as cli; sys.exit(cli.main())")
+
+
+def test_nothing_of_grpc_is_loaded_before_arming(tmp_path: Path) -> None:
+    """Between the start and the lock stands no import that is not needed for the lock."""
+    (tmp_path / "config.yaml").write_text(CONFIG)
+    modules = tmp_path / "modules"
+    places = ("--cri", "c.sock", "--config", "config.yaml", "--journal", "journal", "--runtime", "run")
+    argv = [sys.executable, "-c", PROGRAM, str(modules), "run", "--mode", "cri", *places]
+    environ = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": f"unix:path={tmp_path / 'no-bus'}"}
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "c.sock"))
+        with subprocess.Popen(argv, cwd=tmp_path, env=environ, stderr=subprocess.PIPE, text=True) as daemon:
+            assert daemon.stderr is not None
+            try:
+                assert any(line.startswith("not armed: ") for line in daemon.stderr)
+            finally:
+                daemon.terminate()
+                daemon.wait(WAIT_SECONDS_MAX)
+    loaded = modules.read_text().split()
+    assert "actors.edges.cri.edge" in loaded
+    assert "actors.edges.process.edge" not in loaded
+    assert [name for name in loaded if name.startswith(LATE)] == []
+
+
+@pytest.mark.parametrize("words", [("--cri", "nothing-here"), ()])
+def test_without_a_runtime_it_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """One line that names the socket, and what to do."""
+    if not words and any(path.is_socket() for path in Path("/run").glob("c*/c*.sock")):
+        pytest.skip("a container runtime listens here")
+    argv = [*EBBTIDE, "run", "--mode", "cri", *words]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+    assert "no container runtime listens at" in done.stderr
+    assert "--cri PATH" in done.stderr
