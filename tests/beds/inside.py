@@ -36,10 +36,11 @@ def mount(*words: str) -> None:
 async def take_commands(target: object) -> None:
     """Inside: answer each line with what ``target``'s ``do_`` method returns, until the input ends."""
     async for line in trio.wrap_file(sys.stdin):
-        print(json.dumps(await _obey(target, json.loads(line))), flush=True)
+        print(json.dumps(await obey(target, json.loads(line))), flush=True)
 
 
-async def _obey(target: object, request: dict[str, Any]) -> dict[str, Any]:
+async def obey(target: object, request: dict[str, Any]) -> dict[str, Any]:
+    """One command: what its method returns, or what went wrong, as the answer's line."""
     method: Callable[..., Awaitable[Any]] = getattr(target, "do_" + request.pop("do"))
     try:
         return {"ok": await method(**request)}

@@ -21,6 +21,7 @@ from tests.beds.logind import Inhibitor, LogindBed
 from tests.node import image, parts, programs, remains
 from tests.node.client import POLL_SECONDS, Api, Refused, condition
 from tests.node.identities import ADMIN, Secrets
+from tests.node.inside import CONTROL
 from tests.node.parts import Member, Part
 
 UNSHARE = ("unshare", "--mount", "--propagation", "private", "--net", "--pid", "--fork", "--kill-child", "--")
@@ -65,6 +66,11 @@ class Bed:
             pass_fds=(descriptor,),
         )
         self._listening.close()
+
+    async def name_units(self) -> None:
+        """The kubelets are units of the service manager: `Member.unit`."""
+        units = {member.unit: f"kubelet-{member.name}" for member in self.members.values()}
+        await self.logind.do("units", control=str(self.folder / CONTROL), units=units)
 
     def close(self) -> None:
         if self._inside is not None:

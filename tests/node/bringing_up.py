@@ -38,7 +38,7 @@ def made_bed(names: Sequence[str] = ("node-1",)) -> Iterator[Bed]:
     need()
     remains.sweep()
     with _folder() as beside, _folder() as folder:
-        inside = Inside("tests.beds.logind_inside", beside)
+        inside = Inside("tests.node.logind_inside", beside)
         try:
             with socket.create_server(("127.0.0.1", 0)) as listening:
                 bed = Bed(folder, LogindBed(beside, inside), listening, names)
@@ -69,6 +69,7 @@ async def bring_up(bed: Bed, **kubelet: Any) -> None:
     await bed.logind.do("start_bus")
     await bed.logind.start_logind()
     bed.open()
+    await bed.name_units()
     await _lay_network(bed)
     over("logind")
     await bed.start(parts.etcd(bed.folder / "state"))

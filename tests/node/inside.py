@@ -7,6 +7,7 @@ network, the mounts and all that was written go too. Only control groups stay; i
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import shutil
 import signal
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from tests.beds.inside import mount, take_commands
+from tests.beds.inside import mount, obey, take_commands
 from tests.node import remains
 
 #: Written by the kubelet and by nobody else; it sees files of the node's own, and the machine keeps its own.
@@ -26,6 +27,8 @@ KEYS = ("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes")
 #: Folders of the machine that the node sees, and can write to without touching them.
 LAYERED = ("/var", "/etc")
 RUN_SECONDS_MAX = 60
+#: A socket in the node's folder.
+CONTROL = "control.sock"
 REAP_SECONDS = 0.2
 
 
@@ -74,14 +77,21 @@ class Inside:
         self.folder = folder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.running: list[subprocess.Popen[str]] = []
+        self.last: dict[str, tuple[list[str], dict[str, str]]] = {}
 
     async def do_start(self, name: str, argv: list[str], environ: dict[str, str]) -> None:
         """A program that runs until it is stopped; what it says is appended to its log."""
         await self.do_stop(name)
+        self.last[name] = argv, environ
         with open(self.folder / "log" / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 argv, env=os.environ | environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
+
+    async def do_again(self, name: str) -> None:
+        """As it was started last, unless it runs."""
+        if name not in await self.do_alive():
+            await self.do_start(name, *self.last[name])
 
     async def do_stop(self, name: str, signal_number: int = signal.SIGKILL) -> None:
         """Waits until it has gone."""
@@ -147,6 +157,21 @@ def orphans(ours: set[int]) -> list[int]:
     return found
 
 
+async def take_orders(inside: Inside, control: Path) -> None:
+    """The same commands for others than who started us: one line for each connection, one line back."""
+    with trio.socket.socket(trio.socket.AF_UNIX) as made:
+        await made.bind(str(control))
+        made.listen()
+
+        async def obeyed(stream: trio.SocketStream) -> None:
+            async with stream:
+                with contextlib.suppress(trio.BrokenResourceError):
+                    line = await stream.receive_some()
+                    await stream.send_all(json.dumps(await obey(inside, json.loads(line))).encode())
+
+        await trio.serve_listeners(obeyed, [trio.SocketListener(made)])
+
+
 async def relay(listening: socket.socket, port: int) -> None:
     """Whoever connects outside reaches ``port`` inside. The socket came from outside and stays there."""
 
@@ -180,6 +205,7 @@ async def main(folder: Path, group: str, listening: socket.socket, port: int) ->
         async with trio.open_nursery() as nursery:
             nursery.start_soon(relay, listening, port)
             nursery.start_soon(inside.reap)
+            nursery.start_soon(take_orders, inside, folder / CONTROL)
             await take_commands(inside)
             nursery.cancel_scope.cancel()
     finally:

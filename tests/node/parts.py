@@ -72,6 +72,11 @@ class Member(NamedTuple):
         return self.folder / "state" / self.name
 
     @property
+    def unit(self) -> str:
+        """The kubelet's."""
+        return "kubelet.service" if self.number == 1 else f"kubelet-{self.number}.service"
+
+    @property
     def port(self) -> int:
         """The kubelet's."""
         return 10250 + 1000 * (self.number - 1)

@@ -1,0 +1,148 @@
+"""The logind bed of a node: its service manager also knows units that are parts of the node.
+
+``StopUnit`` and ``StartUnit`` on them really stop and start the part, by a word to the node's first process,
+and end with ``JobRemoved``, as with systemd. What it asks and hears there is one JSON line each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import trio
+from jeepney import HeaderFields, Message, new_error, new_method_return, new_signal
+from jeepney.io.trio import DBusConnection
+
+from tests.beds import logind_inside
+from tests.beds.inside import take_commands
+from tests.beds.logind_inside import SYSTEMD, ServiceManager, lay_file_systems
+
+UNITS = "/org/freedesktop/systemd1/unit/"
+JOBS = "/org/freedesktop/systemd1/job/"
+NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
+
+
+class Unit:
+    """``part`` of the node is started and stopped under this name. ``stuck``: a job on it does not end."""
+
+    def __init__(self, name: str, part: str) -> None:
+        self.name, self.part = name, part
+        self.path = UNITS + "".join(each if each.isalnum() else f"_{ord(each):02x}" for each in name)
+        self.stuck = False
+
+
+class Units(ServiceManager):
+    """All else is as in a bed without a node."""
+
+    def __init__(self, inside: Inside) -> None:
+        super().__init__(inside.hang_up)
+        self.inside = inside
+        self.units: dict[str, Unit] = {}
+        self.asked: list[tuple[str, str]] = []
+        self.jobs = 1
+
+    def on_loadunit(self, message: Message) -> list[Message]:
+        unit = self.units.get(message.body[0])
+        if unit is None:
+            return [new_error(message, NO_SUCH_UNIT, "s", (f"Unit {message.body[0]} not found.",))]
+        return [new_method_return(message, "o", (unit.path,))]
+
+    def on_getunit(self, message: Message) -> list[Message]:
+        return self.on_loadunit(message)
+
+    def on_stopunit(self, message: Message) -> list[Message]:
+        unit = self.units.get(message.body[0])
+        if unit is None:
+            return self.on_loadunit(message)
+        return self.job(message, unit, {"do": "stop", "name": unit.part, "signal_number": signal.SIGTERM})
+
+    def on_startunit(self, message: Message) -> list[Message]:
+        unit = self.units.get(message.body[0])
+        if unit is None:
+            return super().on_startunit(message)
+        return self.job(message, unit, {"do": "again", "name": unit.part})
+
+    def job(self, message: Message, unit: Unit, request: dict[str, Any]) -> list[Message]:
+        self.jobs += 1
+        self.asked.append((message.header.fields[HeaderFields.member], unit.name))
+        self.inside.nursery.start_soon(self.finish, self.jobs, unit, request)
+        return [new_method_return(message, "o", (f"{JOBS}{self.jobs}",))]
+
+    async def finish(self, number: int, unit: Unit, request: dict[str, Any]) -> None:
+        if unit.stuck:
+            return
+        answer = await self.inside.ask_node(request)
+        result = "failed" if "error" in answer else "done"
+        removed = ("uoss", (number, f"{JOBS}{number}", unit.name, result))
+        await self.inside.say(new_signal(SYSTEMD, "JobRemoved", *removed))
+
+    def on_get(self, message: Message) -> list[Message]:
+        """A unit's ``ActiveState`` is that of its part now."""
+        path = message.header.fields[HeaderFields.path]
+        unit = next((each for each in self.units.values() if each.path == path), None)
+        if unit is None or message.body[1] != "ActiveState":
+            return super().on_get(message)
+        self.inside.nursery.start_soon(self.tell_state, message, unit)
+        return []
+
+    async def tell_state(self, message: Message, unit: Unit) -> None:
+        alive = (await self.inside.ask_node({"do": "alive"}))["ok"]
+        state = "active" if unit.part in alive else "inactive"
+        await self.inside.say(new_method_return(message, "v", (("s", state),)))
+
+
+class Inside(logind_inside.Inside):
+    """With the commands for units."""
+
+    manager: Units
+
+    def __init__(self, folder: Path, nursery: trio.Nursery) -> None:
+        super().__init__(folder, nursery)
+        self.manager = Units(self)
+        self.control: Path | None = None
+
+    async def do_units(self, control: str, units: dict[str, str]) -> None:
+        """Unit to part, and the socket on which the node's first process listens."""
+        self.control = Path(control)
+        self.manager.units = {name: Unit(name, part) for name, part in units.items()}
+
+    async def do_stuck(self, unit: str, stuck: bool) -> None:
+        self.manager.units[unit].stuck = stuck
+
+    async def do_asked(self) -> list[tuple[str, str]]:
+        """The jobs that were asked for: method and unit."""
+        return self.manager.asked
+
+    async def ask_node(self, request: dict[str, Any]) -> dict[str, Any]:
+        assert self.control is not None, "units come with their socket"
+        async with await trio.open_unix_socket(self.control) as stream:
+            await stream.send_all(json.dumps(request).encode() + b"\n")
+            said = b"".join([bytes(piece) async for piece in stream])
+        answer: dict[str, Any] = json.loads(said)
+        return answer
+
+    async def say(self, message: Message) -> None:
+        """To the bus, if it is there."""
+        stub: DBusConnection | None = self.stub
+        if stub is not None:
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await stub.send(message)
+
+
+async def main(folder: Path) -> None:
+    lay_file_systems(folder)
+    async with trio.open_nursery() as nursery:
+        inside = Inside(folder, nursery)
+        try:
+            await take_commands(inside)
+        finally:
+            inside.end_all()
+            nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]))
