@@ -179,7 +179,7 @@ class TracingEdge:
     def _hear(self, data: bytes) -> None:
         try:
             told = msgspec.json.decode(data, type=Told)
-        except msgspec.DecodeError:
+        except ValueError:  # also what is not UTF-8
             return
         if told.well is not None:
             self._unwell = "" if told.well else told.text

@@ -60,12 +60,15 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | None:
-    """None where there is none that can be used: then everything is sent again. Raises OSError."""
+    """None where there is none that can be used: then everything is sent again. Raises OSError.
+
+    Any ValueError is a damaged file: msgspec raises UnicodeDecodeError beside its own.
+    """
     try:
         with open(Path(directory) / name, "rb") as file:
             data = file.read(CURSOR_BYTES_MAX + 1)
         cursor = msgspec.json.decode(data, type=Cursor)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
     sound = cursor.format == FORMAT and cursor.seq >= 0 and cursor.from_seq >= 0
     return cursor if sound and len(data) <= CURSOR_BYTES_MAX else None

@@ -227,23 +227,3 @@ async def test_it_leaves_when_the_daemon_has_gone(bed: Bed) -> None:
         with trio.fail_after(10):
             await exporter.run(None)
     assert len(collector.spans) == len(bed.spans)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"format": 2, "journal": "x"}', b"\xff" * 300_000])
-def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes) -> None:
-    """Then everything is sent again: a repetition, never a loss."""
-    (tmp_path / cursors.FILE_NAME).write_bytes(content)
-    assert cursors.load(tmp_path) is None
-    assert cursors.keep_from([tmp_path], bytes(16)) == 1
-
-
-def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
-    """From the furthest of the locations; everything where it is another journal's."""
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    journal = bytes(range(16))
-    cursors.save(tmp_path / "a", Cursor(journal=journal.hex(), seq=5, from_seq=3, wall_ns=1))
-    cursors.save(tmp_path / "b", Cursor(journal=journal.hex(), seq=9, from_seq=8, wall_ns=2))
-    places = [tmp_path / "a", tmp_path / "b", tmp_path / "none"]
-    assert cursors.keep_from(places, journal) == 8
-    assert cursors.keep_from(places, bytes(16)) == 1
