@@ -118,6 +118,10 @@ class Seen:
     after_release: list[Answer] = field(default_factory=list)
     #: By order key; a key without answers was an order that nobody answered.
     answers: dict[str, list[Answer]] = field(default_factory=dict)
+    #: When each order was given.
+    asked_ns: dict[str, int] = field(default_factory=dict)
+    #: Orders whose outcome is not to come, by request.
+    silenced: dict[str, None] = field(default_factory=dict)
     containers: dict[Whose, ContainerSeen] = field(default_factory=dict)
     #: The key of each hook, and of each order to cut it.
     hook_keys: dict[str, Whose] = field(default_factory=dict)

@@ -73,6 +73,8 @@ class _Eye:
                 self._planned(event)
         elif played.seq in self._facts:
             self._fact(self._facts[played.seq])
+        elif isinstance(event, OrderEnded):
+            self.seen.silenced[event.key] = None
         self._last_ns = played.mono_ns
 
     # --- orders -------------------------------------------------------------------------------
@@ -81,6 +83,7 @@ class _Eye:
         self._orders[order.key] = (at, order)
         self._open[order.key] = order
         self.seen.answers.setdefault(order.key, [])
+        self.seen.asked_ns.setdefault(order.key, at.mono_ns)
         if isinstance(order, TakeAutopsy):
             self._autopsies[order.uid, order.container] = order.key
         note = _ORDERS.get(type(order))

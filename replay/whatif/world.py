@@ -1,9 +1,11 @@
 """The world of a new run: it answers every order as the record says the old one was answered.
 
 Orders are matched by their stable key, without its ordinal where that has no twin. The outcome comes at the
-recorded delay after the order; what an order was never answered with it is not answered with again. What came
-from outside comes at its recorded time, up to the new run's own release: after that the machine is down. What
-came after the recorded release comes as long after the new one.
+recorded delay after the order. What came from outside comes at its recorded time, up to the new run's own
+release: after that the machine is down. What came after the recorded release comes as long after the new one.
+
+An order that was open when the record ended has its outcome just behind that, or after the slowest time of
+its kind. One that hung longer than any other of its kind is a bet: in the grim run it hangs for ever.
 
 What the record does not have is counted here (`replay.whatif.performing` states it), and kept out of the
 pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
@@ -40,21 +42,22 @@ from replay.whatif.hooks import HookRun
 from replay.whatif.seen import Answer, ContainerSeen, Seen, Whose
 from replay.whatif.stage import Stage
 from replay.whatif.tape import Tape, up_to_next
-from replay.whatif.way import Common, Way
+from replay.whatif.way import MOMENT_NS, Common, Way
 
 #: Orders that may have no recorded twin without anybody being misled: they move nothing that is measured.
 BESIDE = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
 
 
 class Recorded:
-    """One run's world. ``invented``: orders without a recorded twin, by type. ``missed``: facts too late.
+    """One run's world. ``invented``: outcomes that the record has not, by type of order.
 
-    ``first_kills``: pods that were not killed in the record and are now.
+    ``missed``: facts too late. ``first_kills``: pods that were not killed in the record and are now.
     """
 
     def __init__(self, tape: Tape, seen: Seen, stage: Stage, *, hopeful: bool) -> None:
         self.evidence = Evidence()
         self.invented: dict[str, int] = {}
+        self._invented: dict[str, str] = {}
         self.missed = 0
         self.first_kills: dict[str, None] = {}
         self._tape, self._seen, self._stage = tape, seen, stage
@@ -80,10 +83,10 @@ class Recorded:
 
     def _answer(self, order: Order) -> None:
         """By its key; a hook's own outcome is the hook's business."""
-        answers = self._seen.answers.get(self._twin(order.key))
-        if answers is None:
-            self._invent(order)
-            return
+        twin = self._twin(order.key)
+        answers = self._seen.answers.get(twin, ())
+        if not answers and twin not in self._seen.silenced:
+            self._invent(order, self._open_ns(twin))
         for answer in answers:
             if not (order.key in self._hooks and isinstance(answer.told.event, OrderEnded)):
                 self._play(order, answer)
@@ -114,13 +117,20 @@ class Recorded:
         else:
             self._invent(order)
 
-    def _invent(self, order: Order) -> None:
-        if order.key in self._hooks:
-            return
+    def _open_ns(self, twin: str) -> int:
+        """So long the record shows that it had no outcome."""
+        asked_ns = self._seen.asked_ns.get(twin)
+        return 0 if asked_ns is None else self._tape.last_ns - asked_ns + MOMENT_NS
+
+    def _invent(self, order: Order, open_ns: int = 0) -> None:
         name = type(order).__name__
+        slowest_ns = self._seen.slowest_ns.get(name, 0)
+        hangs = open_ns > slowest_ns + MOMENT_NS and not self._common.hopeful
+        if order.key in self._hooks or hangs:
+            return
         if not isinstance(order, BESIDE):
-            self.invented[name] = self.invented.get(name, 0) + 1
-        delay_ns = self._seen.slowest_ns.get(name, 0)
+            self._invented[order.key] = name
+        delay_ns = max(slowest_ns, open_ns)
         at_ns = self._stage.now_ns + delay_ns
         for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
             assert isinstance(answer.told.event, InventoryTaken)
@@ -148,6 +158,9 @@ class Recorded:
             self._hooks[order.target].cut(order)
 
     def ended(self, event: OrderEnded) -> None:
+        name = self._invented.get(event.key)
+        if name is not None:
+            self.invented[name] = self.invented.get(name, 0) + 1
         if event.key in self._hooks:
             self._hooks[event.key].ended(event)
 

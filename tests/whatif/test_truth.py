@@ -12,7 +12,9 @@ from collections.abc import Iterator
 import pytest
 from msgspec.structs import replace
 
+from events.base import Event
 from events.decisions import PodOutcome
+from events.facts import PrepareForShutdown
 from events.history import History
 from events.model import Period, Settings
 from replay.account.fold import accounts
@@ -20,7 +22,7 @@ from replay.account.model import Account
 from replay.advise.advising import Advice, NoEvidence, advise
 from replay.virtual import drawing
 from replay.whatif.changes import Changes, facts_under
-from replay.whatif.compare import PodSide
+from replay.whatif.compare import PodSide, compare
 from replay.whatif.outline import PodLine
 from replay.whatif.sight import see
 from tests.whatif.bed import SECOND, Recorded, drawn, is_in, recorded
@@ -86,6 +88,31 @@ def test_what_would_have_been_is_what_would_have_been(first: int) -> None:
                 mistake = wrong(side, truth.pods[side.line.pod.uid])
                 assert not mistake, f"seed {seed}, {side.line.pod.label}: {mistake}, {side.support}"
     assert said > SEEDS_A_TEST * 20
+
+
+@pytest.mark.parametrize("after_ns", [SECOND // 2, 2 * SECOND, 12 * SECOND])
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_without_its_cancel_a_shutdown_goes_on_as_it_would_have(first: int, after_ns: int) -> None:
+    """Cancelled in the record and not in the new run: fates and total lie between what was said."""
+    said = 0
+    for seed in range(first, first + SEEDS_A_TEST):
+        calm = drawn(seed, 6, calm=True)
+        known = recorded(calm._replace(faults=calm.faults._replace(cancel_after_ns=after_ns)))
+        cancels = [each.seq for each in known.tape.facts if _is_cancel(each.event)]
+        truth = recorded(calm)
+        if not cancels or coincides(truth):
+            continue
+        found, real = known.compare(drop=tuple(cancels)), compare(truth.ask()).then
+        assert is_in(found.total, real.total_ns), f"seed {seed}: {found.total}, {real.total_ns}"
+        for side in found.pods:
+            said += 1
+            mistake = wrong(side, real.pods[side.line.pod.uid])
+            assert not mistake, f"seed {seed}, {side.line.pod.label}: {mistake}, {side.support}"
+    assert said > SEEDS_A_TEST
+
+
+def _is_cancel(event: Event) -> bool:
+    return isinstance(event, PrepareForShutdown) and not event.active
 
 
 def told(known: Recorded) -> list[Account]:
