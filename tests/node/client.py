@@ -10,6 +10,7 @@ import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -32,16 +33,30 @@ class Refused(Exception):
 
 
 class Api:
-    """Raises Refused for what the server refuses, and OSError while it is not there."""
+    """Raises Refused for what the server refuses, and OSError while it is not there.
 
-    def __init__(self, server: str, authority: Path, token: str) -> None:
-        self.server, self.authority, self.token = server, authority, token
+    ``network`` is entered by the thread that asks: `Bed.network` for a client in the node.
+    """
+
+    def __init__(
+        self,
+        server: str,
+        authority: Path,
+        token: str,
+        network: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.server, self.token, self.network = server, token, network
+        trusted = ssl.create_default_context(cafile=str(authority))
+        self._opener = urllib.request.build_opener(
+            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
+        )
 
     async def ask(self, method: str, path: str, body: Object | None = None) -> Any:
         """The answer's JSON, or its text."""
-        return await trio.to_thread.run_sync(self._ask, method, path, body)
+        text = await trio.to_thread.run_sync(self._ask, method, path, body)
+        return json.loads(text) if text.startswith("{") else text
 
-    def _ask(self, method: str, path: str, body: Object | None) -> Any:
+    def _ask(self, method: str, path: str, body: Object | None) -> str:
         request = urllib.request.Request(
             self.server + path,
             method=method,
@@ -51,17 +66,18 @@ class Api:
                 "Content-Type": KINDS.get(method, "application/json"),
             },
         )
-        trusted = ssl.create_default_context(cafile=str(self.authority))
-        opener = urllib.request.build_opener(
-            urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
-        )
         try:
-            with opener.open(request, timeout=REQUEST_SECONDS_MAX) as answer:
-                text = answer.read().decode()
+            with self.network(), self._opener.open(request, timeout=REQUEST_SECONDS_MAX) as answer:
+                return str(answer.read().decode())
         except urllib.error.HTTPError as error:
             with error:
                 raise Refused(error.code, error.read().decode(errors="replace")[:500]) from None
-        return json.loads(text) if text.startswith("{") else text
+
+    async def watch(self, path: str, seconds: int) -> list[Object]:
+        """What a watch tells within that time: each event's ``type`` and ``object``."""
+        asked = f"{path}?watch=1&timeoutSeconds={seconds}"
+        text = await trio.to_thread.run_sync(self._ask, "GET", asked, None)
+        return [json.loads(line) for line in text.splitlines()]
 
     async def get(self, path: str) -> Any:
         return await self.ask("GET", path)
