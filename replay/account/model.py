@@ -145,6 +145,11 @@ class ProcessTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     action: str = ""
     previous: str = ""
 
+    @property
+    def came_after(self) -> bool:
+        """It only closed what was over before: the daemon of the next boot, and no restart."""
+        return self.action.startswith("close-")
+
 
 class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order that stands beside the waves: announcing the node, delivering statuses, the release."""

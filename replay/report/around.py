@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from replay.account.model import Account, ProcessTold
-from replay.account.words import span
 from replay.report.markup import Markup, row, section, table, tag
-from replay.report.words import counted, moment
+from replay.report.words import counted, moment, span
 
 BUDGETS = {
     "strict": "strict: a wave keeps to its own period",
@@ -18,6 +17,17 @@ BESIDE = {
     "statuses": "delivering pod statuses",
     "release": "giving the lock back",
     "traces": "sending the trace",
+}
+
+#: What a start did about the shutdown that it found, by the action of its record (`Resumed`).
+DID = {
+    "": "–",
+    "begin": "found it under way",
+    "resume": "went on where it stopped",
+    "cancelled-while-away": "found it cancelled",
+    "did-not-go-down": "found that the machine had stayed up",
+    "release-again": "let go of the lock once more",
+    "wait": "watched it go down",
 }
 
 
@@ -72,16 +82,27 @@ def course(account: Account) -> Markup:
             each.version,
             each.mode,
             tag("code", each.boot_id),
-            each.action or "–",
+            _did(each),
         )
         for each in account.processes
     ]
     columns = ("Started", "After", "PID", "Version", "Mode", "Boot", "What it did")
-    restarts = sum(each.at_ns is not None for each in account.processes)
-    caption = f"Daemons that wrote this shutdown: {counted(restarts, 'restart')}"
-    parts.append(table(caption, columns, daemons))
-    said = [tag("p", each.previous) for each in account.processes if each.previous]
-    return section("course", "Restarts and the rest", *parts, *said)
+    parts.append(table(_caption(account), columns, daemons))
+    return section("course", "Restarts and the rest", *parts)
+
+
+def _caption(account: Account) -> str:
+    restarts = sum(each.at_ns is not None and not each.came_after for each in account.processes)
+    after = ", and one that came after it" if any(each.came_after for each in account.processes) else ""
+    count = counted(restarts, "restart") if restarts else "no restart"
+    return f"Daemons that wrote this shutdown: {count}{after}"
+
+
+def _did(process: ProcessTold) -> str:
+    if process.came_after:
+        return f"came after it, and noted: {process.previous}"
+    words = DID.get(process.action, process.action)
+    return f"{words}; before it: {process.previous}" if process.previous else words
 
 
 def _away(process: ProcessTold) -> str:

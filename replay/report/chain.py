@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from replay.account.model import Account
-from replay.account.words import span
 from replay.chain import Chain, Segment
 from replay.report.markup import Markup, section, tag
-from replay.report.words import moment
+from replay.report.words import moment, span
 
 #: Parts of the whole width of a bar.
 SCALE = 1000

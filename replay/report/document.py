@@ -49,7 +49,8 @@ def document(account: Account, lines: Iterable[Line], holders: Iterable[str]) ->
 
 def _lines(account: Account) -> list[tuple[str, int | None]]:
     """What stands across the whole timeline."""
-    restarts = [("restart", each.at_ns) for each in account.processes if each.boot_id == account.boot_id]
+    here = [each for each in account.processes if each.boot_id == account.boot_id and not each.came_after]
+    restarts = [("restart", each.at_ns) for each in here]
     return [
         ("signal", 0),
         ("deadline", account.deadline_ns or None),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from events.decisions import PodOutcome
 from replay.account.model import Account, PodTold
-from replay.account.words import span
+from replay.account.words import span as systemd_span
 
 KINDS = {
     "poweroff": "power-off",
@@ -30,6 +30,22 @@ DAMAGES = {"torn": "damaged", "corrupt": "damaged", "incompatible": "another ver
 
 #: The sign of the whole shutdown.
 SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "truncated": "✕", "never-begun": "✕"}
+
+
+#: Of a shutdown that is complete, although not every pod ended well.
+MIXED: tuple[PodOutcome, ...] = ("killed", "failed", "unknown")
+
+
+def seal(account: Account) -> tuple[str, str]:
+    """The sign before the headline, and its class: what became of the machine and of the pods."""
+    if account.outcome == "complete" and any(map(account.count, MIXED)):
+        return "!", "mixed"
+    return SIGNS[account.outcome], account.outcome
+
+
+def span(duration_ns: int) -> str:
+    """As everywhere; only the sign of the microsecond is that of print."""
+    return systemd_span(duration_ns).replace("us", "µs")
 
 
 def visible(text: str) -> str:
