@@ -5,7 +5,9 @@ A pod may carry any name, and a process any last words. There is one way to make
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from html import escape
+from typing import NamedTuple
 
 from replay.report.words import visible
 
@@ -49,11 +51,39 @@ def join(*parts: Markup) -> Markup:
     return Markup("".join(parts))
 
 
-def table(caption: str, headings: tuple[str, ...], rows: list[Markup], **attributes: object) -> Markup:
-    """A captioned table in a frame that scrolls by itself where it is too wide."""
+class Row(NamedTuple):
+    """The cells of a row; the first one names it."""
+
+    cells: tuple[object, ...]
+
+
+def row(*cells: object) -> Row:
+    return Row(cells)
+
+
+def table(caption: str, headings: tuple[str, ...], rows: list[Row], **attributes: object) -> Markup:
+    """A captioned table in a frame that scrolls by itself where it is too wide.
+
+    Each cell carries its heading, for a screen on which a row stands as a block.
+    """
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
-    body = tag("table", tag("caption", caption), head, tag("tbody", *rows), **attributes)
+    shown = tag("tbody", *(tag("tr", *_cells(headings, each.cells)) for each in rows))
+    body = tag(
+        "table",
+        tag("caption", caption),
+        head,
+        shown,
+        class_="blocks" if len(headings) > 2 else None,
+        **attributes,
+    )
     return frame(body, caption, len(rows))
+
+
+def _cells(headings: tuple[str, ...], cells: tuple[object, ...]) -> Iterator[Markup]:
+    yield tag("th", cells[0], scope="row", data_l=headings[0])
+    for heading, value in zip(headings[1:], cells[1:], strict=True):
+        short = len(str(value)) <= SHORT_MAX
+        yield tag("td", value, class_="short" if short else None, data_l=heading)
 
 
 def frame(body: Markup, label: str, rows: int) -> Markup:
@@ -66,16 +96,6 @@ def frame(body: Markup, label: str, rows: int) -> Markup:
         role="region",
         aria_label=label,
     )
-
-
-def row(first: object, *cells: object, **attributes: object) -> Markup:
-    """A row whose first cell names it."""
-    return tag("tr", tag("th", first, scope="row"), *map(_cell, cells), **attributes)
-
-
-def _cell(value: object) -> Markup:
-    words = str(value)
-    return tag("td", value, class_="short" if len(words) <= SHORT_MAX else None)
 
 
 def section(name: str, title: str, *children: object) -> Markup:

@@ -21,11 +21,11 @@
   const draw = (parent, tag, attributes = {}, ...children) =>
     parent.appendChild(fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children));
 
-  /** As everywhere in Ebbtide: 12ms, 5.944s, 1min 2.345s. */
+  /** As everywhere in Ebbtide: 12ms, 5.944s, 1min 2.345s, 1min. */
   function lasted(us) {
-    if (us < 1e6) return us >= 1e3 ? `${Math.floor(us / 1e3)}ms` : us ? `${us}us` : "0";
-    const seconds = `${Math.floor((us % 6e7) / 1e3) / 1e3}s`;
-    return us < 6e7 ? seconds : `${Math.floor(us / 6e7)}min ${seconds}`;
+    if (us < 1e6) return us >= 1e3 ? `${Math.floor(us / 1e3)}ms` : us ? `${us}µs` : "0";
+    const seconds = Math.floor((us % 6e7) / 1e3) / 1e3, minutes = Math.floor(us / 6e7);
+    return [minutes ? `${minutes}min` : "", seconds ? `${seconds}s` : ""].filter(Boolean).join(" ");
   }
   const moment = (us) => (us === null ? "–" : us < 0 ? `−${lasted(-us)}` : `+${lasted(us)}`);
   const grouped = (number) => String(number).replace(/\B(?=(\d{3})+$)/g, " ");
@@ -148,16 +148,16 @@
 
   function paintAxis() {
     const plot = part(axis, view.label, plotWidth() + 10, AXIS), ends = [-1e9, -1e9];
-    for (const at of ticks()) {
-      draw(plot, "line", { x1: x(at), x2: x(at), y1: AXIS - 5, y2: AXIS, class: "rule" });
-      const anchor = x(at) < 12 ? "start" : x(at) > plotWidth() - 16 ? "end" : "middle";
-      draw(plot, "text", { x: x(at), y: AXIS - 8, "text-anchor": anchor, class: "soft" }, at ? moment(at) : "0");
-    }
     for (const [name, at] of data.lines.toSorted((a, b) => a[1] - b[1])) {
       const right = x(at) > plotWidth() - 60, level = x(at) - (right ? name.length * 7 : 0) < ends[0] ? 1 : 0;
       draw(plot, "line", { x1: x(at), x2: x(at), y1: level * 13 + 2, y2: AXIS, class: `rule ${name}` });
       draw(plot, "text", { x: x(at) + (right ? -4 : 4), y: level * 13 + 12, "text-anchor": right ? "end" : "start" }, name);
       ends[level] = x(at) + (right ? 0 : name.length * 7 + 8);
+    }
+    for (const at of ticks()) {
+      draw(plot, "line", { x1: x(at), x2: x(at), y1: AXIS - 5, y2: AXIS, class: "rule" });
+      const anchor = x(at) < 12 ? "start" : x(at) > plotWidth() - 16 ? "end" : "middle";
+      draw(plot, "text", { x: x(at), y: AXIS - 8, "text-anchor": anchor, class: "soft" }, at ? moment(at) : "0");
     }
     if (deadline > whole.to) draw(axis, "text", { x: 8, y: 13, class: "soft" }, `deadline ${moment(deadline)}`);
   }
@@ -329,7 +329,7 @@
     if (focused) $("event-rows").querySelector(`[data-seq="${focused}"]`)?.focus({ preventScroll: true });
   }
   function pad(count) {
-    const cell = make("td", { colspan: 7 }), row = make("tr", { class: "pad", "aria-hidden": "true" }, cell);
+    const cell = make("td"), row = make("tr", { class: "pad", "aria-hidden": "true" }, cell);
     cell.style.height = `${Math.max(0, count) * LINE}px`;
     row.hidden = count <= 0;
     return row;

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from events.model import ProcessReport
 from replay.account.model import Account, AutopsyTold, ContainerTold, HookTold, PodTold
-from replay.account.words import span
-from replay.report.markup import Markup, frame, join, row, table, tag, text
+from replay.report.markup import Markup, Row, frame, join, row, table, tag, text
 from replay.report.sections import hook_result, outcome
-from replay.report.words import fate, moment
+from replay.report.words import fate, moment, span
 
 HEADINGS = (("Pod", "text"), ("Wave", "number"), ("Grace", "number"), ("Outcome", "text"), ("Took", "number"))
 
@@ -128,7 +127,7 @@ def _autopsy(autopsy: AutopsyTold) -> Markup:
     return join(table(caption, headings, rows), words)
 
 
-def _process(process: ProcessReport) -> Markup:
+def _process(process: ProcessReport) -> Row:
     doing = process.state + (f" in {process.wait_channel}" if process.wait_channel else "")
     return row(
         f"{process.pid} of {process.parent_pid}",

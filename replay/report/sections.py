@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from events.decisions import PodOutcome
 from replay.account.model import Account, HookTold, Notice, PodTold, WaveTold
-from replay.account.words import span
-from replay.report.markup import Markup, join, row, section, table, tag
+from replay.report.markup import Markup, Row, join, row, section, table, tag, text
 from replay.report.words import (
     KINDS,
     OUTCOMES,
-    SIGNS,
     counted,
     fates,
     grouped,
     moment,
+    seal,
+    span,
     verdict,
 )
 
 #: So many stand open; the rest unfolds.
 NOTICES_MAX = 8
+LATE_MAX = 8
 
 
 def outcome(name: PodOutcome) -> Markup:
@@ -29,7 +30,8 @@ def outcome(name: PodOutcome) -> Markup:
 
 def header(account: Account, started: str, held: str) -> Markup:
     """``started``: the signal's time, RFC 3339. ``held``: what took longest, in a sentence."""
-    sign = tag("span", SIGNS[account.outcome], class_=f"seal {account.outcome}", aria_hidden="true")
+    words, kind = seal(account)
+    sign = tag("span", words, class_=f"seal {kind}", aria_hidden="true")
     what = tag("p", f"Shutdown report · {account.node} · {KINDS[account.kind]}", class_="kicker")
     facts = tag(
         "dl",
@@ -93,13 +95,20 @@ def figures(account: Account) -> Markup:
     rows = [
         (_length(account), span(length_ns), ""),
         ("Budget", span(account.budget_ns), f"{share} % used" if share is not None else ""),
-        ("Grant of logind", span(account.grant_ns), f"asked {span(account.configuration.requested_ns)}"),
+        ("Grant of logind", span(account.grant_ns), _asked_for(account)),
     ]
     for name, (_, _, sign) in OUTCOMES.items():
         if count := account.count(name):
             rows.append((f"{sign} {name}", grouped(count), f"of {counted(len(account.pods), 'pod')}"))
     boxes = [_figure(*each) for each in rows]
     return tag("dl", *boxes, class_="figures")
+
+
+def _asked_for(account: Account) -> str:
+    """All that logind was asked to grant, or would have been."""
+    told = account.configuration
+    reserve = f", {span(told.reserve_ns)} of it in reserve" if told.reserve_ns else ""
+    return f"asked {span(told.requested_ns + told.reserve_ns)}{reserve}"
 
 
 def _length(account: Account) -> str:
@@ -121,13 +130,12 @@ def waves(account: Account) -> Markup:
     return section("waves", "Waves", table("Waves in their order", headings, rows))
 
 
-def _wave(wave: WaveTold, labels: dict[str, str]) -> Markup:
+def _wave(wave: WaveTold, labels: dict[str, str]) -> Row:
     took = "–"
     if wave.began_ns is not None and wave.ended_ns is not None:
         took = span(wave.ended_ns - wave.began_ns)
     given_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
     more = f" (planned {span(wave.planned_ns)})" if given_ns != wave.planned_ns else ""
-    late = ", ".join(labels.get(uid, uid) for uid in wave.stragglers)
     return row(
         wave.index,
         wave.priority,
@@ -137,8 +145,17 @@ def _wave(wave: WaveTold, labels: dict[str, str]) -> Markup:
         took,
         span(wave.unused_ns) if wave.unused_ns else "–",
         wave.outcome,
-        late or "–",
+        _late([labels.get(uid, uid) for uid in wave.stragglers]),
     )
+
+
+def _late(names: list[str]) -> Markup:
+    """The first of them by name; the rest unfolds."""
+    if len(names) <= LATE_MAX + 1:
+        return text(", ".join(names) or "–")
+    unfold = tag("summary", f"and {counted(len(names) - LATE_MAX, 'more', 'more')}")
+    rest = tag("details", unfold, ", ".join(names[LATE_MAX:]), data_print=True)
+    return join(text(", ".join(names[:LATE_MAX])), rest)
 
 
 def hooks(account: Account) -> Markup:
@@ -157,7 +174,7 @@ def length_ns(account: Account, run: HookTold) -> int:
     return (account.last_ns if run.ended_ns is None else run.ended_ns) - run.began_ns
 
 
-def _hook(account: Account, pod: PodTold, run: HookTold) -> Markup:
+def _hook(account: Account, pod: PodTold, run: HookTold) -> Row:
     return row(
         pod.label,
         run.container,

@@ -13,6 +13,7 @@ from replay.chain import Chain, critical_chain
 from replay.report import around, sections
 from replay.report.chain import chain, held_up
 from replay.report.document import document
+from replay.report.words import moment, span
 from replay.timeline import Line
 from tests.report import journals
 
@@ -58,6 +59,61 @@ def test_nothing_beside_the_waves() -> None:
     assert "Beside the waves" not in around.course(replace(ACCOUNT, beside=()))
     told = replace(ACCOUNT, configuration=replace(ACCOUNT.configuration, sources={"reserve": "default"}))
     assert "Where the values came from" in around.settings(told)
+
+
+def test_the_next_boot_is_no_restart() -> None:
+    """The daemon that found the shutdown over and closed it came after it, and its row says so in words."""
+    first = ACCOUNT.processes[0]
+    again = replace(first, seq=50, at_ns=2_000_000_000, quiet_since_ns=1_000_000_000, action="resume")
+    after = replace(
+        first, seq=99, at_ns=90_000_000_000, boot_id="b2", action="close-complete", previous="complete"
+    )
+    made = around.course(replace(ACCOUNT, processes=(first, after)))
+    assert "Daemons that wrote this shutdown: no restart, and one that came after it" in made
+    assert "came after it, and noted: complete" in made
+    assert "close-complete" not in made
+    assert "<p>complete</p>" not in made
+    both = around.course(replace(ACCOUNT, processes=(first, again, after)))
+    assert "Daemons that wrote this shutdown: 1 restart, and one that came after it" in both
+    assert "went on where it stopped" in both
+    lines = document(replace(ACCOUNT, processes=(first, replace(after, boot_id=first.boot_id))), [], ())[
+        "lines"
+    ]
+    assert "restart" not in [name for name, _ in lines]
+
+
+def test_the_sign_says_what_became_of_the_pods() -> None:
+    """A complete shutdown is good news only if nobody was killed in it."""
+    killed = sections.header(ACCOUNT, journals.STARTED, "")
+    assert ACCOUNT.count("killed") == 1
+    assert '<span class="seal mixed" aria-hidden="true">!</span>' in killed
+    good = [replace(pod, outcome="graceful") for pod in ACCOUNT.pods]
+    clean = sections.header(replace(ACCOUNT, pods=tuple(good)), journals.STARTED, "")
+    assert '<span class="seal complete" aria-hidden="true">✓</span>' in clean
+
+
+def test_the_grant_stands_beside_all_that_was_asked() -> None:
+    """The reserve is part of what logind has to grant."""
+    asked = replace(ACCOUNT.configuration, requested_ns=60_000_000_000, reserve_ns=5_000_000_000)
+    made = sections.figures(replace(ACCOUNT, grant_ns=65_000_000_000, configuration=asked))
+    assert '<dd>1min 5s</dd><dd class="note">asked 1min 5s, 5s of it in reserve</dd>' in made
+    none = sections.figures(replace(ACCOUNT, configuration=replace(asked, reserve_ns=0)))
+    assert "asked 1min</dd>" in none
+
+
+def test_microseconds_are_spelt_for_people() -> None:
+    """The page has the sign; the tables of a terminal keep systemd's letters."""
+    assert (span(6_000), moment(6_000), sections.span(6_000)) == ("6µs", "+6µs", "6µs")
+
+
+def test_many_that_are_late_unfold() -> None:
+    """A wave's row names some of them; hundreds would push all else out of sight."""
+    late = tuple(f"uid-{at}" for at in range(30))
+    made = sections.waves(replace(ACCOUNT, waves=(replace(ACCOUNT.waves[0], stragglers=late),)))
+    before, _, after = made.partition("<summary>and 22 more</summary>")
+    assert "uid-7" in before
+    assert "uid-8" not in before
+    assert "uid-29" in after
 
 
 def test_length_of_what_is_not_complete() -> None:
