@@ -9,7 +9,7 @@ fields.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -108,6 +108,12 @@ def keep_from(
     found = [load_first(directories, name) for name in names]
     ours = [each for each in found if each is not None and each.journal == journal_id.hex()]
     return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
+
+
+def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Callable[[], bytes]) -> int:
+    """The record up to which every span has arrived, for the metrics; 0 where nothing is known."""
+    cursor = load_first(directories)
+    return cursor.seq if cursor is not None and cursor.journal == journal_id().hex() else 0
 
 
 def _sync_directory(folder: Path) -> None:

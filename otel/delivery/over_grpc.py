@@ -15,6 +15,7 @@ import trio
 
 from otel.delivery.answers import Again, Answer, of_grpc, of_response
 from otel.delivery.destination import BadDestination, Destination
+from otel.delivery.masking import Mask, mask_for
 from otel.delivery.over_http import PORTS, USER_AGENT
 from otel.delivery.wire import ANSWER_BYTES_MAX, NS_PER_SECOND
 
@@ -56,7 +57,7 @@ class GrpcSender:
             self._channel = grpc.insecure_channel(target, OPTIONS, compression)
         # No serializer: what is sent and received are bytes.
         self._export = self._channel.unary_unary(method)
-        self._metadata = destination.headers
+        self._metadata, self._mask = destination.headers, mask_for(destination.headers)
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
 
     async def send(self, payload: bytes) -> Answer:
@@ -74,7 +75,7 @@ class GrpcSender:
         if scope.cancelled_caught:
             call.cancel()
             return Again(f"no answer within {self._timeout_seconds:g} s")
-        return _answer(call)
+        return _answer(call, self._mask)
 
     async def aclose(self) -> None:
         """At once: the library's own close may wait for a connection attempt."""
@@ -88,12 +89,14 @@ def _wake(token: trio.lowlevel.TrioToken, done: trio.Event) -> None:
         pass
 
 
-def _answer(call: Any) -> Answer:
+def _answer(call: Any, mask: Mask) -> Answer:
+    """The library's own words may hold metadata as well as the server's."""
     code = call.code()
     if code is grpc.StatusCode.OK:
-        return of_response(call.result())
+        return of_response(mask(call.result()))
     details = next((value for name, value in call.trailing_metadata() or () if name == DETAILS), b"")
-    return of_grpc(code.value[0], code.name, call.details() or "", details)
+    words = mask((call.details() or "").encode("utf-8", "replace")).decode("utf-8", "replace")
+    return of_grpc(code.value[0], code.name, words, details)
 
 
 def _material(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:

@@ -17,6 +17,7 @@ import trio
 
 from otel.delivery.answers import PROTOBUF, Again, Answer, of_http
 from otel.delivery.destination import BadDestination, Destination
+from otel.delivery.masking import mask_for
 from otel.delivery.wire import ANSWER_BYTES_MAX, NS_PER_SECOND, plain
 
 RECEIVE_BYTES = 16 * 1024
@@ -62,6 +63,7 @@ class HttpSender:
             ("content-type", PROTOBUF),
             *((("content-encoding", "gzip"),) if self._gzip else ()),
         )
+        self._mask = mask_for(destination.headers)
         self._stream: trio.abc.Stream | None = None
         self._connection = h11.Connection(h11.CLIENT)
 
@@ -80,9 +82,8 @@ class HttpSender:
         except BaseException:
             await self._drop()
             raise
-        return of_http(
-            response.status, response.content_type, response.retry_after, response.body, time.time()
-        )
+        body = self._mask(response.body)
+        return of_http(response.status, response.content_type, response.retry_after, body, time.time())
 
     async def aclose(self) -> None:
         await self._drop()

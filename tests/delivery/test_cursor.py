@@ -1,4 +1,4 @@
-"""The side file that says how far delivery has come: what is believed of it, and what retention reads there."""
+"""The side file that says how far delivery has come: what is believed of it, and what retention reads."""
 
 from __future__ import annotations
 
