@@ -83,7 +83,8 @@ def timeline(batches: Iterable[Batch], episode: int, wanted: Wanted = EVERYTHING
 class Timeline:
     """The same for a journal that is still being written: a batch at a time.
 
-    ``names`` are those of a reading that has been there before.
+    ``names`` are those of a reading that has been there before. ``episode`` 0: none has begun so far, and
+    only names are learned.
     """
 
     def __init__(self, episode: int, wanted: Wanted = EVERYTHING, names: Names | None = None) -> None:
@@ -93,7 +94,7 @@ class Timeline:
 
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
-            inside = raw.episode == self.episode or raw.seq == self.episode
+            inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
             event = _event(raw) if inside or raw.tag in INTRODUCING else None
             if event is not None:
                 self.names.learn(event)

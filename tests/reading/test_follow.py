@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import select
 import subprocess
 import sys
@@ -136,5 +137,20 @@ def test_the_next_shutdown_is_waited_for(growing: Growing, tmp_path: Path) -> No
         growing.grow(1000)
         assert followed.ended() == 0
         assert "stuck-0" not in followed.said
+    finally:
+        followed.close()
+
+
+@pytest.mark.slow
+def test_what_stands_before_the_signal_is_not_told(growing: Growing, tmp_path: Path) -> None:
+    """While the next shutdown is waited for nothing belongs to it yet; its first line is the signal."""
+    growing.grow(11)
+    followed = Followed(tmp_path / "journal", "--all")
+    try:
+        followed.wait("waiting for the next one")
+        growing.grow(1000)
+        assert followed.ended() == 0
+        numbers = [line.split()[2] for line in followed.said.splitlines() if re.match(r"\d\d:\d\d:", line)]
+        assert numbers[0] == "12"
     finally:
         followed.close()

@@ -200,3 +200,22 @@ def test_what_is_no_map_is_shown_as_bytes() -> None:
     odd = [raw._replace(payload=b"\xc1") if raw.seq == 13 else raw for raw in raws]
     line = next(line for line in timeline([Batch(header, odd)], 12) if line.seq == 13)
     assert (line.text, line.data, line.kind) == ("ShutdownDetected c1", "c1", "decision")
+
+
+@pytest.mark.parametrize(
+    ("filters", "said"),
+    [
+        (("--wave", "9"), "no line fits --wave 9: the waves with pods are 0 to 2"),
+        (("--since", "200", "--until", "100"), "--since 200 --until 100: the end lies before the begin"),
+            ("--since", "200", "--until", "100"),
+            "no line fits --since 200 --until 100: the end lies before the begin",
+        ),
+        (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0.000s"),
+    ],
+)
+def test_nothing_fits(run: Run, filters: tuple[str, ...], said: str) -> None:
+    """It is said on standard error, for an empty answer could mean anything."""
+    ran = run("timeline", *filters)
+    assert (ran.code, ran.out) == (0, "")
+    assert said in ran.err
+    assert ran.err.count("\n") == 1

@@ -24,7 +24,7 @@ from events.facts import OrderEnded
 from events.frames import RawRecord
 from events.history import Batch
 from replay.timeline import Kind, Line, Timeline, short_name
-from replay.timeline_wanted import Wanted, is_actor
+from replay.timeline_wanted import Moment, Wanted, is_actor
 
 #: What a record is, in one character; bad news go before.
 GLYPHS: dict[Kind, str] = {"fact": "<", "decision": ".", "order": ">", "mark": "#", "unknown": "?"}
@@ -55,10 +55,46 @@ def show_timeline(
         return _follow(journals, episode, wanted, output)
     told = Timeline(choose(journals, episode or "last").first_seq, wanted)
     history = open_journal(journals)
-    _write((told.lines(batch) for batch in history.batches()), output)
+    written = _write((told.lines(batch) for batch in history.batches()), output)
     if not told.knows_pod:
         raise Refused(f"no pod {wanted.pod!r} in this journal: 'ebbtide replay timeline' names them")
+    if not written:
+        remark(f"ebbtide: no line fits{_filters(wanted)}{_why_none(wanted, told)}")
     return conclude(history.verdict)
+
+
+def _filters(wanted: Wanted) -> str:
+    """As they can be typed."""
+    given = {
+        "--actor": wanted.actor,
+        "--pod": wanted.pod,
+        "--wave": "" if wanted.wave is None else str(wanted.wave),
+        "--since": _typed(wanted.since),
+        "--until": _typed(wanted.until),
+    }
+    return "".join(f" {option} {value}" for option, value in given.items() if value)
+
+
+def _typed(moment: Moment | None) -> str:
+    if moment is None:
+        return ""
+    forms: dict[str, Callable[[int], str]] = {
+        "seq": str,
+        "since_ns": lambda ns: f"{since(ns)}s",
+        "wall_ns": rfc3339,
+    }
+    return forms[moment.scale](moment.value)
+
+
+def _why_none(wanted: Wanted, told: Timeline) -> str:
+    """What can be told from the filters alone, or from the waves that the journal names."""
+    begin, end = wanted.since, wanted.until
+    if begin and end and begin.scale == end.scale and begin.value > end.value:
+        return ": the end lies before the begin"
+    waves = told.names.waves.values()
+    if wanted.wave is not None and waves and wanted.wave > max(waves):
+        return f": the waves with pods are {min(waves)} to {max(waves)}"
+    return ""
 
 
 def known_actor(wanted: str) -> str:
@@ -122,14 +158,20 @@ def _is_end(raw: RawRecord, episode: int) -> bool:
 # --- how it looks ------------------------------------------------------------------------------
 
 
-def _write(batches: Iterable[Iterable[Line]], output: str) -> None:
-    """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory."""
+def _write(batches: Iterable[Iterable[Line]], output: str) -> bool:
+    """A batch at a time, at once on the screen: neither a write for each line nor a journal in memory.
+
+    Whether there was anything to write.
+    """
+    any_text = False
     show: Callable[[Line], str] = _object if output == "json" else Columns(coloured=sys.stdout.isatty())
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
         if text:
             sys.stdout.write(text)
             sys.stdout.flush()
+            any_text = True
+    return any_text
 
 
 class Columns:
