@@ -36,6 +36,7 @@ from events.lastresort import last_resort
 from events.retention import Limits, trim
 from events.storage import DirectoryStorage, Storage
 from events.writer import Writer
+from otel.delivery.cursor import settled_seq
 from otel.metrics.catalog import KUBELET_PREFIX
 from otel.metrics.kept import FILE_NAME, fold_before
 from otel.metrics.state import Meters
@@ -108,7 +109,7 @@ async def _assemble(
         last_resort=last_resort,
     )
     node = Node(options.mode, logind, service, recovered.failed_starts)
-    runtime = runtime_of(options, loaded)
+    runtime = runtime_of(options, loaded, tell)
     edges: tuple[Edge, ...] = (logind_edge, runtime, LocalStatusEdge(state_folder(options)))
     trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
     tracing = _tracing(loaded, storages, writer, tell)
@@ -116,7 +117,7 @@ async def _assemble(
         runtime.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), flushing(config)
         trim = partial(trim.func, *trim.args[:2], tracing)
-    metering = _metering(recovered.meters, storages, writer, loaded, runtime)
+    metering = _metering(recovered.meters, storages, writer, loaded, runtime, tracing)
     made.append(
         Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
     )
@@ -196,6 +197,7 @@ def _metering(
     writer: Writer,
     loaded: Loaded,
     runtime: PodRuntime,
+    tracing: TracingEdge | None,
 ) -> Metering:
     sources = [storage.source for storage in storages]
 
@@ -207,7 +209,11 @@ def _metering(
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
     prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
-    ways = Ways(keep, rebuild, time.time_ns, runtime.active)
+    exported = None
+    if tracing is not None:
+        places = [storage.location for storage in storages]
+        exported = partial(settled_seq, places, lambda: writer.journal_id)
+    ways = Ways(keep, rebuild, time.time_ns, runtime.active, exported)
     return Metering(meters, writer, ways, Shown(loaded.options.metrics_listen, prefix))
 
 

@@ -56,6 +56,8 @@ class Ways(NamedTuple):
     rebuild: Callable[[int], Awaitable[Meters]]
     wall_ns: Callable[[], int]
     pods: Callable[[], Sequence[Pod]] | None = None
+    #: The record up to which all spans have arrived; None where nothing is exported.
+    exported: Callable[[], int] | None = None
 
 
 class Shown(NamedTuple):
@@ -139,14 +141,25 @@ class Metering:
         return {"meters": msgspec.to_builtins(self.meters), "around": self._around()._asdict()}
 
     def _around(self) -> Around:
-        journal, pods = self._journal, self._ways.pods
+        journal, pods, now_ns = self._journal, self._ways.pods, self._ways.wall_ns()
+        pending, behind_ns = self._export(now_ns)
         return Around(
-            now_wall_ns=self._ways.wall_ns(),
+            now_wall_ns=now_ns,
             at_risk=at_risk(self.meters, pods()) if pods is not None else None,
             journal_unsynced=max(0, journal.last_seq - journal.synced_seq),
             journal_lost=journal.lost,
             journal_away=journal.away,
+            export_pending=pending,
+            export_behind_ns=behind_ns,
         )
+
+    def _export(self, now_ns: int) -> tuple[int | None, int]:
+        """Shutdowns whose trace has not arrived whole, and the oldest one's age; None: nothing is exported."""
+        if self._ways.exported is None:
+            return None, 0
+        settled = self._ways.exported()
+        waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
+        return len(waiting), max(0, now_ns - min(waiting, default=now_ns))
 
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:

@@ -90,7 +90,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         failed_starts=past.failed_starts,
         divergence=replayer.finish(),
         spent=frozenset(key for key, order in past.hooks.items() if not _known(system, order)),
-        meters=past.meters if past.meters_whole else None,
+        meters=past.meters if past.meters_whole and past.meters.seq < system.next_seq else None,
     )
 
 

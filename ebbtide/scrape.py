@@ -23,6 +23,9 @@ ANSWER_SECONDS_MAX = 5
 #: Two Prometheus servers and a person; more wait in the backlog.
 CLIENTS_MAX = 4
 
+#: Out of descriptors: somebody may give one back.
+FULL_SECONDS = 0.1
+
 #: A request has a line and some headers.
 RECEIVE_BYTES = 4096
 
@@ -34,12 +37,12 @@ async def serve(address: str, text: Callable[[], str], *, task_status: trio.Task
     """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError when that cannot be."""
     listener = _listen(address)
     task_status.started()
-    limit = trio.CapacityLimiter(CLIENTS_MAX)
+    room = trio.Semaphore(CLIENTS_MAX)
     try:
         async with trio.open_nursery() as nursery:
             while True:
-                client, _ = await listener.accept()
-                nursery.start_soon(_answer, trio.SocketStream(client), text, limit)
+                await room.acquire()  # before a descriptor is spent on one more client
+                nursery.start_soon(_answer, await _accept(listener), text, room)
     finally:
         listener.close()
         if address.startswith("unix:"):
@@ -77,11 +80,23 @@ def _listen_unix(path: Path) -> trio.socket.SocketType:
     return trio.socket.from_stdlib_socket(listener)
 
 
-async def _answer(stream: trio.SocketStream, text: Callable[[], str], limit: trio.CapacityLimiter) -> None:
-    async with limit, stream:
-        with suppress(trio.BrokenResourceError, trio.ClosedResourceError, h11.ProtocolError, OSError):
-            with trio.move_on_after(ANSWER_SECONDS_MAX):
-                await _speak(stream, text)
+async def _accept(listener: trio.socket.SocketType) -> trio.SocketStream:
+    """The next client, also when there is no descriptor for it just now."""
+    while True:
+        try:
+            return trio.SocketStream((await listener.accept())[0])
+        except OSError:
+            await trio.sleep(FULL_SECONDS)
+
+
+async def _answer(stream: trio.SocketStream, text: Callable[[], str], room: trio.Semaphore) -> None:
+    """Whatever a client does, and whatever is wrong with the metrics, costs this answer only."""
+    try:
+        with suppress(Exception), trio.move_on_after(ANSWER_SECONDS_MAX):
+            await _speak(stream, text)
+    finally:
+        room.release()
+        await trio.aclose_forcefully(stream)
 
 
 async def _speak(stream: trio.SocketStream, text: Callable[[], str]) -> None:

@@ -54,7 +54,7 @@ def of_journal(journals: Sequence[Path]) -> tuple[int, Meters, Around]:
         if raw.tag in METERED:
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode(raw),))
-    return conclude(history.verdict), meters, Around(now_wall_ns=time.time_ns())
+    return conclude(history.verdict), meters, Around(now_wall_ns=time.time_ns(), live=False)
 
 
 def document(meters: Meters, around: Around, prefix: str) -> dict[str, Any]:

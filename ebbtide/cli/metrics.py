@@ -12,7 +12,6 @@ EPILOG = """\b
 Examples:
   ebbtide metrics
   ebbtide metrics --journal /mnt/old/journal
-  ebbtide metrics > /var/lib/node_exporter/ebbtide.prom
   ebbtide metrics -o json | jq .metrics
 """
 
@@ -37,7 +36,7 @@ def metrics(
 ) -> int:
     """Print the metrics as Prometheus's text, or as JSON.
 
-    A journal alone does not know which pods are on the node now, so it has no pods at risk.
+    A journal alone does not know how the node stands: it has no armed, no lock and no pods at risk.
     """
     from ebbtide.cli.metering import show_metrics
 

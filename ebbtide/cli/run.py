@@ -17,6 +17,8 @@ MODES = ("auto", "api", "cri", "observe", "process")
 #: What this version can run.
 READY = ("process", "cri")
 KEEP_LOCK = "--keep-lock"
+#: In which the kubelet's own graceful shutdown, and its metrics, go on.
+OBSERVE = "observe"
 
 EPILOG = """\b
 Examples:
@@ -77,6 +79,8 @@ def run(
     DBUS_SYSTEM_BUS_ADDRESS is honoured. SIGHUP reads the configuration again. Ending the daemon leaves pods
     alone.
     """
+    if mode == OBSERVE:
+        _check_names(configs)
     if mode not in READY:
         raise Refused(f"mode {mode} is not in this version: use --mode process --pods PATH, or --mode cri")
     _check(mode, pods, cri)
@@ -97,6 +101,16 @@ def run(
 
     trio.run(live)
     return DONE
+
+
+def _check_names(configs: tuple[Path, ...]) -> None:
+    """Where the kubelet exports its metrics itself, nobody else may use their names. Raises Refused."""
+    from ebbtide.config import default_paths, load
+
+    if load(configs or default_paths()).options.metrics_kubelet_names:
+        raise Refused(
+            f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
+        )
 
 
 def _check(mode: str, pods: Path | None, cri: Path | None) -> None:

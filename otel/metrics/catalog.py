@@ -64,13 +64,13 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_armed",
         "gauge",
         "1 if the next shutdown will be held back: the lock is held and the signal is trusted.",
-        reading.plain(lambda meters: int(meters.armed)),
+        reading.live(lambda meters: int(meters.armed)),
     ),
     Metric(
         "ebbtide_lock_held",
         "gauge",
         "1 if logind's delay lock is held.",
-        reading.plain(lambda meters: int(meters.lock_held)),
+        reading.live(lambda meters: int(meters.lock_held)),
     ),
     Metric(
         "ebbtide_grant_seconds",
@@ -115,10 +115,16 @@ CATALOG: tuple[Metric, ...] = (
         reading.last,
     ),
     Metric(
+        "ebbtide_last_shutdown_start_time_seconds",
+        "gauge",
+        "Unix time at which the running or the last shutdown began, 0 if there was none.",
+        reading.plain(lambda meters: meters.last.start_wall_ns, seconds=True),
+    ),
+    Metric(
         "ebbtide_last_shutdown_pods",
         "gauge",
-        "Pods of the last shutdown by the priority of their wave and by their outcome.",
-        reading.rows(lambda meters: meters.last.waves, "priority", "outcome"),
+        "Pods of the last shutdown by wave, outcome and cause (of a kill: hook, period, or its own grace).",
+        reading.fates,
     ),
     Metric(
         "ebbtide_shutdowns_total",
@@ -188,15 +194,15 @@ CATALOG: tuple[Metric, ...] = (
         reading.plain(lambda meters: meters.actor_failures),
     ),
     Metric(
-        "ebbtide_export_pending_spans",
+        "ebbtide_export_pending_shutdowns",
         "gauge",
-        "Spans that no collector has acknowledged yet.",
+        "Shutdowns of whose trace a collector has not acknowledged everything yet.",
         reading.pending,
     ),
     Metric(
         "ebbtide_export_behind_seconds",
         "gauge",
-        "Age of the oldest span that no collector has acknowledged yet.",
+        "Age of the oldest shutdown of whose trace something is not acknowledged yet.",
         reading.behind,
     ),
 )

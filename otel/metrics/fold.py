@@ -14,7 +14,7 @@ from events import facts as f
 from events.base import Event
 from events.record import Record
 from events.workload import workload
-from otel.metrics.state import Histogram, Last, Meters, Pod
+from otel.metrics.state import Fates, Histogram, Last, Meters, Pod
 
 Change = Callable[[Meters, Any, Record], None]
 
@@ -28,6 +28,8 @@ def fold(meters: Meters, records: Iterable[Record]) -> None:
         change = CHANGES.get(type(record.event))
         if change is not None:
             meters.begun_wall_ns = meters.begun_wall_ns or record.wall_ns
+            if record.episode:
+                meters.ended(record.episode, record.seq, record.wall_ns)
             change(meters, record.event, record)
 
 
@@ -84,6 +86,34 @@ def _failed(to: Meters, event: d.ActorFailed, record: Record) -> None:
 # --- a shutdown --------------------------------------------------------------------------------
 
 
+#: Why a pod had its outcome; of one that was killed it depends on what cut its time (`_cause`).
+CAUSES = {
+    "graceful": "exited",
+    "failed": "runtime",
+    "spared": "cancelled",
+    "rejected": "late",
+    "unknown": "unknown",
+}
+
+
+def _cause(outcome: str, pod: Pod | None) -> str:
+    """``hook``: it used the grace up; ``period``: the wave gave less than the pod asks; else ``grace``."""
+    if outcome != "killed":
+        return CAUSES[outcome]
+    if pod is None:
+        return "unknown"
+    return "hook" if pod.hook_cut else "period" if pod.short else "grace"
+
+
+def _fate(last: Last, key: tuple[str, str, str, str]) -> None:
+    for fates in last.fates:
+        if (fates.wave, fates.priority, fates.outcome, fates.cause) == key:
+            fates.pods += 1
+            return
+    wave, priority, outcome, cause = key
+    last.fates.append(Fates(wave=wave, priority=priority, outcome=outcome, cause=cause, pods=1))
+
+
 def _began(to: Meters, event: d.ShutdownBegan, record: Record) -> None:
     to.last = Last(kind=event.kind, start_wall_ns=record.wall_ns)
     to.episode, to.priorities, to.open_pods = record.episode, {}, {}
@@ -91,14 +121,13 @@ def _began(to: Meters, event: d.ShutdownBegan, record: Record) -> None:
 
 def _plan(to: Meters, event: d.PlanMade, record: Record) -> None:
     to.priorities |= {index: wave.priority for index, wave in enumerate(event.waves)}
-    for wave in event.waves:
-        to.last.waves.setdefault(str(wave.priority), {})
 
 
 def _planned(to: Meters, event: d.PodPlanned, record: Record) -> None:
     pod = event.pod
     hooks: dict[str, str] = {each.name: each.hook.kind for each in pod.containers if each.hook is not None}
-    to.open_pods[pod.uid] = Pod(workload=f"{pod.namespace}/{workload(pod.name)}", hooks=hooks)
+    short = pod.grace_seconds is not None and event.grace_seconds < pod.grace_seconds
+    to.open_pods[pod.uid] = Pod(workload=f"{pod.namespace}/{workload(pod.name)}", hooks=hooks, short=short)
 
 
 def _hook_ended(to: Meters, event: d.HookEnded, record: Record) -> None:
@@ -107,12 +136,15 @@ def _hook_ended(to: Meters, event: d.HookEnded, record: Record) -> None:
     _count(to.hooks, kind, event.result)
     _time(to.hook_times, kind, event.elapsed_ns)
     to.sleeps_early += event.early
+    if pod is not None:
+        pod.hook_cut |= event.result in ("timed-out", "cancelled") and not event.early
 
 
 def _pod_ended(to: Meters, event: d.PodEnded, record: Record) -> None:
     to.pods[event.outcome] = to.pods.get(event.outcome, 0) + 1
-    _count(to.last.waves, str(to.priorities.get(event.wave, 0)), event.outcome)
     pod = to.open_pods.pop(event.uid, None)
+    wave = str(event.wave), str(to.priorities.get(event.wave, ""))
+    _fate(to.last, (*wave, event.outcome, _cause(event.outcome, pod)))
     if event.outcome not in ("graceful", "killed"):
         return
     _time(to.stop_times, event.outcome, event.elapsed_ns)
@@ -124,6 +156,7 @@ def _pod_ended(to: Meters, event: d.PodEnded, record: Record) -> None:
 
 def _rejected(to: Meters, event: d.PodRejected, record: Record) -> None:
     to.pods["rejected"] = to.pods.get("rejected", 0) + 1
+    _fate(to.last, ("", "", "rejected", CAUSES["rejected"]))
 
 
 def _released(to: Meters, event: d.ReleaseLock, record: Record) -> None:

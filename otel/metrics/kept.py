@@ -24,12 +24,16 @@ FILE_BYTES_MAX = 1024 * 1024
 
 
 def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
-    """What was kept of this journal, the newest of all locations; empty meters where nothing usable was."""
+    """What was kept of this journal, the newest of all locations; empty meters where nothing usable was.
+
+    Whoever reads the journal to its end holds their ``seq`` against it: one beyond it is not believed.
+    """
     found = [Meters(journal_id=journal_id)]
     for source in sources:
-        with suppress(OSError, msgspec.DecodeError):
+        with suppress(OSError, ValueError, msgspec.DecodeError):  # msgspec raises ValueError on bad UTF-8
             found.append(msgspec.msgpack.decode(source.read(FILE_NAME, 0, FILE_BYTES_MAX), type=Meters))
-    return max((meters for meters in found if meters.journal_id == journal_id), key=lambda each: each.seq)
+    usable = (meters for meters in found if meters.fits and meters.journal_id == journal_id)
+    return max(usable, key=lambda each: each.seq)
 
 
 def fold_before(sources: Sequence[Source], journal_id: bytes, seq: int) -> Meters:

@@ -40,6 +40,8 @@ class Around(NamedTuple):
     journal_away: bool = False
     export_pending: int | None = None
     export_behind_ns: int = 0
+    #: Whether a daemon answers.
+    live: bool = True
 
 
 Read = Callable[[Meters, Around], Iterable[Sample]]
@@ -84,6 +86,22 @@ def since(meters: Meters, around: Around) -> Iterator[Sample]:
     """Nothing where there was none: an age that is not known is no age of zero."""
     if meters.last_graceful_wall_ns:
         yield Sample((), max(0, around.now_wall_ns - meters.last_graceful_wall_ns), True)
+
+
+def fates(meters: Meters, around: Around) -> Iterator[Sample]:
+    for each in meters.last.fates:
+        labels = (
+            ("wave", each.wave),
+            ("priority", each.priority),
+            ("outcome", each.outcome),
+            ("cause", each.cause),
+        )
+        yield Sample(labels, each.pods)
+
+
+def live(pick: Callable[[Meters], int]) -> Read:
+    """What only a daemon that runs can say; a journal says how it was."""
+    return lambda meters, around: (Sample((), pick(meters)),) if around.live else ()
 
 
 def last(meters: Meters, around: Around) -> Iterator[Sample]:

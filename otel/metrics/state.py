@@ -14,6 +14,12 @@ from events.model import Period
 BOUNDS_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120, 300, 600, 1800)
 BOUNDS_NS = tuple(round(bound * 1_000_000_000) for bound in BOUNDS_SECONDS)
 
+#: Raised when the sums mean something else than before.
+FORMAT = 1
+
+#: Shutdowns whose trace may still have to be sent; a node has one a week.
+ENDS_MAX = 64
+
 #: A node sees a few hundred workloads in its life; those that were seen longest ago go first.
 WORKLOADS_MAX = 2000
 
@@ -37,15 +43,25 @@ class Need(msgspec.Struct, kw_only=True, omit_defaults=True):
     needs_more: bool = False
 
 
+class Fates(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Pods of one wave, or of none (``wave`` and ``priority`` empty), that ended alike."""
+
+    wave: str
+    priority: str
+    outcome: str
+    cause: str
+    pods: int = 0
+
+
 class Last(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The running or the last shutdown. ``waves``: counts by priority (as text), then by outcome."""
+    """The running or the last shutdown."""
 
     kind: str = "unknown"
     trace_id: str = ""
     start_wall_ns: int = 0
     end_wall_ns: int = 0
     outcome: str = ""
-    waves: dict[str, dict[str, int]] = {}
+    fates: list[Fates] = []
 
 
 class Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -53,11 +69,16 @@ class Pod(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     workload: str
     hooks: dict[str, str] = {}
+    #: Its wave gave it less than it asks for; a hook of it was cut short.
+    short: bool = False
+    hook_cut: bool = False
 
 
 class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     """All of it. ``seq``: the last record that is in it."""
 
+    #: Of the side file; sums of another format, or of other buckets, are folded anew.
+    format: int = FORMAT
     seq: int = 0
     journal_id: bytes = b""
     #: When the first record that counts was written.
@@ -89,6 +110,21 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     priorities: dict[int, int] = {}
     open_pods: dict[str, Pod] = {}
     episode: int = 0
+    #: Of the latest shutdowns, by their number: the last record that counted here, and when it was written.
+    ends: dict[int, tuple[int, int]] = {}
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is what this version writes down."""
+        histograms = (*self.stop_times.values(), *self.hook_times.values())
+        whole = all(len(each.counts) == len(BOUNDS_NS) + 1 for each in histograms)
+        return self.format == FORMAT and self.seq >= 0 and whole
+
+    def ended(self, episode: int, seq: int, wall_ns: int) -> None:
+        """So far a shutdown has come."""
+        self.ends[episode] = (seq, wall_ns)
+        if len(self.ends) > ENDS_MAX:
+            del self.ends[min(self.ends)]
 
     def need(self, workload: str) -> Need:
         """Seen again, it is the youngest one."""

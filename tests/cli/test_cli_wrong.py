@@ -204,3 +204,13 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
         shown.stdout.close()
         assert shown.stderr.read() == b""
         assert shown.wait(timeout=30) == -signal.SIGPIPE
+
+
+def test_the_kubelets_names_are_the_kubelets_where_it_exports_them(run: Run, tmp_path: Path) -> None:
+    """In mode observe the kubelet's own metrics are there: two under one name would be one too many."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nmetricsKubeletNames: true\n")
+    ran = run("run", "--mode", "observe", "--config", config)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "metricsKubeletNames cannot be used in mode observe" in ran.err

@@ -101,6 +101,33 @@ async def test_whole_sums_are_kept_as_they_are(tmp_path: Path) -> None:
     assert kept_meters(places, b"j" * 16) == Meters(journal_id=b"j" * 16)
 
 
+@pytest.mark.parametrize("spoiled", ["utf-8", "buckets", "format", "list", "empty"])
+def test_a_side_file_that_does_not_fit_is_passed_over(tmp_path: Path, spoiled: str) -> None:
+    """Damaged, or another version's: the sums are folded anew, and the node is protected all the same."""
+    meters = Meters(journal_id=b"j" * 16)
+    fold(meters, records())
+    if spoiled == "buckets":
+        meters.stop_times["graceful"].counts.pop()
+    if spoiled == "format":
+        meters.format += 1
+    data = msgspec.msgpack.encode(meters)
+    texts = {"utf-8": data.replace(b"web", b"w\xffb"), "list": b"\x90", "empty": b""}
+    (tmp_path / FILE_NAME).write_bytes(texts.get(spoiled, data))
+    assert kept_meters([DirectorySource(tmp_path)], b"j" * 16) == Meters(journal_id=b"j" * 16)
+
+
+@pytest.mark.parametrize("settled, pending, behind_ns", [(10**6, 0, 0), (0, 1, 5 * NS_PER_SECOND)])
+def test_export_lag(settled: int, pending: int, behind_ns: int) -> None:
+    """Shutdowns whose trace has not arrived whole are counted, with the age of the oldest."""
+    side, meters = Side([]), Meters()
+    fold(meters, records())
+    ((_, wall_ns),) = meters.ends.values()
+    ways = Ways(side.keep, side.rebuild, lambda: wall_ns + 5 * NS_PER_SECOND, None, lambda: settled)
+    text = Metering(meters, Journal(0, 0), ways, Shown()).text()
+    assert f"ebbtide_export_pending_shutdowns {pending}\n" in text
+    assert f"ebbtide_export_behind_seconds {behind_ns // NS_PER_SECOND}\n" in text
+
+
 async def test_only_what_is_durable_is_kept() -> None:
     """Numbers that a power cut takes back are given out anew: sums that had counted them would skip those."""
     side = Side([])

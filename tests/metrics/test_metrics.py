@@ -9,7 +9,15 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from events.base import NS_PER_SECOND, Event
-from events.decisions import EpisodeClosed, HookEnded, PodEnded, PodPlanned, ReleaseLock, ShutdownBegan
+from events.decisions import (
+    EpisodeClosed,
+    HookEnded,
+    PodEnded,
+    PodPlanned,
+    PodRejected,
+    ReleaseLock,
+    ShutdownBegan,
+)
 from events.history import History
 from events.model import Container, Hook, Pod
 from events.record import Record
@@ -89,7 +97,8 @@ def test_prometheus_reads_the_text() -> None:
     assert found["graceful_shutdown_end_time_seconds", ()] == 1_700_000_076.616
     assert found["sleep_action_terminated_early_total", ()] == 1
     assert found["ebbtide_pods_total", (("outcome", "killed"),)] == 1
-    assert found["ebbtide_last_shutdown_pods", (("outcome", "graceful"), ("priority", "0"))] == 2
+    labels = (("cause", "exited"), ("outcome", "graceful"), ("priority", "0"), ("wave", "0"))
+    assert found["ebbtide_last_shutdown_pods", labels] == 2
     assert found["ebbtide_pod_stop_duration_seconds_count", (("outcome", "graceful"),)] == 4
 
 
@@ -124,6 +133,33 @@ def test_counters_never_go_down() -> None:
     meters = folded(BEGAN, ReleaseLock(key="k"))
     assert meters.shutdowns == {}
     assert folded(EpisodeClosed(outcome="cancelled"), meters=meters).shutdowns == {"reboot": {"cancelled": 1}}
+
+
+@pytest.mark.parametrize(
+    "asked, hook, cause",
+    [(30, "done", "grace"), (60, "done", "period"), (60, "timed-out", "hook"), (None, "done", "grace")],
+)
+def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
+    """A hook that used the grace up, a wave that gave less than the pod asks for, or the pod's own grace."""
+    pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked)
+    ran = HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
+    meters = folded(BEGAN, PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
+    (fates,) = meters.last.fates
+    assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
+
+
+def test_rejected_pods_are_in_no_wave() -> None:
+    """A pod that came too late is counted, without a wave."""
+    event = PodRejected(uid="u", label="shop/late", reason="NodeShutdown", message="")
+    (fates,) = folded(BEGAN, event, event).last.fates
+    assert (fates.wave, fates.outcome, fates.cause, fates.pods) == ("", "rejected", "late", 2)
+
+
+def test_a_journal_does_not_say_how_the_node_stands() -> None:
+    """Without a daemon nobody knows whether the node is armed."""
+    names = {name for name, _ in values(exposition(Meters(armed=True), AROUND._replace(live=False)))}
+    assert not names & {"ebbtide_armed", "ebbtide_lock_held"}
+    assert "ebbtide_enabled" in names
 
 
 def test_a_cut_has_no_end() -> None:

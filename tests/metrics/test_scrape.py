@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +80,46 @@ async def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyP
         for stream in silent:
             await stream.aclose()
     assert answer.endswith(b"up 1\n")
+
+
+async def test_more_silent_clients_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that nobody answers yet cost no descriptor of ours; out of them, the server goes on after."""
+    monkeypatch.setattr("ebbtide.scrape.ANSWER_SECONDS_MAX", 0.1)
+    async with served() as dial:
+        before = len(os.listdir("/proc/self/fd"))
+        silent = [await dial() for _ in range(3 * CLIENTS_MAX)]
+        assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + CLIENTS_MAX
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
+        try:
+            await trio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for stream in silent:
+            await stream.aclose()
+        with trio.fail_after(2 * ANSWER_SECONDS_MAX):
+            assert (await ask(dial, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).endswith(b"up 1\n")
+
+
+async def test_a_failure_costs_its_answer_only() -> None:
+    """Whatever is wrong with the metrics, the daemon lives, and so does the next answer."""
+    answers = iter([ValueError("broken"), "up 1\n"])
+
+    def text() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    port = free_port()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, f"127.0.0.1:{port}", text))
+        dial = partial(trio.open_tcp_stream, "127.0.0.1", port)
+        request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+        with suppress(trio.BrokenResourceError):
+            assert await ask(dial, request) == b""
+        assert (await ask(dial, request)).endswith(b"up 1\n")
+        nursery.cancel_scope.cancel()
 
 
 async def test_unix_socket_goes_with_the_server(tmp_path: Path) -> None:
