@@ -207,9 +207,6 @@ def test_what_is_no_map_is_shown_as_bytes() -> None:
     [
         (("--wave", "9"), "no line fits --wave 9: the waves with pods are 0 to 2"),
         (("--since", "200", "--until", "100"), "--since 200 --until 100: the end lies before the begin"),
-            ("--since", "200", "--until", "100"),
-            "no line fits --since 200 --until 100: the end lies before the begin",
-        ),
         (("--actor", "wave", "--until", "+0s"), "no line fits --actor wave --until +0.000s"),
     ],
 )
