@@ -53,6 +53,8 @@ def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: 
         sys.stdout.buffer.writelines(parts)
         sys.stdout.buffer.flush()
         return
+    if not path.name:
+        raise Refused(f"-o names no file: give it one, such as {example}")
     spare_journals(path)
     remark(f"wrote {path}: {_size(_write(path, parts))}")
 
@@ -103,7 +105,11 @@ def _write(path: Path, parts: Iterable[bytes]) -> int:
     """Beside its place first, so that it is there whole or not at all; its size in bytes."""
     if path.exists() and not path.is_file():
         return _write_into(path, parts)
-    handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
+    except OSError as error:
+        # It names a file that nobody has asked for.
+        raise type(error)(error.errno, error.strerror, str(path)) from None
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)

@@ -171,3 +171,15 @@ def test_torn_journal(run: Run, tmp_path: Path) -> None:
         ran = run(*verb, "-o", tmp_path / "out", journal=folder)
         assert ran.code == 4, (verb, ran.err)
         assert (tmp_path / "out").stat().st_size > 0
+
+
+def test_a_place_that_cannot_be_written_is_named_as_it_was_given(run: Run, tmp_path: Path) -> None:
+    """Not by the name of the file that the result is first written to; and no name is no file."""
+    missing = tmp_path / "missing" / "page.html"
+    ran = run("replay", "report", "-o", missing)
+    assert (ran.code, ran.out) == (2, b"")
+    assert f"{missing}: " in ran.err
+    assert ".page.html." not in ran.err
+    ran = run("replay", "report", "-o", "")
+    assert (ran.code, ran.out) == (2, b"")
+    assert "-o names no file: give it one, such as report.html" in ran.err
