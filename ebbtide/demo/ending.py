@@ -25,8 +25,11 @@ MEANT_TO_END = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
 
 #: Where to look further, with the option that names the journal added.
 FURTHER = (
-    ("every event, and what caused it", "journal show"),
+    ("what happened, line by line", "replay timeline"),
+    ("where the time went", "replay blame"),
     ("one pod's story", "journal show --pod legacy-0"),
+    ("a page for the browser", "replay report -o report.html"),
+    ("every event, and what caused it", "journal show"),
     ("the shutdown in one line", "journal ls"),
     ("the same again, from its facts", "replay verify"),
 )
