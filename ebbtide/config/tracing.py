@@ -60,19 +60,20 @@ def _one_of(words: tuple[str, ...]) -> Callable[[Node, str], str]:
 
 
 def _headers(node: Node, path: str) -> tuple[tuple[str, str], ...]:
-    entries = readers.mapping(node, path)
+    """Nothing of what stands there is repeated: where it is not as it should be, a name may be a value."""
+    entries = node.value
+    if not isinstance(entries, dict):
+        raise DocumentError(f"{path} must be a mapping of names to values: put both in quotes", node.line)
     if len(entries) > HEADERS_MAX:
         raise DocumentError(
             f"{path} has {len(entries)} entries: at most {HEADERS_MAX} can be used", node.line
         )
     found = []
-    for name, value in entries.items():
+    for index, (name, value) in enumerate(entries.items()):
         try:
-            found.append(
-                checked_header(name, readers.secret(value, f"{path}.{readers.describe(Node(name))}"))
-            )
+            found.append(checked_header(name, readers.secret(value, f"{path}[{index}]")))
         except BadDestination as error:
-            raise DocumentError(f"{path}: {error}", value.line) from None
+            raise DocumentError(f"{path}[{index}]: {error}", value.line) from None
     return tuple(found)
 
 

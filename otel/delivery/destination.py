@@ -134,9 +134,11 @@ def checked_endpoint(text: str) -> str:
 
 
 def checked_header(name: str, value: str) -> tuple[str, str]:
-    """Raises BadDestination, naming the header only."""
-    if not _TOKEN.fullmatch(name) or name.lower() in _RESERVED:
-        raise BadDestination(f"{name[:40]!a} cannot be set as a header here")
+    """Raises BadDestination, naming the header only; what is no name may hold the value."""
+    if not _TOKEN.fullmatch(name):
+        raise BadDestination("a header's name must be letters, digits and hyphens, its value apart from it")
+    if name.lower() in _RESERVED:
+        raise BadDestination(f"the header {name} cannot be set here: it is written by ebbtide")
     if not _VALUE.fullmatch(value) or value == HIDDEN:
         raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
     return name.lower(), value

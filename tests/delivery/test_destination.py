@@ -109,6 +109,7 @@ BAD = [
     {f"{TRACES}COMPRESSION": "zstd"},
     {f"{GENERAL}HEADERS": SECRET},
     {f"{GENERAL}HEADERS": f"a b={SECRET}"},
+    {f"{GENERAL}HEADERS": f"authorization: Bearer {SECRET}=="},
     {f"{GENERAL}HEADERS": f"a={SECRET}%0d%0aX: y"},
     {f"{GENERAL}HEADERS": f"host={SECRET}"},
 ]
