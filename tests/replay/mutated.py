@@ -6,7 +6,7 @@ import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -17,10 +17,10 @@ FAMILIES = ("actors.logic", "actors.policy", "replay")
 
 
 class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
-    """Finds one module, and changes one place of its source."""
+    """Finds one module, and changes its source."""
 
-    def __init__(self, module: str, before: str, after: str) -> None:
-        self._module, self._before, self._after = module, before, after
+    def __init__(self, module: str, change: Callable[[str], str]) -> None:
+        self._module, self._change = module, change
         found = importlib.util.find_spec(module)
         assert found is not None
         assert found.origin is not None
@@ -37,15 +37,25 @@ class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
         return self._path
 
     def get_data(self, path: str) -> bytes:
-        source = Path(self._path).read_text()
-        assert source.count(self._before) == 1, f"{self._before!r} stands in {self._module} not exactly once"
-        return source.replace(self._before, self._after).encode()
+        return self._change(Path(self._path).read_text()).encode()
 
 
 @contextmanager
 def mutated(module: str, before: str, after: str) -> Iterator[Any]:
-    """`replay.verification` over the changed logic."""
-    mutant = _Mutant(module, before, after)
+    """`replay.verification` over the logic with this text changed, which stands there once."""
+
+    def change(source: str) -> str:
+        assert source.count(before) == 1, f"{before!r} stands in {module} not exactly once"
+        return source.replace(before, after)
+
+    with rewritten(module, change) as verification:
+        yield verification
+
+
+@contextmanager
+def rewritten(module: str, change: Callable[[str], str]) -> Iterator[Any]:
+    """`replay.verification` over the logic with the source of one module changed."""
+    mutant = _Mutant(module, change)
     kept = {name: loaded for name, loaded in sys.modules.items() if _is_of(name)}
     parents = {name: getattr(sys.modules["actors"], name) for name in ("logic", "policy")}
     for name in kept:

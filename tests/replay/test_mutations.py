@@ -20,6 +20,7 @@ from replay.virtual.simulate import Wanted, simulate
 from tests.replay import fallback_story
 from tests.replay.memory import Memory
 from tests.replay.mutated import mutated
+from tests.replay.test_edges import GOLDEN as EDGES
 from tests.replay.test_engine import FIRST, GOLDEN
 
 
@@ -85,6 +86,22 @@ TABLE = (
              "FallbackActor", "KillContainer", "ActorFailed", "type"),
     Mutation("fallback", "fallback", "if event.uid not in state.waited:", "if event.uid in state.waited:",
              "", "StatesDigest", "StatesDigest", "FallbackActor waited"),
+    Mutation("edges", "wave", "event.deadline_ns > now", "event.deadline_ns >= now",
+             "WaveActor", "WaveEnded", "HookEnded", "type"),
+    Mutation("edges", "hook", "down.stop_by_ns <= now", "down.stop_by_ns < now",
+             "HookActor", "SendSignal", "HookEnded", "type"),
+    Mutation("edges", "wave", "if late_ns >= 0 else", "if late_ns > 0 else",
+             "WaveActor", "StragglerEnded", "", NO_FACT),
+    Mutation("edges", "container", "down.stop_by_ns <= now:", "down.stop_by_ns < now:",
+             "HookActor", "HookEnded", "HookStarted", "type"),
+    Mutation("edges", "container", "if seconds <= 0:", "if seconds < 0:",
+             "HookActor", "HookEnded", "HookStarted", "type"),
+    Mutation("edges", "config", "files.others_ns) >= state.needed_ns", "files.others_ns) > state.needed_ns",
+             "ConfigReconciler", "OrderEnded", "WriteDropIn", "type"),
+    Mutation("edges", "fallback", "state.release_by_ns > now", "state.release_by_ns >= now",
+             "FallbackActor", "PodsEnded", "ActorFailed", "type"),
+    Mutation("edges", "start", '"truncated" if state.wave >= 0', '"truncated" if state.wave > 0',
+             "EpisodeActor", "EpisodeClosed", "EpisodeClosed", "outcome"),
     Mutation("today", "../policy.grouping", "return index if exact", "return index if not exact",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("today", "../policy.grace", "min(period_seconds, wanted", "max(period_seconds, wanted",
@@ -99,7 +116,7 @@ def journal(name: str) -> History:
         return History([simulate(Wanted(synthetic=12), 1).machine.book.source()])
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
-    return History([DirectorySource(FIRST if name == "first" else GOLDEN)])
+    return History([DirectorySource({"first": FIRST, "edges": EDGES}.get(name, GOLDEN))])
 
 
 @pytest.mark.parametrize("mutation", TABLE, ids=str)

@@ -1,0 +1,394 @@
+"""Shutdowns whose facts fall exactly on the borders of the logic's comparisons: the second golden story.
+
+    python -m tests.replay.edges tests/golden/edges-v1                                     # never again
+
+A grant that is just enough, a wave of no seconds, a hook as long as its grace, a pod that ends in the moment
+of its wave's deadline, ticks in the very nanosecond that they are due; a boot that ends in its first wave, a
+cancel, and a fallback whose pods survive SIGKILL.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from actors.logic.arming import OPERATION_IN_PROGRESS
+from actors.logic.flags import STATES_DIGEST
+from events.base import NS_PER_SECOND, Event, Order
+from events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
+from events.facts import (
+    AutopsyTaken,
+    ContainerExited,
+    DropInsRead,
+    HurryRequested,
+    InventoryTaken,
+    LogindRead,
+    PodAppeared,
+    PrepareForShutdown,
+    PreparingRead,
+    ReleaseRequested,
+    SettingsLoaded,
+    Tick,
+)
+from events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from tests.replay.shutdown import Book, ended, started
+
+#: In force when it was made; a later journal of borders stands beside it.
+FLAGS = (STATES_DIGEST,)
+
+#: With the reserve of 5 s it is just what they need; one of them has no time at all.
+WAVES = (Period(priority=0, seconds=4), Period(priority=1000, seconds=0), Period(priority=2000, seconds=6))
+GRANT_NS = 15 * NS_PER_SECOND
+SETTINGS = Settings(by_pod_priority=WAVES)
+
+#: Of these nothing is heard after a signal, or after SIGKILL either; hooks of these never end.
+DEAF, UNDYING, HANGING = ("deaf", "late-deaf"), ("undying",), ("hanging",)
+#: The runtime can do nothing to these.
+REFUSED = ("refused",)
+
+Facts = Iterator[tuple[int, Event]]
+
+
+def pod(name: str, priority: int = 0, *containers: Container, grace: int = 30) -> Pod:
+    return Pod(
+        uid=f"uid-{name}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        grace_seconds=grace,
+        containers=containers or (Container(name="main"),),
+    )
+
+
+def hooked(kind: str, seconds: int = 0) -> Container:
+    return Container(name="main", hook=Hook(kind=kind, detail="drain", sleep_seconds=seconds))  # type: ignore[arg-type]
+
+
+PODS = (
+    pod("edge"),
+    pod("deaf", 0, Container(name="proxy", sidecar=True), Container(name="main")),
+    pod("no-nap", 0, hooked("sleep", 0)),
+    pod("long-nap", 0, hooked("sleep", 4)),
+    pod("longer-nap", 0, hooked("sleep", 5)),
+    pod("hanging", 0, hooked("exec")),
+    pod("socket", 0, hooked("tcpSocket")),
+    pod("short", 0, grace=2),
+    pod("none", 0, hooked("exec"), grace=0),
+    pod("zero", 1000, hooked("exec")),
+    pod("undying", 2000, grace=6),
+    pod("last", 2000, Container(name="main", stop_signal="SIGQUIT")),
+)
+
+
+class Life:
+    """A process that answers what is ordered, and ticks when, and only when, it is due."""
+
+    def __init__(self, book: Book, pods: tuple[Pod, ...] = PODS) -> None:
+        self.book, self.pods = book, pods
+        #: Results of listings, before they are done.
+        self.listings: list[str] = []
+        #: Only a refreshed inventory has them.
+        self.new: tuple[Pod, ...] = ()
+        self._left: dict[str, None] = {}
+
+    def start(self, boot: str, *, preparing: bool = False, failed_starts: int = 0) -> Facts:
+        yield 1, replace(started(boot, preparing), failed_starts=failed_starts)
+        yield 1, SettingsLoaded(settings=SETTINGS)
+        yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=preparing)
+        yield 1, DropInsRead(others_ns=GRANT_NS)
+        yield from self.answers()
+
+    def signal(self) -> Facts:
+        yield 60_000, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+        yield from self.answers()
+
+    def until(self, seconds: int) -> Facts:
+        """Answers and ticks, as long as they are due within so many seconds."""
+        end_ns = self.book.now_ns + seconds * NS_PER_SECOND
+        while (due_ns := self.book.system.next_deadline_ns()) is not None and due_ns <= end_ns:
+            yield self._ms_to(due_ns), Tick()
+            yield from self.answers()
+        yield from self.idle(end_ns)
+
+    def idle(self, end_ns: int) -> Facts:
+        if end_ns > self.book.now_ns:
+            yield self._ms_to(end_ns), HurryRequested(pod="nobody", asked_by=0)
+
+    def _ms_to(self, at_ns: int) -> int:
+        return max(0, -(-(at_ns - self.book.now_ns) // 1_000_000))
+
+    def answers(self) -> Facts:
+        """To what is open, in its order, until nothing is that wants one now."""
+        while orders := [
+            opened.order
+            for opened in self.book.system.open_orders.values()
+            if opened.order.key not in self._left
+        ]:
+            yield from self._answer(orders[0])
+
+    def _answer(self, order: Order) -> Facts:
+        name = getattr(order, "uid", "").removeprefix("uid-")
+        if isinstance(order, RunHook) and name in HANGING:
+            self._left[order.key] = None
+            return
+        if isinstance(order, TakeInventory) and self.listings:
+            yield 1, ended(order.key, self.listings.pop(0), "gone")
+            return
+        if isinstance(order, TakeInventory):
+            yield from self._inventory(order)
+        if isinstance(order, TakeAutopsy):
+            yield 0, self._autopsy(order)
+        failed = isinstance(order, SendSignal | KillContainer) and name in REFUSED
+        yield 0, ended(order.key, "failed" if failed else "done", "no such container" if failed else "")
+        if failed:
+            return
+        if isinstance(order, SendSignal) and name not in (*DEAF, *UNDYING, "edge"):
+            yield 100, ContainerExited(uid=order.uid, container=order.container, exit_code=0)
+        if isinstance(order, KillContainer) and name not in UNDYING:
+            yield 0, ContainerExited(uid=order.uid, container=order.container, signal="SIGKILL")
+
+    def _inventory(self, order: TakeInventory) -> Facts:
+        pods = self.pods + (self.new if order.refresh else ())
+        half = len(pods) // 2
+        for part, found in enumerate((pods[:half], pods[half:]), 1):
+            yield (
+                1,
+                InventoryTaken(key=order.key, as_of_ns=1, source="process", part=part, parts=2, pods=found),
+            )
+
+    def _autopsy(self, order: TakeAutopsy) -> AutopsyTaken:
+        report = ProcessReport(
+            pid=70, parent_pid=7, command="x", state="sleeping", signals_ignored=("SIGTERM",)
+        )
+        return AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
+
+
+def whole(life: Life) -> Facts:
+    """Every wave to its end, a pod in the nanosecond of the deadline, late ones in and before it."""
+    yield from life.start("boot-1")
+    yield from life.signal()
+    yield 900, PodAppeared(pod=pod("late-deaf"))
+    yield from life.answers()
+    yield 0, PodAppeared(pod=pod("late-last", 2000))
+    yield from life.answers()
+    yield from life.until(2)
+    ms_left = life._ms_to(_wave_deadline_ns(life.book))
+    yield ms_left, Tick()
+    yield 0, ContainerExited(uid="uid-edge", container="main", exit_code=0)
+    yield from life.answers()
+    yield 0, PodAppeared(pod=pod("late-zero", 1000))
+    yield 0, HurryRequested(pod="shop/last", asked_by=1000)
+    yield from life.answers()
+    yield from life.until(20)
+
+
+def _wave_deadline_ns(book: Book) -> int:
+    slot = book.system.slots[("WaveActor", "0")]
+    deadline_ns: int = slot.state.deadline_ns  # type: ignore[attr-defined]  # it is a WaveState
+    return deadline_ns
+
+
+def cut_in_the_first_wave(life: Life) -> Facts:
+    yield from life.start("boot-2")
+    yield from life.signal()
+    yield 500, HurryRequested(pod="deaf", asked_by=0)
+    yield from life.answers()
+
+
+def cut_before_any(life: Life) -> Facts:
+    yield from life.start("boot-3")
+    yield 1, PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+
+
+def cancelled(life: Life) -> Facts:
+    yield from life.start("boot-4")
+    yield from life.signal()
+    yield 1000, PreparingRead(preparing=False)
+    yield from life.answers()
+    yield from life.until(10)
+
+
+def released_by_hand(life: Life) -> Facts:
+    yield from life.signal()
+    yield 10, ReleaseRequested(asked_by=0)
+    yield from life.answers()
+    yield from life.until(3)
+
+
+def resumed_in_fallback(life: Life) -> Facts:
+    yield from life.start("boot-5", preparing=True, failed_starts=2)
+    yield from life.until(20)
+
+
+def begun(life: Life) -> Facts:
+    yield from life.start("boot-5")
+    yield from life.signal()
+
+
+def elastic(life: Life) -> Facts:
+    """Under an elastic budget; a second signal moves the deadline, and one in the first's own moment."""
+    yield from life.start("boot-6")
+    yield 1, SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
+    yield 1, LogindRead(owner=":1.4", grant_ns=0, preparing=False)
+    yield from life.answers()
+    yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
+    yield from life.answers()
+    yield from life.signal()
+    yield 0, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+    yield 700, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
+    yield from life.answers()
+    yield from life.until(20)
+
+
+#: Pods that end by themselves, and leave time to the wave behind theirs.
+QUICK = (pod("web"), pod("long-nap", 0, hooked("sleep", 2)), pod("db", 2000), pod("cache", 2000, grace=8))
+
+
+def unused(life: Life) -> Facts:
+    """An elastic budget with something to hand on, and a configuration that asks for other files."""
+    yield from life.start("boot-6")
+    yield 1, SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
+    yield from life.answers()
+    yield from life.signal()
+    yield from life.until(20)
+
+
+def listed_late(life: Life) -> Facts:
+    """A refreshed inventory has pods of waves that are over, that run, and that are to come."""
+    yield from life.start("boot-6")
+    yield from life.signal()
+    yield from life.until(20)
+
+
+def drop_ins(life: Life) -> Facts:
+    """More is needed than there is: written, failed, tried again, and taken away when nobody needs it."""
+    yield 1, started("boot-9", preparing=False)
+    yield 1, SettingsLoaded(settings=SETTINGS)
+    yield 1, LogindRead(owner=":1.4", grant_ns=5 * NS_PER_SECOND, preparing=False)
+    yield 1, DropInsRead(others_ns=5 * NS_PER_SECOND)
+    for result in ("failed", "done"):
+        for key in [key for key in life.book.system.open_orders if "/drop-in/" in key]:
+            yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND)
+            yield 1, ended(key, result)
+        yield from life.until(70)
+    yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND, ours_ns=GRANT_NS)
+    yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
+    yield 1, SettingsLoaded(settings=Settings())
+    yield from life.answers()
+    yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND)
+
+
+def unarmed(life: Life) -> Facts:
+    """Arming that fails, is unknown, or comes too late; switched off, and on again."""
+    yield 1, started("boot-7", preparing=False)
+    yield 1, SettingsLoaded(settings=SETTINGS)
+    yield 1, ended(next(iter(life.book.system.open_orders)), "failed", "no bus")
+    yield from life.until(3)
+    yield 1, SettingsLoaded(settings=Settings())
+    yield from life.answers()
+    yield 1, SettingsLoaded(settings=SETTINGS)
+    arm = [key for key in life.book.system.open_orders if "/arm/" in key]
+    yield 1, SettingsLoaded(settings=Settings())
+    for key in arm:
+        yield 1, ended(key, "unknown")
+    yield 1, SettingsLoaded(settings=SETTINGS)
+    for key in [key for key in life.book.system.open_orders if "/arm/" in key]:
+        yield 1, ended(key, "failed", OPERATION_IN_PROGRESS)
+    yield from life.answers()
+    yield from life.until(3)
+
+
+def led(life: Life, *, after: Facts, listings: tuple[str, ...] = ()) -> Facts:
+    """The fallback takes over before there is a plan, and lists the pods itself."""
+    life.listings = list(listings)
+    yield from life.start("boot-8", preparing=True, failed_starts=2)
+    yield from after
+    yield from life.until(20)
+
+
+def unplanned(life: Life) -> Facts:
+    """Up to the signal; what is asked of the runtime has no answer yet."""
+    yield from life.start("boot-8")
+    yield 60_000, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+
+
+def hurried(life: Life) -> Facts:
+    yield 100, HurryRequested(pod="shop/deaf", asked_by=0)
+    yield 0, HurryRequested(pod="nobody", asked_by=0)
+    yield from life.answers()
+    yield 100, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
+    yield from life.answers()
+
+
+def called_off(life: Life) -> Facts:
+    yield 100, PreparingRead(preparing=False)
+    yield from life.answers()
+    yield 100, PodAppeared(pod=pod("late-deaf"))
+    yield from life.answers()
+
+
+def let_go(life: Life) -> Facts:
+    yield 100, ReleaseRequested(asked_by=0)
+    yield from life.answers()
+    yield 0, ContainerExited(uid="uid-edge", container="main", exit_code=0)
+
+
+def started_again(life: Life) -> Facts:
+    """Another start of the same shutdown, which finds it called off."""
+    yield from life.start("boot-8", preparing=False)
+
+
+def nothing(life: Life) -> Facts:
+    yield from ()
+
+
+#: What happens to a fallback that leads, and what becomes of its listings.
+LED: tuple[tuple[Callable[[Life], Facts], tuple[str, ...]], ...] = (
+    (hurried, ("unknown", "failed")),
+    (called_off, ("failed",)),
+    (let_go, ("unknown", "unknown")),
+    (started_again, ()),
+    (nothing, ("failed", "failed")),
+    (nothing, ("unknown", "failed", "failed")),
+)
+
+
+def write(flags: tuple[str, ...] = FLAGS) -> Book:
+    """Eight boots; in two of them the last process takes over what others could not go on with."""
+    book = Book(flags)
+    book.process("boot-1", whole(Life(book)))
+    book.process("boot-2", cut_in_the_first_wave(Life(book)))
+    book.process("boot-3", cut_before_any(Life(book)))
+    book.process("boot-4", _both(Life(book)))
+    book.process("boot-5", begun(Life(book)))
+    book.process("boot-5", resumed_in_fallback(Life(book)))
+    book.process("boot-6", elastic(Life(book)))
+    book.process("boot-6", unused(Life(book, QUICK)))
+    late = Life(book, (*QUICK, pod("refused")))
+    late.new = (pod("new-web"), pod("new-zero", 1000), pod("new-db", 2000))
+    book.process("boot-6", listed_late(late))
+    only = Life(book, QUICK[:2])
+    only.new = (pod("new-db", 2000),)
+    book.process("boot-6", listed_late(only))
+    book.process("boot-7", unarmed(Life(book)))
+    book.process("boot-9", drop_ins(Life(book)))
+    for after, listings in LED:
+        book.process("boot-8", unplanned(Life(book)))
+        life = Life(book)
+        book.process("boot-8", led(life, after=after(life), listings=listings))
+    return book
+
+
+def _both(life: Life) -> Facts:
+    yield from cancelled(life)
+    yield from released_by_hand(life)
+
+
+if __name__ == "__main__":
+    folder = Path(sys.argv[1])
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, data in write().files.items():
+        (folder / name).write_bytes(data)

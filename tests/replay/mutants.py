@@ -1,0 +1,128 @@
+"""Every comparison of the logic turned round, one at a time: does a golden journal notice?
+
+    python -m tests.replay.mutants            # the survivors, and how many were killed
+
+A comparison is turned into its opposite, and one of sizes also at its border (``<`` into ``<=``). Those that
+no journal notices stand in `tests.replay.survivors` with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from events.history import History
+from events.source import DirectorySource, Source
+from replay.virtual.simulate import Wanted, simulate
+from tests.replay import fallback_story
+from tests.replay.memory import Memory
+from tests.replay.mutated import rewritten
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("actors/logic", "actors/policy")
+GOLDENS = ("edges-v1", "shutdown-v1-states-digest", "cancelled-v1", "demo-v1", "shutdown-v1")
+
+#: Nothing of it is in a journal: it tells a person what a plan means (tests/policy).
+PASSED_OVER = ("actors.policy.explain",)
+
+#: A mutant may loop without end; a whole journal takes a tenth of a second.
+SECONDS_MAX = 30
+
+#: An operator, and what is put in its place.
+TURNED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
+    ast.Lt: (ast.LtE, ast.GtE),
+    ast.LtE: (ast.Lt, ast.Gt),
+    ast.Gt: (ast.GtE, ast.LtE),
+    ast.GtE: (ast.Gt, ast.Lt),
+    ast.Eq: (ast.NotEq,),
+    ast.NotEq: (ast.Eq,),
+    ast.Is: (ast.IsNot,),
+    ast.IsNot: (ast.Is,),
+    ast.In: (ast.NotIn,),
+    ast.NotIn: (ast.In,),
+}
+
+
+class Mutant(NamedTuple):
+    """One comparison, the ``nth`` of its module in the order of a walk; ``made`` is what it says now."""
+
+    module: str
+    nth: int
+    operand: int
+    operator: type[ast.cmpop]
+    line: int
+    before: str
+    made: str
+
+    def __str__(self) -> str:
+        return f"{self.module.removeprefix('actors.')}: {self.before} -> {self.made}"
+
+    def source(self, text: str) -> str:
+        """The module with this comparison turned."""
+        tree = ast.parse(text)
+        compare = _compares(tree)[self.nth]
+        compare.ops[self.operand] = self.operator()
+        return ast.unparse(tree)
+
+
+def mutants() -> Iterator[Mutant]:
+    """Of all modules of the logic and of the policy."""
+    for folder in FOLDERS:
+        for path in sorted((ROOT / folder).glob("*.py")):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            if module not in PASSED_OVER:
+                yield from of_module(module, path.read_text())
+
+
+def of_module(module: str, text: str) -> Iterator[Mutant]:
+    for nth, compare in enumerate(_compares(ast.parse(text))):
+        before = ast.unparse(compare)
+        for at, operator in enumerate(compare.ops):
+            for other in TURNED[type(operator)]:
+                compare.ops[at] = other()
+                yield Mutant(module, nth, at, other, compare.lineno, before, ast.unparse(compare))
+                compare.ops[at] = operator
+
+
+def _compares(tree: ast.AST) -> list[ast.Compare]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+
+
+def journals() -> list[History]:
+    """Those that must notice."""
+    stories: list[Source] = [
+        Memory(fallback_story.write().files),
+        simulate(Wanted(synthetic=12), 1).machine.book.source(),
+    ]
+    stories += map(_golden, GOLDENS)
+    return [History([source]) for source in stories]
+
+
+def _golden(name: str) -> DirectorySource:
+    return DirectorySource(ROOT / "tests" / "golden" / name)
+
+
+def survives(mutant: Mutant, found: list[History]) -> bool:
+    """In a process of its own: whatever it does to its modules, and however long it takes, ends there."""
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            signal.alarm(SECONDS_MAX)
+            with rewritten(mutant.module, mutant.source) as verification:
+                code = 0 if all(verification.verify(history).identical for history in found) else 1
+        finally:
+            os._exit(code)
+    return os.waitpid(pid, 0)[1] == 0
+
+
+if __name__ == "__main__":
+    every, known = list(mutants()), journals()
+    left = [mutant for mutant in every if survives(mutant, known)]
+    print("\n".join(map(str, left)))
+    print(f"{len(every) - len(left)} of {len(every)} killed", file=sys.stderr)
