@@ -12,7 +12,7 @@ from replay.account.model import Notice
 from replay.chain import Chain, critical_chain
 from replay.report import around, sections
 from replay.report.chain import chain, held_up
-from replay.report.document import document
+from replay.report.document import DATA_CHARACTERS_MAX, ENTRIES_MAX, TEXT_CHARACTERS_MAX, document
 from replay.report.words import moment, span
 from replay.timeline import Line
 from tests.report import journals
@@ -153,3 +153,14 @@ def test_a_failure_in_the_middle_leaves_the_old_file(tmp_path: Path) -> None:
         save(path, parts(), readable=True, example="out")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
     assert [each.name for each in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_the_manual_says_what_is_shortened() -> None:
+    """What the page leaves out of an event, and how many lines stand open, stand in its manual."""
+    manual = " ".join((Path(__file__).parents[2] / "docs" / "report.md").read_text().split())
+    assert (
+        f"at most {TEXT_CHARACTERS_MAX} characters of its words and {DATA_CHARACTERS_MAX} of its data"
+        in manual
+    )
+    assert f"more than {ENTRIES_MAX} entries" in manual
+    assert f"The first {sections.NOTICES_MAX} warnings and the first {sections.LATE_MAX} late pods" in manual
