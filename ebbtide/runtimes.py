@@ -11,6 +11,7 @@ from typing import Protocol
 from actors.interfaces import Edge
 from ebbtide.config import Loaded
 from ebbtide.options import RunOptions
+from ebbtide.surroundings import Tell
 from events.model import Pod
 
 #: Where runtimes listen, in the order in which the kubelet's own tools look.
@@ -42,12 +43,12 @@ def state_folder(options: RunOptions) -> Path:
     return options.runtime / options.mode
 
 
-def runtime_of(options: RunOptions, loaded: Loaded) -> PodRuntime:
+def runtime_of(options: RunOptions, loaded: Loaded, tell: Tell) -> PodRuntime:
     """Raises OSError, NoRuntime."""
-    return _RUNTIMES[options.mode](options, loaded)
+    return _RUNTIMES[options.mode](options, loaded, tell)
 
 
-def _process(options: RunOptions, loaded: Loaded) -> PodRuntime:
+def _process(options: RunOptions, loaded: Loaded, tell: Tell) -> PodRuntime:
     from actors.edges.process.edge import ProcessEdge
     from ebbtide.manifests import local_pods
 
@@ -57,10 +58,10 @@ def _process(options: RunOptions, loaded: Loaded) -> PodRuntime:
     )
 
 
-def _cri(options: RunOptions, loaded: Loaded) -> PodRuntime:
+def _cri(options: RunOptions, loaded: Loaded, tell: Tell) -> PodRuntime:
     from actors.edges.cri.edge import CriEdge
 
-    return CriEdge(f"unix://{cri_socket(options.cri)}", state_folder(options))
+    return CriEdge(f"unix://{cri_socket(options.cri)}", state_folder(options), tell=tell)
 
 
 def cri_socket(given: Path | None) -> Path:
@@ -75,4 +76,4 @@ def cri_socket(given: Path | None) -> Path:
     return found.absolute()
 
 
-_RUNTIMES: dict[str, Callable[[RunOptions, Loaded], PodRuntime]] = {"process": _process, "cri": _cri}
+_RUNTIMES: dict[str, Callable[[RunOptions, Loaded, Tell], PodRuntime]] = {"process": _process, "cri": _cri}

@@ -40,10 +40,10 @@ def kubelet(bed: Containerd) -> Iterator[Kubelet]:
 
 
 class Rig:
-    """An edge that runs, is armed, and whose facts are kept."""
+    """An edge that runs, is armed, and whose facts are kept; ``said`` is what it tells an operator."""
 
-    def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery) -> None:
-        self.edge, self.outbox, self.nursery = edge, outbox, nursery
+    def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery, said: list[str]) -> None:
+        self.edge, self.outbox, self.nursery, self.said = edge, outbox, nursery, said
 
     async def do(self, order: Order) -> Ending:
         ending = self.edge.effects[type(order)](order, self.outbox)
@@ -62,10 +62,11 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig_on(bed: Containerd, folder: Path) -> AsyncIterator[Rig]:
     """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
-    edge, outbox = CriEdge(f"unix://{bed.socket}", folder), Outbox()
+    outbox, said = Outbox(), list[str]()
+    edge = CriEdge(f"unix://{bed.socket}", folder, tell=lambda level, line: said.append(line))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         edge.prewarm()
-        yield Rig(edge, outbox, nursery)
+        yield Rig(edge, outbox, nursery, said)
         edge.detach()
         nursery.cancel_scope.cancel()

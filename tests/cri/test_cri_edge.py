@@ -67,6 +67,7 @@ async def test_inventory_from_labels_and_annotations(
         Container(name="asks", hook=Hook(kind="httpGet", detail=":web/bye")),
     )
     assert (bare.priority, bare.grace_seconds) == (None, None)
+    assert rig.said == ["1 of 2 pods have no annotation ebbtide/priority and count as priority 0: test/bare"]
 
 
 async def test_stop_signal_and_exit(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
@@ -204,6 +205,9 @@ async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet
             await trio.sleep(0.3)
             bed.start()
             await until(lambda: taken == ["uid-early"], "no inventory")
+            away, back, *_ = rig.said
+            assert away.startswith("container runtime: ")
+            assert back == "container runtime: it answers again"
     finally:
         if bed.process is None:
             bed.start()

@@ -35,13 +35,22 @@ class CriEdge:
 
     ``endpoint`` is the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``);
     ``state_dir`` belongs on a file system that goes with the boot; ``own_uid`` is the pod that this daemon
-    runs in, where its cgroup does not show it. Raises OSError when the folder cannot be made.
+    runs in, where its cgroup does not show it; ``tell`` takes what an operator has to know, with its
+    sd-daemon(3) level. Raises OSError when the folder cannot be made.
     """
 
-    def __init__(self, endpoint: str, state_dir: Path, *, own_uid: str = "") -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        state_dir: Path,
+        *,
+        own_uid: str = "",
+        tell: Callable[[int, str], None] = lambda level, line: None,
+    ) -> None:
         self._endpoint = endpoint
         self._file = ToldFile(state_dir, proc.boot_id())
         self._own_uid = own_uid
+        self._tell = tell
         self._context: Callable[[str], str] = lambda order_key: ""
         self._wanted = trio.Event()
         self._up = trio.Event()
@@ -54,7 +63,7 @@ class CriEdge:
         # gRPC's handlers at a fork wait for threads that the child does not have.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
         module = await trio.to_thread.run_sync(import_module, "actors.edges.cri.runtime")
-        made: Any = module.Runtime(self._endpoint, self._file, self._own_uid, self._trace)
+        made: Any = module.Runtime(self._endpoint, self._file, self._own_uid, self._trace, self._tell)
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run, outlet)
             self._runtime = made

@@ -17,11 +17,12 @@ from actors.edges.cri.errors import CallFailed
 from actors.edges.cri.hooks import Context, Hooks
 from actors.edges.cri.link import Link
 from actors.edges.cri.listing import Listing, cgroups_of, end_of, own_pods
+from actors.edges.cri.notes import Notes, Tell
 from actors.edges.cri.record import ToldFile
 from actors.edges.cri.sandboxes import Sandboxes
 from actors.edges.cri.stops import Stops
 from actors.edges.cri.table import ContainerEntry, Table, Told
-from actors.edges.process.endings import End, reap_soon
+from actors.edges.process.endings import End, reap_soon, told
 from actors.interfaces import Ending, Outlet
 from events.base import Order
 from events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
@@ -31,8 +32,10 @@ UNKNOWN = "no such container is known here"
 #: Between two looks, idle and in a shutdown. An inventory is at most so old; its ends are always fresh.
 IDLE_SECONDS = 5.0
 BUSY_SECONDS = 0.5
-#: A runtime notices an end a moment after the kernel.
-NOTICE_SECONDS_MAX = 1.0
+#: Looks of 20 ms each for what the kernel tells of an end.
+SHIM_LOOKS_MAX = 5
+#: A runtime notices an end a moment after the kernel; a wave does not wait longer for an exit code.
+NOTICE_SECONDS_MAX = 0.5
 NOTICE_AGAIN_SECONDS = 0.02
 #: How long an order waits for the first look.
 WARM_SECONDS_MAX = 5.0
@@ -44,11 +47,12 @@ NOT_LISTED = "the runtime does not answer, so its pods are not known"
 class Runtime:
     """Lives as long as `run`. Effects may be called once `run` has told that it is up."""
 
-    def __init__(self, endpoint: str, told: ToldFile, own_uid: str, context: Context) -> None:
+    def __init__(self, endpoint: str, file: ToldFile, own_uid: str, context: Context, tell: Tell) -> None:
         self.table = Table(frozenset({own_uid} if own_uid else ()))
         self._link = Link(endpoint)
         self._context = context
-        self._file = told
+        self._notes = Notes(tell)
+        self._file = file
         self._warm = trio.Event()
         self._nursery: trio.Nursery | None = None
         self._outlet: Outlet | None = None
@@ -93,6 +97,7 @@ class Runtime:
                 self.table.own |= own_pods(self.table.entries(), cgroups_of(os.getpid()))
                 await self._report_missed(before)
                 self._warm.set()
+                self._notes.without_priority(self.table.active())
             busy = any(entry.stopping and entry.running for entry in self.table.entries())
             await trio.sleep(BUSY_SECONDS if busy else IDLE_SECONDS)
 
@@ -103,9 +108,13 @@ class Runtime:
     async def _look_until_done(self) -> None:
         while True:
             try:
-                return await self._look()
-            except CallFailed:
+                await self._look()
+            except CallFailed as error:
+                self._notes.away(error)
                 await trio.sleep(BUSY_SECONDS)
+            else:
+                self._notes.back()
+                return
 
     async def _report_missed(self, told: tuple[Told, ...]) -> None:
         """What has ended while no daemon ran."""
@@ -125,8 +134,14 @@ class Runtime:
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
-        end = await reap_soon(entry.pidfd)
-        await self._ended(entry, end if end != End() else await self._noticed(entry))
+        await self._ended(entry, await self._waited_for(entry) or await self._noticed(entry))
+
+    async def _waited_for(self, entry: ContainerEntry) -> End | None:
+        """The kernel tells how a process ended once its own parent, the shim, has taken notice."""
+        for _ in range(SHIM_LOOKS_MAX):
+            if (end := await reap_soon(entry.pidfd)) != End():
+                return end
+        return None
 
     async def _noticed(self, entry: ContainerEntry) -> End:
         """Older kernels tell no exit code of another's child: the runtime does, soon."""
@@ -136,7 +151,7 @@ class Runtime:
                 if end is not None:
                     return end
                 await trio.sleep(NOTICE_AGAIN_SECONDS)
-        return End()
+        return told(entry.pidfd) if entry.pidfd >= 0 else End()
 
     def _gone(self, entry: ContainerEntry) -> None:
         self._start(self._lost_sight, entry)
@@ -148,6 +163,7 @@ class Runtime:
 
     async def _ended(self, entry: ContainerEntry, end: End) -> None:
         entry.finish(end)
+        self._sandboxes.stir()
         self._sandboxes.look(entry.pod)
         if entry.id in self.table.told and self._outlet is not None:
             await self._outlet.put(entry.exited())
@@ -165,6 +181,7 @@ class Runtime:
         if entry is None:
             return await self._nobody(order.uid, order.container, outlet)
         if entry.running:
+            self._sandboxes.stir()
             return await self._stops.signal(entry, self._context(order.key))
         await outlet.put(entry.exited())
         return Ending()
@@ -181,6 +198,7 @@ class Runtime:
         if entry is None:
             return await self._nobody(order.uid, order.container, outlet)
         if entry.running:
+            self._sandboxes.stir()
             return await self._stops.kill(entry, self._context(order.key))
         await outlet.put(entry.exited())
         return Ending()

@@ -1,13 +1,15 @@
 """Sandboxes and their networks, off the critical path: nobody waits for this, and it may be cut short.
 
-A wave ends with its pods' processes. What is left of a pod is cleaned up beside the next waves, few at a
-time, so that stops have the runtime to themselves. ``StopPodSandbox`` kills what still runs and then has
+A wave ends with its pods' processes. What is left of a pod is cleaned up in lulls, when no stop and no end
+has come for a while: beside a burst of stops it takes the runtime's time and doubles the wave's
+(measured: 105 pods, 2 cores). ``StopPodSandbox`` kills what still runs and then has
 the network taken down, so it comes only after every container of the pod has ended; and the pods that
 provide the network share the node's: those sandboxes come last of all.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 
 import trio
@@ -19,6 +21,8 @@ from actors.edges.cri.table import PodEntry, Table
 
 #: At once.
 WORKERS = 2
+#: A burst of stops, or the next wave's, comes closer together than this.
+LULL_SECONDS = 0.5
 #: A network plugin that hangs holds one worker for so long.
 SANDBOX_SECONDS_MAX = 10.0
 
@@ -34,7 +38,12 @@ class Sandboxes:
         self._busy: list[PodEntry] = []
         self._seen: list[str] = []
         self._more = trio.Event()
+        self._stirred = -math.inf
         self.failed = 0
+
+    def stir(self) -> None:
+        """A stop was asked for, or a container has ended."""
+        self._stirred = trio.current_time()
 
     def look(self, pod: PodEntry) -> None:
         """A container of this pod has ended. Only a pod that was told to stop is cleaned up, once."""
@@ -57,6 +66,9 @@ class Sandboxes:
 
     async def _work(self) -> None:
         while True:
+            await trio.sleep_until(self._stirred + LULL_SECONDS)
+            if trio.current_time() < self._stirred + LULL_SECONDS:
+                continue
             pod = self._next()
             if pod is None:
                 await self._more.wait()
