@@ -79,7 +79,7 @@ class ContainerSeen:
     """A container's way down in the record; None: it did not come to that."""
 
     spec: Container | None = None
-
+    planned: At | None = None
     hook: HookSeen | None = None
     signalled: At | None = None
     killed: At | None = None

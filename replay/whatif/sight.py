@@ -70,7 +70,7 @@ class _Eye:
             if isinstance(event, Order):
                 self._order(event, At(played.seq, played.mono_ns))
             elif isinstance(event, PodPlanned):
-                self._planned(event)
+                self._planned(event, At(played.seq, played.mono_ns))
         elif played.seq in self._facts:
             self._fact(self._facts[played.seq])
         elif isinstance(event, OrderEnded):
@@ -90,10 +90,10 @@ class _Eye:
         if note is not None:
             note(self.seen, order, at)
 
-    def _planned(self, event: PodPlanned) -> None:
+    def _planned(self, event: PodPlanned, at: At) -> None:
         for each in event.pod.containers:
             seen = self.seen.container(event.pod.uid, each.name)
-            seen.spec = seen.spec or each
+            seen.spec, seen.planned = seen.spec or each, seen.planned or at
 
     # --- facts --------------------------------------------------------------------------------
 

@@ -60,6 +60,13 @@ class Way:
         if seen.how == "by-itself" and seen.exited is not None:
             self._ends_at(seen.exited.at_ns, recorded=True)
 
+    def planned(self, spec: Container) -> None:
+        """From here on somebody looks at it: what ended before that now, and did not then, is found gone."""
+        self.spec = spec
+        then, exited = self.seen.planned, self.seen.exited
+        if then is not None and exited is not None and self._gone and then.seq < exited.seq:
+            self._exit(self._now_ns, recorded=True)
+
     def hooked(self) -> None:
         """Its hook begins, a real one: a sleep asks nothing of it."""
         hook, exited = self.seen.hook, self.seen.exited

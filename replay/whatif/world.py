@@ -147,7 +147,7 @@ class Recorded:
 
     def planned(self, event: PodPlanned) -> None:
         for spec in event.pod.containers:
-            self._way(event.pod.uid, spec.name).spec = spec
+            self._way(event.pod.uid, spec.name).planned(spec)
 
     def run_hook(self, order: RunHook) -> None:
         way = self._way(order.uid, order.container)

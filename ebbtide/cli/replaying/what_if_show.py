@@ -94,7 +94,6 @@ def _wave_took(line: WaveLine) -> int | None:
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:
     then, line = side.then, side.hopeful or side.line
-    outcomes = dict.fromkeys(_fate(line) for line in (side.hopeful, side.grim))
     return (
         side.line.pod.label,
         _wave(then, line),
@@ -103,7 +102,7 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
         _fate(then),
         _interval(side.now(lambda line: line.grace_ns)),
         _interval(side.now(lambda line: line.took_ns)),
-        " or ".join(outcomes),
+        _fates(side),
         "-" if side.need is None else f"{'>' if side.need.at_least else ''}{span(side.need.ns)}",
         side.support.level,
         "" if side.change == "same" else side.change,
@@ -122,6 +121,14 @@ def _whys(found: Comparison) -> Iterator[str]:
             side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then
         ):
             yield f"{side.line.pod.label}: {side.support.why}"
+
+
+def _fates(side: PodSide) -> str:
+    """Who ends by itself at best, and at worst not even after SIGKILL, may well be killed."""
+    best, worst = _fate(side.hopeful), _fate(side.grim)
+    between = "killed" if (best, worst) == ("graceful", "failed") else best
+    first, *others = dict.fromkeys((best, between, worst))
+    return ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else "")
 
 
 def _fate(line: PodLine | None) -> str:
