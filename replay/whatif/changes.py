@@ -30,7 +30,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     """None, or empty: as recorded. ``delay`` are (sequence number, nanoseconds).
 
     A pod of the same ``namespace/name`` as a recorded one takes its place, and its behaviour with it; any
-    other is added, and behaves as nobody knows.
+    other is added, and behaves as nobody knows. Raises ValueError where a time is negative.
     """
 
     settings: Settings | None = None
@@ -38,6 +38,13 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
     grant_ns: int | None = None
     drop: tuple[int, ...] = ()
     delay: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.grant_ns is not None and self.grant_ns < 0:
+            raise ValueError(f"a grant of {self.grant_ns} ns is negative")
+        for seq, delay_ns in self.delay:
+            if delay_ns < 0:
+                raise ValueError(f"the delay of record {seq}, {delay_ns} ns, is negative")
 
 
 class Told(NamedTuple):
@@ -58,6 +65,7 @@ def facts_under(tape: Tape, changes: Changes, grant_ns: int | None) -> tuple[Tol
     delays = dict(changes.delay)
     for seq in (*changes.drop, *delays):
         _check(tape, seq)
+    _agree(changes)
     edit = _Edit(tape, changes, grant_ns)
     return tuple(
         Told(each.seq, each.mono_ns, edit.fact(each), delays.get(each.seq, 0) + edit.moved_ns(each))
@@ -79,6 +87,16 @@ def _check(tape: Tape, seq: int) -> None:
         raise WrongChange(f"record {seq} is a tick: it follows from deadlines; change the settings instead")
     if seq == tape.first_seq:
         raise WrongChange(f"record {seq} is the {name} that begins the shutdown: without it there is none")
+
+
+def _agree(changes: Changes) -> None:
+    seen: dict[int, None] = {}
+    for seq, _ in changes.delay:
+        if seq in changes.drop:
+            raise WrongChange(f"record {seq} is to be dropped and delayed: ask for one of the two")
+        if seq in seen:
+            raise WrongChange(f"record {seq} has two delays: ask for one of them, or for their sum")
+        seen[seq] = None
 
 
 def _root(tape: Tape, found: Played) -> int:

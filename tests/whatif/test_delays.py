@@ -1,12 +1,13 @@
-"""Facts that come later, or not at all: what they touch."""
+"""Facts that come later, or not at all: what they touch, and what cannot be asked for together."""
 
 from __future__ import annotations
 
 import pytest
 
-from events.facts import InventoryTaken
+from events.facts import ContainerExited, InventoryTaken
 from events.model import Hook
 from replay.virtual.manner import HookPlan
+from replay.whatif.changes import Changes, WrongChange
 from tests.whatif.bed import SECOND, Recorded, behaves, pod, record, side
 
 
@@ -29,3 +30,30 @@ def test_who_ended_before_a_late_inventory_is_found_gone(known: Recorded) -> Non
     assert found.then.total_ns is not None
     assert found.total.is_one
     assert found.total.grim == found.then.total_ns + 5 * SECOND
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"drop": (0,), "delay": ((0, 1),)}, "is to be dropped and delayed: ask for one of the two"),
+        ({"delay": ((0, 1), (0, 2))}, "has two delays: ask for one of them, or for their sum"),
+    ],
+)
+def test_one_record_is_changed_in_one_way(
+    known: Recorded, asked: dict[str, tuple[object, ...]], said: str
+) -> None:
+    """What contradicts itself is refused, with the record's number."""
+    seq = known.seq_of(ContainerExited)
+    named = {
+        "drop": (seq,) * len(asked.get("drop", ())),
+        "delay": tuple((seq, at + 1) for at, _ in enumerate(asked["delay"])),
+    }
+    with pytest.raises(WrongChange, match=f"record {seq} {said}"):
+        known.ask(**named)
+
+
+@pytest.mark.parametrize("wrong", [{"grant_ns": -5}, {"delay": ((3, -1),)}])
+def test_no_time_is_negative(wrong: dict[str, object]) -> None:
+    """A library's caller is told at once."""
+    with pytest.raises(ValueError, match="is negative"):
+        Changes(**wrong)  # type: ignore[arg-type]
