@@ -227,6 +227,8 @@ def test_a_named_configuration_counts_before_the_fleets(run: Run, fleet: Path) -
     "arguments, says",
     [
         ((), "say what is to be different"),
+        ((), "--drop-event SEQ or --delay-event SEQ=3s"),
+        (("--drop-event", "79", "--delay-event", "79=5s"), "record 79 is to be dropped and delayed"),
         (("--drop-event", "13"), "record 13 is the decision ShutdownDetected"),
         (("--drop-event", "12"), "begins the shutdown"),
         (("--delay-event", "92"), "write it like 92=3s"),
@@ -260,6 +262,12 @@ def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     ran = run("replay", "advise", "--journal", tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing can be advised" in ran.err
+
+
+def test_a_long_grant_is_readable(run: Run) -> None:
+    """Not in hours, minutes and seconds that are nought."""
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "1000000h")
+    assert "a grant of 41666d 16h\n" in ran.out
 
 
 def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from ebbtide.cli.output import remark, show, show_json
 from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.cli.replaying.what_if_show import document, tables
 from ebbtide.cli.sources import read_config
-from ebbtide.config.durations import format_duration
 from events.codec import BadPayload, UnknownType
 from events.model import Pod, Settings
+from replay.account.words import span
 from replay.whatif.changes import Changes, WrongChange
 from replay.whatif.compare import compare
 from replay.whatif.performing import WhatIf
@@ -36,7 +36,8 @@ def run_what_if(
     """Exit code 0, that of the journal's verdict, or 3 where the record does not replay. Raises Refused."""
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
-            "say what is to be different: --config FILE, --pods FILE, --grant 60s or --drop-event SEQ"
+            "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
+            " or --delay-event SEQ=3s"
         )
     settings = read_config(configs).settings if configs else None
     changes = Changes(
@@ -96,8 +97,8 @@ def _in_words(configs: Sequence[Path], pods: Sequence[str], changes: Changes) ->
     if pods:
         yield f"the pods of {', '.join(pods)}"
     if changes.grant_ns is not None:
-        yield f"a grant of {format_duration(changes.grant_ns)}"
+        yield f"a grant of {span(changes.grant_ns)}"
     for seq in changes.drop:
         yield f"no record {seq}"
     for seq, delay_ns in changes.delay:
-        yield f"record {seq} {format_duration(delay_ns)} later"
+        yield f"record {seq} {span(delay_ns)} later"
