@@ -21,7 +21,7 @@ def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content
     """Then everything is sent again: a repetition, never a loss."""
     (tmp_path / name).write_bytes(content)
     assert cursors.load(tmp_path, name) is None
-    assert cursors.keep_from([tmp_path], bytes(16), (name,)) == 1
+    assert cursors.keep_from([tmp_path], bytes(16), 10**9, (name,)) == 1
 
 
 def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
@@ -32,5 +32,12 @@ def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
     cursors.save(tmp_path / "a", Cursor(journal=journal.hex(), seq=5, from_seq=3, wall_ns=1))
     cursors.save(tmp_path / "b", Cursor(journal=journal.hex(), seq=9, from_seq=8, wall_ns=2))
     places = [tmp_path / "a", tmp_path / "b", tmp_path / "none"]
-    assert cursors.keep_from(places, journal) == 8
-    assert cursors.keep_from(places, bytes(16)) == 1
+    assert cursors.keep_from(places, journal, 9) == 8
+    assert cursors.keep_from(places, bytes(16), 9) == 1
+
+
+@pytest.mark.parametrize("cursor", [{"seq": 10, "from_seq": 1}, {"seq": 9, "from_seq": 11}, {"seq": 10**9}])
+def test_a_cursor_beyond_the_journals_end_is_as_good_as_none(tmp_path: Path, cursor: dict[str, int]) -> None:
+    """Believed, it would let retention take what was never sent."""
+    cursors.save(tmp_path, Cursor(journal=bytes(16).hex(), **cursor))
+    assert cursors.keep_from([tmp_path], bytes(16), 9) == 1

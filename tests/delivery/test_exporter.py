@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from benchmarks.episodes import lay_out
+from events.history import History
 from events.source import DirectorySource
 from otel.delivery import courier as couriers
 from otel.delivery import cursor as cursors
@@ -183,6 +184,17 @@ async def test_another_journals_cursor_counts_for_nothing(bed: Bed) -> None:
     cursors.save(bed.folder, Cursor(journal="ff" * 16, seq=10**9, from_seq=10**9))
     collector, _ = await export(bed)
     assert len(collector.spans) == len(bed.spans)
+
+
+@pytest.mark.parametrize("cursor", [{"seq": 10**9}, {"from_seq": 10**9}])
+async def test_a_cursor_beyond_the_journals_end_counts_for_nothing(bed: Bed, cursor: dict[str, int]) -> None:
+    """It is damaged: believed, it would keep all that is still to come from being sent."""
+    journal = History([DirectorySource(bed.folder)]).journal_id.hex()
+    cursors.save(bed.folder, Cursor(journal=journal, **cursor))
+    collector, _ = await export(bed)
+    assert len(collector.spans) == len(bed.spans)
+    assert bed.cursor is not None
+    assert bed.cursor.seq < 10**9
 
 
 async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed: Bed) -> None:

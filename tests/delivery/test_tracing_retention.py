@@ -18,7 +18,7 @@ SMALL = Limits(total_bytes=1)
 
 
 class Writer:
-    away, synced_seq, journal_id = False, 0, JOURNAL_ID
+    away, synced_seq, journal_id = False, 10**6, JOURNAL_ID
 
 
 async def test_an_undelivered_segment_stays_up_to_the_hard_cap(tmp_path: Path) -> None:
