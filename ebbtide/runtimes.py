@@ -61,17 +61,25 @@ def _process(options: RunOptions, loaded: Loaded, tell: Tell) -> PodRuntime:
 def _cri(options: RunOptions, loaded: Loaded, tell: Tell) -> PodRuntime:
     from actors.edges.cri.edge import CriEdge
 
-    return CriEdge(f"unix://{cri_socket(options.cri)}", state_folder(options), tell=tell)
+    path = cri_socket(options.cri)
+    if not path.exists():
+        tell(4, f"nothing listens at {path} yet: its pods are known when the container runtime comes")
+    return CriEdge(f"unix://{path}", state_folder(options), tell=tell)
 
 
 def cri_socket(given: Path | None) -> Path:
-    """The runtime's socket: the given one, or the first that is there. Raises NoRuntime."""
+    """The runtime's socket: the given one, or the first that is there. Raises NoRuntime.
+
+    The given one may come later: a node whose runtime is slow to start is to be armed all the same.
+    """
     missing = [name for name in NEEDED if find_spec(name.partition(".")[0]) is None]
     if missing:
         raise NoRuntime(f"mode cri needs {', '.join(missing)}: pip install 'ebbtide[node]'")
-    found = next((path for path in ((given,) if given else SOCKETS) if path.is_socket()), None)
+    if given is not None and given.exists() and not given.is_socket():
+        raise NoRuntime(f"{given} is not a socket: name the container runtime's with --cri PATH")
+    found = given or next((path for path in SOCKETS if path.is_socket()), None)
     if found is None:
-        looked = given or ", ".join(map(str, SOCKETS))
+        looked = ", ".join(map(str, SOCKETS))
         raise NoRuntime(f"no container runtime listens at {looked}: name its socket with --cri PATH")
     return found.absolute()
 

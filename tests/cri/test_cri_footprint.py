@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.config import load
+from ebbtide.options import RunOptions
+from ebbtide.runtimes import SOCKETS, runtime_of
 from tests.test_footprint import CONFIG, PROGRAM, WAIT_SECONDS_MAX
 
 #: Imported once armed, in a thread.
@@ -39,14 +42,35 @@ def test_nothing_of_grpc_is_loaded_before_arming(tmp_path: Path) -> None:
     assert [name for name in loaded if name.startswith(LATE)] == []
 
 
-@pytest.mark.parametrize("words", [("--cri", "nothing-here"), ()])
-def test_without_a_runtime_it_is_refused(tmp_path: Path, words: tuple[str, ...]) -> None:
-    """One line that names the socket, and what to do."""
-    if not words and any(path.is_socket() for path in Path("/run").glob("c*/c*.sock")):
+def test_what_is_no_socket_is_refused(tmp_path: Path) -> None:
+    """One line that names it, and what to do."""
+    (tmp_path / "file").touch()
+    said = refused(tmp_path, "--cri", "file")
+    assert "file is not a socket" in said
+    assert "--cri PATH" in said
+
+
+def test_a_runtime_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    """Without a name the usual places are looked at, and named."""
+    if any(path.is_socket() for path in SOCKETS):
         pytest.skip("a container runtime listens here")
+    said = refused(tmp_path)
+    assert "no container runtime listens at /run/containerd/containerd.sock" in said
+    assert "--cri PATH" in said
+
+
+def refused(folder: Path, *words: str) -> str:
     argv = [*EBBTIDE, "run", "--mode", "cri", *words]
-    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
     assert done.returncode == 2
     assert done.stderr.count("\n") == 1
-    assert "no container runtime listens at" in done.stderr
-    assert "--cri PATH" in done.stderr
+    return done.stderr
+
+
+def test_a_runtime_that_is_named_may_come_later(tmp_path: Path) -> None:
+    """A node whose runtime is slow to start is not left unprotected; that nothing listens yet is said."""
+    said: list[str] = []
+    options = RunOptions(runtime=tmp_path, mode="cri", cri=tmp_path / "later.sock")
+    made = runtime_of(options, load(()), lambda level, line: said.append(line))
+    assert made.active() == []
+    assert [line.partition(" yet")[0] for line in said] == [f"nothing listens at {tmp_path / 'later.sock'}"]
