@@ -101,7 +101,7 @@ class TracingEdge:
     def keep_from(self) -> int:
         """The first record that is still needed. Reads a file."""
         names = (FILE_NAME, *((LOGS_NAME,) if "logs" in self._job.destination.signals else ()))
-        return keep_from(self._job.locations, self._journal.journal_id, names)
+        return keep_from(self._job.locations, self._journal.journal_id, self._journal.synced_seq, names)
 
     async def run(self, outlet: Outlet) -> None:
         """Keep the exporter running while it is wanted, until cancelled. It outlives us by some seconds."""

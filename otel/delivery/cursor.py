@@ -54,6 +54,12 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     reason: str = ""
     refusals: int = 0
 
+    def of(self, journal: str, end_seq: int) -> bool:
+        """Whether this can be believed of a journal that ends at record ``end_seq``: one that is ahead of it
+        would leave out what is yet to come.
+        """
+        return self.journal == journal and self.seq <= end_seq and self.from_seq <= end_seq + 1
+
     def with_rejection(self, rejection: Rejection) -> Cursor:
         kept = (*self.rejections, rejection)[-REJECTIONS_MAX:]
         return msgspec.structs.replace(self, rejections=kept)
@@ -102,11 +108,17 @@ def save(directory: str | os.PathLike[str], cursor: Cursor, name: str = FILE_NAM
 
 
 def keep_from(
-    directories: Sequence[str | os.PathLike[str]], journal_id: bytes, names: Sequence[str] = (FILE_NAME,)
+    directories: Sequence[str | os.PathLike[str]],
+    journal_id: bytes,
+    end_seq: int,
+    names: Sequence[str] = (FILE_NAME,),
 ) -> int:
-    """The first record that export still needs, for retention; 1 where nothing is known to be delivered."""
+    """The first record that export still needs, for retention; 1 where nothing is known to be delivered.
+
+    ``end_seq``: the journal's last durable record.
+    """
     found = [load_first(directories, name) for name in names]
-    ours = [each for each in found if each is not None and each.journal == journal_id.hex()]
+    ours = [each for each in found if each is not None and each.of(journal_id.hex(), end_seq)]
     return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
 
 

@@ -109,8 +109,8 @@ class Exporter:
 
     def _begin(self, found: Cursor | None) -> None:
         """From the cursor, if it is this journal's."""
-        self._tail.look()
-        cursor = self._ledger.begin(found, self._tail.journal_id.hex())
+        end_seq = self._tail.end_seq()
+        cursor = self._ledger.begin(found, self._tail.journal_id.hex(), end_seq)
         self._tail.from_seq = cursor.from_seq
         self._stock = Stock(cursor.seq, self._project)
 

@@ -30,9 +30,9 @@ class Ledger:
         self._saved_at = -math.inf
         self.cursor = Cursor(journal="")
 
-    def begin(self, found: Cursor | None, journal: str) -> Cursor:
-        """From where it was left, if that is this journal's."""
-        ours = found is not None and found.journal == journal
+    def begin(self, found: Cursor | None, journal: str, end_seq: int) -> Cursor:
+        """From where it was left, if that is this journal's and in it."""
+        ours = found is not None and found.of(journal, end_seq)
         self.cursor = found if found is not None and ours else Cursor(journal=journal)
         return self.cursor
 

@@ -55,6 +55,16 @@ class Tail:
         """The last record of a whole step that was read, durable or not."""
         return self._held[-1].records[-1].seq if self._held else self.seq
 
+    def end_seq(self) -> int:
+        """The last record that can be read in the newest segment. Raises OSError."""
+        segments = self.look().segments
+        if not segments:
+            return 0
+        scan = Scan(segments[-1], None)
+        for _ in scan.pieces():
+            pass
+        return scan.end.seq
+
     def learn(self, durable_seq: int) -> None:
         """The daemon's word for what its disk has confirmed."""
         self.durable_seq = max(self.durable_seq, durable_seq)
