@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from events.codec import decode_event
 from events.decisions import PROJECTION_VERSION
+from events.episodes import parted
 from events.frames import FLAG_LAST, RawRecord
 from events.segment import Header
 from otel import attributes as at
@@ -52,12 +53,13 @@ class Projection:
     def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[Span]:
         """The spans that end in these records, in the order of their ends.
 
-        ``records`` are whole steps in order, as `events.history.Batch` has them with their ``header``. Raises
+        ``records`` are whole steps in order, as `events.history.Batch` has them with their ``header``; of a
+        step that closes one shutdown and opens the next, each record goes to its own. Raises
         events.codec.BadPayload.
         """
         spans: list[Span] = []
         boot_id, told = header.identity.boot_id, TOLD
-        for raw in records:
+        for raw in parted(records):
             if not raw.cause:
                 self._fact = raw
             trace = self._trace

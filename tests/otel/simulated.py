@@ -1,0 +1,55 @@
+"""Journals that the core itself wrote, in virtual time, with what is projected from them.
+
+``ebbtide simulate --seed N --synthetic 12 --journal DIR`` writes the same one.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from events.episodes import Episode, episodes
+from events.history import Batch, History
+from otel.logs import LogRecord, Logs
+from otel.projection import Projection
+from otel.span import Span
+from replay.virtual.book import Shelf
+from replay.virtual.simulate import Wanted, simulate
+from tests.otel.telling import documented
+
+PODS = 12
+
+#: In each, a signal comes while a cancelled shutdown's pods still go down.
+FOLLOWED = (20, 41, 81)
+
+SEEDS = 150
+PARTS = 5
+
+
+@lru_cache(maxsize=256)
+def journal(seed: int) -> tuple[list[Batch], list[Episode]]:
+    """What a run left behind, and what `journal ls` says of it."""
+    history = History([Shelf(simulate(Wanted(synthetic=PODS), seed).files())])
+    return list(history.batches()), list(episodes(history))
+
+
+def spans_of(seed: int) -> list[Span]:
+    batches, _ = journal(seed)
+    projection = Projection()
+    return documented(
+        [span for header, raws in batches for span in projection.feed(header, raws, journal_id(seed))]
+    )
+
+
+def records_of(seed: int) -> list[LogRecord]:
+    batches, _ = journal(seed)
+    logs = Logs()
+    return [record for header, raws in batches for record in logs.feed(header, raws, journal_id(seed))]
+
+
+def journal_id(seed: int) -> bytes:
+    return journal(seed)[0][0].header.journal_id
+
+
+def part_of(part: int) -> range:
+    """The seeds, divided among tests."""
+    return range(1 + part, SEEDS + 1, PARTS)
