@@ -6,16 +6,18 @@ import json
 from pathlib import Path
 
 import pytest
+import trio
 
 from events.decisions import PodEnded, ShutdownBegan
 from events.history import History
 from events.storage import DirectorySource
 from tests.node.bed import Bed
 from tests.node.ebbtide import Daemon
-from tests.node.pods import PODS, is_ready, pod, running
+from tests.node.pods import OBEDIENT, PODS, is_ready, pod, running
 from tests.node.shutdowns import power_off
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
+LOCAL_SECONDS_MAX = 10
 WAVES = [{"priority": 0, "shutdownGracePeriodSeconds": 3}]
 
 
@@ -23,11 +25,15 @@ async def test_two_locks(bed: Bed, tmp_path: Path) -> None:
     """Processes of Ebbtide's and pods of the kubelet's end in one shutdown, which waits for both locks."""
     daemon = Daemon(bed, tmp_path / "journal", "process")
     daemon.configure(shutdownGracePeriodByPodPriority=WAVES, reserve="1s")
-    local = pod("local")
+    is_up = daemon.folder / "local-is-up"
+    local = pod("local", script=f"touch {is_up}; {OBEDIENT}")
     (daemon.pods / "local.yaml").write_text(json.dumps(local))
     await daemon.start()
     try:
         await running(bed, pod("web", "node-1"))
+        with trio.fail_after(LOCAL_SECONDS_MAX):
+            while not is_up.exists():
+                await trio.sleep(0.02)
         assert len(await bed.logind.ours()) == 1
         await bed.locks(2)
         asked_ns, over_ns = await power_off(bed, seconds=20)
