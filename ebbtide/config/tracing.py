@@ -24,6 +24,7 @@ from otel.delivery.destination import (
     PROTOCOLS,
     BadDestination,
     Given,
+    check_headers,
     checked_endpoint,
     checked_header,
 )
@@ -127,6 +128,10 @@ def read_tracing(node: Node, path: str) -> Tracing:
             values[_FIELDS[name].attribute] = _FIELDS[name].read(value, f"{path}.{name}")
     if ("client_certificate" in values) != ("client_key" in values):
         raise DocumentError(f"{path}: clientCertificate and clientKey belong together", node.line)
+    try:
+        check_headers(values.get("protocol", PROTOCOLS[0]), values.get("headers", ()))
+    except BadDestination as error:
+        raise DocumentError(f"{path}.headers: {error}", fields["headers"].line) from None
     flush_ns = values.pop("flush_ns", FLUSH_NS)
     return Tracing(given=Given(**values), flush_ns=flush_ns)
 

@@ -8,7 +8,7 @@ in no message, no representation, and no event. Only this module of the delivery
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, get_args
 from urllib.parse import unquote, urlsplit, urlunsplit
 
@@ -34,6 +34,8 @@ ENDPOINT_CHARACTERS_MAX = 2048
 
 _GENERAL, _TRACES = "OTEL_EXPORTER_OTLP_", "OTEL_EXPORTER_OTLP_TRACES_"
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+#: Names that gRPC takes with a text: those in -bin hold bytes, grpc- is the protocol's own.
+_METADATA = re.compile(r"(?!grpc-)[0-9a-z_.-]+(?<!-bin)")
 _VALUE = re.compile(r"[\t\x20-\x7e]*")
 #: Ours to write: who sets them as well would send two.
 _RESERVED = ("host", "content-type", "content-length", "content-encoding", "transfer-encoding", "connection")
@@ -95,6 +97,7 @@ def resolve(*places: Given) -> Destination | None:
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
+    check_headers(protocol, values.get("headers", ()))
     return Destination(endpoint=_whole(told, protocol), **values)
 
 
@@ -142,6 +145,17 @@ def checked_header(name: str, value: str) -> tuple[str, str]:
     if not _VALUE.fullmatch(value) or value == HIDDEN:
         raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
     return name.lower(), value
+
+
+def check_headers(protocol: Protocol, headers: Sequence[tuple[str, str]]) -> None:
+    """Raises BadDestination for a header of HTTP that gRPC does not take as metadata."""
+    for name, value in headers if protocol == "grpc" else ():
+        if not _METADATA.fullmatch(name):
+            raise BadDestination(
+                f"the header {name} cannot be sent over grpc: use http/protobuf, or rename it"
+            )
+        if "\t" in value:
+            raise BadDestination(f"the value of header {name} holds a tab: grpc takes printable ASCII only")
 
 
 # --- the standard environment -------------------------------------------------------------------

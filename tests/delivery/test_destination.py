@@ -134,6 +134,16 @@ def test_no_representation_shows_a_header() -> None:
         assert SECRET not in shown
 
 
+@pytest.mark.parametrize("name, value", [("x-bin", SECRET), ("x!y", SECRET), ("grpc-x", "1"), ("x", "a\tb")])
+def test_a_header_that_grpc_does_not_take_is_named(name: str, value: str) -> None:
+    """Its library raises for some, and calls others the server's fault; over HTTP they are good."""
+    given = Given(endpoint="http://c", headers=(checked_header(name, value),))
+    assert resolve(given) is not None
+    with pytest.raises(BadDestination, match=rf"header {name}") as caught:
+        resolve(Given(protocol="grpc"), given)
+    assert value not in str(caught.value)
+
+
 def test_a_key_needs_its_certificate() -> None:
     """Half of mutual TLS is a mistake, wherever the halves stand."""
     with pytest.raises(BadDestination, match="belong together"):

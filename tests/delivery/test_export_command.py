@@ -194,6 +194,7 @@ BAD = [
     (f"headers: {{{SECRET}}}", "must be a word"),
     (f"headers: {{host: {SECRET}}}", "header host cannot be set"),
     (f"headers: {{a: [{SECRET}]}}", "must be a word"),
+    (f"protocol: grpc\n  headers: {{x-bin: {SECRET}}}", "tracing.headers: the header x-bin cannot"),
     ("timeout: 0s", "from 1ms"),
     ("flush: 2m", "to 1m0s"),
     ("compression: zstd", "none or gzip"),

@@ -12,10 +12,10 @@ import trio
 from benchmarks.episodes import lay_out
 from events.history import History
 from events.source import DirectorySource
-from otel.delivery import courier as couriers
 from otel.delivery import cursor as cursors
 from otel.delivery import exporter as exporters
 from otel.delivery import ledger
+from otel.delivery.backoff import Backoff
 from otel.delivery.cursor import Cursor
 from otel.delivery.destination import Destination
 from otel.delivery.exporter import Exporter
@@ -62,7 +62,7 @@ class Bed:
 def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
     monkeypatch.setattr(exporters, "IDLE_SECONDS", 0.05)
     monkeypatch.setattr(exporters, "LOOK_IDLE_SECONDS", 0.01)
-    monkeypatch.setattr(couriers.Backoff, "next_ns", lambda self, after_ns=None: after_ns or 1_000_000)
+    monkeypatch.setattr(Backoff, "next_ns", lambda self, after_ns=None: after_ns or 1_000_000)
     return Bed(tmp_path)
 
 
