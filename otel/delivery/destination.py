@@ -142,6 +142,8 @@ def checked_header(name: str, value: str) -> tuple[str, str]:
         raise BadDestination("a header's name must be letters, digits and hyphens, its value apart from it")
     if name.lower() in _RESERVED:
         raise BadDestination(f"the header {name} cannot be set here: it is written by ebbtide")
+    if value != value.strip():
+        raise BadDestination(f"the value of header {name} begins or ends with a space: take it out")
     if not _VALUE.fullmatch(value) or value == HIDDEN:
         raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
     return name.lower(), value

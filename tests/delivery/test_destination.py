@@ -112,6 +112,8 @@ BAD = [
     {f"{GENERAL}HEADERS": f"authorization: Bearer {SECRET}=="},
     {f"{GENERAL}HEADERS": f"a={SECRET}%0d%0aX: y"},
     {f"{GENERAL}HEADERS": f"host={SECRET}"},
+    {f"{GENERAL}HEADERS": f"a=%20{SECRET}"},
+    {f"{GENERAL}HEADERS": f"a={SECRET}%09"},
 ]
 
 

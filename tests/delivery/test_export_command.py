@@ -188,6 +188,7 @@ BAD = [
     ("endpont: http://c", "did you mean endpoint"),
     (f"headers: {{'a b': {SECRET}}}", "letters, digits and hyphens"),
     (f"headers: {{'a: Bearer {SECRET}': x}}", "its value apart"),
+    (f"headers: {{a: ' {SECRET}'}}", "header a begins or ends with a space"),
     (f"headers: {SECRET}", "tracing.headers must be a mapping"),
     (f"headers: [{SECRET}]", "tracing.headers must be a mapping"),
     (f"headers: {{'a: {SECRET}'}}", "must be a word"),
