@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from events.recovery import Verdict
+from events.recovery import State, Verdict
 from replay.account.model import Account, DamageTold
+
+#: How a record ends that cannot be read on, by the journal's state.
+ENDS: dict[State, str] = {
+    "torn": "damaged",
+    "corrupt": "damaged",
+    "incompatible": "another version wrote on",
+}
 
 
 def damage_of(verdict: Verdict, *, here: bool) -> DamageTold | None:

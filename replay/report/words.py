@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from events.decisions import PodOutcome
+from replay.account.damage import ENDS
 from replay.account.model import Account, PodTold
 from replay.account.words import span as systemd_span
 
@@ -24,9 +25,6 @@ OUTCOMES: dict[PodOutcome, tuple[str, str, str]] = {
     "rejected": ("came late and was rejected", "came late and were rejected", "⊘"),
     "unknown": ("has no fate on record", "have no fate on record", "?"),
 }
-
-#: How a record ends that nobody can read on, by the journal's state.
-DAMAGES = {"torn": "damaged", "corrupt": "damaged", "incompatible": "another version wrote on"}
 
 #: The sign of the whole shutdown.
 SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "truncated": "✕", "never-begun": "✕"}
@@ -93,7 +91,7 @@ def verdict(account: Account) -> str:
     """The whole shutdown in a sentence."""
     what = f"The {KINDS[account.kind]} of {visible(account.node) or 'this node'}"
     if account.damage is not None and account.damage.here:
-        return f"{what}, {_place(account)}: the record ends here: {DAMAGES[account.damage.state]}."
+        return f"{what}, {_place(account)}: the record ends here: {ENDS[account.damage.state]}."
     if account.outcome == "complete":
         return (
             f"{what} is complete: the machine was let go after {span(account.ended_ns or account.last_ns)}."

@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import replay
 from replay.report.page import report
+from replay.report.words import verdict
 from tests.report import journals
 from tests.report.journals import Files
 
@@ -46,6 +48,14 @@ def test_the_page_says_that_the_record_is_damaged(make: Callable[[], Files], sta
     assert account.damage.banner in page.replace("&#x27;", "'")
     assert "under way" not in page
     assert "the machine went down" not in page
+
+
+def test_what_another_version_wrote_on_is_not_called_damaged() -> None:
+    """The record can be read no further, and is whole for all that is known."""
+    account, _ = journals.told(torn())
+    assert account.damage is not None
+    newer = replace(account, damage=replace(account.damage, state="incompatible"))
+    assert verdict(newer).endswith("the record ends here: another version wrote on.")
 
 
 def test_an_intact_journal_has_no_banner() -> None:

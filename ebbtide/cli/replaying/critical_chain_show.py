@@ -10,6 +10,7 @@ from ebbtide.cli.episodes import choose_account
 from ebbtide.cli.output import show, show_json
 from ebbtide.cli.replaying.told import seconds, shutdown_document
 from ebbtide.text import visible
+from replay.account.damage import ENDS
 from replay.account.model import Account
 from replay.account.words import span
 from replay.chain import Away, Chain, Segment, critical_chain
@@ -66,8 +67,9 @@ def _segment(segment: Segment) -> dict[str, Any]:
 def _tree(account: Account, chain: Chain) -> Any:
     from rich.text import Text
 
-    damaged = account.damage is not None and account.damage.here
-    how = f"{account.outcome}: the record ends here, damaged" if damaged else account.outcome
+    damage = account.damage
+    ends = f": the record ends here, {ENDS[damage.state]}" if damage is not None and damage.here else ""
+    how = f"{account.outcome}{ends}"
     tree = Text(f"{account.kind}, {how} @{span(chain.total_ns)}", style="bold")
     if chain.released_ns is not None:
         tree.append(f", lock given back @{span(chain.released_ns)}")
