@@ -153,7 +153,18 @@ def test_a_key_needs_its_certificate() -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["", "c:4318", "http://", "http://c /x", "http://c:0", "http://[::1", "x" * 9000]
+    "endpoint",
+    [
+        "",
+        "c:4318",
+        "http://",
+        "http://c:",
+        "https://[::1]:/x",
+        "http://c /x",
+        "http://c:0",
+        "http://[::1",
+        "x" * 9000,
+    ],
 )
 def test_what_is_no_endpoint(endpoint: str) -> None:
     """Refused with an example of one."""
