@@ -45,7 +45,7 @@ from events.facts import (
 )
 from events.model import Pod, ProcessReport
 from otel.traces.spans import EVENTS_MAX
-from tests.otel.telling import MS, TICK, Teller, began, exited, pod, signal, start, wave
+from tests.otel.telling import MS, TICK, Teller, another, began, exited, pod, signal, start, wave
 
 WEB, STUCK, LATE, SPARED = pod("web-0"), pod("stuck-0"), pod("late-0"), pod("db-0")
 LIST = "EpisodeActor/inventory//0"
@@ -162,8 +162,7 @@ def _a_cancelled_one(teller: Teller) -> None:
 
 
 def _one_cut_short(teller: Teller) -> None:
-    closed = EpisodeClosed(outcome="cancelled", last_wave=0, followed=True)
-    teller.tell(signal(), closed, began(kind="reboot"), after_ms=500)
+    teller.tell(signal(), *another(kind="reboot"), after_ms=500)
     teller.tell(TICK, PodPlanned(wave=0, grace_seconds=10, pod=WEB), *wave(0, WEB), after_ms=1)
     teller.tell(ReleaseRequested(asked_by=1000), after_ms=100)
     teller.boot("boot-2", wall_ns=teller.wall_ns + 90 * NS_PER_SECOND)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 from events.base import NS_PER_SECOND, Event
 from events.codec import encode_event
@@ -13,6 +14,7 @@ from events.decisions import (
     PodStopBegan,
     ReleaseLock,
     ShutdownBegan,
+    ShutdownDetected,
     WaveStarted,
 )
 from events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
@@ -78,23 +80,36 @@ class Teller:
         self.mono_ns += after_ms * MS
         self.wall_ns += after_ms * MS
         first = self.seq + 1
-        if any(type(each) is ShutdownBegan for each in decisions) and not self.episode:
-            self.episode = first
-        records = []
-        for event in (fact, *decisions):
-            records.append(self._record(event, 0 if event is fact else first))
-            if type(event) is EpisodeClosed:
-                self.episode = first if event.followed else 0
+        numbers = self._episodes((fact, *decisions), first)
+        records = [
+            self._record(event, number, 0 if event is fact else first)
+            for event, number in zip((fact, *decisions), numbers, strict=True)
+        ]
         records[-1] = records[-1]._replace(flags=FLAG_LAST)
         self.steps.append((self.header, records))
 
-    def _record(self, event: Event, cause: int) -> RawRecord:
+    def _episodes(self, events: Sequence[Event], first: int) -> list[int]:
+        """As `System.trace` numbers a step: the fact that opens a shutdown is that one's first record, also
+        where what it closes stands behind it.
+        """
+        numbers = []
+        for event in events:
+            if type(event) is ShutdownBegan and not self.episode:
+                self.episode = first
+            numbers.append(self.episode)
+            if type(event) is EpisodeClosed:
+                self.episode = 0
+        if self.episode == first:
+            numbers = [first, *(number or first for number in numbers[1:])]
+        return numbers
+
+    def _record(self, event: Event, episode: int, cause: int) -> RawRecord:
         self.seq += 1
         return RawRecord(
             self.seq,
             self.mono_ns,
             self.wall_ns,
-            self.episode,
+            episode,
             cause,
             0,
             "edge",
@@ -124,6 +139,13 @@ def began(**changes: object) -> ShutdownBegan:
 
 def signal() -> PrepareForShutdown:
     return PrepareForShutdown(active=True, kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
+
+
+def another(**changes: object) -> tuple[Event, ...]:
+    """What a signal leads to while a cancelled shutdown ends: that one is closed, the next one begins."""
+    detected = ShutdownDetected(kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
+    closed = EpisodeClosed(outcome="cancelled", last_wave=0, followed=True)
+    return detected, closed, began(**changes)
 
 
 def wave(index: int, *pods: Pod, period_seconds: int = 10) -> tuple[Event, ...]:

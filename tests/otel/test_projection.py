@@ -60,6 +60,7 @@ from tests.otel.telling import (
     TICK,
     WALL_NS,
     Teller,
+    another,
     attributes,
     began,
     exited,
@@ -246,7 +247,7 @@ def test_the_next_shutdown_goes_on_with_what_the_cancelled_one_began() -> None:
     stop = SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
     teller.tell(TICK, stop)
     teller.tell(signal(), ShutdownCancelled(reason="cancelled"))
-    teller.tell(signal(), EpisodeClosed(outcome="cancelled", followed=True), began(), after_ms=100)
+    teller.tell(signal(), *another(), after_ms=100)
     teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
     teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
     spans = teller.spans()
@@ -264,7 +265,7 @@ def test_what_goes_on_twice_says_so_once() -> None:
     teller = going_down(WEB)
     teller.tell(TICK, STOP)
     for _ in range(2):
-        teller.tell(signal(), EpisodeClosed(outcome="cancelled", followed=True), began(), after_ms=100)
+        teller.tell(signal(), *another(), after_ms=100)
         teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
     teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
     assert [attributes(span).get(at.CONTINUED) for span in named(teller.spans(), "stop")] == [

@@ -35,7 +35,19 @@ from events.decisions import (
 from events.facts import AutopsyTaken, InventoryTaken, OrderEnded, ReleaseRequested
 from events.model import ProcessReport
 from otel.span import Span
-from tests.otel.telling import RELEASE, TICK, Teller, began, exited, planned, pod, signal, start, wave
+from tests.otel.telling import (
+    RELEASE,
+    TICK,
+    Teller,
+    another,
+    began,
+    exited,
+    planned,
+    pod,
+    signal,
+    start,
+    wave,
+)
 
 PODS = (pod("web-0"), pod("db-0"))
 PROCESS = ProcessReport(pid=1, parent_pid=0, command="app", state="running")
@@ -96,7 +108,7 @@ STEPS: tuple[Step, ...] = (
     (TICK, FallbackEngaged(pods=(PODS[0].uid,), reason="x")),
     (TICK, ShutdownCancelled(reason="cancelled")),
     (TICK, EpisodeClosed(outcome="cancelled")),
-    (signal(), EpisodeClosed(outcome="cancelled", followed=True), began()),
+    (signal(), *another()),
     (start("boot-1"), Resumed(action="resume")),
     (start("boot-1"), EpisodeClosed(outcome="truncated")),
     (start("boot-2"),),
