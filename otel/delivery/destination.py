@@ -124,12 +124,8 @@ def checked_endpoint(text: str) -> str:
     """
     try:
         parts = urlsplit(text)
-        good = (
-            parts.scheme in ("http", "https")
-            and parts.hostname
-            and parts.netloc[-1] != ":"
-            and parts.port != 0
-        )
+        host = parts.hostname if not parts.netloc.endswith(":") else None
+        good = parts.scheme in ("http", "https") and host and parts.port != 0
         if parts.username is not None or parts.password is not None:
             raise BadDestination("a user name in a URL is not used: put an authorization header instead")
     except ValueError as error:
