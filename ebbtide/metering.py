@@ -154,7 +154,7 @@ class Metering:
         )
 
     def _export(self, now_ns: int) -> tuple[int | None, int]:
-        """Shutdowns whose trace has not arrived whole, and the oldest one's age; None: nothing is exported."""
+        """Shutdowns whose trace has not arrived whole, and the oldest age; None: nothing is exported."""
         if self._ways.exported is None:
             return None, 0
         settled = self._ways.exported()
