@@ -14,7 +14,7 @@ from tests.cri import making_pb2 as making
 from tests.cri.containerd import IMAGE, Containerd
 
 SERVICE = "/runtime.v1.RuntimeService/"
-CALL_SECONDS_MAX = 20
+CALL_SECONDS_MAX = 60
 NODE_NAMESPACE = 2
 
 
@@ -127,7 +127,7 @@ class Kubelet:
         return int(self.call("ExecSync", request, api.ExecSyncResponse).exit_code)
 
     def stop_container(self, container: str) -> None:
-        request = api.StopContainerRequest(container_id=container, timeout=CALL_SECONDS_MAX // 2)
+        request = api.StopContainerRequest(container_id=container, timeout=10)
         self.call("StopContainer", request, api.StopContainerResponse)
 
     def remove_all(self) -> None:

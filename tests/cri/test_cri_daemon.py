@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import AsyncIterator
 
 import pytest
@@ -107,7 +108,10 @@ async def test_the_daemon_dies_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -
     assert len(rig.events(HookEnded)) == 1
 
 
-async def test_the_runtime_is_restarted_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -> None:
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_the_runtime_is_restarted_in_the_middle(
+    kubelet: Kubelet, rig: DaemonRig, how: signal.Signals
+) -> None:
     """containerd goes in the first wave and comes back: the waves go on, and every pod's end is on record."""
     kubelet.pod("busy", Spec(GOES_ON))
     kubelet.pod("later", Spec(CODE_3), annotations=priority(1000))
@@ -116,7 +120,7 @@ async def test_the_runtime_is_restarted_in_the_middle(kubelet: Kubelet, rig: Dae
     await rig.logind.power_off("reboot")
     await rig.recorded(SendSignal)
     await trio.sleep(0.3)
-    rig.bed.stop()
+    rig.bed.stop(how)
     rig.bed.start()
     await rig.recorded(ReleaseLock)
     ended = {event.uid: event.reason for event in rig.events(PodEnded)}

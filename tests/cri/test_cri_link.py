@@ -107,6 +107,7 @@ async def test_a_call_carries_its_trace(server: Server) -> None:
     [
         (grpc.StatusCode.NOT_FOUND, NotFound),
         (grpc.StatusCode.UNAVAILABLE, Lost),
+        (grpc.StatusCode.CANCELLED, Lost),
         (grpc.StatusCode.INTERNAL, RuntimeRefused),
         (grpc.StatusCode.UNIMPLEMENTED, RuntimeRefused),
     ],

@@ -28,7 +28,7 @@ AGAIN_SECONDS = 0.05
 DRAIN_SECONDS = 0.05
 
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
-AWAY = (grpc.StatusCode.UNAVAILABLE,)
+AWAY = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
 #: gRPC could not connect; or containerd listens already, but has not read its state yet.
 UNSENT = ("failed to connect", "server is not initialized yet")
