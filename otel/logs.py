@@ -8,10 +8,9 @@ Pure and incremental, as the traces are: the same records give the same bytes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from events.codec import BadPayload, UnknownType, decode_event
-from events.decisions import EpisodeClosed
 from events.frames import RawRecord
 from events.record import Stamp
 from events.segment import Header
@@ -34,7 +33,12 @@ SEVERITIES = {
 #: What is worth a record outside of the journal: DEBUG is the journal's own bookkeeping.
 LEVEL_MAX = INFO
 
+#: A step tells of no more than the one that it closes and the one that it opens.
+TRACES_MAX = 2
+
 EVENT_PREFIX = "ebbtide."
+
+Kept = TypeVar("Kept")
 
 
 class LogRecord(NamedTuple):
@@ -57,8 +61,8 @@ class Logs:
 
     def __init__(self) -> None:
         self._names = Names()
-        self._trace_id = b""
-        self._episode = 0
+        #: By number, of the last shutdowns that were seen to begin.
+        self._trace_ids: dict[int, bytes] = {}
         self._fact: RawRecord | None = None
         self._resources: dict[int, Resource] = {}
         #: No version of a projection is asked for: a record is what this program says of it.
@@ -70,7 +74,7 @@ class Logs:
         for raw in records:
             if not raw.cause:
                 self._fact = raw
-            if raw.episode != self._episode:
+            if raw.episode and raw.episode not in self._trace_ids:
                 self._begin(raw, header, journal_id)
             record = self._tell(header, raw)
             made += () if record is None else (record,)
@@ -86,13 +90,14 @@ class Logs:
         except (BadPayload, UnknownType):
             return None
         said = say(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
-        if said is None or said.level > LEVEL_MAX or not self._trace_id:
+        trace = self._trace_ids.get(raw.episode)
+        if said is None or said.level > LEVEL_MAX or trace is None:
             return None
         number, text = SEVERITIES[said.level]
-        made = LogRecord(
+        return LogRecord(
             time_ns=header.wall_ns(raw.mono_ns),
-            trace_id=self._trace_id,
-            span_id=span_of(self._trace_id, event),
+            trace_id=trace,
+            span_id=span_of(trace, event),
             severity_number=number,
             severity_text=text,
             event_name=EVENT_PREFIX + raw.tag,
@@ -101,9 +106,6 @@ class Logs:
             episode=raw.episode,
             seq=raw.seq,
         )
-        if isinstance(event, EpisodeClosed):
-            self._trace_id = b""
-        return made
 
     def _pod(self, uid: str) -> Attributes:
         if not uid:
@@ -112,12 +114,19 @@ class Logs:
         return ((at.POD_UID, uid), *(((at.NAMESPACE, namespace), (at.POD_NAME, name)) if name else ()))
 
     def _begin(self, raw: RawRecord, header: Header, journal_id: bytes) -> None:
-        """A shutdown's first record is its fact, whose hash gives the trace; one not seen has none."""
-        self._episode = raw.episode
+        """A shutdown's first record is its fact, whose hash gives the trace; one not seen has none.
+
+        The former one may have its last words behind it, in the same step.
+        """
         first = self._fact
-        seen = raw.episode and first is not None and first.seq == raw.episode
-        self._trace_id = trace_id(first.hash) if seen and first is not None else b""
-        if self._trace_id:
-            self._resources[raw.episode] = resource_of(header, journal_id)
-            if len(self._resources) > RESOURCES_MAX:
-                del self._resources[next(iter(self._resources))]
+        if first is None or first.seq != raw.episode:
+            return
+        _keep(self._trace_ids, raw.episode, trace_id(first.hash), TRACES_MAX)
+        _keep(self._resources, raw.episode, resource_of(header, journal_id), RESOURCES_MAX)
+
+
+def _keep(kept: dict[int, Kept], episode: int, value: Kept, count_max: int) -> None:
+    """The oldest one goes."""
+    kept[episode] = value
+    if len(kept) > count_max:
+        del kept[next(iter(kept))]
