@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
 from events.codec import BadPayload, UnknownType, decode_event
+from events.decisions import PodStopBegan
 from events.frames import RawRecord
 from events.record import Stamp
 from events.segment import Header
@@ -63,6 +64,8 @@ class Logs:
         self._names = Names()
         #: By number, of the last shutdowns that were seen to begin.
         self._trace_ids: dict[int, bytes] = {}
+        #: Pods of the open shutdown whose stop has begun, by UID.
+        self._begun: dict[str, None] = {}
         self._fact: RawRecord | None = None
         self._resources: dict[int, Resource] = {}
         #: No version of a projection is asked for: a record is what this program says of it.
@@ -89,6 +92,8 @@ class Logs:
             event = decode_event(raw.tag, raw.payload)
         except (BadPayload, UnknownType):
             return None
+        if isinstance(event, PodStopBegan):
+            self._begun[event.uid] = None
         said = say(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
         trace = self._trace_ids.get(raw.episode)
         if said is None or said.level > LEVEL_MAX or trace is None:
@@ -97,7 +102,7 @@ class Logs:
         return LogRecord(
             time_ns=header.wall_ns(raw.mono_ns),
             trace_id=trace,
-            span_id=span_of(trace, event),
+            span_id=span_of(trace, event, self._begun),
             severity_number=number,
             severity_text=text,
             event_name=EVENT_PREFIX + raw.tag,
@@ -121,6 +126,7 @@ class Logs:
         first = self._fact
         if first is None or first.seq != raw.episode:
             return
+        self._begun.clear()
         _keep(self._trace_ids, raw.episode, trace_id(first.hash), TRACES_MAX)
         _keep(self._resources, raw.episode, resource_of(header, journal_id), RESOURCES_MAX)
 
