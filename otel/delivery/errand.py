@@ -14,10 +14,11 @@ from events.source import DirectorySource
 from otel.delivery import cursor as cursors
 from otel.delivery.control import Job
 from otel.delivery.cursor import Cursor
-from otel.delivery.exporter import Exporter, Voice
+from otel.delivery.exporter import Exporter
 from otel.delivery.measures import send_metrics
 from otel.delivery.senders import sender_for
 from otel.delivery.signals import METRICS_METHOD, METRICS_PATH, TRACES, Signal, at, of_job
+from otel.delivery.surroundings import Voice
 from otel.delivery.tail import Tail
 
 #: Metrics that do not arrive in that time are contained in the next ones.
@@ -63,8 +64,8 @@ class Errand:
         return Tail(self._sources, journal, volatile=_volatile(self._job.locations))
 
     async def finish_former(self) -> str:
-        """What was left of a journal that could not be gone on with, beside which another was begun: why it
-        did not go, or nothing.
+        """What was left of a journal that could not be gone on with, beside which another was begun: why the
+        back end did not take it, or nothing. Its damage holds nobody up: it may be why it was left.
         """
         found = cursors.load_first(self._job.locations)
         if found is None or found.journal[:8] not in find_path(self._sources).others:
@@ -72,7 +73,8 @@ class Errand:
         exporter = self._exporter(TRACES, found.journal)
         exporter.learn(ALL)
         exporter.leave()
-        return await exporter.run(found)
+        reason = await exporter.run(found)
+        return reason if exporter.gave_up else ""
 
     async def run(self) -> bool:
         """Every signal to its end; whether all of it went."""

@@ -8,7 +8,7 @@ beforehand.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
+from typing import Any
 
 import trio
 
@@ -17,6 +17,7 @@ from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss
 from otel.delivery.cursor import Cursor
 from otel.delivery.ledger import Ledger
 from otel.delivery.stock import Projecting, Stock
+from otel.delivery.surroundings import Voice, in_thread
 from otel.delivery.tail import Tail
 from otel.projection import Projection
 from otel.span import Span
@@ -31,23 +32,6 @@ IDLE_SECONDS = 1.0
 LINGER_SECONDS = 5.0
 #: For a connection's last words.
 CLOSE_SECONDS_MAX = 1.0
-
-T = TypeVar("T")
-Ts = TypeVarTuple("Ts")
-
-
-class Voice(Protocol):
-    """Whom the exporter tells what happened; must not block."""
-
-    def log(self, level: int, text: str) -> None: ...
-
-    def well(self, reason: str) -> None:
-        """The back end answers, or why it does not: after its first answer, and whenever that changes."""
-
-
-async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
-    """A disk that hangs holds nobody who asks how far we are."""
-    return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
 
 
 class Exporter:
@@ -81,6 +65,8 @@ class Exporter:
         self._unwell = "the back end has not answered"
         self._unknown: list[int] = []
         self.delivered = 0
+        #: The back end was given up: another start may do better.
+        self.gave_up = False
 
     # --- life ---------------------------------------------------------------------------------
 
@@ -103,6 +89,9 @@ class Exporter:
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await self._sender.aclose()
+        if self._tail.damage and not reason:
+            reason = self._tail.damage
+            self._voice.log(3, f"{self._name}: {reason}: what stands behind it is not sent")
         with trio.move_on_after(LINGER_SECONDS, shield=True):
             await self._ledger.save(self._stock)
         return reason
@@ -131,7 +120,8 @@ class Exporter:
     @property
     def _done(self) -> bool:
         caught_up = self._empty_looks > (1 if self._leaving else 0)
-        return caught_up and not self._stock and (self._leaving or not self._stock.episode)
+        complete = self._leaving or not self._stock.episode or bool(self._tail.damage)
+        return caught_up and not self._stock and complete
 
     def leave(self) -> None:
         """The daemon has gone. The look that is under way may have missed its last words."""
@@ -206,6 +196,7 @@ class Exporter:
 
     def _give_up(self, error: GaveUp) -> str:
         """On record; after the same refusal at so many starts the spans there are no longer held on to."""
+        self.gave_up = True
         if error.refused and self._stock:
             passed_over = self._ledger.refused(self._stock, str(error))
             if passed_over:
@@ -225,8 +216,8 @@ class Exporter:
         """
         self.learn(seq)
         while self._stock.settled_seq < seq:
-            if self._courier.unwell:
-                return self._courier.unwell
+            if reason := self._courier.unwell or (self._tail.damage if not self._stock else ""):
+                return reason
             with trio.move_on_after(LOOK_SECONDS):
                 await self._next_change()
         return ""

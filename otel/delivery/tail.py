@@ -42,6 +42,8 @@ class Tail:
         self._held: list[Batch] = []
         self._passing: Iterator[None] | None = None
         self.durable_seq = 0
+        #: Why nothing more will ever come: what stands behind damage is not the journal's, as in `History`.
+        self.damage = ""
         #: The last record that was given.
         self.seq = 0
 
@@ -113,6 +115,8 @@ class Tail:
         segments = self.look().segments
         first = self._first(segments)
         for index in range(first, len(segments)):
+            if self.damage:
+                return
             following = segments[index + 1].header if index + 1 < len(segments) else None
             yield from self._segment(segments[index], following.link if following is not None else None)
 
@@ -163,7 +167,9 @@ class Tail:
             yield
         self._at, self._header = scan.end, scan.header
         self.learn(0 if volatile else scan.durable_seq)
-        if limit is not None and not volatile:
+        if limit is not None and scan.damage is not None and _there(segment):
+            self.damage = f"{segment.name} is damaged behind record {scan.end.seq}: {scan.damage}"
+        elif limit is not None and not volatile:
             self.learn(limit.seq)
 
     def _enter(self, link: Link) -> None:
@@ -183,3 +189,8 @@ class Tail:
         records = [raw for raw in batch.records if raw.seq > after]
         if records:
             self._held.append(Batch(batch.header, records))
+
+
+def _there(segment: Segment) -> bool:
+    """One that retention took while it was read is not damaged."""
+    return any(file.name == segment.name for file in segment.source.files())
