@@ -68,9 +68,10 @@ def of_http(status: int, content_type: str, retry_after: str, body: bytes, now_w
     """``body`` is the whole answer's, uncompressed; ``now_wall_s`` is what a date in Retry-After is measured
     by.
     """
-    protobuf = content_type.partition(";")[0].strip().lower() == PROTOBUF
+    named = content_type.partition(";")[0].strip().lower()
+    protobuf = named == PROTOBUF
     if 200 <= status < 300:
-        return _taken(body, protobuf)
+        return _taken(body, protobuf or not (named or body))
     words = _words(body, protobuf)
     reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
     if status in HTTP_RETRYABLE:
@@ -101,8 +102,8 @@ def of_response(body: bytes) -> Answer:
 
 
 def _taken(body: bytes, protobuf: bool) -> Answer:
-    """Only an answer that OTLP knows is an acknowledgement: a welcome page is not."""
-    if body and not protobuf:
+    """Only an answer that OTLP knows is an acknowledgement: a welcome page is not, an empty one neither."""
+    if not protobuf:
         return Again("the answer is not OTLP's: is this the right endpoint?")
     try:
         rejected, reason = partial_success(body)

@@ -113,6 +113,22 @@ async def test_a_partial_success_says_how_many_and_why() -> None:
     assert answer == Accepted(2, "our words")
 
 
+TYPES = [
+    ("text/html", b"", Again), ("application/json", b"{}", Again), ("", b"x", Again),
+    ("", b"", Accepted), ("application/x-protobuf", b"", Accepted),
+    ("Application/X-Protobuf; v=1", b"", Accepted),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content_type, body, kind", TYPES)
+async def test_only_an_answer_of_otlps_type_is_an_acknowledgement(
+    content_type: str, body: bytes, kind: type
+) -> None:
+    """An empty page of another type says nothing of spans; one without a type and a body does."""
+    headers = (("content-type", content_type),) if content_type else ()
+    assert isinstance(await once(Collector(lambda got: Reply(200, body, headers))), kind)
+
+
 async def test_a_protobuf_status_gives_its_reason() -> None:
     """A refusal's body is a google.rpc.Status."""
     answer = await once(Collector(lambda got: Reply(400, b"\x08\x03\x12\x03bad")))
