@@ -78,7 +78,7 @@ class TracingEdge:
         self._delay_seconds = AFTER_START_SECONDS
         self._process: trio.Process | None = None
         self._flushed: trio.Event | None = None
-        self._answer = ""
+        self._flush_number, self._answer = 0, ""
         self._saying = trio.Lock()
         self._unwell = UNKNOWN
         self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
@@ -184,7 +184,8 @@ class TracingEdge:
         if told.well is not None:
             self._unwell = "" if told.well else told.text
         elif told.flushed:
-            self._end_flush(told.text)
+            if told.number == self._flush_number:
+                self._end_flush(told.text)
         else:
             self._tell(told.level, told.text)
 
@@ -202,8 +203,10 @@ class TracingEdge:
         if self._process is None or self._unwell:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
+        self._flush_number += 1
+        asked = Asked(durable=self._synced_seq, flush=True, number=self._flush_number)
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            await self._say(line(Asked(durable=self._synced_seq, flush=True)))
+            await self._say(line(asked))
             await self._flushed.wait()
             return Ending("failed", self._answer) if self._answer else Ending()
         return Ending("timed-out", "the rest of the trace is sent later")

@@ -128,7 +128,7 @@ async def _listen(lines: Lines, voice: Speaker, exporters: Sequence[Exporter], n
         for exporter in exporters:
             exporter.learn(asked.durable)
         if asked.flush:
-            nursery.start_soon(_flush, voice, exporters[0], asked.durable)
+            nursery.start_soon(_flush, voice, exporters[0], asked)
     for exporter in exporters:
         exporter.leave()
     with trio.move_on_after(LINGER_SECONDS):
@@ -138,8 +138,9 @@ async def _listen(lines: Lines, voice: Speaker, exporters: Sequence[Exporter], n
         exporter.stop()
 
 
-async def _flush(voice: Speaker, exporter: Exporter, seq: int) -> None:
-    voice.say(Told(text=await exporter.flush(seq), flushed=True))
+async def _flush(voice: Speaker, exporter: Exporter, asked: Asked) -> None:
+    text = await exporter.flush(asked.durable)
+    voice.say(Told(text=text, flushed=True, number=asked.number))
 
 
 def main() -> int:

@@ -27,11 +27,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """``durable``: the disk has confirmed all up to this record. ``flush``: say when its spans have
-    arrived.
+    arrived, with this ``number``: an answer may come when nobody waits for it any more.
     """
 
     durable: int
     flush: bool = False
+    number: int = 0
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,6 +44,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     level: int = 6
     flushed: bool = False
+    number: int = 0
     well: bool | None = None
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from benchmarks import episodes
 from benchmarks.episodes import lay_out
@@ -23,6 +24,7 @@ from events.history import History
 from events.segment import Link
 from events.source import DirectorySource
 from otel.delivery import cursor as cursors
+from otel.delivery.control import Told, line
 from otel.delivery.cursor import Cursor, load
 from otel.delivery.destination import Destination
 from otel.ids import hook_span_id
@@ -144,6 +146,28 @@ async def test_an_exporter_that_hangs_holds_a_shutdown_for_its_time_only(tmp_pat
         process.send_signal(signal.SIGCONT)
         assert result == "timed-out"
         assert FLUSH_NS / NS_PER_SECOND <= seconds < FLUSH_NS / NS_PER_SECOND + AT_ONCE_SECONDS
+
+
+async def test_a_late_answer_ends_no_later_flush(tmp_path: Path) -> None:
+    """What is said of a flush that was given up counts for no other."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
+        process = bed.edge._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        assert (await bed.flush())[0] == "timed-out"
+        late = Told(text="late", flushed=True, number=bed.edge._flush_number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bed.flush)
+            await trio.testing.wait_all_tasks_blocked()
+            bed.edge._hear(line(late))
+            assert bed.edge._flushed is not None
+            assert not bed.edge._flushed.is_set()
+            process.send_signal(signal.SIGCONT)
+        assert bed.edge._answer == ""
 
 
 async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:
