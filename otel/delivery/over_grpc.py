@@ -16,7 +16,7 @@ import trio
 from otel.delivery.answers import Again, Answer, of_grpc, of_response
 from otel.delivery.destination import BadDestination, Destination
 from otel.delivery.masking import Mask, mask_for
-from otel.delivery.over_http import PORTS, USER_AGENT
+from otel.delivery.over_http import PORTS, USER_AGENT, tls_context
 from otel.delivery.wire import ANSWER_BYTES_MAX, NS_PER_SECOND
 
 METHOD = "/opentelemetry.proto.collector.trace.v1.TraceService/Export"
@@ -100,7 +100,11 @@ def _answer(call: Any, mask: Mask) -> Answer:
 
 
 def _material(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """Root certificates, key, and certificate chain, as the library wants them."""
+    """Root certificates, key, and certificate chain, as the library wants them.
+
+    It takes any bytes, and calls the server unavailable later: so they are read as for HTTP before.
+    """
+    tls_context(destination)
     paths = (destination.certificate, destination.client_key, destination.client_certificate)
     try:
         roots, key, chain = (Path(path).read_bytes() if path else None for path in paths)

@@ -54,7 +54,7 @@ class HttpSender:
         self._target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         self._gzip = destination.compression == "gzip"
         self._timeout_seconds = destination.timeout_ns / NS_PER_SECOND
-        self._context = _context(destination) if self._tls else None
+        self._context = tls_context(destination) if self._tls else None
         place = f"[{self._host}]" if ":" in self._host else self._host
         self._headers = (
             ("host", place if parts.port is None else f"{place}:{parts.port}"),
@@ -157,7 +157,8 @@ class HttpSender:
             await trio.aclose_forcefully(stream)
 
 
-def _context(destination: Destination) -> ssl.SSLContext:
+def tls_context(destination: Destination) -> ssl.SSLContext:
+    """Reads the certificates. Raises BadDestination."""
     try:
         context = ssl.create_default_context(cafile=destination.certificate or None)
         if destination.client_certificate:
@@ -178,9 +179,9 @@ def _why(error: Exception) -> str:
         return "the answer is not HTTP: is this the right endpoint?"
     if isinstance(error, trio.BrokenResourceError | trio.ClosedResourceError):
         cause = error.__cause__
+        if isinstance(cause, ssl.SSLCertVerificationError):
+            return f"the server's certificate is not accepted: {plain(cause.verify_message)}"
         return f"the connection broke: {plain(str(cause))}" if cause else "the connection broke"
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the server's certificate is not accepted: {plain(error.verify_message)}"
     return plain(_first_cause(error))
 
 

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel.delivery.answers import Accepted, Again, Refused, Rejected
-from otel.delivery.destination import Destination
+from otel.delivery.destination import BadDestination, Destination
 from otel.delivery.over_grpc import METHOD, GrpcSender
 from otel.delivery.wire import NS_PER_SECOND
 from tests.delivery.collector import no_good
@@ -151,3 +151,16 @@ async def test_mutual_tls(keys: Keys) -> None:
         bad = await send(endpoint, certificate=keys.ca, timeout_ns=NS_PER_SECOND)
     assert good == Accepted()
     assert isinstance(bad, Again)
+
+
+@pytest.mark.parametrize("field", ["certificate", "client_certificate", "client_key"])
+def test_a_file_that_holds_no_certificate_is_named(keys: Keys, field: str) -> None:
+    """The library takes any bytes, and would say that the server is not available."""
+    fields: dict[str, Any] = {
+        "certificate": keys.ca,
+        "client_certificate": keys.chain,
+        "client_key": keys.key,
+    }
+    fields[field] = __file__
+    with pytest.raises(BadDestination, match="test_over_grpc"):
+        GrpcSender(Destination(endpoint="https://localhost", protocol="grpc", **fields))
