@@ -24,7 +24,7 @@ from actors.runner.inbox import Inbox
 from actors.runner.sequencer import Sequencer
 from ebbtide.config import ConfigError, Loaded
 from ebbtide.control import ControlError, serve
-from ebbtide.fields import fields_of
+from ebbtide.fields import Traces, fields_of
 from ebbtide.lines import Lines
 from ebbtide.log import Log
 from ebbtide.metering import Metering
@@ -36,7 +36,7 @@ from ebbtide.verbs import verbs
 from events.base import Order
 from events.decisions import Armed
 from events.facts import SettingsLoaded, SettingsRejected, StorageFailed, StorageMoved
-from events.record import Record, Stamp, trace_id
+from events.record import Record, Stamp
 from events.retention import SEGMENT_BYTES_MAX
 from events.writer import Writer
 
@@ -78,7 +78,7 @@ class Daemon:
             lines,
             writer.wait_written,
             report,
-            lambda record: fields_of(record, lines.names, writer.journal_id, self.trace_id),
+            lambda record: fields_of(record, lines.names, writer.journal_id, self._traces.of(record.episode)),
         )
         self._metering = metering
         self._inbox = Inbox()
@@ -88,17 +88,21 @@ class Daemon:
         self.sequencer.observers += [self.standing.fold, self._log.keep, self._after]
         if metering is not None:
             self.sequencer.observers.append(metering.fold)
-        self.trace_id = recovered.trace_id
+        self._traces = Traces(recovered.system.episode, recovered.trace_id)
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
+
+    @property
+    def trace_id(self) -> str:
+        """Of the open shutdown, or the last one; empty if there was none."""
+        return self._traces.current
 
     # --- the journal as the sequencer sees it ---------------------------------------------------
 
     def append(self, records: Sequence[Record]) -> None:
         hashes = self.writer.append(records)
         for record, chain_hash in zip(records, hashes, strict=True):
-            if record.episode == record.seq:
-                self.trace_id = trace_id(chain_hash)
+            self._traces.learn(record, chain_hash)
 
     async def wait_written(self, seq: int) -> bool:
         return await self.writer.wait_written(seq)
