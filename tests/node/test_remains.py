@@ -22,14 +22,15 @@ from tests.node.bringing_up import need
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 GONE_SECONDS_MAX = 20
 UP_SECONDS_MAX = 60
-NAMESPACES = ("pid", "net", "mnt")
+#: Descriptors of process namespaces: while one is open, no other namespace gets its number.
+PINS: list[int] = []
 
 
 class Trace(NamedTuple):
-    """By what a node is known when it is there: its first process, its namespaces, its name."""
+    """By what a node is known when it is there: its first process, its process namespace, its name."""
 
     first: int
-    namespaces: tuple[str, ...]
+    namespace: str
     name: str
 
     def left(self) -> list[str]:
@@ -39,11 +40,11 @@ class Trace(NamedTuple):
         return [*self.members(), *map(str, remains.left(self.name)), *folders, *mounts]
 
     def members(self) -> list[str]:
-        """The processes in one of its namespaces."""
+        """Its processes: none can leave their namespace."""
         found = []
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
-                if any(os.readlink(process / "ns" / kind) in self.namespaces for kind in NAMESPACES):
+                if os.readlink(process / "ns/pid") == self.namespace:
                     found.append(f"{process.name} {(process / 'comm').read_text().strip()}")
         return found
 
@@ -61,8 +62,8 @@ def node_of(holder: int) -> Trace | None:
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_text().split("\0")
             if "tests.node.inside" in words and name in words and words[0] == sys.executable:
-                links = tuple(os.readlink(process / "ns" / kind) for kind in NAMESPACES)
-                return Trace(int(process.name), links, str(name))
+                PINS.append(os.open(process / "ns/pid", os.O_RDONLY))
+                return Trace(int(process.name), os.readlink(process / "ns/pid"), str(name))
     return None
 
 
@@ -85,7 +86,9 @@ def held() -> Iterator[subprocess.Popen[str]]:
 async def found(holder: int, holds: Callable[[Trace], bool] = lambda _: True) -> Trace:
     """The node of that process, once it ``holds``."""
     with trio.fail_after(UP_SECONDS_MAX):
-        while (trace := node_of(holder)) is None or not holds(trace):
+        while (trace := node_of(holder)) is None:
+            await trio.sleep(0.01)
+        while not holds(trace):
             await trio.sleep(0.01)
     return trace
 
@@ -100,11 +103,14 @@ async def up(process: subprocess.Popen[str]) -> Trace:
 
 
 @pytest.fixture(autouse=True)
-def _able() -> None:
+def _able() -> Iterator[None]:
     try:
         need()
     except Unavailable as why:
         pytest.skip(str(why))
+    yield
+    while PINS:
+        os.close(PINS.pop())
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
