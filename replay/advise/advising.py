@@ -22,6 +22,7 @@ from actors.policy.periods import DEFAULT_PRIORITY
 from events.base import NS_PER_SECOND
 from events.model import Period
 from replay.account.model import Account, ConfigurationTold
+from replay.advise.hope import Short, hope, nodes, rooms, short_of
 from replay.advise.stops import Stop, stops
 from replay.advise.survival import LAST, Survival, survival
 
@@ -89,6 +90,9 @@ class Wave(NamedTuple):
 class Advice(NamedTuple):
     """``saved``, ``perhaps`` and ``hopeless`` part the stops that are known: by observation these end within
     the advised periods, these would if they do as their workload's others did, these nobody can promise.
+
+    ``short``: nodes on which logind did not grant what was asked for, and grants less than these periods ask
+    for: there their stops have what that leaves. ``cut``: those of the hopeless whom only that keeps.
     """
 
     shutdowns: tuple[str, ...]
@@ -96,9 +100,11 @@ class Advice(NamedTuple):
     configuration: ConfigurationTold
     waves: tuple[Wave, ...]
     workloads: tuple[Workload, ...]
-    saved: tuple[Stop, ...]
-    perhaps: tuple[Stop, ...]
-    hopeless: tuple[Stop, ...]
+    saved: tuple[Stop, ...] = ()
+    perhaps: tuple[Stop, ...] = ()
+    hopeless: tuple[Stop, ...] = ()
+    short: tuple[Short, ...] = ()
+    cut: tuple[Stop, ...] = ()
 
     @property
     def periods(self) -> tuple[Period, ...]:
@@ -117,23 +123,31 @@ class Advice(NamedTuple):
         """logind's ``InhibitDelayMaxSec``: what is requested and reserved."""
         return self.requested_seconds + self.reserve_seconds
 
+    @property
+    def drop_in_ns(self) -> int:
+        return self.drop_in_seconds * NS_PER_SECOND
+
 
 def advise(accounts: Iterable[Account]) -> Advice:
     """From all these shutdowns together; keeps their stops, not the accounts. Raises NoEvidence."""
     newest: Account | None = None
     names: dict[str, None] = {}
-    nodes: dict[tuple[str, str], None] = {}
+    machines: dict[tuple[str, str], None] = {}
     found: list[Stop] = []
+    shorts: list[Short] = []
     for account in accounts:
-        names[account.id] = nodes[account.node, account.machine_id] = None
+        names[account.id] = machines[account.node, account.machine_id] = None
         if account.configuration.periods and (
             newest is None or account.started_wall_ns >= newest.started_wall_ns
         ):
             newest = account
         found += stops((account,))
+        short = short_of(account)
+        shorts += [] if short is None else [short]
     if newest is None or not found:
         raise NoEvidence("no shutdown that stopped a pod is on record")
-    return _conclude(tuple(names), len(nodes), newest.configuration, found)
+    advice = _conclude(tuple(names), len(machines), newest.configuration, found)
+    return _under_grants(advice, [each for each in shorts if each.grant_ns < advice.drop_in_ns])
 
 
 def _conclude(
@@ -142,19 +156,27 @@ def _conclude(
     periods = configuration.periods
     workloads = tuple(_workloads(periods, found))
     waves = tuple(_wave(at, period, workloads) for at, period in enumerate(periods))
+    return Advice(names, nodes, configuration, waves, workloads)
+
+
+def _under_grants(advice: Advice, shorts: Sequence[Short]) -> Advice:
+    """Who is saved, by what logind grants each."""
+    enough = rooms(advice.periods, None)
+    left = {each.shutdown: rooms(advice.periods, each.grant_ns) for each in shorts}
     kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
-    for each in workloads:
+    cut: list[Stop] = []
+    for each in advice.workloads:
         for stop in each.stops:
-            kinds[_hope(stop, each, waves[each.wave].seconds)].append(stop)
-    return Advice(
-        shutdowns=names,
-        nodes=nodes,
-        configuration=configuration,
-        waves=waves,
-        workloads=workloads,
+            now = hope(stop, each.need_ns, left.get(stop.shutdown, enough)[each.wave])
+            kinds[now].append(stop)
+            if now == "hopeless" and hope(stop, each.need_ns, enough[each.wave]) != now:
+                cut.append(stop)
+    return advice._replace(
         saved=tuple(kinds["saved"]),
         perhaps=tuple(kinds["perhaps"]),
         hopeless=tuple(kinds["hopeless"]),
+        short=nodes(shorts),
+        cut=tuple(cut),
     )
 
 
@@ -207,16 +229,3 @@ def _is_short(mine: Workload) -> bool:
     """Its need is not known, and one of its pods was killed before the time that it asks for was over."""
     known = mine.survival.is_complete or mine.verdict == "deaf"
     return not known and any(stop.limited for stop in mine.stops)
-
-
-def _hope(stop: Stop, mine: Workload, seconds: int) -> Literal["saved", "perhaps", "hopeless"]:
-    """Its grace is the period, or less if it asks for less."""
-    wanted = stop.wanted_seconds
-    grace_ns = (seconds if wanted is None else min(seconds, wanted)) * NS_PER_SECOND
-    if stop.observed.ended:
-        if stop.hook_cut:
-            return "saved" if stop.grace_ns == grace_ns else "perhaps"
-        # Between stop signal and SIGKILL lies more than the grace, where a hook has used that up.
-        return "saved" if stop.observed.ns < grace_ns or stop.grace_ns <= grace_ns else "perhaps"
-    need_ns = mine.need_ns
-    return "perhaps" if need_ns is not None and need_ns < grace_ns else "hopeless"

@@ -12,6 +12,9 @@ from replay.advise.stops import Stop
 
 _DROP_IN = "/run/systemd/logind.conf.d"
 
+#: Nodes that are named one by one.
+NAMED = 3
+
 #: How long the lines of a comment are, where there is room.
 COMMENT_COLUMNS = 76
 
@@ -30,14 +33,27 @@ def to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> str:
         f"reserve: {advice.reserve_seconds}s",
         *_comment(
             f"logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved."
-            " The daemon sees to it unless raiseGrant is false; by hand, in a file below"
-            f" {_DROP_IN} or /etc/systemd/logind.conf.d:",
+            f" The daemon {'asks for' if advice.short else 'sees to'} it unless raiseGrant is false;"
+            f" by hand, in a file below {_DROP_IN} or /etc/systemd/logind.conf.d:",
             columns,
         ),
         "#   [Login]",
         f"#   InhibitDelayMaxSec={advice.drop_in_seconds}",
+        *(line for said in grants(advice) for line in _comment(said, columns)),
     ]
     return "\n".join(lines) + "\n"
+
+
+def grants(advice: Advice) -> Iterator[str]:
+    """A sentence for each node that does not grant what the advice asks for, three of them by name."""
+    for short in advice.short[:NAMED]:
+        yield (
+            f"On {_plain(short.node)} the grant was not raised: {span(short.grant_ns)} of the"
+            f" {span(short.asked_ns)} asked for. Find out why ('ebbtide doctor'): until then these"
+            " periods are cut there."
+        )
+    if len(advice.short) > NAMED:
+        yield f"So it was on {plural(len(advice.short) - NAMED, 'other node')}."
 
 
 def _period(wave: Wave, columns: int) -> Iterator[str]:
@@ -81,7 +97,9 @@ def _longest(wave: Wave) -> str:
 
 def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
     """Every workload with a pod that no period can save on this evidence, and what to do about it."""
+    cut = {(stop.shutdown, stop.uid): None for stop in advice.cut}
     hopeless = {(stop.shutdown, stop.uid): None for stop in advice.hopeless}
+    hopeless = {each: None for each in hopeless if each not in cut}
     for each in advice.workloads:
         longest = each.longest_killed
         if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):

@@ -10,11 +10,13 @@ With nothing changed both runs are the record, event by event (`WhatIf.is_same`)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple, cast
 
 from actors.logic.arming import NAME as LOGIND
 from actors.logic.arming import LogindState
 from actors.logic.config import NAME as CONFIG
+from actors.logic.config import ConfigState
 from actors.logic.system import System
 from events.base import NS_PER_SECOND, Mark
 from events.decisions import WriteDropIn
@@ -82,8 +84,8 @@ def perform(tape: Tape, changes: Changes) -> WhatIf:
     seen = see(tape, facts_under(tape, changes, grant_ns))
     hopeful, grim = (_run(tape, changes, grant_ns, seen, hopeful=hopeful) for hopeful in (True, False))
     then = outline(((each.mono_ns, each.event) for each in tape.own), tape.signal_ns)
-    raised_ns = grant_ns if changes.grant_ns is None else None
-    return WhatIf(tape, changes, then, hopeful, grim, tuple(_assumptions(tape, seen, grim, raised_ns)))
+    assumed = (*_granted(tape, changes, grant_ns), *_assumptions(tape, seen, grim))
+    return WhatIf(tape, changes, then, hopeful, grim, assumed)
 
 
 def _run(tape: Tape, changes: Changes, grant_ns: int | None, seen: Seen, *, hopeful: bool) -> Run:
@@ -157,12 +159,35 @@ def _end_ns(tape: Tape, grant_ns: int | None) -> int | None:
     return tape.signal_ns + grant_ns
 
 
-def _assumptions(tape: Tape, seen: Seen, run: Run, raised_ns: int | None) -> list[Assumption]:
+def _granted(tape: Tape, changes: Changes, raised_ns: int | None) -> Iterator[Assumption]:
+    """Where these settings need more than was granted, and nobody said what is granted now."""
+    if changes.grant_ns is not None:
+        return
+    if raised_ns is not None:
+        yield "grant", f"logind grants {span(raised_ns)}, as the drop-in for these settings asks"
+        return
+    system = tape.system()
+    _set_up(system, tape, changes)
+    known = config_of(system)
+    if changes.settings is not None and tape.grant_ns < known.needed_ns:
+        then, needed = span(tape.grant_ns), span(known.needed_ns)
+        yield "grant", f"logind grants {then} as it did, of {needed} that these settings need{_why(known)}"
+
+
+def _why(known: ConfigState) -> str:
+    """What kept logind's limit where it was, as far as it is on record."""
+    files = known.drop_ins
+    if files is not None and files.overridden_by:
+        return f": {files.overridden_by} overrides the drop-in"
+    if known.settings is not None and not known.settings.raise_grant:
+        return ": raiseGrant is false"
+    return ": it was not raised on record" if files is not None else ": no drop-in was read"
+
+
+def _assumptions(tape: Tape, seen: Seen, run: Run) -> list[Assumption]:
     found: list[Assumption] = []
     if not run.outline.began:
         found.append(("off", "graceful shutdown is off under these settings: nothing is held back"))
-    if raised_ns is not None:
-        found.append(("grant", f"logind grants {span(raised_ns)}, as the drop-in for these settings asks"))
     for down in seen.downtimes:
         when = f"from {span(down.begin_ns - tape.signal_ns)} to {span(down.end_ns - tape.signal_ns)}"
         found.append(("restart", f"no daemon runs {when} after the signal, as in the record"))

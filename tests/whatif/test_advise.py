@@ -201,6 +201,42 @@ def test_workloads(name: str, of: str) -> None:
     assert workload("shop", name, "node-1") == of
 
 
+def test_a_node_that_is_granted_too_little_saves_fewer() -> None:
+    """18 s of 35 s: the higher wave has its 6 s, and of the lower one's 16 s are 12 left."""
+    fates = (ended("slow", 15), ended("web", 11), ended("db", 5, priority=1000))
+    advice = advise([account(*fates, grant_ns=18 * SECOND)])
+    assert [wave.seconds for wave in advice.waves] == [16, 6]
+    assert [stop.label for stop in advice.saved] == ["shop/web", "shop/db"]
+    assert [stop.label for stop in advice.hopeless] == [stop.label for stop in advice.cut] == ["shop/slow"]
+    assert not list(problems(advice)), "no grace of its own helps"
+    assert "# On node-1 the grant was not raised: 18s of the 35s asked for." in to_paste(advice, 200)
+    assert len(advise([account(*fates, grant_ns=35 * SECOND)]).saved) == 3
+
+
+def test_the_last_wave_under_a_small_grant_is_promised_less() -> None:
+    """What lies before logind's own timer comes off it: of 6 s a pod that took 5.5 s may not have them."""
+    fates = (ended("web", 5.5), ended("db", 5.5, priority=1000))
+    advice = advise([account(*fates, grant_ns=12 * SECOND)])
+    assert [wave.seconds for wave in advice.waves] == [6, 6]
+    assert [stop.label for stop in advice.saved] == ["shop/web"]
+    assert [stop.label for stop in advice.cut] == ["shop/db"]
+
+
+def test_many_nodes_that_are_granted_too_little_are_counted() -> None:
+    """Three by name."""
+    each = [account(ended("web", 11), node=f"node-{at}", number=at, grant_ns=9 * SECOND) for at in range(5)]
+    text = to_paste(advise(each), 200)
+    assert "On node-2 the grant" in text
+    assert "On node-3 the grant" not in text
+    assert "So it was on 2 other nodes." in text
+
+
+def test_a_grant_that_is_enough_for_the_advice_is_not_named() -> None:
+    """Less than was asked for, and more than these periods need."""
+    advice = advise([account(ended("web", 2), ended("db", 2, priority=1000), grant_ns=30 * SECOND)])
+    assert (advice.drop_in_seconds, advice.short, len(advice.saved)) == (11, (), 2)
+
+
 def test_without_evidence_there_is_no_advice() -> None:
     """No shutdown, or none that stopped a pod."""
     for known in ([], [account()], [account(ended("web-0", 3), configuration=ConfigurationTold())]):

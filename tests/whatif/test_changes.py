@@ -54,7 +54,9 @@ def test_a_limit_that_does_not_move_is_not_raised() -> None:
     stiff = record([behaves(pod("web"), 3)], faults=Faults(grant_ns=25 * SECOND))
     found = stiff.compare(settings=settings(low=70))
     assert found.grim.grant_ns == found.then.grant_ns == 25 * SECOND
-    assert not found.assumptions
+    (assumed,) = found.assumptions
+    assert assumed[0] == "grant"
+    assert assumed[1].startswith("logind grants 25s as it did, of 1min 25s that these settings need: /etc/")
 
 
 def test_switched_off_nothing_is_held_back(known: Recorded) -> None:

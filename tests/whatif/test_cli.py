@@ -264,6 +264,26 @@ def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     assert "nothing can be advised" in ran.err
 
 
+def test_advice_from_one_shutdown_of_a_fleet_says_whose_it_is(run: Run, fleet: Path) -> None:
+    """Beside every form of the answer; leaving it out asks all of them."""
+    for output in ("table", "json", "yaml"):
+        ran = run("replay", "advise", "-1", "--journal", fleet, "-o", output)
+        assert "ebbtide: of 4 journals this is shutdown 7918ef3e-" in ran.err
+        assert "of node-18 alone" in ran.err
+    assert not run("replay", "advise", "--journal", fleet / "calm", "last", "-o", "yaml").err
+
+
+def test_a_limit_that_stays_is_an_assumption(run: Run, tmp_path: Path) -> None:
+    """More is needed than was granted, and the record shows why no more would be."""
+    plan = drawn(3, calm=True)
+    held = Machine(plan._replace(faults=plan.faults._replace(grant_ns=9 * SECOND))).run()
+    for name, data in held.book.files().items():
+        (tmp_path / name).write_bytes(data)
+    ran = run("replay", "what-if", "--journal", tmp_path, "--config", "new.yaml", "-o", "json")
+    (said,) = [each["message"] for each in json.loads(ran.out)["assumptions"] if each["code"] == "grant"]
+    assert said.startswith("logind grants 9s as it did, of 40s that these settings need: /etc/systemd/")
+
+
 def test_a_long_grant_is_readable(run: Run) -> None:
     """Not in hours, minutes and seconds that are nought."""
     ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "1000000h")

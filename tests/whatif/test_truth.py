@@ -159,3 +159,26 @@ def test_advice_from_a_node_where_much_went_wrong(first: int) -> None:
             assert set(sides[stop.uid].outcomes) <= {"graceful", "spared"}, f"seed {seed}: {stop.label}"
             saved += 1
     assert saved
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_advice_promises_nobody_what_logind_does_not_grant(first: int) -> None:
+    """Where a limit was not raised it is not raised now: who is saved has enough of what there is."""
+    short = 0
+    for seed in range(first, first + SEEDS_A_TEST):
+        plan = drawn(seed, calm=True)
+        # Below what the default configuration asks for: a limit that was enough is not known to be held.
+        held = plan._replace(faults=plan.faults._replace(grant_ns=(5 + seed) * SECOND))
+        known = recorded(held)
+        advice, settings = advised(known)
+        short += len(advice.short)
+        found, truth = known.compare(settings=settings), known.truth(settings).pods
+        stays = [code for code, text in found.assumptions if code == "grant" and "as it did" in text]
+        assert len(stays) == len(advice.short), f"seed {seed}: {found.assumptions}"
+        sides = {side.line.pod.uid: side for side in found.pods}
+        for stop in advice.saved:
+            assert sides[stop.uid].outcomes == ("graceful", "graceful"), f"seed {seed}: {stop.label}"
+            assert truth[stop.uid].outcome == "graceful", f"seed {seed}: {stop.label}"
+        for stop in advice.perhaps:
+            assert sides[stop.uid].outcomes[0] == "graceful", f"seed {seed}: {stop.label}"
+    assert short

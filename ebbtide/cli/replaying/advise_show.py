@@ -22,7 +22,7 @@ from ebbtide.text import visible
 from events.recovery import Verdict
 from replay.account.words import plural, span
 from replay.advise.advising import Advice, NoEvidence, Wave, Workload, advise
-from replay.advise.configuration import COMMENT_COLUMNS, problems, to_paste, why
+from replay.advise.configuration import COMMENT_COLUMNS, grants, problems, to_paste, why
 from replay.advise.stops import Stop
 from replay.advise.survival import LAST, MEDIAN, P95, Survival
 from replay.journal import NoSuchShutdown, pick
@@ -63,6 +63,11 @@ def _advise(pool: Pool, episode: str | None) -> Advice:
     except NoSuchShutdown as error:
         raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
     deque(found, maxlen=0)
+    if len(pool) > 1:
+        remark(
+            f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of {chosen.node} alone;"
+            " leave EPISODE out for all of them"
+        )
     return advise((chosen,))
 
 
@@ -81,8 +86,9 @@ def _journal(verdict: Verdict) -> dict[str, Any]:
 def tables(advice: Advice) -> RenderableType:
     """Waves, workloads, what cannot be saved; below them the configuration is to be printed."""
     hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
+    short = [Text(visible(said), style="yellow") for said in grants(advice)]
     return Group(
-        Text(_title(advice)),
+        Text(visible(_title(advice))),
         Text(""),
         Fitting(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS, spare=("WHY", "P50")),
         Text(""),
@@ -92,6 +98,7 @@ def tables(advice: Advice) -> RenderableType:
             right=_NUMBERS,
             spare=("PRIORITY", "P50", "STOPS"),
         ),
+        *([Text(""), *short] if short else []),
         *([Text(""), Text("no period can save on this evidence:"), *hopeless] if hopeless else []),
         Text(""),
         Text("to paste:", style="dim"),
@@ -102,10 +109,14 @@ def _title(advice: Advice) -> str:
     parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
     stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
     total = sum(len(getattr(advice, name)) for name, _ in parts)
-    return (
-        f"from {plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}:"
-        f" {plural(total, 'stop')}, under these periods {', '.join(stops)}"
-    )
+    return f"from {_whose(advice)}: {plural(total, 'stop')}, under these periods {', '.join(stops)}"
+
+
+def _whose(advice: Advice) -> str:
+    """One shutdown by name."""
+    if len(advice.shutdowns) > 1:
+        return f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
+    return f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
 
 
 def _wave_row(wave: Wave) -> tuple[str, ...]:
@@ -163,6 +174,15 @@ def document(advice: Advice) -> dict[str, Any]:
             for each, said in problems(advice)
         ],
         **{name: list(map(_stop, getattr(advice, name))) for name in ("saved", "perhaps", "hopeless")},
+        "notRaised": [
+            {
+                "node": each.node,
+                "shutdown": each.shutdown,
+                "grantSeconds": seconds(each.grant_ns),
+                "askedSeconds": seconds(each.asked_ns),
+            }
+            for each in advice.short
+        ],
         "configuration": to_paste(advice),
     }
 
