@@ -60,13 +60,16 @@ class SpanIds:
         return hashed.digest()[:SPAN_ID_BYTES]
 
 
+#: Roles of the spans below a pod.
+HOOK, STOP, KILL = "hook", "stop", "kill"
+
 #: Type tag of an order to the role of its span.
 ORDER_ROLES = {
     "TakeInventory": "inventory",
     "AnnounceNode": "announce",
-    "RunHook": "hook",
-    "SendSignal": "stop",
-    "KillContainer": "kill",
+    "RunHook": HOOK,
+    "SendSignal": STOP,
+    "KillContainer": KILL,
     "DeliverStatuses": "deliver",
     "FlushTraces": "export",
     "ReleaseLock": "release",

@@ -10,6 +10,7 @@ from events.decisions import HookEnded, HookStarted, KillContainer, RunHook, Sen
 from events.facts import AutopsyTaken, ContainerExited, OrderEnded
 from events.model import ProcessReport
 from otel import attributes as at
+from otel.ids import HOOK, KILL, STOP
 from otel.span import Attributes
 from otel.traces.pods import facts_of
 from otel.traces.spans import Open
@@ -27,17 +28,17 @@ def _children(trace: Trace, uid: str) -> dict[tuple[str, str], Open]:
     return {} if pod is None else pod.children
 
 
-def _begin(trace: Trace, role: str, uid: str, container: str, key: str) -> Open | None:
+def _begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str) -> Open | None:
     """Below its pod. The second of its kind for a container is a retry of the first, which ends unheard."""
     pod = trace.open_pods.get(uid)
     if pod is None:
         return None
     before = pod.children.get((role, container))
-    span = trace.begin(role, key, pod.span_id, (*facts_of(trace, uid).names, (at.CONTAINER, container)))
     if before is not None:
         trace.end(before, ((at.RESULT, "unknown"),))
-        span.links.append(trace.link(before.span_id, "retry"))
-    pod.children[(role, container)] = span
+    attributes = (*facts_of(trace, uid).names, (at.CONTAINER, container))
+    retried = b"" if before is None else before.span_id
+    span = pod.children[(role, container)] = trace.begin_again(role, key, pod.span_id, attributes, retried)
     return span
 
 
@@ -57,7 +58,7 @@ def hook_ordered(trace: Trace, event: RunHook) -> None:
 
 
 def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
-    span = _begin(trace, "hook", uid, container, key)
+    span = _begin_below_pod(trace, HOOK, uid, container, key)
     if span is not None:
         span.attributes.update(trace.hook)
 
@@ -69,7 +70,7 @@ def hook_outcome(trace: Trace, event: OrderEnded) -> None:
 
 
 def hook_ended(trace: Trace, event: HookEnded) -> None:
-    span = _children(trace, event.uid).pop(("hook", event.container), None)
+    span = _children(trace, event.uid).pop((HOOK, event.container), None)
     if span is None:
         _skipped(trace, event)
         return
@@ -80,9 +81,9 @@ def hook_ended(trace: Trace, event: HookEnded) -> None:
 
 def _skipped(trace: Trace, event: HookEnded) -> None:
     """It never ran: switched off, or no grace was left for it."""
-    span = _begin(trace, "hook", event.uid, event.container, f"{event.uid}/{event.container}")
+    span = _begin_below_pod(trace, HOOK, event.uid, event.container, f"{event.uid}/{event.container}")
     if span is not None:
-        _children(trace, event.uid).pop(("hook", event.container), None)
+        _children(trace, event.uid).pop((HOOK, event.container), None)
         _end_hook(trace, span, event, ())
 
 
@@ -103,16 +104,16 @@ def _end_hook(trace: Trace, span: Open, event: HookEnded, known: Attributes) -> 
 
 
 def stop_ordered(trace: Trace, event: SendSignal) -> None:
-    span = _begin(trace, "stop", event.uid, event.container, event.key)
+    span = _begin_below_pod(trace, STOP, event.uid, event.container, event.key)
     if span is not None:
         span.attributes[at.SIGNAL] = event.signal
 
 
 def kill_ordered(trace: Trace, event: KillContainer) -> None:
-    span = _begin(trace, "kill", event.uid, event.container, event.key)
+    span = _begin_below_pod(trace, KILL, event.uid, event.container, event.key)
     if span is None:
         return
-    stop = _children(trace, event.uid).get(("stop", event.container))
+    stop = _children(trace, event.uid).get((STOP, event.container))
     if stop is not None:
         span.parent_id = stop.span_id
     span.attributes.update(trace.findings.pop((event.uid, event.container), ()))
@@ -123,7 +124,7 @@ def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
 
     Its last lines stay in the journal: what a program wrote is not for every back end.
     """
-    stop = _children(trace, event.uid).get(("stop", event.container))
+    stop = _children(trace, event.uid).get((STOP, event.container))
     if stop is None:
         return
     for process in event.processes:
@@ -159,8 +160,8 @@ def exited(trace: Trace, event: ContainerExited) -> None:
         how = (*how, (at.EXIT_CODE, event.exit_code))
     if event.signal:
         how = (*how, (at.EXIT_SIGNAL, event.signal))
-    kill = children.pop(("kill", event.container), None)
-    stop = children.pop(("stop", event.container), None)
+    kill = children.pop((KILL, event.container), None)
+    stop = children.pop((STOP, event.container), None)
     killed = _killed(event, ordered=kill is not None)
     for span in (kill, stop):
         if span is None:

@@ -21,18 +21,16 @@ from otel import attributes as at
 from otel.ids import ORDER_ROLES
 from otel.span import Attributes
 from otel.traces.containers import hook_outcome
-from otel.traces.spans import Open
 from otel.traces.trace import Trace, counted
 
 
-def _begin(trace: Trace, order: str, key: str, attributes: Attributes) -> Open:
+def _begin_for_node(trace: Trace, order: str, key: str, attributes: Attributes) -> None:
+    """Below the shutdown. The next of its kind after one that was lost is a retry."""
     role = ORDER_ROLES[order]
-    span = trace.begin(role, key, trace.root.span_id, (*attributes, (at.ORDER, key)))
-    before = trace.lost.pop(role, None)
-    if before is not None:
-        span.links.append(trace.link(before, "retry"))
-    trace.orders[key] = span
-    return span
+    before = trace.lost.pop(role, b"")
+    trace.orders[key] = trace.begin_again(
+        role, key, trace.root.span_id, (*attributes, (at.ORDER, key)), before
+    )
 
 
 def order_ended(trace: Trace, event: OrderEnded) -> None:
@@ -55,7 +53,7 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
 
 
 def listing_ordered(trace: Trace, event: TakeInventory) -> None:
-    _begin(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
+    _begin_for_node(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
 
 
 def listed(trace: Trace, event: InventoryTaken) -> None:
@@ -78,16 +76,16 @@ def planned(trace: Trace, event: PlanMade) -> None:
 
 
 def announced(trace: Trace, event: AnnounceNode) -> None:
-    _begin(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
+    _begin_for_node(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
 
 
 def delivered(trace: Trace, event: DeliverStatuses) -> None:
-    _begin(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+    _begin_for_node(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
 
 
 def export_ordered(trace: Trace, event: FlushTraces) -> None:
     """The wait for the back end. It is part of what took the time, so it is a span like any other."""
-    _begin(trace, "FlushTraces", event.key, ())
+    _begin_for_node(trace, "FlushTraces", event.key, ())
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
@@ -111,4 +109,4 @@ def settled(trace: Trace, event: StatusesSettled) -> None:
 
 def release_ordered(trace: Trace, event: ReleaseLock) -> None:
     """Its outcome may be lost with the machine: the shutdown does not wait for it, nor does its span."""
-    _begin(trace, "ReleaseLock", event.key, ())
+    _begin_for_node(trace, "ReleaseLock", event.key, ())

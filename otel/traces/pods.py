@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, WaveEnded, WaveStarted
 from otel import attributes as at
+from otel.ids import KILL, STOP
 from otel.span import Attributes, Value
 from otel.traces.spans import Open
 from otel.traces.trace import Carried, PodFacts, Trace, counted, milliseconds
@@ -132,7 +133,7 @@ def _end_pod(trace: Trace, pod: Open, error: at.Error | None, reason: str, fate:
 
 def _end_children(trace: Trace, pod: Open, event: PodEnded) -> None:
     for child in pod.children.values():
-        if event.outcome == "failed" and child.name in ("stop", "kill"):
+        if event.outcome == "failed" and child.name in (STOP, KILL):
             trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
         else:
             trace.end(child, ((at.CUT, True),), trace.cut_ns)

@@ -26,7 +26,7 @@ from events.facts import (
     StorageMoved,
 )
 from otel import attributes as at
-from otel.ids import SpanIds, boot_trace_id
+from otel.ids import HOOK, KILL, STOP, SpanIds, boot_trace_id
 from otel.span import Attributes, Span
 from otel.traces.pods import wave_failed
 from otel.traces.spans import LENGTH_NS_MIN
@@ -35,7 +35,7 @@ from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
 NEXT_BOOT = "next boot"
 
 #: Roles that go on with their pod in the next shutdown.
-GO_ON = ("hook", "stop", "kill")
+GO_ON = (HOOK, STOP, KILL)
 
 
 def began(trace: Trace, event: ShutdownBegan) -> None:

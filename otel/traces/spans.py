@@ -80,6 +80,13 @@ class Spans:
         made.attributes.update(attributes)
         return made
 
+    def begin_again(self, name: str, key: str, parent: bytes, attributes: Attributes, before: bytes) -> Open:
+        """A span that may be a retry: ``before`` is the id of the one that it links to, or empty."""
+        made = self.begin(name, key, parent, attributes)
+        if before:
+            made.links.append(self.link(before, "retry"))
+        return made
+
     def end(
         self,
         span: Open,
