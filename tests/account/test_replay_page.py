@@ -16,7 +16,7 @@ from tests.account.page import PAGE, ROOT, blocks, examples, fits, perform
 VERBS = [verb for section in SECTIONS.values() for verb in section]
 
 #: What the library exports beside verbs: types, and errors.
-NO_VERBS = ("Journal", "Shutdown", "Account", "NoJournal", "NoSuchShutdown")
+NO_VERBS = ("Journal", "Shutdown", "Account", "NoJournal", "NoSuchShutdown", "WrongChange", "NoEvidence")
 
 
 @pytest.mark.slow

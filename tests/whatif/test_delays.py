@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+import replay
 from events.facts import ContainerExited, InventoryTaken
 from events.model import Hook
+from replay.advise.advising import NoEvidence
 from replay.virtual.manner import HookPlan
 from replay.whatif.changes import Changes, WrongChange
 from tests.whatif.bed import SECOND, Recorded, behaves, pod, record, side
@@ -57,3 +59,9 @@ def test_no_time_is_negative(wrong: dict[str, object]) -> None:
     """A library's caller is told at once."""
     with pytest.raises(ValueError, match="is negative"):
         Changes(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_raised_has_a_name_in_the_library() -> None:
+    """So that who asks can catch it without knowing where it lives."""
+    assert replay.WrongChange is WrongChange
+    assert replay.NoEvidence is NoEvidence
