@@ -24,7 +24,7 @@ from events.base import NS_PER_SECOND, Order
 from events.decisions import FlushTraces, WaveStarted
 from events.facts import DaemonStarted
 from events.record import Record
-from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
+from otel.delivery.control import DONE, KEPT, LINE_BYTES_MAX, WRONG, Asked, Job, Told, line
 from otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from otel.delivery.destination import Destination
 
@@ -34,8 +34,8 @@ AFTER_START_SECONDS, AFTER_WAVE_SECONDS = 2.0, 0.1
 AGAIN_SECONDS = 600.0
 #: An exporter that crashed is started again at once only so often; then it waits like the others.
 CRASHES_MAX = 3
-#: Its exit codes (`otel.delivery.__main__`): all is delivered; some is kept.
-DONE, KEPT = 0, 1
+#: Exit codes of one that has said what it has to say; any other is a crash.
+TOLD = (DONE, KEPT, WRONG)
 #: How often the exporter hears how far the disk is.
 DURABLE_SECONDS = 0.25
 
@@ -112,7 +112,7 @@ class TracingEdge:
                 await trio.sleep(self._delay_seconds)
             self._wanted = trio.Event()
             code = await self._live()
-            crashes = 0 if code in (DONE, KEPT) else crashes + 1
+            crashes = 0 if code in TOLD else crashes + 1
             again_seconds = math.inf if code == DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
                 self.want(AFTER_START_SECONDS * crashes)

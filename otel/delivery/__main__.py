@@ -12,14 +12,19 @@ import resource
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from otel.delivery import cursor as cursors
-from otel.delivery.control import LINE_BYTES_MAX, Asked, Job, Told, line
+from otel.delivery.control import DONE, KEPT, LINE_BYTES_MAX, WRONG, Asked, Job, Told, line
 from otel.delivery.destination import BadDestination
 from otel.delivery.exporter import LINGER_SECONDS, Exporter
+from otel.delivery.surroundings import innermost
+
+if TYPE_CHECKING:
+    from otel.delivery.errand import Errand
 
 NICE = 19
 #: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.
@@ -32,8 +37,6 @@ LOCK_LOOK_SECONDS = 0.05
 #: Once the daemon has gone, nobody lingers for a back end that does not answer.
 UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
-
-DONE, KEPT, WRONG = range(3)
 
 
 def give_way() -> None:
@@ -93,9 +96,18 @@ async def work() -> int:
     except BadDestination as error:
         voice.log(3, f"traces: {error}")
         return WRONG
-    if not await _locked(errand.directory):
-        voice.log(4, f"traces: another process exports the journal in {errand.directory}")
-        return KEPT
+    try:
+        if not await _locked(errand.directory):
+            voice.log(4, f"traces: another process exports the journal in {errand.directory}")
+            return KEPT
+        return await _do(errand, lines, voice)
+    except* OSError as group:
+        voice.log(4, f"traces: the journal cannot be read: {innermost(group)}")
+    return KEPT
+
+
+async def _do(errand: Errand, lines: Lines, voice: Speaker) -> int:
+    """Raises OSError."""
     # Until the rest has gone, the daemon's words wait in the pipe.
     if await errand.finish_former():
         return KEPT

@@ -10,6 +10,10 @@ import msgspec
 
 from otel.delivery.destination import Destination
 
+#: The exporter's exit codes: all is delivered; some is kept; the job cannot be done. Those of sysexits.h,
+#: since an interpreter that fails ends with 1 or 2.
+DONE, KEPT, WRONG = 0, 75, 78
+
 #: A job with long headers fits; a line that does not end is cut off here.
 LINE_BYTES_MAX = 256 * 1024
 

@@ -95,7 +95,10 @@ class Errand:
             return
         with trio.move_on_after(MEASURE_SECONDS_MAX):
             sender = sender_for(at(self._job.destination, METRICS_PATH), METRICS_METHOD)
-            reason = await send_metrics(sender, self._sources, self._tail(), self._job.metrics_prefix)
+            try:
+                reason = await send_metrics(sender, self._sources, self._tail(), self._job.metrics_prefix)
+            except OSError as error:
+                reason = f"the journal cannot be read: {error}"
             if reason:
                 self._voice.log(4, f"metrics: {reason}")
             await sender.aclose()

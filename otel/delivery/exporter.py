@@ -17,7 +17,7 @@ from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss
 from otel.delivery.cursor import Cursor
 from otel.delivery.ledger import Ledger
 from otel.delivery.stock import Projecting, Stock
-from otel.delivery.surroundings import Voice, in_thread
+from otel.delivery.surroundings import Voice, in_thread, innermost
 from otel.delivery.tail import Tail
 from otel.projection import Projection
 from otel.span import Span
@@ -72,9 +72,9 @@ class Exporter:
 
     async def run(self, found: Cursor | None) -> str:
         """Until there is nothing left to do; why it did not all go, or nothing."""
-        self._begin(found)
         reason = ""
         try:
+            self._begin(found)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read)
                 nursery.start_soon(self._send)
@@ -82,9 +82,14 @@ class Exporter:
                 await self._idle()
                 nursery.cancel_scope.cancel()
         except* GaveUp as group:
-            reason = self._give_up(_first(group))
+            error = innermost(group)
+            assert isinstance(error, GaveUp)
+            reason = self._give_up(error)
         except* BadPayload as group:
-            reason = f"the journal holds a record that cannot be read: {group.exceptions[0]}"
+            reason = f"the journal holds a record that cannot be read: {innermost(group)}"
+            self._voice.log(3, f"{self._name}: {reason}")
+        except* OSError as group:
+            reason = f"the journal cannot be read: {innermost(group)}"
             self._voice.log(3, f"{self._name}: {reason}")
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
@@ -230,12 +235,3 @@ class Exporter:
 
     async def _next_change(self) -> None:
         await self._changed.wait()
-
-
-def _first(group: BaseExceptionGroup[GaveUp]) -> GaveUp:
-    """Out of the groups of nurseries; a record that cannot be read is none of these."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, GaveUp)
-    return error

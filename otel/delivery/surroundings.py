@@ -23,3 +23,10 @@ class Voice(Protocol):
 async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
     """A disk that hangs holds nobody who asks how far we are."""
     return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first error out of the groups of nurseries."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
