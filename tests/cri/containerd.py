@@ -14,13 +14,14 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.beds.inside import die_with_parent
+from tests.beds.inside import PROJECT, die_with_parent
 
 CNI = Path("/usr/lib/cni")
 NEEDS = ("containerd", "ctr", "runc", "unshare", "nsenter", "/bin/busybox", "/usr/lib/cni/ptp")
@@ -34,8 +35,11 @@ CONFIG = """
 version = 2
 root = "{folder}/root"
 state = "{folder}/state"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper"]
+disabled_plugins = [
+  "io.containerd.internal.v1.opt",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.zfs",
+]
 [grpc]
   address = "{folder}/c.sock"
 [plugins."io.containerd.grpc.v1.cri"]
@@ -66,10 +70,10 @@ CONFLIST = {
 
 NAMESPACES = ("unshare", "--mount", "--net", "--propagation", "private", "--")
 
-#: What the holder does before it only holds: everything that containerd and CNI write to lies in tmpfs.
+#: What the holder does: tmpfs where containerd and CNI write, then nothing, until its input ends.
 SETUP = (
-    "set -e; mount -t tmpfs tmpfs /run; mkdir -p /run/netns;"
-    ' mount -t tmpfs tmpfs "$1"; ip link set lo up; echo ready; exec sleep infinity'
+    "set -e; mount -t tmpfs tmpfs /run; mkdir -p /run/netns; mount -t tmpfs tmpfs /var/lib;"
+    ' ip link set lo up; echo ready; read -r never || true; exec "$@"'
 )
 
 
@@ -84,19 +88,21 @@ def missing() -> str:
 class Containerd:
     """``folder`` is short: a socket's path has a limit. ``cgroup`` is the parent of every pod's."""
 
-    def __init__(self, folder: Path, cni_state: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.socket = folder / "c.sock"
         self.cgroup = f"/{folder.name}"
         self._log = (folder / "containerd.log").open("ab")
+        clean = [sys.executable, "-m", "tests.cri.cleaning", str(folder)]
         self._holder = subprocess.Popen(
-            [*NAMESPACES, "sh", "-c", SETUP, "sh", str(cni_state)],
+            [*NAMESPACES, "sh", "-c", SETUP, "sh", *clean],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            preexec_fn=die_with_parent,
+            cwd=PROJECT,
+            start_new_session=True,
         )
         assert self._holder.stdout is not None
-        with self._holder.stdout as said:
-            assert said.readline() == b"ready\n"
+        assert self._holder.stdout.readline() == b"ready\n"
         self.process: subprocess.Popen[bytes] | None = None
         (folder / "cni").mkdir()
         (folder / "cni" / "10-ebbtide.conflist").write_text(json.dumps(CONFLIST))
@@ -141,40 +147,12 @@ class Containerd:
         assert done.returncode == 0, done.stderr
 
     def close(self) -> None:
-        """End everything that lives in the namespaces, and remove the cgroups."""
-        mine = os.readlink(f"/proc/{self._holder.pid}/ns/mnt")
+        """End everything that lives in the namespaces, and remove the cgroups and the folder."""
         self.stop()
-        wait_for(lambda: not self._kill_members(mine), "processes of the bed stay")
-        self._holder.kill()
-        self._holder.wait()
         self._log.close()
-        wait_for(self._remove_cgroups, "cgroups of the bed stay")
-
-    def _kill_members(self, mine: str) -> bool:
-        """Shims are in the mount namespace; containers are the shims' children, and in our cgroup."""
-        found = {pid for pid in _in_mount_namespace(mine) if pid != self._holder.pid}
-        found |= {int(pid) for file in self._cgroup_files() for pid in file.read_text().split()}
-        for pid in found:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        return bool(found)
-
-    def _cgroup_files(self) -> list[Path]:
-        return list(Path("/sys/fs/cgroup").glob(f"*{self.cgroup}/**/cgroup.procs"))
-
-    def _remove_cgroups(self) -> bool:
-        folders = {file.parent for file in self._cgroup_files()}
-        for folder in sorted(folders, key=lambda each: len(each.parts), reverse=True):
-            with contextlib.suppress(OSError):
-                folder.rmdir()
-        return not self._cgroup_files()
-
-
-def _in_mount_namespace(mine: str) -> Iterator[int]:
-    for entry in os.listdir("/proc"):
-        with contextlib.suppress(OSError):
-            if entry.isdecimal() and os.readlink(f"/proc/{entry}/ns/mnt") == mine:
-                yield int(entry)
+        self._holder.communicate(timeout=WAIT_SECONDS_MAX)
+        assert self._holder.returncode == 0, "something of the bed stays"
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def wait_for(condition: object, why: str) -> None:
@@ -227,20 +205,10 @@ def _digest(data: bytes) -> str:
 @contextlib.contextmanager
 def containerd() -> Iterator[Containerd]:
     """A started containerd with its image; nothing of it is left afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="ebc-", dir="/tmp"))
-    cni_state = Path("/var/lib/cni")
-    made = not cni_state.exists()
-    cni_state.mkdir(exist_ok=True)
+    bed = Containerd(Path(tempfile.mkdtemp(prefix="ebc-", dir="/tmp")))
     try:
-        bed = Containerd(folder, cni_state)
-        try:
-            bed.start()
-            bed.load_image()
-            yield bed
-        finally:
-            bed.close()
+        bed.start()
+        bed.load_image()
+        yield bed
     finally:
-        shutil.rmtree(folder)
-        if made:
-            with contextlib.suppress(OSError):
-                cni_state.rmdir()
+        bed.close()
