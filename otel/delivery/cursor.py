@@ -42,7 +42,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """``seq``: every span that ended at or before this record is acknowledged or among the rejected.
 
     ``from_seq``: what is still to be sent can be made again by reading from this record on. ``reason``: why
-    the back end refuses for now, ``refusals`` times in a row.
+    the back end refuses for now, ``refusals`` times in a row since ``refused_wall_ns``.
     """
 
     format: int = FORMAT
@@ -53,6 +53,7 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rejections: tuple[Rejection, ...] = ()
     reason: str = ""
     refusals: int = 0
+    refused_wall_ns: int = 0
 
     def of(self, journal: str, end_seq: int) -> bool:
         """Whether this can be believed of a journal that ends at record ``end_seq``: one that is ahead of it

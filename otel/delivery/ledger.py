@@ -17,9 +17,10 @@ from otel.span import Span
 
 #: The cursor is written so seldom while spans flow: its sync must not queue behind the journal's.
 SAVE_SECONDS = 1.0
-#: After so many starts that were refused at the same place the spans there are put on record, and passed
-#: over.
-REFUSALS_MAX = 5
+#: Spans that were refused for so long, and at so many starts, are put on record and passed over: long enough
+#: for somebody to come back from holidays and renew a token, and not for ever in the way of all others.
+REFUSED_DAYS_MAX, REFUSALS_MAX = 7, 5
+NS_PER_DAY = 86_400 * 1_000_000_000
 
 
 class Ledger:
@@ -38,7 +39,7 @@ class Ledger:
 
     async def settled(self, stock: Stock) -> None:
         """Something arrived, or was rejected: no refusal stands any more. Written now and then."""
-        self.cursor = replace(self.cursor, reason="", refusals=0)
+        self.cursor = replace(self.cursor, reason="", refusals=0, refused_wall_ns=0)
         if trio.current_time() - self._saved_at > SAVE_SECONDS:
             await self.save(stock)
 
@@ -68,9 +69,13 @@ class Ledger:
         return rejection
 
     def refused(self, stock: Stock, reason: str) -> Sequence[Span]:
-        """The spans that are no longer held on to: those at a place that was refused at too many starts."""
-        self.cursor = replace(self.cursor, reason=reason, refusals=self.cursor.refusals + 1)
-        if self.cursor.refusals < REFUSALS_MAX:
+        """The spans that are no longer held on to: those at a place that was refused for too long."""
+        now_ns, since_ns = wall_ns(), self.cursor.refused_wall_ns
+        if not 0 < since_ns <= now_ns:  # the first time, or a clock that was set back
+            since_ns = now_ns
+        refusals = self.cursor.refusals + 1
+        self.cursor = replace(self.cursor, reason=reason, refusals=refusals, refused_wall_ns=since_ns)
+        if refusals < REFUSALS_MAX or now_ns - since_ns < REFUSED_DAYS_MAX * NS_PER_DAY:
             return ()
-        self.cursor = replace(self.cursor, refusals=0)
+        self.cursor = replace(self.cursor, refusals=0, refused_wall_ns=0)
         return stock.next(BATCH_SPANS_MAX)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -140,20 +141,25 @@ async def test_a_refusal_keeps_the_spans_for_another_start(bed: Bed) -> None:
     assert bed.cursor.reason == ""
 
 
-async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed) -> None:
-    """After some starts what is refused there is put on record, so that the rest gets its turn."""
-    first_id = bed.spans[0].span_id
+async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a week what is refused there is put on record, so that the rest gets its turn; not before."""
+    first_id, now_ns = bed.spans[0].span_id, [time.time_ns()]
+    monkeypatch.setattr(ledger, "wall_ns", lambda: now_ns[0])
 
     def answer(got: Got) -> Reply:
         return Reply(500, b"panic", TEXT) if any(span.span_id == first_id for span in got.spans) else OK
 
-    for _ in range(ledger.REFUSALS_MAX):
+    for _ in range(2 * ledger.REFUSALS_MAX):
         collector, reason = await export(bed, answer)
         assert (len(collector.spans), reason) == (0, "HTTP 500: panic")
+    assert bed.cursor is not None
+    assert [each.reason for each in bed.cursor.rejections] == []
+    now_ns[0] += ledger.REFUSED_DAYS_MAX * ledger.NS_PER_DAY
+    await export(bed, answer)
     collector, reason = await export(bed, answer)
     assert reason == ""
-    assert bed.cursor is not None
     assert len(collector.spans) + sum(each.spans for each in bed.cursor.rejections) == len(bed.spans)
+    assert bed.cursor.refused_wall_ns == 0
 
 
 async def test_partial_success_is_counted_and_not_repeated(bed: Bed) -> None:
