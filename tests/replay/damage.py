@@ -15,22 +15,20 @@ import pytest
 
 from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.snapshot import take
-from actors.logic.system import System
+from benchmarks.episodes import Theatre
 from events import catalog, history
-from events.base import NS_PER_SECOND, Event
 from events.catalog import Segment, _look
 from events.chain import Chain, Start
-from events.facts import Tick
 from events.frames import FLAG_LAST, RawRecord
 from events.history import History
+from events.model import Container, Pod
 from events.record import Record, Stamp
 from events.recovery import State
 from events.scan import Piece, Scan
 from events.segment import Identity, Link, file_name
 from tests.replay.memory import JOURNAL_ID, Memory
-from tests.replay.shutdown import armed, started
 
-EVENTS = 1000
+EVENTS_MIN = 1000
 SEGMENTS = 20
 
 
@@ -43,25 +41,34 @@ class Read(NamedTuple):
     state: State
 
 
-def _records() -> Iterator[Record]:
-    """A start, as a daemon makes it, and then ticks, which are the smallest records there are."""
-    system, now_ns = System(), NS_PER_SECOND
-    first, system.next_seq = take(system), 2
-    yield Record(
-        seq=1, mono_ns=now_ns, wall_ns=now_ns, episode=0, cause=0, actor="journal", last=True, event=first
+def _pods() -> tuple[Pod, ...]:
+    """With the shortest names there are: each bit of the journal is flipped once."""
+    return tuple(
+        Pod(uid=name, namespace="n", name=name, containers=(Container(name="c"),)) for name in "abcdefgh"
     )
-    facts: list[Event] = [started("boot-1", preparing=False), *(fact for _, fact in armed(NS_PER_SECOND))]
-    while system.next_seq <= EVENTS:
-        now_ns += 1
-        yield from system.step(facts.pop(0) if facts else Tick(), Stamp(now_ns, now_ns))
+
+
+def _records() -> list[Record]:
+    """A start, as a daemon makes it, and one whole shutdown after the other: decisions are most of it."""
+    theatre = Theatre(0)
+    theatre.pods = _pods()
+    first, theatre.system.next_seq = take(theatre.system), 2
+    mark = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="journal", last=True, event=first)
+    theatre.records.append(mark)
+    theatre.begin()
+    while len(theatre.records) < EVENTS_MIN:
+        theatre.shut_down()
+    return theatre.records
 
 
 def files() -> dict[str, bytes]:
     """The journal: sealed segments, but for the last; each frame knows all before it durable."""
     chain = Chain(Identity("n", "m", "b", "0", LOGIC_FLAGS), Start(JOURNAL_ID, Link(), 1))
     parts: dict[int, list[bytes]] = {}
+    begin_at = 1
     for record in _records():
-        if record.seq % (EVENTS // SEGMENTS) == 1 and len(parts) < SEGMENTS:
+        if record.seq >= begin_at and not record.cause and len(parts) < SEGMENTS:
+            begin_at = record.seq + EVENTS_MIN // SEGMENTS
             for item in chain.begin_segment(Stamp(0, 0)):
                 parts.setdefault(item.end.segment, []).append(item.data)
         item = chain.append(record, max(0, record.seq - 1))
