@@ -23,6 +23,7 @@ NAMES = (
     "journal",
     "verify",
     "command",
+    "proofs",
     "browsing",
     "simulate",
     "what_if",

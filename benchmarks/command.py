@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import trio
 
@@ -38,9 +39,25 @@ def environment(folder: Path) -> dict[str, str]:
     return kept | {"PYTHONPYCACHEPREFIX": str(folder / "bytecode")}
 
 
-def command(folder: Path, journal: Path) -> tuple[float, float]:
-    """Seconds from start to end, and the peak of resident memory in MiB."""
-    argv = [str(Path(sys.executable).with_name("ebbtide")), "replay", "verify", "--journal", str(journal)]
+class Run(NamedTuple):
+    """A process from its start to its end; ``processor_seconds`` are those in which it ran."""
+
+    seconds: float
+    processor_seconds: float
+    memory_mib: float
+
+
+def command(folder: Path, journal: Path) -> Run:
+    program = str(Path(sys.executable).with_name("ebbtide"))
+    return timed(folder, [program, "replay", "verify", "--journal", str(journal)])
+
+
+def bare(folder: Path, journal: Path) -> Run:
+    """A process that only hashes and decodes the same."""
+    return timed(folder, [sys.executable, "-m", "benchmarks.bare_read", str(journal)])
+
+
+def timed(folder: Path, argv: list[str]) -> Run:
     began = time.perf_counter()
     with subprocess.Popen(argv, env=environment(folder), stdout=subprocess.PIPE) as process:
         _, status, usage = os.wait4(process.pid, 0)
@@ -48,7 +65,7 @@ def command(folder: Path, journal: Path) -> tuple[float, float]:
         process.returncode = os.waitstatus_to_exitcode(status)
         assert process.stdout is not None
         assert process.stdout.read().startswith(b"identical: ")
-    return seconds, usage.ru_maxrss / 1024
+    return Run(seconds, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024)
 
 
 def digest_ms(rounds: int) -> float:
@@ -73,7 +90,7 @@ def _clocked() -> Iterator[list[float]]:
         digest(*arguments)  # type: ignore[arg-type]  # handed on as they come
         spent.append(time.perf_counter() - began)
 
-    System._digest = clocked  # type: ignore[method-assign]  # put back below
+    System._digest = clocked  # type: ignore[method-assign, assignment]  # put back below
     try:
         yield spent
     finally:
@@ -87,14 +104,22 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
     episodes.lay_out(places["small"], 3, 1)
     large = episodes.lay_out(places["large"], LARGE_PODS, 1)
     many = episodes.lay_out(places["many"], MANY_PODS, MANY_SHUTDOWNS)
-    seconds: dict[str, list[float]] = {"small": [], "large": []}
-    command(folder, places["small"])
+    runs = {
+        "small": (command, places["small"]),
+        "large": (command, places["large"]),
+        "bare": (bare, places["large"]),
+    }
+    taken: dict[str, list[Run]] = {name: [] for name in runs}
+    for run, place in runs.values():
+        run(folder, place)
     for _ in range(rounds):
-        for name, found in seconds.items():
+        for name, (run, place) in runs.items():
             trio.run(quiet)
-            found.append(command(folder, places[name])[0])
-            say(f"{name}: {found[-1]:.3f} s")
-    _, memory_mib = command(folder, places["many"])
+            taken[name].append(run(folder, place))
+            say(f"{name}: {taken[name][-1]}")
+    memory_mib = command(folder, places["many"]).memory_mib
+    seconds = {name: [each.seconds for each in found] for name, found in taken.items()}
+    processor = [each.processor_seconds for each in taken["large"]]
     basis = f"{large} events"
     return [
         Figure(
@@ -104,7 +129,14 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
             "s",
             basis,
         ),
+        Figure("of it, processor time, p50", median(processor), COMMAND_SECONDS, "s", basis),
         Figure("of it, the start: a journal of a few events, p50", median(seconds["small"]), None, "s"),
+        Figure(
+            "a bare loop over the same that hashes and decodes, from its start, p50",
+            median(seconds["bare"]),
+            None,
+            "s",
+        ),
         Figure("peak memory of verifying a million events", memory_mib, MEMORY_MIB, "MiB", f"{many} events"),
         Figure("digests of a shutdown of 110 pods", digest_ms(rounds), DIGEST_MS, "ms"),
     ]

@@ -22,6 +22,7 @@ TITLES = {
     "journal": "The journal",
     "verify": "Verified replay",
     "command": "Verified replay, as a command",
+    "proofs": "What the replay proves",
     "browsing": "The report of 1 000 pods",
     "simulate": "Simulated shutdowns",
     "what_if": "What if, and advice",

@@ -16,6 +16,7 @@ from pathlib import Path
 import trio
 
 from benchmarks import episodes, idle_month
+from benchmarks.bare_read import bare_read
 from benchmarks.report import Figure, conclude, median, parser, say
 from events.history import History
 from events.source import DirectorySource
@@ -36,6 +37,20 @@ def verify(folder: Path) -> float:
     return replayer.events / seconds
 
 
+def read(folder: Path) -> float:
+    """The same of a reader that verifies every hash, and executes nothing."""
+    began = time.process_time()
+    history = History([DirectorySource(folder)])
+    count = sum(len(batch.records) for batch in history.batches())
+    return count / (time.process_time() - began)
+
+
+def bare(folder: Path) -> float:
+    """The same of a loop that only hashes and decodes."""
+    began = time.process_time()
+    return bare_read(folder) / (time.process_time() - began)
+
+
 def measure(folder: Path, rounds: int) -> list[Figure]:
     places = {name: folder / str(at) for at, name in enumerate((BUSY, LARGE, MONTH))}
     for place in places.values():
@@ -46,10 +61,16 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
         MONTH: trio.run(idle_month.make, places[MONTH]),
     }
     rates: dict[str, list[float]] = {name: [] for name in places}
+    peers: dict[str, list[float]] = {"verified reading alone": [], "a bare loop that hashes and decodes": []}
     for _ in range(rounds):
         for name, place in places.items():
             rates[name].append(verify(place))
             say(f"{name}: {rates[name][-1]:.0f} events/s")
+        peers["verified reading alone"].append(read(places[BUSY]))
+        peers["a bare loop that hashes and decodes"].append(bare(places[BUSY]))
+    found_peers = [
+        Figure(f"{peer}, of {BUSY}", median(found), None, "events/s") for peer, found in peers.items()
+    ]
     return [
         Figure(
             f"verified replay of {name}",
@@ -60,7 +81,7 @@ def measure(folder: Path, rounds: int) -> list[Figure]:
             at_least=True,
         )
         for name, found in rates.items()
-    ]
+    ] + found_peers
 
 
 def main() -> int:
