@@ -96,6 +96,15 @@ async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
     assert reason in out
 
 
+async def test_how_long_it_tries_can_be_said(journal: Path) -> None:
+    """With no time at all there is one request, and its reason."""
+    collector = Collector(lambda got: Reply(503, b"busy", (("content-type", "text/plain"),)))
+    async with collecting(collector):
+        code, out, _ = await export(journal, "otlp", "--endpoint", collector.endpoint, "--give-up", "0s")
+    assert (code, len(collector.got)) == (1, 1)
+    assert "HTTP 503: busy" in out
+
+
 WRONG = [
     ((), "name it with --endpoint"),
     (("--endpoint", f"ftp://{SECRET}"), "--endpoint: it must be a URL"),

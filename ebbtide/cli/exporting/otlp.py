@@ -15,6 +15,7 @@ Examples:
   ebbtide export otlp --endpoint http://localhost:4318
   ebbtide export otlp -2 --endpoint http://localhost:4317 --protocol grpc
   ebbtide export otlp 8f2d6c1e-1234 --journal /mnt/old/journal -o json | jq .traceId
+  ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
   OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
 
 What is not said here comes from the section tracing of the configuration, then from the standard variables
@@ -36,6 +37,13 @@ def _file(name: str, text: str) -> Callable[[F], F]:
 )
 @click.option("--compression", type=click.Choice(("none", "gzip")), default=None, help="[default: none]")
 @click.option("--timeout", type=DURATION, default=None, help="Of one request.  [default: 10s]")
+@click.option(
+    "--give-up",
+    type=DURATION,
+    default="20s",
+    show_default=True,
+    help="How long to try a back end that does not answer.",
+)
 @_file("--certificate", "Authorities to trust, PEM.")
 @_file("--client-certificate", "Ours, for mutual TLS, PEM.")
 @_file("--client-key", "Its key, PEM.")
@@ -48,6 +56,7 @@ def otlp(
     protocol: str | None,
     compression: str | None,
     timeout: int | None,
+    give_up: int,
     certificate: Path | None,
     client_certificate: Path | None,
     client_key: Path | None,
@@ -63,4 +72,4 @@ def otlp(
     from ebbtide.cli.exporting.otlp_send import send, wanted
 
     said = wanted(endpoint, protocol, compression, timeout, (certificate, client_certificate, client_key))
-    return send(journals, episode, said, configs, output)
+    return send(journals, episode, said, configs, give_up, output)

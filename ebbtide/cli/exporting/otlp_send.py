@@ -18,6 +18,7 @@ from ebbtide.cli.output import pairs, remark, show, show_json
 from ebbtide.cli.reading import conclude, open_journal
 from ebbtide.cli.saving import save
 from ebbtide.config import default_paths, load
+from events.base import NS_PER_SECOND
 from events.episodes import Episode
 from otel.delivery.courier import Courier, GaveUp, Loss
 from otel.delivery.destination import (
@@ -34,9 +35,6 @@ from otel.projection import Projection, UnknownProjection
 from otel.span import Resource, Span
 
 EXPORT_VERSION = 1
-
-#: A person waits: long enough for a back end that is just being started.
-GIVE_UP_SECONDS = 20
 
 
 class Told(NamedTuple):
@@ -133,7 +131,7 @@ class _Sent:
             remark(f"ebbtide: not yet: {reason}")
 
 
-async def _deliver(told: Told, destination: Destination, sent: _Sent) -> None:
+async def _deliver(told: Told, destination: Destination, sent: _Sent, give_up_ns: int) -> None:
     sender = sender_for(destination)
     courier = Courier(
         sender,
@@ -141,7 +139,7 @@ async def _deliver(told: Told, destination: Destination, sent: _Sent) -> None:
         settled=sent.settled,
         lost=sent.lost,
         trouble=sent.trouble,
-        give_up_seconds=GIVE_UP_SECONDS,
+        give_up_seconds=give_up_ns / NS_PER_SECOND,
     )
     try:
         await courier.deliver(told.spans, told.resource)
@@ -151,12 +149,14 @@ async def _deliver(told: Told, destination: Destination, sent: _Sent) -> None:
         await sender.aclose()
 
 
-def send(journals: Sequence[Path], name: str, said: Given, configs: Sequence[Path], output: str) -> int:
+def send(
+    journals: Sequence[Path], name: str, said: Given, configs: Sequence[Path], give_up_ns: int, output: str
+) -> int:
     """Exit code 1 where not every span was taken. Raises Refused."""
     destination = _destination(said, configs)
     told, sent = spans_of(journals, name), _Sent()
     try:
-        trio.run(_deliver, told, destination, sent)
+        trio.run(_deliver, told, destination, sent, give_up_ns)
     except BadDestination as error:
         raise Refused(str(error)) from None
     document = _document(told, destination, sent)
