@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from ebbtide.fields import TRACES_MAX, Traces, fields_of
@@ -9,6 +11,9 @@ from ebbtide.lines import Lines, told_of
 from events.frames import decode
 from events.record import trace_id
 from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, spans_of
+from tests.world.runs import run
+from tests.world.scenario import Act, two_waves
+from tests.world.trail import MS, NS_PER_SECOND
 
 
 def fields_told(seed: int) -> list[dict[str, str]]:
@@ -66,3 +71,20 @@ def test_the_last_shutdowns_are_known_and_no_more() -> None:
     traces.learn(decode(first._replace(seq=99, episode=number)), bytes(32))
     assert traces.of(7) == ""
     assert [traces.of(10), traces.current] == [trace_id(bytes([each]) * 32) for each in (10, number)]
+
+
+def test_the_daemon_passes_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A real daemon whose node is told to go down, not to, and to go down again while pods still end."""
+    told: list[Mapping[str, str]] = []
+    monkeypatch.setattr("tests.world.daemon.without_fields", lambda _: lambda *line: told.append(line[2]))
+    scenario = two_waves()
+    acts = (Act(NS_PER_SECOND, "shutdown"), Act(1300 * MS, "cancel"), Act(2 * NS_PER_SECOND, "shutdown"))
+    run(scenario._replace(boots=(scenario.boots[0]._replace(acts=acts), *scenario.boots[1:])), seed=1)
+    lines = [
+        (fields["EPISODE"], fields["TRACE_ID"], fields["EVENT"]) for fields in told if "EPISODE" in fields
+    ]
+    closed = next(each for each in lines if each[2] == "EpisodeClosed")
+    began = [each[:2] for each in lines if each[2] == "ShutdownBegan"]
+    assert began[0] == closed[:2]
+    assert lines.index(closed) < lines.index((*began[1], "ShutdownBegan"))
+    assert len(began) == len({(episode, trace) for episode, trace, _ in lines}) == 2
