@@ -85,7 +85,8 @@ async def test_a_back_end_without_logs_gets_the_traces_all_the_same(tmp_path: Pa
     async with collecting(collector), running(tmp_path, collector.endpoint, signals=("logs",)) as bed:
         await collector.until(lambda: len(collector.spans) == bed.spans and paths(collector)["/v1/logs"] > 0)
     assert any(line.startswith("logs: ") and "404" in line for line in bed.said)
-    kept_from = keep_from([tmp_path], Journal(tmp_path).journal_id, (FILE_NAME, LOGS_NAME))
+    journal = Journal(tmp_path)
+    kept_from = keep_from([tmp_path], journal.journal_id, journal.synced_seq, (FILE_NAME, LOGS_NAME))
     assert kept_from <= told(tmp_path)[0].episode
 
 
@@ -101,10 +102,10 @@ def test_retention_keeps_what_either_still_needs(tmp_path: Path) -> None:
     """The cursor that is further behind counts; one that is missing needs everything."""
     journal = bytes(16)
     save(tmp_path, Cursor(journal=journal.hex(), from_seq=70))
-    assert keep_from([tmp_path], journal) == 70
-    assert keep_from([tmp_path], journal, (FILE_NAME, LOGS_NAME)) == 1
+    assert keep_from([tmp_path], journal, 99) == 70
+    assert keep_from([tmp_path], journal, 99, (FILE_NAME, LOGS_NAME)) == 1
     save(tmp_path, Cursor(journal=journal.hex(), from_seq=50), LOGS_NAME)
-    assert keep_from([tmp_path], journal, (FILE_NAME, LOGS_NAME)) == 50
+    assert keep_from([tmp_path], journal, 99, (FILE_NAME, LOGS_NAME)) == 50
 
 
 @pytest.mark.parametrize("kept_seq", [0, 40, 10_000])
