@@ -30,6 +30,7 @@ NAMES = (
     "traces",
     "exporting",
     "exporting_many",
+    "exporting_cut",
     "scale",
 )
 

@@ -29,6 +29,7 @@ TITLES = {
     "traces": "Traces from the journal",
     "exporting": "A shutdown while its trace is exported",
     "exporting_many": "Many spans through the exporter",
+    "exporting_cut": "Traces of shutdowns that were cut short",
     "scale": "Cost against the number of pods",
 }
 
