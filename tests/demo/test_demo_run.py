@@ -83,7 +83,7 @@ def test_the_end_says_where_to_look_further(ran: Ran) -> None:
     commands = re.findall(
         rf"(?:journal|replay) .*--journal {re.escape(str(ran.journal))}$", ran.out, re.MULTILINE
     )
-    assert len(commands) == 4
+    assert len(commands) == 7
     for command in commands:
         done = subprocess.run([*COMMAND[:-1], *command.split()], capture_output=True, timeout=30, check=False)
         assert done.returncode == 0, (command, done.stderr)
