@@ -90,7 +90,11 @@ class Lists:
     repeat = call
 
 
-@pytest.mark.parametrize("info", ["{}", "", "no JSON", '{"pid": "x"}', f'{{"pid": {os.getpid()}}}'])
+@pytest.mark.parametrize(
+    "info",
+    ["{}", "", "no JSON", '{"pid": "x"}', f'{{"pid": {os.getpid()}}}'],
+    ids=["empty", "nothing", "no-json", "no-number", "ours"],
+)
 async def test_a_container_without_a_process_here(info: str) -> None:
     """A virtual machine, or a number that is another process's here: its end is seen in the next list."""
     lists, table, new, gone = Lists(), Table(), [], []
