@@ -64,7 +64,7 @@ def _unpack(system: System, kept: ActorState) -> None:
     slot = system.slots.get((kept.actor, kept.subject)) or system.register(kind, kept.subject)
     try:
         slot.state = msgspec.msgpack.decode(kept.state, type=kind.state)
-    except msgspec.DecodeError as error:
+    except (ValueError, msgspec.DecodeError) as error:  # ValueError: bad UTF-8
         raise BadPayload(f"checkpoint of {kept.actor}: {error}") from error
     slot.failed = kept.failed
     system.watch(slot)

@@ -43,7 +43,7 @@ def _read(path: Path) -> PodRecord | None:
         return None
     try:
         record = _decoder.decode(path.read_bytes())
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return None
     return record if record.version == RECORD_VERSION else None
 

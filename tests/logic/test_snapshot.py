@@ -58,11 +58,18 @@ def test_unknown_actor_is_named() -> None:
     assert "OracleActor" in str(refused.value)
 
 
-def test_unreadable_state_is_named() -> None:
-    """A state that does not fit its type is refused with its actor's name."""
-    bad = msgspec.Raw(msgspec.msgpack.encode({"in_episode": "perhaps"}))
-    state = ActorState(actor="NodeStatusActor", subject="", state=bad)
+@pytest.mark.parametrize(
+    "actor, bad",
+    [
+        ("NodeStatusActor", msgspec.msgpack.encode({"in_episode": "perhaps"})),
+        ("EpisodeActor", b"\x81\xa7boot_id\xa2\xff\xfe"),
+    ],
+    ids=["type", "utf-8"],
+)
+def test_unreadable_state_is_named(actor: str, bad: bytes) -> None:
+    """A state that does not fit its type, or is no text, is refused with its actor's name."""
+    state = ActorState(actor=actor, subject="", state=msgspec.Raw(bad))
     checkpoint = msgspec.structs.replace(take(System()), actors=(state,))
     with pytest.raises(BadPayload) as refused:
         restore(checkpoint, 1)
-    assert "NodeStatusActor" in str(refused.value)
+    assert actor in str(refused.value)

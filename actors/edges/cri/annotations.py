@@ -76,7 +76,7 @@ def pre_stop(annotations: Mapping[str, str]) -> HookAction | None:
     """The preStop handler of a container. One that cannot be read is no hook that could be run: None."""
     try:
         handler = msgspec.json.decode(annotations.get(PRE_STOP, "{}"), type=_Handler)
-    except msgspec.DecodeError:
+    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return None
     if handler.exec is not None and handler.exec.command:
         return ExecAction(argv=tuple(handler.exec.command))
@@ -114,7 +114,7 @@ def ports(annotations: Mapping[str, str]) -> dict[str, int]:
     """A container's ports by name; those without one need no entry."""
     try:
         found = msgspec.json.decode(annotations.get(PORTS, "[]"), type=list[_Port])
-    except msgspec.DecodeError:
+    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return {}
     return {port.name: port.number for port in found if port.name}
 

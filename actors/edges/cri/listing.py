@@ -132,7 +132,7 @@ def _open(entry: ContainerEntry, info: str) -> None:
     """
     try:
         pid = msgspec.json.decode(info, type=_Info).pid
-    except msgspec.DecodeError:
+    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return
     stat = proc.read_stat(pid) if pid else None
     child = open_child(pid, stat.start_ticks) if stat is not None else None

@@ -42,6 +42,6 @@ class ToldFile:
         """Empty for another boot, or when there is nothing of use."""
         try:
             record = msgspec.msgpack.decode(self._path.read_bytes(), type=Record)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
             return ()
         return record.told if record.boot_id == self._boot_id else ()

@@ -117,7 +117,7 @@ def _by_age(folder: Path) -> list[str]:
 def _read(path: str) -> PodRecord | None:
     try:
         return _decoder.decode(Path(path).read_bytes())
-    except (OSError, msgspec.DecodeError):
+    except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return None
 
 

@@ -104,5 +104,5 @@ class LocalStatusEdge:
     def _load(self) -> NodeObject:
         try:
             return msgspec.json.decode(self._path.read_bytes(), type=NodeObject)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
             return NodeObject(conditions=[Condition()], pods={})
