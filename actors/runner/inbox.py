@@ -10,44 +10,11 @@ from collections import deque
 
 import trio
 
+from actors.logic.lanes import LANES, REST, URGENT
 from events.base import Fact
-from events.facts import (
-    BusLost,
-    ContainerExited,
-    DropInsRead,
-    EffectPanicked,
-    HurryRequested,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    ScheduleRead,
-    SignalRejected,
-    StopRequested,
-)
-
-#: Lanes in the order in which they are emptied. Ticks stand between the first and the second.
-URGENT, OUTCOMES, REST = range(3)
 
 #: Waiting groups in one lane before its edges wait. A flood of forged signals fills its lane and no more.
 LANE_GROUPS_MAX = 1024
-
-LANES: dict[type[Fact], int] = {
-    PrepareForShutdown: URGENT,
-    LogindRead: URGENT,
-    PreparingRead: URGENT,
-    BusLost: URGENT,
-    ScheduleRead: URGENT,
-    DropInsRead: URGENT,
-    SignalRejected: URGENT,
-    StopRequested: URGENT,
-    HurryRequested: URGENT,
-    ReleaseRequested: URGENT,
-    OrderEnded: OUTCOMES,
-    EffectPanicked: OUTCOMES,
-    ContainerExited: OUTCOMES,
-}
 
 Group = tuple[Fact, ...]
 

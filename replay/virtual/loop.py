@@ -31,46 +31,19 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Protocol
 
+from actors.logic import lanes
 from actors.logic.actor import NEVER_NS
 from actors.logic.system import System
 from events.base import Fact
-from events.facts import (
-    BusLost,
-    ContainerExited,
-    DropInsRead,
-    EffectPanicked,
-    HurryRequested,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    ScheduleRead,
-    SignalRejected,
-    StopRequested,
-    Tick,
-)
+from events.facts import Tick
 from events.record import Record, Stamp
 
 #: What the world does by itself at an instant comes before anybody hears of it; the rest are the inbox's
-#: lanes, with the ticks between the first and the second (`actors.runner.inbox`).
+#: lanes, with the ticks between the first and the second (`actors.logic.lanes`).
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
-LANES: dict[type[Fact], int] = {
-    PrepareForShutdown: URGENT,
-    LogindRead: URGENT,
-    PreparingRead: URGENT,
-    BusLost: URGENT,
-    ScheduleRead: URGENT,
-    DropInsRead: URGENT,
-    SignalRejected: URGENT,
-    StopRequested: URGENT,
-    HurryRequested: URGENT,
-    ReleaseRequested: URGENT,
-    OrderEnded: OUTCOMES,
-    EffectPanicked: OUTCOMES,
-    ContainerExited: OUTCOMES,
-}
+#: The rank of each fact that is not of the last lane.
+LANES: dict[type[Fact], int] = {kind: (URGENT, OUTCOMES)[lane] for kind, lane in lanes.LANES.items()}
 
 #: Steps of one run before it counts as running in circles: a shutdown of 10 000 pods takes a tenth of it.
 STEPS_MAX = 2_000_000
