@@ -52,6 +52,8 @@ class Order(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     barrier: ClassVar[Barrier] = "written"
     #: May the effect be repeated when it is not known whether it took place?
     idempotent: ClassVar[bool] = True
+    #: Meant for the boot that it was given in: in another one it is not repeated, its outcome is unknown.
+    this_boot: ClassVar[bool] = False
 
     key: str
 

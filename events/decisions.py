@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from events.base import Barrier, Decision, Order, register
-from events.model import Budget, Handover, Period, PlannedPod, PlannedWave, Pod, ShutdownKind
+from events.model import (
+    Budget,
+    Handover,
+    LeftPods,
+    Means,
+    Period,
+    PlannedPod,
+    PlannedWave,
+    Pod,
+    ShutdownKind,
+    Unready,
+)
 
 PodOutcome = Literal["graceful", "killed", "failed", "spared", "rejected", "unknown"]
 EpisodeOutcome = Literal["running", "complete", "cancelled", "truncated", "never-begun"]
@@ -30,6 +41,9 @@ class ConfigAdopted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     sleep_action: bool = True
     status_flush_ns: int = 0
     trace_flush_ns: int = 0
+    means: dict[str, str] = {}
+    unready: Unready = "poweroff"
+    left_pods: LeftPods = "keep"
 
 
 @register
@@ -132,6 +146,45 @@ class Leave(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reason: str
 
 
+# --- KubeletActor: who ends the pods -----------------------------------------------------------
+
+
+@register
+class MeansChosen(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """How this shutdown ends its pods, and why so.
+
+    ``taints`` False: the node cannot be tainted, so a DaemonSet's pod would be made again here.
+    """
+
+    means: Means
+    reason: str
+    taints: bool = True
+
+
+@register
+class HandedOver(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """From the API to the runtime, once and for all: the kubelet is stopped, no hook is repeated."""
+
+    reason: str
+
+
+@register
+class StopKubelet(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Stop the kubelet's unit, so that nobody starts again what is stopped; bounded, then SIGKILL."""
+
+
+@register
+class KubeletStopped(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It writes no status any more. ``result`` of the order: one that failed keeps nothing waiting."""
+
+    result: Literal["done", "failed", "timed-out", "cancelled", "unknown"]
+
+
+@register
+class StartKubelet(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Start the unit again that we have stopped: the machine stays up."""
+
+
 # --- EpisodeActor: where is this shutdown ------------------------------------------------------
 
 
@@ -179,6 +232,8 @@ class TakeInventory(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     barrier: ClassVar[Barrier] = "none"
 
     refresh: bool = False
+    #: Until then (monotonic) pods that come later are reported as `PodJoined`; 0: not at all.
+    late_until_ns: int = 0
 
 
 @register
@@ -187,6 +242,8 @@ class PlanMade(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
 
     waves: tuple[PlannedWave, ...]
     pods: int
+    #: False: no listing could be had, so nobody knows which pods there are.
+    listed: bool = True
 
 
 @register
@@ -202,6 +259,7 @@ class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     sleep_action: bool = True
     late: bool = False
     first_ordinal: int = 0
+    means: Means = ""
 
 
 @register
@@ -212,6 +270,7 @@ class WaveStarted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     deadline_ns: int
     kill_by_ns: int
     pods: tuple[PlannedPod, ...] = ()
+    handover: bool = False
 
 
 @register
@@ -255,12 +314,16 @@ class PodStopBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @register
 class WaveEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled."""
+    """Complete (all pods ended), overran (deadline; stragglers by UID), or cancelled.
+
+    ``mounted``: pods, by UID, whose volumes were still mounted at the deadline.
+    """
 
     wave: int
     outcome: Literal["complete", "overran", "cancelled"]
     unused_ns: int = 0
     stragglers: tuple[str, ...] = ()
+    mounted: tuple[str, ...] = ()
 
 
 @register
@@ -272,7 +335,41 @@ class StragglerEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc
     late_ns: int
 
 
+@register
+class AwaitUnmounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Report `VolumesUnmounted` for each of these pods (UIDs); ends with the last, or its time."""
+
+    barrier: ClassVar[Barrier] = "none"
+    uids: tuple[str, ...]
+    timeout_ns: int
+
+
 # --- HookActor: one pod ------------------------------------------------------------------------
+
+
+@register
+class DeletePod(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Mark the pod as disrupted and delete its object, if it still has this UID; the kubelet ends it.
+
+    Given again it only ever shortens the grace. ``after_taint``: not before the node is tainted, for a
+    bounded time, else a DaemonSet makes it again here.
+    """
+
+    barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
+    uid: str
+    namespace: str
+    name: str
+    grace_seconds: int
+    after_taint: bool = False
+
+
+@register
+class DeleteRefused(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The API server did not take a pod's delete in time."""
+
+    uid: str
+    reason: str
 
 
 @register
@@ -356,6 +453,15 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     elapsed_ns: int = 0
     #: Whether every container exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
+    # Of a node's pod, for those who have to be told of it.
+    means: Means = ""
+    namespace: str = ""
+    name: str = ""
+    owner: str = ""
+    #: Its object is being deleted, and the kubelet, which would take it away, may be stopped.
+    deleted: bool = False
+    #: A DaemonSet makes it again here: ``always``, whatever the node shows, or unless it is tainted.
+    returns: Literal["", "untainted", "always"] = ""
 
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
@@ -366,9 +472,85 @@ class AnnounceNode(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     """Show the node as going down (``ready`` False), or as it was."""
 
     barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
     ready: bool
     reason: str = ""
     message: str = ""
+    #: Set Ready to False, with reason and message; where a kubelet lives it would only set it back.
+    unready: bool = True
+    #: Taint the node and make it unschedulable.
+    cordon: bool = False
+    #: The conditions that are True from now on (KEP-5683, KEP-6249); ours that are not here become False.
+    conditions: tuple[str, ...] = ()
+
+
+@register
+class PostEvent(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A Kubernetes Event, named after ``key``: a repeat is a conflict. ``namespace`` empty: on the Node."""
+
+    barrier: ClassVar[Barrier] = "synced"
+    kind: str
+    name: str
+    reason: str
+    message: str
+    namespace: str = ""
+    warning: bool = False
+
+
+@register
+class WithdrawPods(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Ready=False on each of these pods, so that no Service sends them anything new."""
+
+    barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
+    uids: tuple[str, ...]
+
+
+@register
+class AwaitStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Wait until the API server has a final status of each of these pods, or no object; `StatusesSeen`."""
+
+    barrier: ClassVar[Barrier] = "none"
+    uids: tuple[str, ...]
+    timeout_ns: int
+
+
+@register
+class CheckMounts(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """See what is still mounted for pods and their volumes; `MountsRead`."""
+
+    barrier: ClassVar[Barrier] = "none"
+
+
+@register
+class DetachCertified(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Whether this node's volumes may be attached elsewhere: every pod ended and nothing mounted."""
+
+    safe: bool
+    ended: int = 0
+    #: Pods not seen to end, by UID, and what is mounted.
+    running: tuple[str, ...] = ()
+    mounted: tuple[tuple[str, str], ...] = ()
+
+
+@register
+class PublishCertificate(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Put the certificate on the Node as an annotation, so that others can act on it."""
+
+    barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
+    safe: bool
+    ended: int = 0
+    running: tuple[str, ...] = ()
+    mounted: tuple[tuple[str, str], ...] = ()
+
+
+@register
+class LeftUndone(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Mode observe: what the kubelet had not done when the lock was released, by UID."""
+
+    running: tuple[str, ...] = ()
+    without_status: tuple[str, ...] = ()
 
 
 @register
@@ -394,7 +576,12 @@ class DeliverStatuses(Order, frozen=True, kw_only=True, omit_defaults=True, gc=F
     """Final statuses, one ``(uid, phase, reason, message)`` a pod."""
 
     barrier: ClassVar[Barrier] = "synced"
+    this_boot: ClassVar[bool] = True
     statuses: tuple[tuple[str, str, str, str], ...]
+    #: Remove the objects afterwards: their containers have ended.
+    remove: bool = False
+    #: From an earlier boot: only where nothing has changed since (resourceVersion, no container started).
+    unchanged_only: bool = False
 
 
 @register

@@ -138,6 +138,8 @@ class PrepareForShutdown(Fact, frozen=True, kw_only=True, omit_defaults=True, gc
     grant_ns: int = 0
     lock_held: bool = False
     owner: str = ""
+    #: As last seen: another program called ``kubelet`` holds a delay lock on shutdown.
+    kubelet_lock: bool = False
 
 
 @register
@@ -241,6 +243,72 @@ class AutopsyTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
     container: str
     processes: tuple[ProcessReport, ...] = ()
     last_lines: tuple[str, ...] = ()
+
+
+# --- a Kubernetes node -------------------------------------------------------------------------
+
+
+@register
+class KubeletRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The kubelet's unit, at the start and when it has changed. ``active`` None: it cannot be told.
+
+    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2).
+    """
+
+    unit: str
+    active: bool | None = None
+    stoppable: bool = True
+
+
+@register
+class RuntimeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The container runtime began to answer, or no longer does."""
+
+    reachable: bool
+    error: str = ""
+
+
+@register
+class ApiRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The API server began to answer, or has not answered for a while. ``taint``: we may taint the node."""
+
+    reachable: bool
+    error: str = ""
+    taint: bool = True
+
+
+@register
+class PodJoined(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod runs here that no inventory of this shutdown had."""
+
+    pod: Pod
+
+
+@register
+class VolumesUnmounted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Nothing of this pod's volumes is mounted any more."""
+
+    uid: str
+
+
+@register
+class MountsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is still mounted for pods, as (UID, volume), and for volume drivers ("", path). Before the
+    outcome of the order ``key``.
+    """
+
+    key: str
+    mounted: tuple[tuple[str, str], ...] = ()
+
+
+@register
+class StatusesSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Of the pods that were asked for, those of which the API server has no final status, by UID. Before the
+    outcome of the order ``key``.
+    """
+
+    key: str
+    missing: tuple[str, ...] = ()
 
 
 # --- people ------------------------------------------------------------------------------------

@@ -13,6 +13,13 @@ import msgspec
 HookKind = Literal["exec", "httpGet", "sleep", "tcpSocket"]
 ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"]
 Budget = Literal["strict", "elastic"]
+#: Who ends a pod, and how: its own processes directly ("": mode process), its containers through the runtime,
+#: the kubelet because the API server deletes it, or the kubelet of its own accord, and we look on.
+Means = Literal["", "cri", "api", "observe"]
+#: When the node's Ready condition is set to False (design, rule 11).
+Unready = Literal["poweroff", "always", "never"]
+#: What becomes of the objects of ended pods that do not come back.
+LeftPods = Literal["keep", "delete"]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -47,6 +54,16 @@ class Pod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     priority: int | None = None
     grace_seconds: int | None = None
     containers: tuple[Container, ...] = ()
+    #: Made by the kubelet from a file: no delete reaches it, its object in the API is only a mirror.
+    static: bool = False
+    #: Of a DaemonSet: deleted before the node is tainted, it is made again here.
+    daemon: bool = False
+    #: Tolerates whatever taint, so that a DaemonSet makes it again here all the same.
+    tolerates_all: bool = False
+    #: Has volumes that the kubelet must unmount before another node may have them.
+    volumes: bool = False
+    #: The workload that it belongs to, as ``Kind/name``: who is told when it had to be killed.
+    owner: str = ""
 
     @property
     def label(self) -> str:
@@ -80,14 +97,21 @@ class Settings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     status_flush_seconds: int = 2
     #: How long it may wait for the trace's spans to arrive; 0: nothing is exported, or nobody waits.
     trace_flush_ns: int = 0
+    #: Mode auto: ``api`` or ``cri`` by kind of shutdown; a kind that is not here has its default.
+    means: dict[str, str] = {}
+    unready: Unready = "poweroff"
+    left_pods: LeftPods = "keep"
 
     def gate(self, name: str) -> bool:
         return self.gates.get(name, True)
 
 
 class PlannedPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``volumes``: its wave also waits, while it has time, until these are unmounted."""
+
     uid: str
     grace_seconds: int
+    volumes: bool = False
 
 
 class PlannedWave(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -96,6 +120,8 @@ class PlannedWave(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False
     priority: int
     period_seconds: int
     pods: tuple[PlannedPod, ...] = ()
+    #: After the API's last wave: pods that no delete ends, through the runtime.
+    handover: bool = False
 
 
 class Handover(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from events.base import Event
 from events.record import Stamp
-from events.words import node, shutdown
+from events.words import kubernetes, node, shutdown
 from events.words.base import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, Said, Teller
 
-TELL: dict[type[Event], Teller] = {**node.TELL, **shutdown.TELL}
+TELL: dict[type[Event], Teller] = {**node.TELL, **shutdown.TELL, **kubernetes.TELL}
 
 
 def say(names: Names, event: Event, at: Stamp) -> Said | None:

@@ -53,6 +53,10 @@ def _appeared(names: Names, event: f.PodAppeared) -> None:
     names.labels[event.pod.uid] = event.pod.label
 
 
+def _joined(names: Names, event: f.PodJoined) -> None:
+    names.labels[event.pod.uid] = event.pod.label
+
+
 def _listed(names: Names, event: f.InventoryTaken) -> None:
     names.labels.update((pod.uid, pod.label) for pod in event.pods)
 
@@ -74,6 +78,7 @@ def _began(names: Names, event: d.ShutdownBegan) -> None:
 _LEARN: dict[type[Event], Callable[[Names, Any], None]] = {
     f.PodAppeared: _appeared,
     f.InventoryTaken: _listed,
+    f.PodJoined: _joined,
     d.PodPlanned: _planned,
     d.PodRejected: _rejected,
     d.ShutdownBegan: _began,
@@ -118,7 +123,21 @@ ORDERED = {
     "stop": "the stop signal for {pod}/{part}",
     "kill": "SIGKILL for {pod}/{part}",
     "autopsy": "the autopsy of {pod}/{part}",
+    "delete": "the delete of {pod}",
+    "event": "posting an Event",
+    "owner": "an Event for the owner of {pod}",
+    "withdraw": "taking pods out of their Services",
+    "await": "waiting for final statuses",
+    "unmount": "waiting for volumes",
+    "mounts": "looking at what is mounted",
+    "certificate": "publishing the certificate",
+    "kubelet-stop": "stopping the kubelet",
+    "stop-kubelet": "stopping the kubelet",
+    "kubelet-start": "starting the kubelet again",
 }
+
+#: Where one actor uses a word for something of its own.
+ORDERED_BY = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor", "start"): "kubelet-start"}
 
 
 class Ordered(NamedTuple):
@@ -141,5 +160,5 @@ def parse_key(key: str) -> Ordered:
 def ordered(names: Names, key: str) -> str:
     """In words what the order with this key is about; the key where it has none."""
     parts = parse_key(key)
-    words = ORDERED.get(parts.what)
+    words = ORDERED.get(ORDERED_BY.get(parts[:2], parts.what))
     return key if words is None else words.format(pod=names.of(parts.uid), part=parts.part)

@@ -29,6 +29,7 @@ def _signal(names: Names, event: f.PrepareForShutdown, at: Stamp) -> Said:
     if not event.active:
         return Said(INFO, "logind's signal: no shutdown is being prepared any more")
     lock = "" if event.lock_held else ", no lock is held"
+    lock += ", the kubelet holds one" if event.kubelet_lock else ""
     return Said(INFO, f"logind's signal: {event.kind}, {seconds(event.grant_ns)} s are granted{lock}")
 
 
@@ -77,12 +78,14 @@ def _planned(names: Names, event: d.PodPlanned, at: Stamp) -> Said:
 
 def _wave_started(names: Names, event: d.WaveStarted, at: Stamp) -> Said:
     pods, period = count(len(event.pods), "pod"), seconds(event.deadline_ns - at.mono_ns)
-    return Said(NOTICE, f"wave {event.wave} (priority {event.priority}): {pods}, {period} s")
+    how = ", over the container runtime" if event.handover else ""
+    return Said(NOTICE, f"wave {event.wave} (priority {event.priority}): {pods}, {period} s{how}")
 
 
 def _wave_ended(names: Names, event: d.WaveEnded, at: Stamp) -> Said:
     late = f"; still running: {names.all_of(event.stragglers)}" if event.stragglers else ""
-    return Said(WARNING if event.stragglers else NOTICE, f"wave {event.wave} {event.outcome}{late}")
+    late += f"; still mounted: volumes of {names.all_of(event.mounted)}" if event.mounted else ""
+    return Said(WARNING if late else NOTICE, f"wave {event.wave} {event.outcome}{late}")
 
 
 def _straggler(names: Names, event: d.StragglerEnded, at: Stamp) -> Said:
@@ -192,16 +195,6 @@ def _rejected(names: Names, event: d.PodRejected, at: Stamp) -> Said:
     return Said(NOTICE, f"rejected: {event.message}")
 
 
-def _deliver(names: Names, event: d.DeliverStatuses, at: Stamp) -> Said:
-    return Said(DEBUG, f"delivering the status of {count(len(event.statuses), 'pod')}")
-
-
-def _settled(names: Names, event: d.StatusesSettled, at: Stamp) -> Said:
-    if event.undelivered:
-        return Said(WARNING, f"{event.undelivered} pod statuses could not be delivered in time")
-    return Said(INFO, "all pod statuses delivered")
-
-
 def _hurry(names: Names, event: f.HurryRequested, at: Stamp) -> Said:
     return Said(NOTICE, f"uid {event.asked_by} says: hurry {names.of(event.pod)}")
 
@@ -245,6 +238,4 @@ TELL: dict[type[Event], Teller] = {
     d.AnnounceNode: _announce,
     d.StartPod: _start,
     d.PodRejected: _rejected,
-    d.DeliverStatuses: _deliver,
-    d.StatusesSettled: _settled,
 }
