@@ -24,6 +24,15 @@ BACKOFF_SECONDS = (1, 2, 4, 8, 15, 30)
 #: The edge's word for "a shutdown runs already, no lock can be had".
 OPERATION_IN_PROGRESS = "OperationInProgress"
 
+#: A kubelet's lock that goes is reported; asked again all the same, seldom.
+REFUSED_SECONDS = 300
+
+#: Modes whose waves would race those of a kubelet's own graceful shutdown.
+ALONE = ("api", "cri")
+BESIDE_KUBELET = (
+    "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
+)
+
 
 class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     enabled: bool = False
@@ -43,6 +52,11 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: Pods of a cancelled shutdown may still be going down; the configuration waits for its end.
     finishing: bool = False
     leaving: bool = False
+    #: A mode that ends pods itself: beside a kubelet that does the same it is not armed (design, rule 8).
+    alone: bool = False
+    kubelet_lock: bool = False
+    #: The lock was given back because of it.
+    refused: bool = False
 
 
 def arm(state: LogindState) -> Result:
@@ -50,6 +64,8 @@ def arm(state: LogindState) -> Result:
     if state.release_key and not state.released:
         return replace(state, phase="waiting", retry_at_ns=NEVER_NS), []
     attempt = state.attempt + 1
+    if state.refused:
+        state = replace(state, refused=False)
     key = order_key(NAME, "arm", "", state.ordinal)
     order = Arm(key=key, lock=not state.released, attempt=attempt)
     return replace(
@@ -95,6 +111,8 @@ def order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
         return _disarm(state)
     if event.key != state.arm_key or state.phase != "arming":
         return state, ()
+    if event.result == "done" and state.alone and state.kubelet_lock and not state.in_episode:
+        return refuse(state, now)
     if event.result == "done":
         armed = Armed(grant_ns=state.grant_ns, attempt=state.attempt)
         return replace(state, phase="armed", attempt=0, lock_held=not state.released), [armed]
@@ -119,6 +137,14 @@ def _wait(state: LogindState, reason: str, now: int) -> Result:
     retry_at_ns = now + pause * NS_PER_SECOND
     state = replace(state, phase="waiting", retry_at_ns=retry_at_ns)
     return state, [Disarmed(reason=reason, retry_at_ns=retry_at_ns)]
+
+
+def refuse(state: LogindState, now: int) -> Result:
+    """The lock is given back, and asked for again when the kubelet's has gone: somebody may mend it."""
+    state, orders = _disarm(replace(state, lock_held=False))
+    retry_at_ns = now + REFUSED_SECONDS * NS_PER_SECOND
+    state = replace(state, phase="waiting", attempt=0, retry_at_ns=retry_at_ns, refused=True)
+    return state, [*orders, Disarmed(reason=BESIDE_KUBELET, retry_at_ns=retry_at_ns)]
 
 
 def bus_lost(state: LogindState, event: BusLost, now: int) -> Result:

@@ -156,6 +156,14 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
     waited: dict[str, int] = {}
     home: str = ""
+    #: A Kubernetes node; its kubelet ends the pods by itself: nothing of theirs is ours to stop.
+    node: bool = False
+    observing: bool = False
+    #: Its mode is to look on, or a kubelet's lock makes it so: the same without a KubeletActor.
+    onlooker: bool = False
+    kubelet_lock: bool = False
+    #: When the KubeletActor failed, perhaps in the very step in which a shutdown begins.
+    kubelet_failed_ns: int = 0
     #: A start that nobody has answered yet, and when a start last found another boot or userspace.
     start: DaemonStarted | None = None
     moved_ns: int = -1

@@ -74,6 +74,9 @@ def _adopt(state: ConfigState, settings: Settings) -> Result:
         sleep_action=settings.gate("PodLifecycleSleepAction"),
         status_flush_ns=settings.status_flush_seconds * NS_PER_SECOND,
         trace_flush_ns=settings.trace_flush_ns,
+        means=settings.means,
+        unready=settings.unready,
+        left_pods=settings.left_pods,
     )
     state = replace(
         state, settings=settings, pending=None, enabled=on, needed_ns=requested_ns + reserve_ns if on else 0

@@ -59,6 +59,10 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     exit_signal: str = ""
     hook_note: str = ""
     error: str = ""
+    #: The kubelet runs the hook and stops it, asked by the API or of its own accord.
+    delegated: bool = False
+    #: Before the kubelet's SIGKILL, not only before ours.
+    autopsy_at_ns: int = NEVER_NS
 
     @property
     def stop_by_ns(self) -> int:
@@ -75,7 +79,8 @@ class Down(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         if self.phase == "turn":
             return self.stop_by_ns
         if self.phase == "stopping":
-            return self.kill_at_ns if self.autopsy else self.kill_at_ns - AUTOPSY_LEAD_NS
+            first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_LEAD_NS)
+            return self.kill_at_ns if self.autopsy else first_look_ns
         return NEVER_NS
 
     def key(self, what: str) -> str:

@@ -12,15 +12,13 @@ from msgspec.structs import replace
 
 from actors.logic.actor import Result, State
 from actors.logic.budget import FLOOR_NS
+from actors.logic.places import means_of, roads_of, waves_of
 from actors.logic.roll import Roll
 from actors.policy.grace import pod_grace_seconds
-from actors.policy.grouping import group_of, priority_of
-from actors.policy.plan import planned_waves
 from actors.policy.resume import LastEpisode
 from events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
-from events.decisions import PlanMade, PodEnded, PodPlanned, PodsEnded, TakeInventory, WaveStarted
-from events.facts import InventoryTaken, OrderEnded
-from events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind
+from events.decisions import PlanMade, PodPlanned, PodsEnded, TakeInventory, WaveStarted
+from events.model import Means, Period, PlannedPod, PlannedWave, Pod, ShutdownKind
 
 NAME = "EpisodeActor"
 
@@ -28,9 +26,6 @@ Phase = Literal["idle", "listing", "waves", "draining", "flushing", "released", 
 
 #: Phases in which pods are stopped: one that is found now is planned.
 STOPPING: tuple[Phase, ...] = ("waves", "draining")
-
-#: What is said of a pod that is found after that.
-TOO_LATE = "found when the shutdown had stopped waiting for pods"
 
 #: How the last episode stands, by phase, in the words of the resume table.
 STANDING: dict[Phase, LastEpisode] = {
@@ -79,6 +74,14 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     given_up: bool = False
     #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.
     sleeps_terminated_early: int = 0
+    #: Who ends this shutdown's pods (`actors.logic.kubelet`).
+    means: Means = ""
+    handed_over: bool = False
+    taints: bool = True
+    #: The last priority range is one wave (`actors.logic.places`).
+    together: bool = False
+    #: On a node: the listing that may still bring pods to light; nothing is over before.
+    refreshing: str = ""
 
 
 def open_pods(state: EpisodeState) -> dict[str, int]:
@@ -92,38 +95,27 @@ def open_pods(state: EpisodeState) -> dict[str, int]:
 
 def list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, TakeInventory]:
     key = order_key(NAME, "inventory", "", state.ordinal)
-    state = replace(state, ordinal=state.ordinal + 1, listing=(), listing_key=key)
-    return state, TakeInventory(key=key, refresh=refresh)
+    refreshing = key if refresh and state.means else ""
+    state = replace(state, ordinal=state.ordinal + 1, listing=(), listing_key=key, refreshing=refreshing)
+    late_until_ns = state.release_by_ns if refresh and state.means else 0
+    return state, TakeInventory(key=key, refresh=refresh, late_until_ns=late_until_ns)
 
 
-def inventory(state: EpisodeState, event: InventoryTaken, now: int) -> Result:
-    """A listing that was asked for earlier, perhaps by a cancelled shutdown, is not this one's."""
-    if event.key != state.listing_key:
-        return state, ()
-    state = replace(state, listing=state.listing + event.pods)
-    if event.part < event.parts:
-        return state, ()
-    if state.phase == "listing":
-        return _plan(state, now)
-    if state.phase in STOPPING:
-        return _late_pods(state, now)
-    return _too_late(state) if state.phase in ("flushing", "released") else (state, ())
-
-
-def _plan(state: EpisodeState, now: int) -> Result:
+def plan(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
-    waves = planned_waves(state.periods, state.grant_ns, tuple(pods.values()))
+    roads = roads_of(tuple(pods.values()), state.means, taints=state.taints)
+    waves = waves_of(state.periods, state.grant_ns, tuple(pods.values()), roads)
     state = replace(state, phase="waves", pods=pods, roll=Roll.of(pods), waves=waves, wave=-1, carried_ns=0)
-    state = replace(state, plans=state.plans + 1)
-    decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods))]
+    state = replace(state, plans=state.plans + 1, together=roads.together)
+    decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods), listed=listed)]
     for index, wave in enumerate(waves):
-        decisions.extend(_planned(state, index, seat) for seat in wave.pods)
+        decisions.extend(planned(state, index, seat) for seat in wave.pods)
     state, refresh = list_pods(state, refresh=True)
     return next_wave(state, now, [*decisions, refresh])
 
 
-def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
+def planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
     return PodPlanned(
         wave=wave,
         grace_seconds=seat.grace_seconds,
@@ -131,65 +123,8 @@ def _planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = F
         sleep_action=state.sleep_action,
         late=late,
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
+        means=means_of(state.waves[wave], state.means, handed_over=state.handed_over),
     )
-
-
-def _late_pods(state: EpisodeState, now: int) -> Result:
-    """Pods that the signal's inventory did not have join their wave, or the running one if theirs is over.
-
-    While stragglers are waited for, a wave that was skipped because it was empty begins after all.
-    """
-    decisions: list[Event] = []
-    earliest = _earliest_wave(state)
-    for pod in _unplanned(state):
-        index = max(earliest, _wave_of(state, pod))
-        wave = state.waves[index]
-        seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
-        joined = replace(wave, pods=(*wave.pods, seat))
-        waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
-        pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
-        state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_planned(state, index, seat, late=True))
-    if earliest > state.wave:
-        return next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
-    return state, decisions
-
-
-def _earliest_wave(state: EpisodeState) -> int:
-    """The wave that runs; after the last one the first of those that begin after all."""
-    skipped = [wave for pod in _unplanned(state) if (wave := _wave_of(state, pod)) > state.wave]
-    return min(skipped, default=state.wave) if state.phase == "draining" else state.wave
-
-
-def _unplanned(state: EpisodeState) -> list[Pod]:
-    return [pod for pod in state.listing if pod.uid not in state.pods]
-
-
-def _wave_of(state: EpisodeState, pod: Pod) -> int:
-    return max(state.wave, group_of(state.periods, priority_of(pod)))
-
-
-def _too_late(state: EpisodeState) -> Result:
-    """Nothing is stopped any more, but no pod of the inventory goes without a word."""
-    return state, [
-        PodEnded(uid=pod.uid, wave=_wave_of(state, pod), outcome="unknown", reason=TOO_LATE)
-        for pod in _unplanned(state)
-    ]
-
-
-def listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
-    """Without an inventory nothing can be stopped: a lost listing is repeated, a failed one once, by call."""
-    if event.result == "done" or event.key != state.listing_key or state.phase not in ("listing", *STOPPING):
-        return state, ()
-    if event.result == "unknown":
-        state, order = list_pods(state, refresh=state.phase in STOPPING)
-        return state, [order]
-    if state.phase in STOPPING:
-        return state, ()
-    if state.listing_failed:
-        return _plan(state, now)
-    state, order = list_pods(replace(state, listing_failed=True), refresh=True)
-    return state, [order]
 
 
 # --- the waves ---------------------------------------------------------------------------------
@@ -216,6 +151,8 @@ def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
             PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
             for pod in pods
         )
+    if means_of(planned, state.means, handed_over=state.handed_over) == "api":
+        pods = tuple(replace(pod, volumes=state.pods[pod.uid].volumes) for pod in pods)
     return WaveStarted(
         wave=state.wave,
         priority=planned.priority,
@@ -223,19 +160,30 @@ def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
         deadline_ns=max(now, min(now + period_ns, _last_deadline_ns(state))),
         kill_by_ns=state.kill_by_ns,
         pods=pods,
+        handover=planned.handover,
     )
 
 
 def _last_deadline_ns(state: EpisodeState) -> int:
-    """Pods of a later wave, also of one with 0 s, still get their stop signal and the floor after it."""
-    later = (pod.uid for wave in state.waves[state.wave + 1 :] for pod in wave.pods)
-    if any(state.roll.is_open(uid) for uid in later):
-        return min(state.deadline_ns, state.kill_by_ns - FLOOR_NS)
-    return state.deadline_ns
+    """Pods of a later wave, also of one with 0 s, still get their stop signal and the floor after it.
+
+    After a hand-over what is left belongs to the last range: the others' waves have what is left of that.
+    """
+    later = [wave for wave in state.waves[state.wave + 1 :] if _has_open(state, wave)]
+    if not later:
+        return state.deadline_ns
+    last_ns = min(state.deadline_ns, state.kill_by_ns - FLOOR_NS)
+    if not state.waves[state.wave].handover:
+        return last_ns
+    return min(last_ns, state.deadline_ns - later[-1].period_seconds * NS_PER_SECOND)
+
+
+def _has_open(state: EpisodeState, wave: PlannedWave) -> bool:
+    return any(state.roll.is_open(pod.uid) for pod in wave.pods)
 
 
 def drain(state: EpisodeState, decisions: list[Event]) -> Result:
-    """After the last wave only stragglers are left."""
-    if state.roll.open_pods:
+    """After the last wave only stragglers are left, and, on a node, pods that nobody has seen yet."""
+    if state.roll.open_pods or state.refreshing:
         return state, decisions
     return replace(state, phase="flushing"), [*decisions, PodsEnded()]

@@ -15,22 +15,20 @@ from actors.logic.course import (
     EpisodeState,
     Phase,
     drain,
-    inventory,
     list_pods,
-    listing_ended,
     next_wave,
     open_pods,
 )
+from actors.logic.informed import INFORMED
+from actors.logic.listing import inventory, joined, listing_ended
 from actors.logic.start import started, without_shutdown
 from actors.logic.wave import NAME as WAVE_NAME
 from events.decisions import (
     PROJECTION_VERSION,
     ActorFailed,
-    ConfigAdopted,
     DeadlineMoved,
     EpisodeClosed,
     EpisodeOutcome,
-    HookEnded,
     PodEnded,
     PodsEnded,
     ReleaseLock,
@@ -40,25 +38,10 @@ from events.decisions import (
     ShutdownWithdrawn,
     WaveEnded,
 )
-from events.facts import DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
+from events.facts import DaemonStarted, InventoryTaken, OrderEnded, PodJoined, ReleaseRequested, Tick
 
 #: Phases that a pod's end may change: in these the wait is bounded.
 WAITING: tuple[Phase, ...] = ("listing", "waves", "draining", "cancelling")
-
-
-def _hook_ended(state: EpisodeState, event: HookEnded, now: int) -> Result:
-    return replace(state, sleeps_terminated_early=state.sleeps_terminated_early + event.early), ()
-
-
-def _config(state: EpisodeState, event: ConfigAdopted, now: int) -> Result:
-    return replace(
-        state,
-        periods=event.periods,
-        requested_ns=event.requested_ns,
-        reserve_ns=event.reserve_ns,
-        elastic=event.budget == "elastic",
-        sleep_action=event.sleep_action,
-    ), ()
 
 
 # --- the beginning -----------------------------------------------------------------------------
@@ -222,13 +205,13 @@ EPISODE = ActorType(
     NAME,
     EpisodeState,
     {
-        ConfigAdopted: _config,
+        **INFORMED,
         ShutdownDetected: _detected,
         InventoryTaken: inventory,
+        PodJoined: joined,
         OrderEnded: listing_ended,
         WaveEnded: _wave_ended,
         PodEnded: _pod_ended,
-        HookEnded: _hook_ended,
         Tick: _give_up,
         ReleaseRequested: _let_go,
         ReleaseLock: _released,

@@ -6,6 +6,7 @@ A failed actor's pods are handed over with its failure, and its duty is done as 
 * WaveActor: those of its pods that have not begun begin now; the other waves keep their order.
 * EpisodeActor: every pod that has not begun begins now (`actors.logic.lead`).
 * NodeStatusActor, LogindActor: they own no pod; what they would say at the end is said here.
+* KubeletActor: the pods are ours to end, and the kubelet is stopped for it.
 
 And a bug of ours must not hold a machine: when all else is silent, the release is ordered here.
 """
@@ -31,6 +32,7 @@ from actors.logic.care import (
     take_pod,
     without,
 )
+from actors.logic.fallback_mind import KEPT_IN_MIND
 from actors.logic.lead import (
     afresh,
     begin_waiting,
@@ -45,19 +47,23 @@ from actors.logic.lead import (
     without_shutdown,
 )
 from actors.logic.let_go import (
+    KUBELET,
     LOGIND,
     NODE_STATUS,
+    STOP_KUBELET,
     order_release,
     pods_ended,
     release_instead,
     seen_release,
     settled,
+    stop_kubelet,
 )
+from actors.policy.means import NODE_MODES
 from events.base import Event
 from events.decisions import (
     ActorFailed,
-    DeadlineMoved,
     EpisodeClosed,
+    KubeletStopped,
     PlanMade,
     PodEnded,
     PodPlanned,
@@ -65,13 +71,10 @@ from events.decisions import (
     PodStopBegan,
     ReleaseLock,
     Resumed,
-    ShutdownBegan,
     ShutdownCancelled,
-    ShutdownDetected,
     ShutdownWithdrawn,
     StatusesSettled,
     TakeInventory,
-    WaveStarted,
 )
 from events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, ReleaseRequested, Tick
 
@@ -79,33 +82,6 @@ NAME = OWNER
 
 # Not imported: the fallback must not lean on the code that it stands in for.
 HOOK, WAVE = "HookActor", "WaveActor"
-
-
-# --- what it keeps in mind ---------------------------------------------------------------------
-
-
-def _detected(state: FallbackState, event: ShutdownDetected, now: int) -> Result:
-    return (state, ()) if state.in_episode else (replace(state, detected=event), ())
-
-
-def _began(state: FallbackState, event: ShutdownBegan, now: int) -> Result:
-    return FallbackState(
-        in_episode=True,
-        deadline_ns=event.deadline_ns,
-        release_by_ns=event.release_by_ns,
-        failed=state.failed,
-        cares=state.cares,
-        home=state.home,
-        ordinal=state.ordinal,
-    ), ()
-
-
-def _moved(state: FallbackState, event: DeadlineMoved, now: int) -> Result:
-    return replace(state, deadline_ns=event.deadline_ns, release_by_ns=event.release_by_ns), ()
-
-
-def _wave_started(state: FallbackState, event: WaveStarted, now: int) -> Result:
-    return replace(state, wave=event.wave), ()
 
 
 # --- a failure ---------------------------------------------------------------------------------
@@ -126,6 +102,7 @@ DUTIES: dict[str, Callable[[FallbackState, ActorFailed, int], Result]] = {
     EPISODE: lead,
     NODE_STATUS: release_instead,
     LOGIND: release_instead,
+    KUBELET: stop_kubelet,
 }
 
 
@@ -144,6 +121,8 @@ def _order_ended(state: FallbackState, event: OrderEnded, now: int) -> Result:
     what, uid = event.key.split("/")[1:3]
     if what == "inventory" and event.result != "done":
         return list_again(state, event.result, now)
+    if what == STOP_KUBELET:
+        return state, [KubeletStopped(result=event.result)]
     care = state.cares.get(uid)
     if care is None or not what.startswith("kill:") or event.result != "unknown":
         return state, ()
@@ -201,7 +180,12 @@ def _started(state: FallbackState, event: DaemonStarted, now: int) -> Result:
     home, leads = f"{event.boot_id}/{event.userspace_id}", state.leads
     same = home == state.home
     moved_ns = state.moved_ns if same else now
-    state = replace(state, home=home, moved_ns=moved_ns, start=event, failed=(EPISODE,) if leads else ())
+    node = event.mode in NODE_MODES
+    state = replace(
+        state, home=home, moved_ns=moved_ns, start=event, failed=(EPISODE,) if leads else (), node=node
+    )
+    if node:
+        state = replace(state, onlooker=event.mode == "observe")
     decisions = take_up(state, event, now) if leads else []
     return state if same else replace(state, cares={}, waited={}), decisions
 
@@ -219,13 +203,10 @@ FALLBACK = ActorType(
     NAME,
     FallbackState,
     {
-        ShutdownDetected: _detected,
-        ShutdownBegan: _began,
-        DeadlineMoved: _moved,
+        **KEPT_IN_MIND,
         TakeInventory: listing,
         InventoryTaken: listed,
         PlanMade: plan_made,
-        WaveStarted: _wave_started,
         ActorFailed: _failed,
         PodPlanned: replanned,
         PodStopBegan: stop_began,

@@ -7,17 +7,17 @@ whose stop has begun is finished within its grace, and serves a second episode w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from msgspec.structs import replace
 
 from actors.logic import container as steps
+from actors.logic import delegate
 from actors.logic.actor import NEVER_NS, ActorType, Result
 from actors.logic.answers import ANSWERS
+from actors.logic.budget import FLOOR_NS
 from actors.logic.container import Down
-from actors.logic.outcome import describe
 from actors.logic.pod import PodState, handed_over
-from events.base import NS_PER_SECOND, Event
+from actors.logic.turns import each, end, pod_ended
+from events.base import NS_PER_SECOND
 from events.decisions import (
     DeadlineMoved,
     PodEnded,
@@ -34,7 +34,8 @@ NAME = steps.OWNER
 def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
     """A second episode adopts a pod that is still on its way down: hooks run and grace used stay so."""
     if state.begun and not state.over:
-        return replace(state, wave=event.wave), ()
+        state = replace(state, wave=event.wave, withdrawn=False)
+        return (state, ()) if event.means == state.means else delegate.hand_over(state, now)
     downs = tuple(
         Down(
             uid=event.pod.uid,
@@ -50,75 +51,24 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
         grace_ns=event.grace_seconds * NS_PER_SECOND,
         sleep_action=event.sleep_action,
         downs=downs,
+        means=event.means,
+        first_ordinal=event.first_ordinal if event.means == "api" else 0,
     ), ()
 
 
 def _began(state: PodState, event: PodStopBegan, now: int) -> Result:
     if state.begun or state.over:
-        return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+        return _limit(state, event.kill_by_ns, now)
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
+    if state.means in ("api", "observe"):
+        return delegate.begin(state, event, now)
     deadline_ns = now + state.grace_ns
-    return _each(
+    return each(
         state,
         now,
         "running",
         lambda down: steps.begin(down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action),
-    )
-
-
-def _each(state: PodState, now: int, phase: str, step: Callable[[Down], steps.Step]) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is.
-
-    After the last word on a pod nothing is done to it any more, whatever is still learned of it.
-    """
-    if state.over:
-        return state, ()
-    decisions: list[Event] = []
-    downs = list(state.downs)
-    for index, down in enumerate(downs):
-        if not phase or down.phase == phase:
-            downs[index], made = step(down)
-            decisions += made
-    return _settle(state, downs, now, decisions)
-
-
-def _settle(state: PodState, downs: list[Down], now: int, decisions: list[Event]) -> Result:
-    """Send the stop to every container whose turn has come; say so when all have exited."""
-    left = False
-    for index, down in enumerate(downs):
-        left = left or down.phase != "exited"
-        if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
-            downs[index], made = steps.stop(down, now)
-            decisions += made
-    state = replace(state, downs=tuple(downs))
-    return (state, decisions) if left else _end(state, now, decisions)
-
-
-def _has_turn(downs: Sequence[Down], index: int) -> bool:
-    """A sidecar waits for the main containers and for the sidecars that were started after it."""
-    if not downs[index].spec.sidecar:
-        return True
-    others = (other for at, other in enumerate(downs) if not other.spec.sidecar or at > index)
-    return all(other.phase == "exited" for other in others)
-
-
-def _end(state: PodState, now: int, decisions: list[Event]) -> Result:
-    if state.over or not state.begun:
-        return state, decisions
-    return replace(state, over=True), [*decisions, _pod_ended(state, now)]
-
-
-def _pod_ended(state: PodState, now: int) -> PodEnded:
-    assert state.pod is not None
-    fate = describe(state.downs, state.grace_ns, state.pod, state.finding)
-    return PodEnded(
-        uid=state.pod.uid,
-        wave=state.wave,
-        outcome=fate.outcome,
-        reason=fate.reason,
-        elapsed_ns=max(0, now - state.begun_ns),
-        succeeded=fate.succeeded,
     )
 
 
@@ -128,11 +78,11 @@ def _exited(state: PodState, event: ContainerExited, now: int) -> Result:
             return down, []
         return steps.exited(down, now, event.exit_code, event.signal)
 
-    return _each(state, now, "", step)
+    return each(state, now, "", step)
 
 
 def _tick(state: PodState, event: Tick, now: int) -> Result:
-    return _each(state, now, "", lambda down: _due(down, now))
+    return each(state, now, "", lambda down: _due(down, now))
 
 
 def _due(down: Down, now: int) -> steps.Step:
@@ -145,8 +95,18 @@ def _due(down: Down, now: int) -> steps.Step:
     return steps.autopsy(down)
 
 
+def _limit(state: PodState, kill_by_ns: int, now: int) -> Result:
+    """The last possible SIGKILL has moved; a kubelet that ends its pods by itself keeps its own."""
+    if state.means == "observe":
+        return state, ()
+    state = replace(state, downs=tuple(steps.limit(down, kill_by_ns) for down in state.downs))
+    return delegate.shorten(state, kill_by_ns - FLOOR_NS, now)
+
+
 def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     what, _, name = event.key.split("/")[1].partition(":")
+    if what == "delete":
+        return delegate.delete_ended(state, event, now)
     answer = ANSWERS.get(what)
     if answer is None:
         return state, ()
@@ -154,7 +114,7 @@ def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     def step(down: Down) -> steps.Step:
         return answer(down, event, now) if down.spec.name == name else (down, [])
 
-    return _each(state, now, "", step)
+    return each(state, now, "", step)
 
 
 def _restarted(state: PodState, event: DaemonStarted, now: int) -> Result:
@@ -171,7 +131,7 @@ def _autopsied(state: PodState, event: AutopsyTaken, now: int) -> Result:
 
 def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
     named = state.pod is not None and event.pod in (state.pod.uid, state.pod.name, state.pod.label)
-    if not named or state.over:
+    if not named or state.over or state.means == "observe":
         return state, ()
     if not state.begun:
         return replace(state, hurried=True, finding=f"hurried by uid {event.asked_by}"), ()
@@ -179,13 +139,17 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         state,
         grace_ns=min(state.grace_ns, now - state.begun_ns),
         finding=f"hurried by uid {event.asked_by}",
-        downs=tuple(steps.shorten(down, now) for down in state.downs),
     )
-    return _tick(state, Tick(), now)
+    if state.means == "api":
+        return delegate.hurry(state, now)
+    downs = tuple(steps.shorten(down, now) for down in state.downs)
+    return _tick(replace(state, downs=downs), Tick(), now)
 
 
 def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
-    """What has begun is finished; what has not is spared."""
+    """What has begun is finished; what has not is spared. A delete that is not taken has begun nothing."""
+    if state.delete_key and not state.over:
+        return replace(state, withdrawn=True), ()
     if state.begun or state.over or state.pod is None:
         return state, ()
     return replace(state, over=True), [
@@ -197,14 +161,14 @@ def _budget_over(state: PodState, event: PodsEnded, now: int) -> Result:
     if not state.begun:
         return _never_begun(state, now)
     cancels = [cancel for down in state.downs for cancel in steps.abandon_hook(down)]
-    return _end(state, now, cancels if not state.over else [])
+    return end(state, now, cancels if not state.over else [])
 
 
 def _never_begun(state: PodState, now: int) -> Result:
     if state.over or state.pod is None:
         return state, ()
     if all(down.phase == "exited" for down in state.downs):
-        return replace(state, over=True), [_pod_ended(replace(state, begun_ns=now), now)]
+        return replace(state, over=True), [pod_ended(replace(state, begun_ns=now), now)]
     reason = "the lock was released before its wave"
     return replace(state, over=True), [
         PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
@@ -217,7 +181,7 @@ def _ended_elsewhere(state: PodState, event: PodEnded, now: int) -> Result:
 
 
 def _moved(state: PodState, event: DeadlineMoved, now: int) -> Result:
-    return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+    return _limit(state, event.kill_by_ns, now)
 
 
 def _deadline(state: PodState) -> int:
@@ -242,6 +206,7 @@ HOOK = ActorType(
         PodEnded: _ended_elsewhere,
         DeadlineMoved: _moved,
         DaemonStarted: _restarted,
+        **delegate.HEARD,
     },
     deadline=_deadline,
     done=lambda state: state.over or not state.begun,

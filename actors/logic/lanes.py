@@ -14,13 +14,16 @@ from events.facts import (
     EffectPanicked,
     HurryRequested,
     LogindRead,
+    MountsRead,
     OrderEnded,
     PrepareForShutdown,
     PreparingRead,
     ReleaseRequested,
     ScheduleRead,
     SignalRejected,
+    StatusesSeen,
     StopRequested,
+    VolumesUnmounted,
 )
 
 #: Lanes in the order in which they are emptied. Ticks stand between the first and the second.
@@ -40,4 +43,8 @@ LANES: dict[type[Fact], int] = {
     OrderEnded: OUTCOMES,
     EffectPanicked: OUTCOMES,
     ContainerExited: OUTCOMES,
+    # What an order found comes before its outcome, which may not overtake it.
+    MountsRead: OUTCOMES,
+    StatusesSeen: OUTCOMES,
+    VolumesUnmounted: OUTCOMES,
 }

@@ -138,7 +138,13 @@ def _plan(state: FallbackState, now: int) -> Result:
     for pod in pods:
         asked_seconds = left_seconds if pod.grace_seconds is None else pod.grace_seconds
         seconds = max(0, min(asked_seconds, left_seconds))
-        planned = PodPlanned(wave=0, grace_seconds=seconds, pod=pod, first_ordinal=first_ordinal)
+        planned = PodPlanned(
+            wave=0,
+            grace_seconds=seconds,
+            pod=pod,
+            first_ordinal=first_ordinal,
+            means="observe" if state.observing else "",
+        )
         decisions += [planned, _stop(state, pod, 0, seconds * NS_PER_SECOND, now)]
     waited = {pod.uid: 0 for pod in pods}
     state, over = end_if_over(
@@ -207,7 +213,15 @@ def _last_words(state: FallbackState) -> list[Event]:
 def without_shutdown(state: FallbackState) -> FallbackState:
     """Pods of ours outlive the episode, like any other pod whose stop has begun."""
     cares = {uid: replace(care, former=True) for uid, care in state.cares.items()}
-    return FallbackState(home=state.home, moved_ns=state.moved_ns, cares=cares, ordinal=state.ordinal)
+    return FallbackState(
+        home=state.home,
+        moved_ns=state.moved_ns,
+        cares=cares,
+        ordinal=state.ordinal,
+        node=state.node,
+        onlooker=state.onlooker,
+        kubelet_lock=state.kubelet_lock,
+    )
 
 
 def afresh(state: FallbackState, now: int, in_episode: bool, start: DaemonStarted | None) -> FallbackState:

@@ -1,6 +1,7 @@
-"""What the fallback does in place of the LogindActor and the NodeStatusActor: the release.
+"""What the fallback does in place of actors that own no pod: the release, and the kubelet that must not run.
 
-They own no pod. But without the first nobody orders the release, and without the second nobody leads to it.
+Without the LogindActor nobody orders the release, without the NodeStatusActor nobody leads to it, and without
+the KubeletActor a kubelet starts again what is stopped.
 """
 
 from __future__ import annotations
@@ -10,10 +11,21 @@ from msgspec.structs import replace
 from actors.logic.actor import NEVER_NS, Result
 from actors.logic.care import OWNER, FallbackState, engaged, give_up
 from events.base import Event, order_key
-from events.decisions import ActorFailed, PodsEnded, ReleaseLock, StatusesSettled
+from events.decisions import (
+    ActorFailed,
+    HandedOver,
+    MeansChosen,
+    PodsEnded,
+    ReleaseLock,
+    StatusesSettled,
+    StopKubelet,
+)
+
+#: The order's word in its key.
+STOP_KUBELET = "stop-kubelet"
 
 # Not imported: the fallback must not lean on the code that it stands in for.
-NODE_STATUS, LOGIND = "NodeStatusActor", "LogindActor"
+NODE_STATUS, LOGIND, KUBELET = "NodeStatusActor", "LogindActor", "KubeletActor"
 
 
 def release_instead(state: FallbackState, event: ActorFailed, now: int) -> Result:
@@ -22,6 +34,24 @@ def release_instead(state: FallbackState, event: ActorFailed, now: int) -> Resul
         return state, ()
     state, release = release_if_over(replace(state, failed=(*state.failed, event.actor)))
     return state, [engaged(event), *release]
+
+
+def stop_kubelet(state: FallbackState, event: ActorFailed, now: int) -> Result:
+    """However the pods were to be ended, from now on it is over the runtime; it may be stopped already."""
+    if not state.in_episode:
+        return replace(state, kubelet_failed_ns=now), ()
+    return without_kubelet(state, [engaged(event)])
+
+
+def without_kubelet(state: FallbackState, decisions: list[Event]) -> Result:
+    if not state.node or state.observing:
+        return state, ()
+    if state.onlooker or state.kubelet_lock:
+        chosen = MeansChosen(means="observe", reason=f"{KUBELET} failed")
+        return replace(state, observing=True), [*decisions, chosen]
+    order = StopKubelet(key=order_key(OWNER, STOP_KUBELET, "", state.ordinal))
+    handed = HandedOver(reason=f"{KUBELET} failed")
+    return replace(state, ordinal=state.ordinal + 1), [*decisions, handed, order]
 
 
 def settled(state: FallbackState, event: StatusesSettled, now: int) -> Result:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result
 from actors.logic.arming import (
+    ALONE,
     NAME,
     LogindState,
     afresh,
@@ -21,6 +22,7 @@ from actors.logic.arming import (
     cancel_release,
     config_adopted,
     order_ended,
+    refuse,
     retry,
 )
 from events.base import order_key
@@ -55,6 +57,12 @@ WITHDRAWN_WHILE_AWAY = ("cancelled-while-away", "did-not-go-down")
 
 def _logind_read(state: LogindState, event: LogindRead, now: int) -> Result:
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind)
+    if state.alone:
+        state = replace(state, kubelet_lock=event.kubelet_lock)
+        if event.kubelet_lock and state.phase == "armed" and not (state.in_episode or event.preparing):
+            return refuse(state, now)
+        if state.refused and state.phase == "waiting" and not event.kubelet_lock and not event.preparing:
+            return arm(state)
     return _preparing(state, event.preparing)
 
 
@@ -150,6 +158,7 @@ def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
         leaving=False,
         grant_ns=event.grant_ns or state.grant_ns,
         kind=event.kind,
+        alone=event.mode in ALONE,
     )
     return state, ()
 

@@ -1,23 +1,45 @@
 """NodeStatusActor: what others see of this node: that it goes down, who may still start, what became of whom.
 
 It never waits for the network: announcing and delivering are orders, and only the release waits for the
-last statuses, for a bounded time. What it changed, and nothing else, it restores.
+last statuses, for a bounded time (`actors.logic.node_end`). What it changed, and nothing else, it restores.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from actors.logic.actor import NEVER_NS, ActorType, Result, State
-from actors.logic.budget import FALLBACK_LEAD_NS
+from actors.logic.actor import NEVER_NS, ActorType, Result
+from actors.logic.node_answers import api_read, deliver_late, order_ended
+from actors.logic.node_end import (
+    flush,
+    mounts_read,
+    moved,
+    pods_ended,
+    statuses_seen,
+    tick,
+    withdraw_certificate,
+)
+from actors.logic.node_pods import pod_ended, wave_started, withdraw, withdraw_soon
+from actors.logic.node_view import (
+    CANCELLED_MESSAGE,
+    DETECTED_MESSAGE,
+    NAME,
+    NodeStatusState,
+    announce,
+    deliver,
+    post,
+    shown_unready,
+)
+from actors.policy.means import NODE_MODES
 from events.base import Event, order_key
 from events.decisions import (
-    AnnounceNode,
     ConfigAdopted,
     DeadlineMoved,
-    DeliverStatuses,
     EpisodeClosed,
-    FlushTraces,
+    HandedOver,
+    KubeletStopped,
+    MeansChosen,
+    PlanMade,
     PodEnded,
     PodRejected,
     PodsEnded,
@@ -26,47 +48,33 @@ from events.decisions import (
     StartPod,
     StatusesSettled,
     WaveEnded,
+    WaveStarted,
 )
-from events.facts import DaemonStarted, OrderEnded, PodAppeared, Tick
-
-NAME = "NodeStatusActor"
+from events.facts import ApiRead, DaemonStarted, MountsRead, OrderEnded, PodAppeared, StatusesSeen, Tick
 
 # The reference's words (facts-kubelet 1.1).
-NODE_REASON = "KubeletNotReady"
-NODE_MESSAGE = "node is shutting down"
-POD_REASON = "Terminated"
-POD_MESSAGE = "Pod was terminated in response to imminent node shutdown."
 REJECT_REASON = "NodeShutdown"
 REJECT_MESSAGE = "Pod was rejected as the node is shutting down."
 
-#: Outcomes that leave a pod as it was: there is no final status to deliver.
-WITHOUT_STATUS = ("spared", "unknown")
-
-Status = tuple[str, str, str, str]
-
-
-class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    in_episode: bool = False
-    announced: bool = False
-    flush_ns: int = 0
-    trace_flush_ns: int = 0
-    release_by_ns: int = NEVER_NS
-    pending: tuple[Status, ...] = ()
-    #: Deliveries under way, by order key; that of the traces has no statuses.
-    deliveries: dict[str, tuple[Status, ...]] = {}
-    undelivered: int = 0
-    #: Set once nothing but statuses is waited for; settled at this time at the latest.
-    flush_by_ns: int = NEVER_NS
-    awaited: int = 0
-    ordinal: int = 0
-
-    @property
-    def flushing(self) -> bool:
-        return self.flush_by_ns != NEVER_NS
-
 
 def _config(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
-    return replace(state, flush_ns=event.status_flush_ns, trace_flush_ns=event.trace_flush_ns), ()
+    return replace(
+        state,
+        flush_ns=event.status_flush_ns,
+        trace_flush_ns=event.trace_flush_ns,
+        unready=event.unready,
+        left_pods=event.left_pods,
+    ), ()
+
+
+def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
+    """Whatever a former process has left on the Node is taken back once the API server answers."""
+    if event.mode not in NODE_MODES and not state.node:
+        return state, ()
+    return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
+
+
+# --- a shutdown --------------------------------------------------------------------------------
 
 
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
@@ -79,18 +87,58 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
         pending=state.pending,
         deliveries=state.deliveries,
         ordinal=state.ordinal,
+        node=state.node,
+        unready=state.unready,
+        left_pods=state.left_pods,
+        api=state.api,
+        taints=state.taints,
+        late_statuses=state.late_statuses,
+        kind=event.kind if state.node else "unknown",
     )
-    return _announce(state, ready=False)
+    return (state, ()) if state.node else announce(state, ready=False)
 
 
-def _announce(state: NodeStatusState, *, ready: bool) -> Result:
-    order = AnnounceNode(
-        key=order_key(NAME, "announce", "", state.ordinal),
-        ready=ready,
-        reason="" if ready else NODE_REASON,
-        message="" if ready else NODE_MESSAGE,
-    )
-    return replace(state, announced=not ready, ordinal=state.ordinal + 1), [order]
+def _means(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
+    """Nothing is changed on a node whose kubelet shuts it down itself."""
+    stopping = event.means == "cri"
+    state, told = post(replace(state, means=event.means, kubelet_stopping=stopping), DETECTED_MESSAGE)
+    if not state.ours:
+        return state, told
+    state, announced = announce(state, ready=False)
+    return state, [*announced, *told]
+
+
+def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
+    return (replace(state, listed=event.listed), ()) if state.node else (state, ())
+
+
+def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
+    """What the kubelet has not written by now it may never write, nor take deleted objects away."""
+    orphaned = (*state.orphaned, *state.followed)
+    return replace(state, means="cri", kubelet_stopping=True, followed=(), orphaned=orphaned), ()
+
+
+def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    """From now on nobody sets back what we write of the node and its pods."""
+    stopped = event.result in ("done", "unknown")
+    state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped and state.in_episode)
+    if not state.kubelet_stopped:
+        return flush(state, [], now) if state.flushing else (state, ())
+    if state.withheld:
+        state = withdraw_soon(state, now)
+    decisions: list[Event] = []
+    if shown_unready(state):
+        state, shown = announce(state, ready=False)
+        decisions += shown
+    return flush(state, decisions, now) if state.flushing else (state, decisions)
+
+
+def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
+    withdrawn: Result = withdraw(state) if state.withdraw_at_ns <= now else (state, ())
+    if state.flush_by_ns > now:
+        return withdrawn
+    state, settled = tick(withdrawn[0], event, now)
+    return state, [*withdrawn[1], *settled]
 
 
 def _appeared(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -103,102 +151,44 @@ def _appeared(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
     return replace(state, ordinal=state.ordinal + 1), [order]
 
 
-def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
-    awaited = max(0, state.awaited - 1)
-    state = replace(state, awaited=awaited)
-    if event.outcome not in WITHOUT_STATUS:
-        phase = "Succeeded" if event.succeeded else "Failed"
-        status = (event.uid, phase, POD_REASON, POD_MESSAGE)
-        state = replace(state, pending=(*state.pending, status))
-    return _flush(state, []) if state.flushing else (state, ())
-
-
 def _wave_ended(state: NodeStatusState, event: WaveEnded, now: int) -> Result:
-    return _deliver(state, [])
+    return deliver(state, [])
 
 
-def _deliver(state: NodeStatusState, decisions: list[Event]) -> Result:
-    if not state.pending:
-        return state, decisions
-    key = order_key(NAME, "deliver", "", state.ordinal)
-    order = DeliverStatuses(key=key, statuses=state.pending)
-    deliveries = {**state.deliveries, key: state.pending}
-    state = replace(state, pending=(), deliveries=deliveries, ordinal=state.ordinal + 1)
-    return state, [*decisions, order]
+# --- afterwards --------------------------------------------------------------------------------
 
 
-def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
-    """``unfinished`` pods still get their last word in this very step; they are awaited, not looked for."""
-    last_ns = state.release_by_ns - FALLBACK_LEAD_NS
-    flush_by_ns = max(now, min(now + max(state.flush_ns, state.trace_flush_ns), last_ns))
-    state = replace(state, flush_by_ns=flush_by_ns, awaited=len(event.unfinished))
-    return _flush(*_flush_traces(state))
+def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
+    """On a node the pods come back: what is not said of them yet is not said any more."""
+    state, called_back = withdraw_certificate(state)
+    if state.node:
+        state = replace(state, pending=(), orphaned=(), followed=())
+    state, restored = _restore(state)
+    state, told = post(state, CANCELLED_MESSAGE) if state.means else (state, ())
+    return state, [*called_back, *restored, *told]
 
 
-def _flush_traces(state: NodeStatusState) -> tuple[NodeStatusState, list[Event]]:
-    """Beside the last statuses: nothing at all where no traces are exported."""
-    if not state.trace_flush_ns:
-        return state, []
-    key = order_key(NAME, "traces", "", state.ordinal)
-    order = FlushTraces(key=key, timeout_ns=state.trace_flush_ns)
-    deliveries = {**state.deliveries, key: ()}
-    return replace(state, deliveries=deliveries, ordinal=state.ordinal + 1), [order]
-
-
-def _moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
-    flush_by_ns = state.flush_by_ns
-    if state.flushing:
-        flush_by_ns = max(now, min(flush_by_ns, event.release_by_ns - FALLBACK_LEAD_NS))
-    return replace(state, release_by_ns=event.release_by_ns, flush_by_ns=flush_by_ns), ()
-
-
-def _flush(state: NodeStatusState, decisions: list[Event]) -> Result:
-    if state.awaited:
-        return state, decisions
-    state, orders = _deliver(state, [])
-    decisions = [*decisions, *orders]
-    return _settle(state, decisions) if not state.deliveries else (state, decisions)
-
-
-def _settle(state: NodeStatusState, decisions: list[Event]) -> Result:
-    lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
-    state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
-    return state, [*decisions, StatusesSettled(undelivered=lost)]
-
-
-def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
-    """What a restart lost the outcome of is said again: announcing and delivering are idempotent."""
-    if event.result == "unknown" and event.key.split("/")[1] == "announce":
-        return _announce(state, ready=not state.announced)
-    statuses = state.deliveries.get(event.key)
-    if statuses is None:
-        return state, ()
-    deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
-    state = replace(state, deliveries=deliveries)
-    if event.result == "unknown":
-        state = replace(state, pending=(*statuses, *state.pending))
-    elif event.result != "done":
-        state = replace(state, undelivered=state.undelivered + len(statuses))
-    return _flush(state, []) if state.flushing else _deliver(state, [])
-
-
-def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
-    return _settle(state, [])
-
-
-def _restore(state: NodeStatusState, event: ShutdownCancelled | EpisodeClosed, now: int) -> Result:
-    state = replace(state, in_episode=False, flush_by_ns=NEVER_NS, awaited=0)
-    return _announce(state, ready=True) if state.announced else (state, ())
+def _restore(state: NodeStatusState) -> Result:
+    state = replace(
+        state, in_episode=False, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0, withheld=()
+    )
+    return announce(state, ready=True) if state.announced else (state, ())
 
 
 def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     """Pods that a cancelled shutdown ended are final; those of another boot may be running again.
 
     The statuses of these are dropped, on record: a terminal phase would end what the reboot has brought back.
+    On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
     """
-    state, restored = _restore(state, event, now)
+    state, restored = _restore(state)
+    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
     if event.outcome == "cancelled":
-        return _deliver(state, list(restored))
+        return deliver(state, list(restored))
+    if state.node:
+        late = (*state.late_statuses, *state.pending, *state.orphaned)
+        state, delivered = deliver_late(replace(state, pending=(), orphaned=(), late_statuses=late))
+        return state, [*restored, *delivered]
     dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
     return replace(state, pending=()), [*restored, *dropped]
 
@@ -206,25 +196,34 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
 def _afresh(
     state: NodeStatusState, now: int, in_episode: bool, start: DaemonStarted | None
 ) -> NodeStatusState:
-    return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, awaited=0)
+    return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0)
 
 
 NODE_STATUS = ActorType(
     NAME,
     NodeStatusState,
     {
+        DaemonStarted: _started,
         ConfigAdopted: _config,
         ShutdownBegan: _began,
+        MeansChosen: _means,
+        HandedOver: _handed_over,
+        KubeletStopped: _kubelet_stopped,
+        PlanMade: _plan_made,
+        WaveStarted: wave_started,
         PodAppeared: _appeared,
-        PodEnded: _pod_ended,
+        PodEnded: pod_ended,
         WaveEnded: _wave_ended,
-        PodsEnded: _pods_ended,
-        DeadlineMoved: _moved,
-        OrderEnded: _order_ended,
+        PodsEnded: pods_ended,
+        DeadlineMoved: moved,
+        OrderEnded: order_ended,
+        MountsRead: mounts_read,
+        StatusesSeen: statuses_seen,
+        ApiRead: api_read,
         Tick: _tick,
-        ShutdownCancelled: _restore,
+        ShutdownCancelled: _cancelled,
         EpisodeClosed: _closed,
     },
-    deadline=lambda state: state.flush_by_ns,
+    deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),
     afresh=_afresh,
 )

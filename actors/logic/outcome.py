@@ -17,15 +17,27 @@ class Fate(NamedTuple):
     succeeded: bool
 
 
-def describe(downs: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> Fate:
-    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: not seen."""
+def describe(
+    downs: Sequence[Down], grace_ns: int, pod: Pod, finding: str, *, by_number: bool = False
+) -> Fate:
+    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: not seen.
+
+    ``by_number``: the runtime tells a signal as 128 and its number.
+    """
     still = [down for down in downs if down.phase != "exited"]
     if still:
         return _unfinished(still)
     killed = [down for down in downs if down.killed and _by_sigkill(down)]
     if killed:
         return Fate("killed", _killed(killed, grace_ns, pod, finding) + _notes(downs), False)
-    foreign = [down for down in downs if down.stop_since_ns and down.exit_signal == "SIGKILL"]
+    by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
+    if by_kubelet:
+        return Fate("killed", _killed(by_kubelet, grace_ns, pod, finding, "SIGKILL by the kubelet"), False)
+    foreign = [
+        down
+        for down in downs
+        if down.stop_since_ns and (_was_killed(down) if by_number else down.exit_signal == "SIGKILL")
+    ]
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return Fate("killed", f"SIGKILL from elsewhere for {names}" + _notes(downs), False)
@@ -38,6 +50,11 @@ def _by_sigkill(down: Down) -> bool:
     return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
 
 
+def _was_killed(down: Down) -> bool:
+    """A runtime says it with 128 + 9."""
+    return down.exit_signal == "SIGKILL" or down.exit_code == 137
+
+
 def _unfinished(still: Sequence[Down]) -> Fate:
     names = ", ".join(down.spec.name for down in still)
     if all(down.killed for down in still):
@@ -46,13 +63,13 @@ def _unfinished(still: Sequence[Down]) -> Fate:
     return Fate("unknown", f"{names} still running when the lock was released", False)
 
 
-def _killed(killed: Sequence[Down], grace_ns: int, pod: Pod, finding: str) -> str:
+def _killed(killed: Sequence[Down], grace_ns: int, pod: Pod, finding: str, how: str = "SIGKILL") -> str:
     names = ", ".join(down.spec.name for down in killed)
     asked = pod.grace_seconds
     had = _seconds(grace_ns)
     cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
     found = f", {finding}" if finding else ""
-    return f"SIGKILL for {names}: had {had} s{cut}{found}"
+    return f"{how} for {names}: had {had} s{cut}{found}"
 
 
 def _graceful(downs: Sequence[Down]) -> str:

@@ -15,14 +15,16 @@ from actors.logic.config import CONFIG
 from actors.logic.episode import EPISODE
 from actors.logic.fallback import FALLBACK
 from actors.logic.hook import HOOK
+from actors.logic.kubelet import KUBELET
 from actors.logic.logind import LOGIND
 from actors.logic.node_status import NODE_STATUS
 from actors.logic.wave import WAVE
 from events.base import Event
 from events.decisions import PodPlanned, WaveStarted
 
-#: One per node, always there, in this order. The node's view is told before pods are touched.
-SINGLETONS: tuple[ActorType, ...] = (CONFIG, LOGIND, NODE_STATUS, EPISODE, FALLBACK)
+#: One per node, always there, in this order. Who ends the pods is said, and the node's view told, before pods
+#: are touched.
+SINGLETONS: tuple[ActorType, ...] = (CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK)
 
 #: One per wave and one per pod; created by the event beside it.
 SUBJECTS: tuple[tuple[ActorType, type[Event]], ...] = ((WAVE, WaveStarted), (HOOK, PodPlanned))

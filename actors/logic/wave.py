@@ -1,7 +1,9 @@
 """WaveActor: one priority range. It starts its pods, watches its deadline, and names who is late.
 
 A wave ends when its pods have ended, or at its deadline; stragglers stay somebody's job (their own
-HookActor's) while the next wave runs, and are followed to their end.
+HookActor's) while the next wave runs, and are followed to their end. Where a running kubelet unmounts
+volumes, the wave waits for that as well while it has time: the drivers that it needs come later
+(kubernetes#115148).
 """
 
 from __future__ import annotations
@@ -10,9 +12,12 @@ from msgspec.structs import replace
 
 from actors.logic.actor import NEVER_NS, ActorType, Result, State
 from actors.logic.roll import Roll
-from events.base import NS_PER_SECOND, Event
+from events.base import NS_PER_SECOND, Event, order_key
 from events.decisions import (
+    AwaitUnmounts,
+    CancelOrder,
     DeadlineMoved,
+    HandedOver,
     PodEnded,
     PodOutcome,
     PodPlanned,
@@ -23,7 +28,7 @@ from events.decisions import (
     WaveEnded,
     WaveStarted,
 )
-from events.facts import Tick
+from events.facts import OrderEnded, Tick, VolumesUnmounted
 
 NAME = "WaveActor"
 
@@ -38,6 +43,9 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: In the order in which the pods were started.
     roll: Roll = Roll()
     over: bool = False
+    #: Pods whose volumes are still mounted, as far as is known.
+    mounted: tuple[str, ...] = ()
+    unmount_key: str = ""
 
 
 def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
@@ -49,9 +57,20 @@ def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
     )
     begun: list[Event] = [_begin(state, pod.uid, pod.grace_seconds * NS_PER_SECOND) for pod in event.pods]
     if event.deadline_ns > now:
-        return state, begun
+        state, order = _await_unmounts(state, event, now)
+        return state, [*begun, *order]
     state, ended = _overrun(state)
     return state, [*begun, *ended]
+
+
+def _await_unmounts(state: WaveState, event: WaveStarted, now: int) -> tuple[WaveState, list[Event]]:
+    """Nothing where no pod has any. The wave's own deadline makes the key another in each shutdown."""
+    mounted = tuple(pod.uid for pod in event.pods if pod.volumes)
+    if not mounted:
+        return state, []
+    key = order_key(NAME, "unmount", str(event.wave), event.deadline_ns)
+    order = AwaitUnmounts(key=key, uids=mounted, timeout_ns=event.deadline_ns - now)
+    return replace(state, mounted=mounted, unmount_key=key), [order]
 
 
 def _begin(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
@@ -69,9 +88,40 @@ def _pod_ended(state: WaveState, event: PodEnded, now: int) -> Result:
     if not state.roll.is_open(event.uid) or event.outcome in UNSEEN:
         return state, ()
     state = replace(state, roll=state.roll.mark(event.uid))
-    if state.over:
-        return state, _straggler(state, event.uid, now)
-    if state.roll.open_pods:
+    return (state, _straggler(state, event.uid, now)) if state.over else _complete(state, now)
+
+
+def _unmounted(state: WaveState, event: VolumesUnmounted, now: int) -> Result:
+    if event.uid not in state.mounted:
+        return state, ()
+    return _complete(replace(state, mounted=tuple(uid for uid in state.mounted if uid != event.uid)), now)
+
+
+def _handed_over(state: WaveState, event: HandedOver, now: int) -> Result:
+    """A kubelet that is stopped unmounts nothing any more."""
+    if not state.mounted:
+        return state, ()
+    cancels = _stop_looking(state)
+    state, ended = _complete(replace(state, mounted=()), now)
+    return state, [*cancels, *ended]
+
+
+def _stop_looking(state: WaveState) -> list[Event]:
+    if not state.mounted:
+        return []
+    key = order_key(NAME, "look-away", str(state.wave), state.deadline_ns)
+    return [CancelOrder(key=key, target=state.unmount_key)]
+
+
+def _unmounts_ended(state: WaveState, event: OrderEnded, now: int) -> Result:
+    """However: from now on nobody tells of them, so nobody waits for them."""
+    if event.key != state.unmount_key or event.result == "timed-out":
+        return state, ()
+    return _complete(replace(state, mounted=()), now)
+
+
+def _complete(state: WaveState, now: int) -> Result:
+    if state.over or state.roll.open_pods or state.mounted:
         return state, ()
     unused_ns = max(0, state.deadline_ns - now)
     ended = WaveEnded(wave=state.wave, outcome="complete", unused_ns=unused_ns)
@@ -99,14 +149,16 @@ def _moved(state: WaveState, event: DeadlineMoved, now: int) -> Result:
 
 
 def _overrun(state: WaveState) -> Result:
-    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=tuple(state.roll.missing()))
+    late = tuple(state.roll.missing())
+    ended = WaveEnded(wave=state.wave, outcome="overran", stragglers=late, mounted=state.mounted)
     return replace(state, over=True), [ended]
 
 
 def _cancelled(state: WaveState, event: ShutdownCancelled, now: int) -> Result:
     if state.over:
         return state, ()
-    return replace(state, over=True), [WaveEnded(wave=state.wave, outcome="cancelled")]
+    ended = WaveEnded(wave=state.wave, outcome="cancelled")
+    return replace(state, over=True, mounted=()), [*_stop_looking(state), ended]
 
 
 WAVE = ActorType(
@@ -116,6 +168,9 @@ WAVE = ActorType(
         WaveStarted: _started,
         PodPlanned: _late,
         PodEnded: _pod_ended,
+        VolumesUnmounted: _unmounted,
+        OrderEnded: _unmounts_ended,
+        HandedOver: _handed_over,
         Tick: _tick,
         PodsEnded: _given_up,
         DeadlineMoved: _moved,

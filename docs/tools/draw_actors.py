@@ -28,7 +28,7 @@ PICTURE = ROOT / "docs" / "actors.svg"
 #: Delivered by key and by deadline; every actor that orders or waits hears them.
 DYNAMIC = ("OrderEnded", "Tick")
 
-COLORS = ("#2f6f9f", "#8a5a00", "#4b7f3a", "#7a3f8f", "#a33d3d", "#1f7a72", "#5b5bd0")
+COLORS = ("#2f6f9f", "#8a5a00", "#4b7f3a", "#7a3f8f", "#a33d3d", "#1f7a72", "#5b5bd0", "#8f4a6b")
 ROW, TOP, FACTS_X, ACTORS_X, ORDERS_X, WIDTH = 31, 60, 20, 400, 840, 1130
 BOX = 210
 

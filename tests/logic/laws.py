@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.logic.budget import FLOOR_NS
-from actors.logic.course import TOO_LATE
+from actors.logic.listing import TOO_LATE
 from events.base import Event, Order
 from events.decisions import (
     DeadlineMoved,
@@ -85,8 +85,8 @@ class Laws:
         if isinstance(record.event, Order):
             self._ordered(record)
         check = CHECKS.get(type(record.event))
-        if check is not None:
-            check(self, record.event, record)
+        if check is not None:  # by its name: a law may be another one elsewhere
+            getattr(self, check.__name__)(record.event, record)
 
     def _ordered(self, record: Record) -> None:
         """An order's key is its own in an episode (rule 4)."""

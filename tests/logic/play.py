@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from events.base import NS_PER_SECOND, TYPES, Order
 from events.decisions import CancelOrder, Leave, TakeInventory
@@ -57,6 +58,7 @@ class Play:
     alive: dict[tuple[str, str], bool] = field(default_factory=dict)
     boots: int = 1
     may_fail_to_start: bool = True
+    mode: str = "process"
 
     def __post_init__(self) -> None:
         self.bench.manual = ORDERS
@@ -68,11 +70,15 @@ class Play:
     def _place(self, pod: Pod) -> None:
         self.alive.update({(pod.uid, each.name): True for each in pod.containers if each.running})
 
+    @property
+    def moves(self) -> dict[str, Callable[[Any, int], None]]:
+        return MOVES
+
     # --- moves --------------------------------------------------------------------------------
 
     def make(self, move: Move) -> None:
         name, number = move
-        MOVES[name](self, number)
+        self.moves[name](self, number)
         self._check()
 
     def _check(self) -> None:
@@ -182,7 +188,7 @@ class Play:
             DaemonStarted(
                 version="0",
                 pid=1,
-                mode="process",
+                mode=self.mode,
                 node="n",
                 boot_id=f"b{self.boots}",
                 userspace_id=f"u{self.boots}",
@@ -234,7 +240,7 @@ class Play:
         return ((record.event, record.mono_ns) for record in self.bench.records if record.cause == 0)
 
 
-MOVES: dict[str, Callable[[Play, int], None]] = {
+MOVES: dict[str, Callable[[Any, int], None]] = {
     "advance": Play._advance,
     "answer": Play._answer,
     "answer-all": Play._answer_all,

@@ -6,12 +6,15 @@ import os
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from actors.logic.routes import BY_NAME
 from actors.logic.system import System
+from actors.policy.means import NODE_MODES
 from events.base import NS_PER_SECOND
 from events.model import Container, Hook, Period, Pod, Settings
 from events.record import Stamp
+from tests.logic.node_play import NODE_MOVES, NodePlay, on_node
 from tests.logic.play import MOVES, Move, Play
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
 
@@ -74,6 +77,35 @@ plays = st.builds(
 )
 
 
+means = st.sampled_from([{}, {"reboot": "api"}, {"poweroff": "cri"}])
+node_configurations = st.builds(
+    lambda settings, means, unready, left: replace(settings, means=means, unready=unready, left_pods=left),
+    configurations,
+    means,
+    st.sampled_from(["poweroff", "always", "never"]),
+    st.sampled_from(["keep", "delete"]),
+)
+
+
+def node_pods(prefix: str, count: int) -> st.SearchStrategy[list[Pod]]:
+    return st.tuples(pods(prefix, count), st.lists(st.integers(0, 29), min_size=count, max_size=count)).map(
+        lambda drawn: [on_node(pod, number) for pod, number in zip(*drawn, strict=False)]
+    )
+
+
+node_moves: st.SearchStrategy[Move] = st.tuples(
+    st.sampled_from((*USUAL, *(each for each in NODE_MOVES if each != "appear"))), st.integers(0, 60)
+)
+node_plays = st.builds(
+    NodePlay,
+    settings=node_configurations,
+    pods=node_pods("a", 4).filter(bool),
+    late=node_pods("z", 2),
+    grant_ns=st.integers(0, 40).map(lambda seconds: seconds * NS_PER_SECOND),
+    mode=st.sampled_from(NODE_MODES),
+)
+
+
 #: The same plays each time, so that red is red for everybody. ``LAWS_PLAYS=5000`` looks further, at random.
 PLAYS = os.environ.get("LAWS_PLAYS", "")
 LAWS = settings(
@@ -104,6 +136,29 @@ def test_laws_hold_under_any_schedule(play: Play, drawn: list[Move]) -> None:
 def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str, at: int) -> None:
     """Whichever actor raises at whatever event: every pod still has one fate, and the lock goes."""
     # Starts that fail hand everything to the fallback: one failure at a time.
+    play.may_fail_to_start = actor != "FallbackActor"
+    play.make(("answer-all", 0))
+    play.make(("signal", 1))
+    for number, move in enumerate(drawn):
+        if number == at:
+            play.bench.saboteur = Saboteur(actor)
+        play.make(move)
+    play.finish()
+
+
+@LAWS
+@given(node_plays, st.lists(node_moves, max_size=40))
+def test_laws_hold_on_a_kubernetes_node(play: NodePlay, drawn: list[Move]) -> None:
+    """Beside the others: no hook after a delete, none beside the kubelet's, no end for what comes back."""
+    perform(play, drawn)
+
+
+@LAWS
+@given(node_plays, st.lists(node_moves, max_size=25), st.sampled_from(sorted(BY_NAME)), st.integers(0, 20))
+def test_laws_hold_on_a_node_when_an_actor_fails(
+    play: NodePlay, drawn: list[Move], actor: str, at: int
+) -> None:
+    """Whichever actor raises at whatever event, also the one that knows who ends the pods."""
     play.may_fail_to_start = actor != "FallbackActor"
     play.make(("answer-all", 0))
     play.make(("signal", 1))

@@ -3,7 +3,8 @@
 ``30s`` and ``250ms`` are durations. A pod is a line: its name, ``p=PRIORITY``, ``grace=SECONDS``, then a word
 for each container: ``app``, with ``*`` for a sidecar, ``!`` for one that is not running, ``@SIGQUIT`` for its
 stop signal, and its hook in brackets: ``app[exec]``, ``app[sleep:5]``. Without any it has one named
-``main``, with ``-`` it has none.
+``main``, with ``-`` it has none. ``is=static,daemon,tolerant,volumes`` and ``owner=Deployment/web`` say what
+the API knows of it.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ def duration_ns(text: str) -> int:
 def pod(line: str) -> Pod:
     name, *words = line.split()
     options = dict(word.split("=", 1) for word in words if "=" in word)
+    traits = options.get("is", "").split(",")
     containers = tuple(_container(word) for word in words if "=" not in word and word != "-")
     return Pod(
         uid=name,
@@ -40,6 +42,11 @@ def pod(line: str) -> Pod:
         priority=int(options["p"]) if "p" in options else None,
         grace_seconds=int(options["grace"]) if "grace" in options else None,
         containers=() if "-" in words else containers or (Container(name="main"),),
+        static="static" in traits,
+        daemon="daemon" in traits,
+        tolerates_all="tolerant" in traits,
+        volumes="volumes" in traits,
+        owner=options.get("owner", ""),
     )
 
 

@@ -18,7 +18,7 @@ from events.record import Record
 BASE_NS = 1000 * NS_PER_SECOND
 
 #: Fields that hold a point in time; every other ``_ns`` is a difference.
-_POINTS = ("deadline_ns", "release_by_ns", "kill_by_ns", "until_ns", "retry_at_ns")
+_POINTS = ("deadline_ns", "release_by_ns", "kill_by_ns", "until_ns", "retry_at_ns", "late_until_ns")
 
 _HIDDEN: dict[str, tuple[str, ...]] = {
     "DaemonStarted": ("version", "pid", "mode", "node"),
@@ -59,7 +59,7 @@ def fields(event: msgspec.Struct) -> str:
 
 def _field(event: msgspec.Struct, each: msgspec.structs.FieldInfo) -> str:
     value = getattr(event, each.name)
-    if value == each.default or (value in ((), {}) and each.default is not msgspec.NODEFAULT):
+    if value == each.default or (value in ((), {}) and not each.required):
         return ""
     name = each.name.removesuffix("_ns").removesuffix("_seconds")
     if each.name in _POINTS:

@@ -27,7 +27,7 @@ from events.facts import (
     StopRequested,
 )
 from events.model import Period, ProcessReport, Settings, ShutdownKind
-from tests.scripts import show
+from tests.scripts import node_verbs, show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod
 from tests.scripts.parse import Command, ScriptError
@@ -69,7 +69,7 @@ def _start(bench: Bench, command: Command) -> Output:
         DaemonStarted(
             version="0",
             pid=1,
-            mode="process",
+            mode=command.options.get("mode", "process"),
             node="n",
             boot_id=command.options.get("boot", "b1"),
             userspace_id=command.options.get("userspace", "u1"),
@@ -117,12 +117,16 @@ def settings(command: Command) -> Settings:
         raise_grant=bool(_truth(command, "raise", "yes")),
         status_flush_seconds=_duration(command, "flush", "2s") // NS_PER_SECOND,
         trace_flush_ns=_duration(command, "traces", "0s"),
+        **node_verbs.policies(command),
     )
 
 
 def _node(bench: Bench, command: Command) -> Output:
     """A node that is armed, without a word: start, settings, logind read, arming done."""
-    _start(bench, Command(command.line, "start", [], {}))
+    mode = command.options.get("mode", "process")
+    _start(bench, Command(command.line, "start", [], {"mode": mode}))
+    if mode != "process":
+        node_verbs.healthy(bench)
     _settings(bench, command)
     _armed(bench, command)
     return [f"armed, {len(bench.records)} records"]
@@ -163,6 +167,7 @@ def _logind(bench: Bench, command: Command) -> Output:
             grant_ns=_duration(command, "grant", "40s"),
             preparing=bool(_truth(command, "preparing", "no")),
             kind=_kind(command),
+            kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
         )
     )
     return None
@@ -182,6 +187,7 @@ def _signal(bench: Bench, command: Command) -> Output:
             kind=_kind(command),
             grant_ns=_duration(command, "grant", "40s"),
             lock_held=bool(_truth(command, "lock", "yes")),
+            kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
         )
     )
     return None
@@ -336,6 +342,7 @@ def _outcomes(bench: Bench, command: Command) -> Output:
 
 
 VERBS: dict[str, Verb] = {
+    **node_verbs.VERBS,
     "start": _start,
     "die": _die,
     "away": _away,
