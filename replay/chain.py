@@ -126,14 +126,16 @@ def _wave(wave: WaveTold, account: Account) -> Segment:
     began_ns, ended_ns = wave.began_ns or 0, wave_end(wave, account)
     members = [pod for pod in account.pods if pod.uid in wave.pods]
     left = f", {len(wave.stragglers)} still running" if wave.stragglers else ""
+    left += f", volumes of {len(wave.mounted)} still mounted" if wave.mounted else ""
     text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}{left}"
-    within = _held(members, account, began_ns, ended_ns)
+    within = _held(members, account, began_ns, ended_ns, volumes=any(pod.volumes for pod in members))
     return Segment("wave", began_ns, ended_ns, text, wave.index, within=within)
 
 
 def _end(account: Account, at_ns: int) -> Iterator[Segment]:
     """After the last wave."""
     left = f"pod statuses, {account.undelivered} not delivered" if account.undelivered else ""
+    left = "the kubelet's final statuses" if account.by.means == "observe" else left
     stages: list[tuple[What, int | None, str]] = [
         ("statuses", _delivered_ns(account), left or "pod statuses delivered"),
         ("traces", account.statuses_settled_ns, "trace sent"),
@@ -156,7 +158,7 @@ def _delivered_ns(account: Account) -> int | None:
     """When the last status was; the release waits for the trace beside them, perhaps for longer."""
     if account.statuses_settled_ns is None or all(span.what != "traces" for span in account.beside):
         return account.statuses_settled_ns
-    statuses = [span.ended_ns for span in account.beside if span.what == "statuses"]
+    statuses = [span.ended_ns for span in account.beside if span.what in ("statuses", "await")]
     ends = [end_ns for end_ns in statuses if end_ns is not None and end_ns <= account.statuses_settled_ns]
     return account.statuses_settled_ns if account.undelivered else max(ends, default=account.pods_ended_ns)
 
@@ -184,7 +186,9 @@ def _withdrawn(account: Account, at_ns: int) -> Iterator[Segment]:
 # --- who held it -------------------------------------------------------------------------------
 
 
-def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: int) -> tuple[Segment, ...]:
+def _held(
+    pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: int, *, volumes: bool = False
+) -> tuple[Segment, ...]:
     """The pod that ended last, and its way there; nothing where no pod was on its way down.
 
     Of several that had not ended at its end, none is known to be the last.
@@ -207,7 +211,8 @@ def _held(pods: Sequence[PodTold], account: Account, began_ns: int, ended_ns: in
     text = f"{pod.label}: {pod.outcome or 'unknown'}"
     held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, way)
     before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")
-    after = Segment("waiting", ends[last], ended_ns, "every pod had ended")
+    why = ", volumes were waited for" if volumes else ""
+    after = Segment("waiting", ends[last], ended_ns, f"every pod had ended{why}")
     return tuple(segment for segment in (before, held, after) if segment.took_ns)
 
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from replay import perfetto_wire as wire
 from replay.account.model import Account, PodTold, SpanTold, WaveTold
+from replay.account.parts import BY_KUBELET, stop_began_ns
 from replay.account.words import span
 from replay.timeline import Line
 
@@ -182,10 +183,12 @@ def _pod(trace: Trace, parent: int, pod: PodTold, marks: list[Mark]) -> None:
         result: Notes = (("result", hook.result or "open"), ("reason", hook.reason), ("detail", hook.detail))
         trace.put(trace.track(name, track), [Slice(hook.began_ns, hook.ended_ns, name, "hook", result)])
     for each in pod.containers:
-        if each.signalled_ns is None:
+        began_ns = stop_began_ns(each)
+        if began_ns is None:
             continue
         killed = [] if each.killed_ns is None else [Mark(each.killed_ns, "SIGKILL", "stop")]
-        stop = Slice(each.signalled_ns, each.exited_ns, each.stop_signal, "stop", _exit(each.exit_code))
+        name = each.stop_signal if each.asked_ns is None else BY_KUBELET.get(pod.means, "deleted")
+        stop = Slice(began_ns, each.exited_ns, name, "stop", _exit(each.exit_code))
         trace.put(trace.track(f"container {each.name}", track), [stop], killed)
 
 

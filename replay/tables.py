@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 from events.workload import workload
 from replay.account.model import Account, ContainerTold, Notice, PodTold, WaveTold
+from replay.account.parts import stop_began_ns
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]
@@ -66,13 +67,17 @@ def _daemons(account: Account) -> int:
     return sum(not process.action.startswith("close-") for process in account.processes)
 
 
+def _safe(account: Account) -> bool | None:
+    return None if account.by.certificate is None else account.by.certificate.safe
+
+
 def _configured_ms(account: Account, wave: WaveTold) -> int | None:
     periods = account.configuration.periods
     return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
 
 
 def _stop_ms(container: ContainerTold) -> int | None:
-    return _took_ms(container.signalled_ns, container.exited_ns)
+    return _took_ms(stop_began_ns(container), container.exited_ns)
 
 
 def _ignored(pod: PodTold) -> bool:
@@ -112,6 +117,9 @@ SHUTDOWN = (
     Column("lock_held", "bool", "whether the machine had to wait", lambda a, _: a.lock_held),
     Column("overtime", "bool", "whether the service manager ended it", lambda a, _: a.overtime),
     Column("cancel_reason", "text", "empty if it was not cancelled", lambda a, _: a.cancel_reason),
+    Column("means", "text", "api, cri, observe; empty: no Kubernetes node's", lambda a, _: a.by.means),
+    Column("handed_over", "bool", "from API to runtime", lambda a, _: a.by.handed_over_ns is not None),
+    Column("safe_to_detach", "bool", "null: nobody has looked", lambda a, _: _safe(a)),
     Column("last_wave", "int", "the last one that began, -1 if none", lambda a, _: a.last_wave),
     Column("daemons", "int", "its processes: more than one is a crash", lambda a, _: _daemons(a)),
     Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
@@ -158,6 +166,8 @@ POD = (
     Column("late", "bool", "it was not in the inventory at the signal", lambda _, at: at.pod.late),
     Column("began_ms", "int", "its stop, after the signal", lambda _, at: _ms(at.pod.began_ns)),
     Column("took_ms", "int", "to its end", lambda _, at: _took_ms(at.pod.began_ns, at.pod.ended_ns)),
+    Column("means", "text", "what was to end it: api, cri, observe", lambda _, at: at.pod.means),
+    Column("owner", "text", "the workload that it belongs to, as Kind/name", lambda _, at: at.pod.owner),
     Column("outcome", "text", "its fate; empty: the record ends before", lambda _, at: at.pod.outcome or ""),
     Column("reason", "text", "why, in words", lambda _, at: at.pod.reason),
     Column("succeeded", "bool", "every container exited with 0", lambda _, at: at.pod.succeeded),
@@ -189,9 +199,7 @@ CONTAINER = (
     Column("stop_signal", "text", "what it is told to stop with", lambda _, at: at.it.stop_signal),
     Column("running", "bool", "it ran at the signal", lambda _, at: at.it.running),
     Column("signalled_ms", "int", "told to stop, after the signal", lambda _, at: _ms(at.it.signalled_ns)),
-    Column(
-        "stop_ms", "int", "from that to its exit", lambda _, at: _took_ms(at.it.signalled_ns, at.it.exited_ns)
-    ),
+    Column("stop_ms", "int", "from that, or its pod's delete, to its exit", lambda _, at: _stop_ms(at.it)),
     Column("killed", "bool", "SIGKILL was ordered", lambda _, at: at.it.killed_ns is not None),
     Column("exit_code", "int", "if it is known", lambda _, at: at.it.exit_code),
     Column("exit_signal", "text", "what ended it, if a signal did", lambda _, at: at.it.exit_signal),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.options import output_option
+from ebbtide.cli.options import DURATION, output_option
 
 EPILOG = """\b
 Examples:
@@ -16,6 +16,7 @@ Examples:
   ebbtide simulate --synthetic 110 --seed 7 --journal ./simulated
   ebbtide simulate --config /etc/ebbtide/config.yaml --pods pods/ --behaviour behaviour.yaml
   ebbtide simulate --runs 1000 -o json | jq .broken
+  ebbtide simulate --mode api --api-lost-after 5s --journal ./simulated
   ebbtide simulate --synthetic 30 --seeds 1..200 --calm --journal ./fleet
 
 The same options give the same journal, byte for byte, on any machine: nothing but what they name is read.
@@ -72,6 +73,18 @@ class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), metavar="N", help="The seed.  [default: 0]")
 @click.option("--runs", type=click.IntRange(1, RUNS_MAX), metavar="N", help="So many seeds, from --seed on.")
 @click.option("--seeds", type=Seeds(), metavar="A..B", help="These seeds, both included.")
+@click.option(
+    "--mode",
+    type=click.Choice(("auto", "api", "cri", "observe", "process")),
+    help="The daemon's mode: a Kubernetes node with its kubelet and API server, or processes of its own."
+    "  [default: process]",
+)
+@click.option(
+    "--api-lost-after",
+    type=DURATION,
+    metavar="DURATION",
+    help="From so long after the signal the API server does not answer any more; with a node's --mode.",
+)
 @click.option("--calm", is_flag=True, help="Nothing goes wrong with the node: no crash, no lost bus, no cut.")
 @click.option(
     "--journal",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -28,10 +28,9 @@ from events.decisions import (
 )
 from events.facts import OrderEnded, ReleaseRequested
 from replay.account.model import SpanTold, WaveTold
+from replay.account.node_told import Beside
 from replay.account.tale import Tale
 from replay.account.words import plural, span
-
-What = Literal["inventory", "announce", "statuses", "release", "traces"]
 
 
 def _began(tale: Tale, event: ShutdownBegan) -> None:
@@ -88,6 +87,7 @@ def _plan(tale: Tale, event: PlanMade) -> None:
             priority=wave.priority,
             planned_ns=wave.period_seconds * NS_PER_SECOND,
             pods=tuple(pod.uid for pod in wave.pods),
+            handover=wave.handover,
         )
         for index, wave in enumerate(event.waves)
     ]
@@ -115,7 +115,11 @@ def _wave_ended(tale: Tale, event: WaveEnded) -> None:
         outcome=event.outcome,
         unused_ns=event.unused_ns,
         stragglers=event.stragglers,
+        mounted=event.mounted,
     )
+    if event.mounted:
+        pods = ", ".join(tale.pod(uid).label for uid in event.mounted)
+        tale.note("volumes-mounted", wave=event.wave, count=plural(len(event.mounted), "pod"), pods=pods)
     if event.outcome == "overran" and event.stragglers:
         count, period = plural(len(event.stragglers), "pod"), span(wave.period_ns or 0)
         tale.note("wave-overran", wave=event.wave, priority=wave.priority, period=period, count=count)
@@ -154,7 +158,7 @@ def _withdrawn(tale: Tale, event: ShutdownWithdrawn) -> None:
 
 def _released(tale: Tale, event: ReleaseLock) -> None:
     tale.released_ns = tale.place.at_ns
-    _order("release")(tale, event)
+    order("release")(tale, event)
 
 
 def _asked_release(tale: Tale, event: ReleaseRequested) -> None:
@@ -164,7 +168,7 @@ def _asked_release(tale: Tale, event: ReleaseRequested) -> None:
 # --- orders that stand beside the waves --------------------------------------------------------
 
 
-def _order(what: What) -> Callable[[Tale, Order], None]:
+def order(what: Beside) -> Callable[[Tale, Order], None]:
     def begin(tale: Tale, event: Order) -> None:
         seq, at_ns, _ = tale.place
         tale.beside[event.key] = SpanTold(what=what, seq=seq, began_ns=at_ns)
@@ -204,10 +208,10 @@ COURSE: dict[type, Callable[[Tale, Any], None]] = {
     ShutdownWithdrawn: _withdrawn,
     StatusesSettled: _settled,
     EpisodeClosed: _closed,
-    TakeInventory: _order("inventory"),
-    AnnounceNode: _order("announce"),
-    DeliverStatuses: _order("statuses"),
-    FlushTraces: _order("traces"),
+    TakeInventory: order("inventory"),
+    AnnounceNode: order("announce"),
+    DeliverStatuses: order("statuses"),
+    FlushTraces: order("traces"),
     ReleaseLock: _released,
     OrderEnded: _order_ended,
     ReleaseRequested: _asked_release,

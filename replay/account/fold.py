@@ -22,12 +22,13 @@ from replay.account.course import COURSE
 from replay.account.damage import damage_of
 from replay.account.machine import MACHINE
 from replay.account.model import Account
+from replay.account.node import NODE
 from replay.account.pods import PODS
 from replay.account.tale import Tale
 
 #: What each event means, by its type tag; the others mean nothing here.
 MEANINGS: dict[str, Callable[[Tale, Any], None]] = {
-    kind.__name__: handler for table in (PODS, COURSE, MACHINE) for kind, handler in table.items()
+    kind.__name__: handler for table in (PODS, COURSE, MACHINE, NODE) for kind, handler in table.items()
 }
 
 #: What the step that closes a shutdown says of it when it is closed already.

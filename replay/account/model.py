@@ -12,7 +12,8 @@ from typing import Literal
 import msgspec
 
 from events.decisions import EpisodeOutcome, HookResult, PodOutcome
-from events.model import Budget, Period, ProcessReport, ShutdownKind
+from events.model import Budget, Means, Period, ProcessReport, ShutdownKind
+from replay.account.node_told import Beside, NodeTold
 
 #: ``open``: begun, and the record ends; ``waiting``: never begun.
 WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
@@ -44,6 +45,8 @@ class ContainerTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     sidecar: bool = False
     stop_signal: str = "SIGTERM"
     running: bool = True
+    #: When the kubelet was asked to end it, or began to by itself.
+    asked_ns: int | None = None
     #: When the order for it was given.
     signalled_ns: int | None = None
     #: The runtime would not send it.
@@ -89,6 +92,12 @@ class PodTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     reason: str = ""
     succeeded: bool = False
     hurried_ns: int | None = None
+    #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
+    means: Means = ""
+    owner: str = ""
+    volumes: bool = False
+    unmounted_ns: int | None = None
+    refused: str = ""
     #: Handed to the fallback after a failure of its actor.
     fallback: bool = False
     hooks: tuple[HookTold, ...] = ()
@@ -115,6 +124,9 @@ class WaveTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     unused_ns: int = 0
     stragglers: tuple[str, ...] = ()
     pods: tuple[str, ...] = ()
+    #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
+    handover: bool = False
+    mounted: tuple[str, ...] = ()
 
 
 class ConfigurationTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -154,7 +166,7 @@ class ProcessTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 class SpanTold(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
 
-    what: Literal["inventory", "announce", "statuses", "release", "traces"]
+    what: Beside
     seq: int = 0
     began_ns: int
     ended_ns: int | None = None
@@ -223,6 +235,7 @@ class Account(Told, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     statuses_settled_ns: int | None = None
     #: Pod statuses that were not delivered in time.
     undelivered: int = 0
+    by: NodeTold = NodeTold()
     waves: tuple[WaveTold, ...] = ()
     pods: tuple[PodTold, ...] = ()
     beside: tuple[SpanTold, ...] = ()

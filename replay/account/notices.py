@@ -27,6 +27,21 @@ SENTENCES: dict[str, str] = {
     "{reason}",
     "wave-overran": "wave {wave} (priority {priority}) overran its {period}: {count} still running",
     "pods-unfinished": "{count} outlived the budget: {pods}",
+    "volumes-mounted": "wave {wave} ended with volumes of {count} still mounted: {pods}",
+    # --- a Kubernetes node
+    "api-lost": "the API server did not answer: {error}",
+    "runtime-lost": "the container runtime did not answer: {error}",
+    "delete-refused": "{count} not taken by the API server in time ({reason})",
+    "handed-over": "the shutdown was handed over to the container runtime: {reason}",
+    "kubelet-failed": "the kubelet could not be stopped ({result}): {reason}; it may have started pods again",
+    "kubelet-start-failed": "the kubelet could not be started again ({result}): {reason}; start it",
+    "kubelet-left-running": "the kubelet had not ended {count} at the release: {pods}",
+    "final-statuses-missing": "{count} without a final status in the API server at the release: {pods}",
+    "withdraw-failed": "pods could not be taken out of their Services ({result}): {reason}",
+    "await-failed": "the final statuses were not all seen in time ({result}): {reason}",
+    "mounts-failed": "what is mounted could not be read ({result}): {reason}",
+    "certificate-failed": "the certificate could not be published ({result}): {reason}",
+    "not-safe-to-detach": "volumes are not safe to detach: {why}",
     # --- people
     "hurried": "uid {asker} asked not to wait for {pod} any longer",
     "release-requested": "uid {asker} asked to let the machine go",
@@ -63,6 +78,7 @@ SENTENCES: dict[str, str] = {
 TALLIED: dict[str, str] = {
     "durability-late": "effect",
     "signal-rejected": "signal",
+    "delete-refused": "delete",
     "unreadable": "record",
 }
 

@@ -35,7 +35,7 @@ def parts(pod: PodTold, account: Account) -> Iterator[Part]:
     """In the order of their begin; those of one moment in the manifest's order."""
     until_ns = end_of(pod, account)
     found = [_hook(hook, until_ns) for hook in pod.hooks]
-    found += [_stop(each, until_ns) for each in pod.containers if each.signalled_ns is not None]
+    found += [_stop(each, until_ns, pod) for each in pod.containers if stop_began_ns(each) is not None]
     yield from sorted(found, key=lambda part: part.began_ns)
 
 
@@ -67,12 +67,25 @@ def _hook(hook: HookTold, until_ns: int) -> Part:
     return Part("hook", hook.container, hook.began_ns, ended_ns, seen, text)
 
 
-def _stop(container: ContainerTold, until_ns: int) -> Part:
-    began_ns = container.signalled_ns or 0
+def stop_began_ns(container: ContainerTold) -> int | None:
+    """Our signal, or before that the moment from which the kubelet was to end it."""
+    return container.signalled_ns if container.asked_ns is None else container.asked_ns
+
+
+#: How the kubelet comes to end a pod.
+BY_KUBELET = {"api": "deleted", "observe": "by the kubelet"}
+
+
+def _stop(container: ContainerTold, until_ns: int, pod: PodTold) -> Part:
+    began_ns = stop_began_ns(container) or 0
     seen = container.exited_ns is not None
     ended_ns = max(began_ns, until_ns if container.exited_ns is None else container.exited_ns)
     killed = was_killed(container)
     text = container.stop_signal
+    if container.asked_ns is not None:
+        text = BY_KUBELET.get(pod.means, "deleted")
+        if container.signalled_ns is not None:
+            text += f", {container.stop_signal} after {span(container.signalled_ns - began_ns)}"
     if killed and container.killed_ns is not None:
         text += f", SIGKILL after {span(container.killed_ns - began_ns)}"
     text += f", {_exit(container)}"
@@ -80,9 +93,10 @@ def _stop(container: ContainerTold, until_ns: int) -> Part:
 
 
 def was_killed(container: ContainerTold) -> bool:
-    """By us: of a process that was not ours to wait for our SIGKILL is all that is known."""
+    """By us: of a process that was not ours to wait for our SIGKILL is all that is known. Or by a kubelet."""
     if container.killed_ns is None:
-        return False
+        by_kubelet = container.asked_ns is not None and container.signalled_ns is None
+        return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
     by_itself = container.exit_code not in (None, 137) or container.exit_signal not in ("", "SIGKILL")
     return not (container.exited_ns is not None and by_itself)
 

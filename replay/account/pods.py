@@ -18,6 +18,7 @@ from events.decisions import (
 from events.facts import AutopsyTaken, ContainerExited, HurryRequested, InventoryTaken
 from events.model import Hook, Pod
 from replay.account.model import AutopsyTold, HookTold
+from replay.account.node import asked_to_end
 from replay.account.tale import Tale
 from replay.account.words import span
 
@@ -49,7 +50,8 @@ def _planned(tale: Tale, event: PodPlanned) -> None:
     tale.planned = True
     uid = event.pod.uid
     tale.introduce(event.pod)
-    tale.change_pod(uid, wave=event.wave, grace_seconds=event.grace_seconds, late=event.late)
+    given = event.grace_seconds
+    tale.change_pod(uid, wave=event.wave, grace_seconds=given, late=event.late, means=event.means)
     wave = tale.change_wave(event.wave)
     if uid not in wave.pods:
         tale.change_wave(event.wave, pods=(*wave.pods, uid))
@@ -63,6 +65,8 @@ def _began(tale: Tale, event: PodStopBegan) -> None:
         at_ns = tale.place.at_ns
         kill_by_ns = tale.since(event.kill_by_ns)
         tale.change_pod(event.uid, began_ns=at_ns, grace_ns=event.grace_ns, kill_by_ns=kill_by_ns)
+        if tale.pod(event.uid).means == "observe":
+            asked_to_end(tale, event.uid)
 
 
 def _hook_began(tale: Tale, event: HookStarted) -> None:

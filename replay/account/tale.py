@@ -102,6 +102,8 @@ class Tale:
                 name=spec.name,
                 priority=spec.priority,
                 wanted_grace_seconds=spec.grace_seconds,
+                owner=spec.owner,
+                volumes=spec.volumes,
                 containers=tuple(
                     ContainerTold(
                         name=each.name,

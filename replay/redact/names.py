@@ -38,6 +38,8 @@ _FORMS: dict[str, str] = {
     "machine": "machine~{}",
     "boot": "boot~{}",
     "path": "/path~{}",
+    "volume": "volume~{}",
+    "owner": "owner~{}",
     "command": "command~{}",
     "hook": "hook~{}",
     "tty": "tty~{}",
@@ -59,6 +61,9 @@ class Names:
             "home": lambda text: "/".join(self.of("boot", part) for part in text.split("/")),
             "place": self._place,
             "key": self._key,
+            "owner": self._owner,
+            "told owner": self._told_owner,
+            "event subject": lambda text: self.of("node" if text in self._made["node"] else "owner", text),
             "pod reference": self._reference,
             "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
         }
@@ -93,6 +98,8 @@ class Names:
             return self._text(kind, value)
         if kind == "status" and _is_status(value):
             return (self.of("uid", value[0]), *value[1:])  # the rest are words of this program
+        if kind == "mount" and _is_mount(value):
+            return (self.of("uid", value[0]), self.of("volume" if value[0] else "path", value[1]))
         if isinstance(value, tuple):
             return tuple([self.told(each, kind) for each in value])
         if isinstance(value, dict):
@@ -123,6 +130,16 @@ class Names:
         path, colon, line = text.rpartition(":")
         return f"{self.of('path', path)}:{line}" if colon and line.isdecimal() else self.of("path", text)
 
+    def _owner(self, text: str) -> str:
+        """``Kind/name`` of a workload."""
+        kind, slash, name = text.partition("/")
+        return f"{kind}{slash}{self.of('owner', name)}" if slash else self.of("owner", text)
+
+    def _told_owner(self, text: str) -> str:
+        """``namespace/Kind/name``."""
+        namespace, slash, owner = text.partition("/")
+        return f"{self.of('namespace', namespace)}{slash}{self._owner(owner)}"
+
     def _key(self, text: str) -> str:
         parts = text.split("/")
         if len(parts) != _KEY_PARTS:
@@ -145,3 +162,7 @@ class Names:
 
 def _is_status(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 4 and all(isinstance(each, str) for each in value)
+
+
+def _is_mount(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, str) for each in value)

@@ -17,6 +17,12 @@ BESIDE = {
     "statuses": "delivering pod statuses",
     "release": "giving the lock back",
     "traces": "sending the trace",
+    "kubelet": "stopping the kubelet",
+    "kubelet-start": "starting the kubelet again",
+    "withdraw": "taking pods out of their Services",
+    "await": "waiting for the final statuses",
+    "mounts": "looking at what is mounted",
+    "certificate": "publishing the certificate",
 }
 
 #: What a start did about the shutdown that it found, by the action of its record (`Resumed`).

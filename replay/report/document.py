@@ -11,6 +11,7 @@ from typing import Any, get_args
 
 from events.decisions import PodOutcome
 from replay.account.model import Account, HookTold, PodTold, WaveTold
+from replay.account.parts import stop_began_ns
 from replay.report.around import BESIDE
 from replay.report.words import fate, visible
 from replay.timeline import Line
@@ -54,6 +55,7 @@ def _lines(account: Account) -> list[tuple[str, int | None]]:
     return [
         ("signal", 0),
         ("deadline", account.deadline_ns or None),
+        ("handed over", account.by.handed_over_ns),
         ("cancelled", account.cancelled_ns),
         ("released" if account.outcome == "complete" else "closed", account.ended_ns),
         *restarts,
@@ -75,7 +77,8 @@ def _wave(wave: WaveTold) -> list[Any]:
 
 def _pod(pod: PodTold) -> list[Any]:
     """Label, wave, fate, began, ended, bound, signals, kills, hurried, hooks."""
-    signals = sorted(_us(each.signalled_ns) or 0 for each in pod.containers if each.signalled_ns is not None)
+    begun = (stop_began_ns(each) for each in pod.containers)
+    signals = sorted(_us(began_ns) or 0 for began_ns in begun if began_ns is not None)
     kills = sorted(_us(each.killed_ns) or 0 for each in pod.containers if each.killed_ns is not None)
     times = (pod.began_ns, pod.ended_ns, _bound_ns(pod))
     hooks = list(map(_hook, pod.hooks))

@@ -93,6 +93,10 @@ def _remarks(pod: PodTold) -> list[Markup]:
     said = (
         (asked is not None and asked > pod.grace_seconds and pod.wave >= 0, f"Its spec asks for {asked}s."),
         (pod.hurried_ns is not None, f"Hurried at {moment(pod.hurried_ns)}."),
+        (bool(pod.means), f"Ended by means of {pod.means}."),
+        (bool(pod.owner) and fate(pod) == "killed", f"It belongs to {pod.owner}."),
+        (bool(pod.refused), f"The API server did not take its delete: {pod.refused}."),
+        (pod.unmounted_ns is not None, f"Its volumes were unmounted at {moment(pod.unmounted_ns)}."),
         (pod.fallback, "The fallback ended it, after a failure of its actor."),
     )
     return [tag("li", words) for holds, words in said if holds]
@@ -101,6 +105,7 @@ def _remarks(pod: PodTold) -> list[Markup]:
 def _container(container: ContainerTold) -> Markup:
     name = f"{'sidecar' if container.sidecar else 'container'} {container.name}"
     steps = [
+        f"asked to end {moment(container.asked_ns)}" if container.asked_ns is not None else "",
         f"{container.stop_signal} {moment(container.signalled_ns)}"
         if container.signalled_ns is not None
         else "",

@@ -40,6 +40,7 @@ def header(account: Account, started: str, held: str) -> Markup:
         *_pair("Shutdown", tag("code", account.id)),
         *_pair("Trace", tag("code", account.trace_id)),
         *_asked(account),
+        *_by(account),
         class_="facts",
     )
     title = tag("h1", sign, verdict(account))
@@ -61,6 +62,17 @@ def _asked(account: Account) -> tuple[Markup, ...]:
     who = "" if account.asked_by_uid is None else f"uid {account.asked_by_uid}{where}"
     said = f"“{account.wall_message}”" if account.wall_message else ""
     return _pair("Asked for by", ": ".join(part for part in (who, said) if part))
+
+
+def _by(account: Account) -> tuple[Markup, ...]:
+    """Of a Kubernetes node: by which means, and what became of its volumes."""
+    by = account.by
+    if not by.means:
+        return ()
+    over = f"; handed over at {moment(by.handed_over_ns)}: {by.handed_over_reason}"
+    means = f"{by.means} ({by.reason}){over if by.handed_over_ns is not None else ''}"
+    found = () if by.certificate is None else _pair("Safe to detach", "yes" if by.certificate.safe else "no")
+    return (*_pair("Means", means), *found)
 
 
 def _people(started: str) -> str:

@@ -15,6 +15,7 @@ from events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
 from events.facts import BusLost, DropInsRead, LogindRead, PrepareForShutdown, PreparingRead
 from replay.virtual.draws import Draws
 from replay.virtual.effects import Carry, Effects, Work
+from replay.virtual.kubelet import KUBELET
 from replay.virtual.logind import (
     STORE,
     Disconnected,
@@ -91,8 +92,13 @@ class Bus:
                 grant_ns=self._logind.grant_ns,
                 lock_held=self._life in self._logind.holders,
                 owner=said.owner,
+                kubelet_lock=self._kubelet_lock,
             ),
         )
+
+    @property
+    def _kubelet_lock(self) -> bool:
+        return KUBELET in self._logind.holders
 
     def _look(self) -> None:
         found = (self._logind.preparing, self._logind.owner)
@@ -139,7 +145,13 @@ class Bus:
         kind = logind.kind if logind.preparing else "unknown"
         self._agenda.after(
             0,
-            LogindRead(owner=logind.owner, grant_ns=logind.grant_ns, preparing=logind.preparing, kind=kind),
+            LogindRead(
+                owner=logind.owner,
+                grant_ns=logind.grant_ns,
+                preparing=logind.preparing,
+                kind=kind,
+                kubelet_lock=self._kubelet_lock,
+            ),
         )
         others_ns = logind.others_ns or 0
         self._agenda.after(

@@ -53,6 +53,9 @@ def _boot(machine: Machine, index: int, booted: Booted, journal: list[Record]) -
         settings=(machine.plan.settings,),
         preparing=node.logind.preparing,
         shown_ready=node.shown.ready,
-        api_answers=faults.api == "works",
+        api_answers=faults.api == "works" and node.api.reachable,
         slow_ns=faults.runtime_takes_ns,
+        mode=faults.mode,
+        kubelet_stays=faults.kubelet == "stays",
+        kubelet_lock=faults.kubelet_lock,
     )

@@ -6,10 +6,12 @@ them: then the old seeds keep their runs.
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 from replay.virtual.draws import Draws
 from replay.virtual.manner import HookPlan, Manner, PodPlan
-from replay.virtual.plan import SIGNAL_AFTER_NS, Api, Faults, Refuses
+from replay.virtual.plan import SIGNAL_AFTER_NS, Api, Faults, KubeletIs, Mode, Refuses
 from replay.virtual.trail import MS, NS_PER_SECOND
 
 #: What a node is configured with where nobody says anything: three waves, 60 s in all.
@@ -144,6 +146,48 @@ def faults(draws: Draws, *, calm: bool = False) -> Faults:
     if drawn.cancel_after_ns is None:
         return drawn
     return drawn._replace(again_after_ns=_maybe(draws, 1, 2, drawn.cancel_after_ns // MS, 60_000, MS))
+
+
+# --- a Kubernetes node -------------------------------------------------------------------------
+
+KUBELETS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"), (1, "stays"))
+
+
+def of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
+    """The same pods with what a Kubernetes node's have: some are static, of a DaemonSet, or have volumes."""
+    return tuple(_of_node(pod, draws.fork(f"node {index}")) for index, pod in enumerate(pods))
+
+
+def _of_node(pod: Pod, draws: Draws) -> Pod:
+    kind = draws.weighted((12, "ReplicaSet"), (2, "StatefulSet"), (2, "DaemonSet"), (1, ""))
+    daemon = kind == "DaemonSet"
+    return replace(
+        pod,
+        static=not kind,
+        daemon=daemon,
+        tolerates_all=daemon and draws.chance(1, 3),
+        volumes=bool(kind) and draws.chance(1, 4),
+        owner=f"{kind}/{pod.name.partition('-')[0]}" if kind else "",
+    )
+
+
+def node_faults(drawn: Faults, mode: Mode, draws: Draws, *, calm: bool) -> Faults:
+    """What happens to a Kubernetes node beside what happens to any."""
+    observed = mode == "observe"
+    lock = observed or (mode == "auto" and draws.chance(1, 6)) or draws.chance(1, 40)
+    if calm:
+        return drawn._replace(mode=mode, kubelet_lock=observed)
+    lost_ns = _maybe(draws, 1, 5, -3000, 40_000, MS)
+    back_ns = None if lost_ns is None else _maybe(draws, 1, 3, lost_ns // MS + 1, 60_000, MS)
+    return drawn._replace(
+        mode=mode,
+        kubelet_lock=lock,
+        api_lost_after_ns=lost_ns,
+        api_back_after_ns=back_ns,
+        kubelet=draws.weighted(*KUBELETS),
+        unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
+        taints=not draws.chance(1, 6),
+    )
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:

@@ -133,7 +133,8 @@ class Effects:
         for order in orders:
             work = self._open[order.key] = Work(order, self._agenda.now_ns)
             work.begun = True
-            meant = (same_userspace or order.barrier == "synced") and type(order) in self._table
+            lasting = order.barrier == "synced" and not order.this_boot
+            meant = (same_userspace or lasting) and type(order) in self._table
             if not meant:
                 self.end(work, "unknown")
             elif not follow(work):

@@ -15,6 +15,7 @@ from events.facts import DaemonStarted, SettingsLoaded, StopRequested
 from events.record import Record
 from replay.virtual.api import ApiServer
 from replay.virtual.bus import Bus
+from replay.virtual.cluster import Cluster
 from replay.virtual.draws import Draws
 from replay.virtual.effects import Effects, Work
 from replay.virtual.node import Node
@@ -34,9 +35,18 @@ class Life:
         self._bus = Bus(node.logind, node.agenda, draws.fork("bus"), node.trail, number, late_ns)
         api = ApiServer(node.shown, draws.fork("api"), faults, node.trail, number)
         table = {**self.runtime.table, **self._bus.table, **api.table}
+        self._cluster: Cluster | None = None
+        if faults.mode:
+            fork = draws.fork("cluster")
+            self._cluster = Cluster(
+                node.api, node.kubelet, node.pods, node.shown, node.agenda, fork, node.trail, number
+            )
+            table |= self._cluster.table
         self.effects = Effects(node.agenda, draws.fork("effects"), table)
         self._redo = draws.fork("adopt")
         self.runtime.effects = self._bus.effects = api.effects = self.effects
+        if self._cluster is not None:
+            self._cluster.effects = self.effects
 
     @property
     def inherits_lock(self) -> bool:
@@ -48,7 +58,7 @@ class Life:
         started = DaemonStarted(
             version=self._plan.version,
             pid=1000 + self.number,
-            mode="simulate",
+            mode=node.faults.mode or "simulate",
             node=self._plan.node,
             boot_id=node.boot_id,
             userspace_id=node.userspace_id,
@@ -69,6 +79,8 @@ class Life:
         """Hooks that run are followed, what may be repeated is done again or closed as unknown."""
         self.effects.adopt(orders, self._follow, same_userspace=same_userspace)
         self.runtime.look(self._node.exits_told)
+        if self._cluster is not None:
+            self._cluster.look()
 
     def _follow(self, work: Work) -> bool:
         if isinstance(work.order, RunHook):
@@ -92,3 +104,5 @@ class Life:
         """Killed, or left: nothing that its code still meant to do happens."""
         self.alive = self.effects.alive = self.runtime.alive = False
         self._bus.die()
+        if self._cluster is not None:
+            self._cluster.alive = False

@@ -16,6 +16,7 @@ from actors.policy.periods import effective_periods, requested_seconds
 from events.base import Fact
 from events.decisions import Leave
 from events.facts import ContainerExited
+from events.model import Pod
 from events.record import Record
 from events.segment import Identity
 from replay.virtual.book import Book
@@ -34,6 +35,9 @@ from replay.virtual.plan import (
     Plan,
 )
 from replay.virtual.trail import MS, NS_PER_SECOND, Trail
+
+#: The kubelet is there before the daemon, and has its lock by then, if it takes one.
+KUBELET_BEFORE_NS = 50 * MS
 
 #: logind is away for so long when it is restarted.
 LOGIND_GAP_NS = 80 * MS
@@ -89,7 +93,10 @@ class Machine:
         boot_id = self.boots[-1].node.boot_id if soft else self._boot_ids[2 * len(self.boots)]
         ids = (boot_id, self._boot_ids[2 * len(self.boots) + 1])
         faults = self.plan.faults.afterwards() if self.boots else self.plan.faults
-        node = Node(self.trail, self._agenda, faults, ids, self._stop_unit, self._down)
+        settings = self.plan.settings
+        node = Node(self.trail, self._agenda, faults, ids, settings, self._stop_unit, self._down)
+        if faults.mode:
+            self._agenda.put(uptime_ns - KUBELET_BEFORE_NS, node.come_up_as_node)
         self._node, first_record, first_life = node, len(self.book.records), len(self.lives)
         self._loop = Loop(self.system, self._agenda, self, WALL_NS + self._since_ns)
         self._loop.awake = False
@@ -106,7 +113,9 @@ class Machine:
         signal_ns = self._agenda.now_ns + SIGNAL_AFTER_NS
         for plan in self.plan.pods:
             node.pods.add(plan)
-            if plan.appears_ns:
+            if plan.appears_ns and self.plan.faults.mode:
+                self._agenda.put(signal_ns + plan.appears_ns, partial(self._joins, node, plan.pod))
+            elif plan.appears_ns:
                 self._agenda.put(signal_ns + plan.appears_ns, partial(self._appears, node, plan.pod.uid))
             else:
                 node.come_up(plan.pod)
@@ -118,6 +127,10 @@ class Machine:
         seconds = requested_seconds(effective_periods(settings)) + settings.reserve_seconds
         last_signal_ns = signal_ns + (self.plan.faults.again_after_ns or 0)
         return last_signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
+
+    def _joins(self, node: Node, pod: Pod) -> None:
+        if node.admit(pod) and self.life is not None:
+            self.life.runtime.joined(pod)
 
     def _appears(self, node: Node, uid: str) -> None:
         if self.life is not None:
@@ -132,6 +145,8 @@ class Machine:
             (faults.bus_lost_after_ns, node.logind.disconnect),
             (faults.crash_after_ns, self._crash),
             (faults.power_cut_after_ns, node.cut_power),
+            (faults.api_lost_after_ns, lambda: node.api.turn(reachable=False)),
+            (faults.api_back_after_ns, lambda: node.api.turn(reachable=True)),
         )
 
     @staticmethod

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from events.model import Pod, ShutdownKind
+from events.model import Pod, Settings, ShutdownKind
 from replay.virtual.api import Shown
+from replay.virtual.cluster import Api
+from replay.virtual.kubelet import Kubelet
 from replay.virtual.logind import Logind
 from replay.virtual.loop import Agenda
 from replay.virtual.plan import Faults
@@ -29,6 +31,7 @@ class Node:
         agenda: Agenda,
         faults: Faults,
         ids: tuple[str, str],
+        settings: Settings,
         stops: Callable[[], object],
         down: Callable[[], object],
     ) -> None:
@@ -38,6 +41,10 @@ class Node:
         obeys = faults.grant_ns is None
         self.logind = Logind(trail, agenda, self.stop, faults.grant_ns, obeys_drop_in=obeys)
         self.shown = Shown()
+        self.api = Api(agenda, trail, faults)
+        self.kubelet = Kubelet(
+            self.pods, agenda, trail, self.logind, faults, settings, lambda: self.api.reachable
+        )
         self.kind: ShutdownKind = "unknown"
         self.stopping = self.is_down = self.powered_off = False
         #: Containers whose exit stands in the journal.
@@ -54,6 +61,22 @@ class Node:
             else:
                 self.pods.drop(box)
                 self.exits_told[box.uid, box.name] = None
+
+    def come_up_as_node(self) -> None:
+        """The kubelet starts before the daemon, and runs the pods that are there."""
+        for uid in self.pods.begun:
+            if self.pods.plans[uid].pod.volumes:
+                self.kubelet.mounted[uid] = None
+        if self.faults.kubelet != "away":
+            self.kubelet.start()
+
+    def admit(self, pod: Pod) -> bool:
+        """A pod is assigned to this node; a taint keeps it away, and so does a kubelet that is not there."""
+        if not self.kubelet.running or not self.shown.ready or self.is_down:
+            return False
+        self.trail.note("appeared", pod.uid)
+        self.kubelet.admit(pod)
+        return True
 
     def stop(self, kind: ShutdownKind) -> None:
         """The service manager stops all units."""

@@ -19,6 +19,13 @@ Api = Literal["works", "fails", "hangs"]
 Refuses = Literal["nothing", "stops", "everything"]
 
 
+#: The daemon's mode on a Kubernetes node.
+Mode = Literal["", "auto", "api", "cri", "observe"]
+
+#: Of the kubelet: it runs, it does not, or no order stops it.
+KubeletIs = Literal["runs", "away", "stays"]
+
+
 class Faults(NamedTuple):
     """What the node is like, and what happens to it."""
 
@@ -41,10 +48,26 @@ class Faults(NamedTuple):
     power_cut_after_ns: int | None = None
     #: The shutdown is asked for once more: after a cancel another one, else the same.
     again_after_ns: int | None = None
+    # A Kubernetes node; ``mode`` empty: there is none, and pods are started by the daemon.
+    mode: Mode = ""
+    api_lost_after_ns: int | None = None
+    api_back_after_ns: int | None = None
+    #: Our identity may taint the node.
+    taints: bool = True
+    kubelet: KubeletIs = "runs"
+    #: It carries its own graceful shutdown out.
+    kubelet_lock: bool = False
+    unmount_takes_ns: int = 300 * MS
 
     def afterwards(self) -> Faults:
-        """What is left of it in the next boot: logind's limit."""
-        return Faults(kind=self.kind, grant_ns=self.grant_ns)
+        """What is left of it in the next boot: logind's limit, and what node it is."""
+        return Faults(
+            kind=self.kind,
+            grant_ns=self.grant_ns,
+            mode=self.mode,
+            taints=self.taints,
+            kubelet_lock=self.kubelet_lock,
+        )
 
 
 class Plan(NamedTuple):

@@ -19,6 +19,7 @@ from events.facts import (
     ContainerStarted,
     InventoryTaken,
     PodAppeared,
+    PodJoined,
 )
 from events.model import Pod, ProcessReport
 from replay.virtual.draws import Draws
@@ -48,6 +49,7 @@ class Runtime:
         self._pods, self._agenda, self._draws = pods, agenda, draws
         self._faults, self._trail, self._life = faults, trail, life
         self.alive = True
+        self._late_until_ns = 0
         self._told: dict[str, None] = dict.fromkeys(pods.begun)
         pods.watchers.append(self._watch)
         self.table: dict[type[Order], Carry] = {
@@ -74,6 +76,11 @@ class Runtime:
             if box.phase == "exited" and at not in seen:
                 self._agenda.after(self._soon_ns(50, 3000), _exit_fact(box))
 
+    def joined(self, pod: Pod) -> None:
+        """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
+        if self.alive and self._agenda.now_ns < self._late_until_ns:
+            self._agenda.after(self._soon_ns(1000, 500_000), PodJoined(pod=pod))
+
     def appeared(self, pod: Pod) -> None:
         """A pod was assigned to this node."""
         if self.alive and pod.uid not in self._told:
@@ -85,6 +92,7 @@ class Runtime:
 
     def _take_inventory(self, work: Work) -> None:
         order = cast(TakeInventory, work.order)
+        self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._soon_ns(2000, 30_000) if order.refresh else 0
         self.effects.then(
             work, delay_ns + self._faults.runtime_takes_ns * order.refresh, partial(self._list, work)

@@ -21,7 +21,7 @@ from replay.virtual.check import check
 from replay.virtual.draws import Draws
 from replay.virtual.invariants import Breach
 from replay.virtual.machine import Machine
-from replay.virtual.plan import Plan
+from replay.virtual.plan import Faults, Mode, Plan
 
 #: Pods of a node where nobody says how many.
 SYNTHETIC_PODS = 30
@@ -40,6 +40,9 @@ class Wanted(NamedTuple):
     behaviour: Behaviour | None = None
     calm: bool = False
     version: str = "0"
+    #: Of a Kubernetes node's daemon; empty: there is none.
+    mode: Mode = ""
+    api_lost_after_ns: int | None = None
 
 
 class Simulated(NamedTuple):
@@ -64,18 +67,32 @@ def plan_of(wanted: Wanted, seed: int) -> Plan:
     pods = (
         drawing.synthetic(wanted.synthetic, draws.fork("synthetic")) if wanted.pods is None else wanted.pods
     )
+    if wanted.mode:
+        pods = drawing.of_node(pods, draws.fork("of node")) if wanted.pods is None else pods
     behaves, fork = wanted.behaviour, draws.fork("behaviour")
     plans = drawing.plans(pods, fork) if behaves is None else behaves.plans(pods, fork)
     drawn = drawing.faults(draws.fork("faults"), calm=wanted.calm)
+    faults = _on_node(wanted, drawn if behaves is None else behaves.faults, draws)
     return Plan(
         settings=wanted.settings,
         sources=wanted.sources,
         pods=plans,
-        faults=drawn if behaves is None else behaves.faults,
+        faults=faults,
         seed=seed,
         version=wanted.version,
         node=f"node-{seed}",
     )
+
+
+def _on_node(wanted: Wanted, faults: Faults, draws: Draws) -> Faults:
+    """What was asked for has the last word."""
+    if wanted.mode and wanted.behaviour is None:
+        faults = drawing.node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
+    elif wanted.mode:
+        faults = faults._replace(mode=wanted.mode)
+    if wanted.api_lost_after_ns is None:
+        return faults
+    return faults._replace(api_lost_after_ns=wanted.api_lost_after_ns, api_back_after_ns=None)
 
 
 def simulate(wanted: Wanted, seed: int) -> Simulated:

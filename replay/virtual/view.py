@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from events.base import Event
-from events.decisions import KillContainer, PodEnded, PodStopBegan
+from events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
 from events.model import Settings
 from events.record import Record
 from replay.virtual.pods import Box
@@ -51,6 +51,10 @@ class Boot(NamedTuple):
     api_answers: bool
     #: What an order may take longer than usual, because the runtime does.
     slow_ns: int = 0
+    #: The daemon's mode on a Kubernetes node, whose kubelet may be one that no order stops, or have a lock.
+    mode: str = ""
+    kubelet_stays: bool = False
+    kubelet_lock: bool = False
 
 
 class BootView:
@@ -163,6 +167,11 @@ class BootView:
     def ends(self, uid: str) -> Sequence[tuple[int, PodEnded]]:
         """Each `PodEnded` of a pod, and when it was."""
         return self._ends.get(uid, ())
+
+    def by_kubelet(self, uid: str) -> str:
+        """The means by which the kubelet was to end a pod; empty: it was ours."""
+        means = [event.means for _, event in self.events(PodPlanned) if event.pod.uid == uid]
+        return means[-1] if means and means[-1] in ("api", "observe") else ""
 
     def kill_was_ordered(self, uid: str) -> bool:
         return uid in self._kills

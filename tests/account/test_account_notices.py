@@ -19,6 +19,7 @@ from events.storage import DirectorySource
 from replay.account.fold import accounts
 from replay.account.model import Account
 from replay.account.notices import SENTENCES
+from tests.account import node_happenings
 from tests.account.conftest import SHUTDOWN
 
 S = 1_000_000_000
@@ -213,6 +214,7 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
     ),
     "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +1min 30s"),
+    **node_happenings.TOLD,
 }
 
 #: Those that follow from how the shutdown ended, or from what stands before it; and what could not be read.

@@ -121,7 +121,7 @@ def test_defaults_are_left_out_unless_all_are_wanted(run: Run) -> None:
         (("--at", "97"), "the last one is 96"),
         (("--at", "0"), "there is no record 0"),
         (("--at", "20", "--pod", "nobody"), "no such actor at record 20"),
-        (("--at", "5", "--actor", "wave"), "there are config, logind, node, episode, fallback"),
+        (("--at", "5", "--actor", "wave"), "there are config, logind, kubelet, node, episode, fallback"),
         (("--at", "sometime"), "--at 'sometime' is neither"),
         (("--at", "-1s"), "before the signal"),
         (("--at", "1999-01-01T00:00:00Z"), "the journal begins after that time"),

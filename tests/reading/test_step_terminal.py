@@ -81,6 +81,8 @@ class Terminal:
         while (code := self.process.poll()) is None:
             assert time.monotonic() < until, f"it does not end; there is:\n{self.screen}"
             self._read(0.05)
+        while select.select([self.ours], [], [], 0)[0] and self._read(0):
+            pass
         return code
 
     def settings(self) -> list[object]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import msgspec
 import pytest
 
@@ -11,11 +14,16 @@ from events.base import TYPES, Event
 from events.model import Pod
 from events.record import Stamp
 from events.words import TELL, WARNING, Names, say
-from events.words.base import elapsed, ordered, parse_key, seconds
+from events.words.base import ORDERED, ORDERED_BY, elapsed, ordered, parse_key, seconds
 from tests.reading.conftest import golden
 from tests.reading.vocabulary import EVERY
 
 NOW = Stamp(0, 0)
+LOGIC = Path(__file__).parents[2] / "actors/logic"
+#: As an actor writes the key of an order: its word, which a container's name may follow.
+KEY_WORDS = re.compile(
+    r'(?:order_key\((?:NAME|OWNER), |\.key\()f?"([a-z-]+)|^STOP_KUBELET = "([a-z-]+)"', re.MULTILINE
+)
 
 
 def test_every_event_type_has_words() -> None:
@@ -60,6 +68,15 @@ def test_an_order_is_named_by_its_pod_and_container() -> None:
     """Keys hold UIDs; people read names."""
     key = "HookActor/stop:main/u1/0"
     assert ordered(Names({"u1": "shop/web-0"}), key) == "the stop signal for shop/web-0/main"
+
+
+def test_every_order_has_words() -> None:
+    """Of each word that the core puts into an order's key, and of no other. What cancels an order is called
+    by the order's.
+    """
+    text = "".join(path.read_text() for path in sorted(LOGIC.glob("*.py")))
+    written = {word for pair in KEY_WORDS.findall(text) for word in pair if word}
+    assert {*written, *ORDERED_BY.values()} == {*ORDERED, "cancel-release", "cut", "look-away", "uncertify"}
 
 
 def test_a_failed_order_says_why() -> None:

@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from events.history import History
 from events.source import DirectorySource, Source
+from replay.virtual.plan import Mode
 from replay.virtual.simulate import Wanted, simulate
 from tests.replay import fallback_story
 from tests.replay.memory import Memory
@@ -26,6 +27,27 @@ from tests.replay.mutated import rewritten
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("actors/logic", "actors/policy")
 GOLDENS = ("edges-v1", "shutdown-v1-states-digest", "cancelled-v1", "demo-v1", "shutdown-v1")
+
+#: A Kubernetes node by mode and seed: handed over by plan and because the API server was lost, cancelled,
+#: with late pods, volumes, a lock of the kubelet's own, a kubelet that is away or cannot be started, deletes
+#: whose outcome is lost, and a daemon that dies.
+NODES: tuple[tuple[Mode, int], ...] = (
+    ("api", 1),
+    ("api", 4),
+    ("api", 11),
+    ("api", 12),
+    ("api", 20),
+    ("api", 42),
+    ("api", 117),
+    ("cri", 5),
+    ("cri", 12),
+    ("cri", 18),
+    ("cri", 59),
+    ("observe", 5),
+    ("observe", 20),
+    ("auto", 84),
+    ("auto", 294),
+)
 
 #: Nothing of it is in a journal: it tells a person what a plan means (tests/policy).
 PASSED_OVER = ("actors.policy.explain",)
@@ -100,6 +122,7 @@ def journals() -> list[History]:
         simulate(Wanted(synthetic=12), 1).machine.book.source(),
     ]
     stories += map(_golden, GOLDENS)
+    stories += [simulate(Wanted(synthetic=12, mode=mode), seed).machine.book.source() for mode, seed in NODES]
     return [History([source]) for source in stories]
 
 

@@ -40,6 +40,9 @@ class Mutation(NamedTuple):
         return f"{self.journal} {self.module} {self.before}"
 
 
+#: A Kubernetes node, whose shutdown is handed over to the runtime.
+NODE_SEED = 1
+
 NO_FACT = "a fact is expected here"
 
 # fmt: off
@@ -53,13 +56,13 @@ TABLE = (
              "LogindActor", "Armed", "Disarmed", "type"),
     Mutation("today", "logind", "preparing == state.in_episode or", "preparing != state.in_episode or",
              "LogindActor", "DropInsRead", "ShutdownWithdrawn", "type"),
-    Mutation("today", "node_status", "event.outcome not in WITHOUT_STATUS", "event.outcome in WITHOUT_STATUS",
+    Mutation("today", "node_pods", "event.outcome in WITHOUT_STATUS", "event.outcome not in WITHOUT_STATUS",
              "", "Checkpoint", "Checkpoint", "NodeStatusActor pending"),
-    Mutation("today", "node_status", 'elif event.result != "done"', 'elif event.result == "done"',
+    Mutation("today", "node_answers", 'event.result == "done" or not', 'event.result != "done" or not',
              "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
-    Mutation("first", "node_status", 'elif event.result != "done"', 'elif event.result == "done"',
+    Mutation("first", "node_answers", 'event.result == "done" or not', 'event.result != "done" or not',
              "NodeStatusActor", "StatusesSettled", "StatusesSettled", "undelivered"),
-    Mutation("today", "course", "event.part < event.parts", "event.part <= event.parts",
+    Mutation("today", "listing", "event.part < event.parts", "event.part <= event.parts",
              "EpisodeActor", "PlanMade", "", NO_FACT),
     Mutation("today", "episode", "or event.wave != state.wave:", "or event.wave == state.wave:",
              "EpisodeActor", "WaveStarted", "StatesDigest", "type"),
@@ -71,7 +74,7 @@ TABLE = (
              "HookActor", "TakeAutopsy", "KillContainer", "type"),
     Mutation("today", "hook", "down.spec.name != event.container", "down.spec.name == event.container",
              "HookActor", "PodEnded", "", NO_FACT),
-    Mutation("today", "hook", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
+    Mutation("today", "turns", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
              "HookActor", "SendSignal", "", NO_FACT),
     Mutation("today", "container", "if down.stop_by_ns <= now:", "if down.stop_by_ns > now:",
              "HookActor", "HookStarted", "HookEnded", "type"),
@@ -88,7 +91,7 @@ TABLE = (
              "", "StatesDigest", "StatesDigest", "FallbackActor waited"),
     Mutation("edges", "wave", "event.deadline_ns > now", "event.deadline_ns >= now",
              "WaveActor", "WaveEnded", "HookEnded", "type"),
-    Mutation("edges", "hook", "down.stop_by_ns <= now", "down.stop_by_ns < now",
+    Mutation("edges", "turns", "down.stop_by_ns <= now", "down.stop_by_ns < now",
              "HookActor", "SendSignal", "HookEnded", "type"),
     Mutation("edges", "wave", "if late_ns >= 0 else", "if late_ns > 0 else",
              "WaveActor", "StragglerEnded", "", NO_FACT),
@@ -102,6 +105,13 @@ TABLE = (
              "FallbackActor", "PodsEnded", "ActorFailed", "type"),
     Mutation("edges", "start", '"truncated" if state.wave >= 0', '"truncated" if state.wave > 0',
              "EpisodeActor", "EpisodeClosed", "EpisodeClosed", "outcome"),
+    Mutation("node", "kubelet", 'if state.means != "api" or state.handed_over or state.cancelled:',
+             'if state.means == "api" or state.handed_over:',
+             "KubeletActor", "HandedOver", "PodStopBegan", "type"),
+    Mutation("node", "delegate", 'if state.means == "observe":', 'if state.means != "observe":',
+             "HookActor", "DeletePod", "", NO_FACT),
+    Mutation("node", "../policy.means", "if kubelet_lock:", "if not kubelet_lock:",
+             "KubeletActor", "MeansChosen", "MeansChosen", "means"),
     Mutation("today", "../policy.grouping", "return index if exact", "return index if not exact",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
     Mutation("today", "../policy.grace", "min(period_seconds, wanted", "max(period_seconds, wanted",
@@ -114,6 +124,8 @@ TABLE = (
 def journal(name: str) -> History:
     if name == "simulated":
         return History([simulate(Wanted(synthetic=12), 1).machine.book.source()])
+    if name == "node":
+        return History([simulate(Wanted(synthetic=12, mode="api"), NODE_SEED).machine.book.source()])
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
     return History([DirectorySource({"first": FIRST, "edges": EDGES}.get(name, GOLDEN))])

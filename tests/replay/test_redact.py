@@ -13,12 +13,15 @@ from msgspec import inspect
 from actors.logic.flags import LOGIC_FLAGS
 from actors.logic.routes import ALL
 from events.base import TYPES, Fact, Order
+from events.decisions import PostEvent, PublishCertificate
 from events.episodes import episodes
 from events.facts import (
     AutopsyTaken,
     ContainerStarted,
+    DaemonStarted,
     HurryRequested,
     InventoryTaken,
+    MountsRead,
     OrderEnded,
     ReleaseRequested,
     ScheduleRead,
@@ -228,6 +231,31 @@ def test_what_says_nothing_of_anybody_stays() -> None:
     assert other.reason == "message~1"
     assert loaded.settings.gates == {"GracefulNodeShutdown": True}
     assert loaded.sources == {"reserve": "default", "budget": "/path~1:7"}
+
+
+def test_a_nodes_volumes_and_owners_get_names_of_their_own() -> None:
+    """A volume belongs to its pod, a driver's path to nobody; of an owner the kind stays."""
+    taken, mounts, node, event, certificate, of_node = told(
+        InventoryTaken(
+            key="EpisodeActor/inventory//0",
+            as_of_ns=1,
+            source="api",
+            pods=(Pod(uid="0b1c", namespace="shop", name="web-0", owner="StatefulSet/web"),),
+        ),
+        MountsRead(key="NodeStatusActor/mounts//0", mounted=(("0b1c", "data"), ("", "/var/lib/kubelet/x"))),
+        DaemonStarted(
+            version="1", pid=1, mode="api", node="node-7", boot_id="b", userspace_id="b", preparing=False
+        ),
+        PostEvent(key="k", kind="StatefulSet", namespace="shop", name="web", reason="R", message="for 10 s"),
+        PublishCertificate(key="k", safe=False, running=("0b1c",), mounted=(("0b1c", "data"),)),
+        PostEvent(key="k", kind="Node", name="node-7", reason="R", message=""),
+    )
+    pod = taken.pods[0]
+    assert pod.owner == f"StatefulSet/{event.name}" == "StatefulSet/owner~1"
+    assert mounts.mounted == ((pod.uid, "volume~1"), ("", "/path~1"))
+    assert certificate.running == (pod.uid,)
+    assert certificate.mounted == ((pod.uid, "volume~1"),)
+    assert of_node.name == node.node != "node-7"
 
 
 # --- where it comes from -----------------------------------------------------------------------

@@ -43,6 +43,12 @@ node:
   crashAfter: 5s
   restartTakes: 600ms
   powerCutAfter: 7s
+  mode: api
+  apiLostAfter: 8s
+  apiBackAfter: 9s
+  kubelet: stays
+  kubeletLock: true
+  unmountTakes: 40ms
 """
 
 
@@ -85,6 +91,12 @@ def test_a_whole_file() -> None:
         crash_after_ns=5 * NS_PER_SECOND,
         restart_takes_ns=600 * MS,
         power_cut_after_ns=7 * NS_PER_SECOND,
+        mode="api",
+        api_lost_after_ns=8 * NS_PER_SECOND,
+        api_back_after_ns=9 * NS_PER_SECOND,
+        kubelet="stays",
+        kubelet_lock=True,
+        unmount_takes_ns=40 * MS,
     )
 
 
@@ -105,6 +117,7 @@ def test_json() -> None:
             "pods:\n- hook:\n    take: 1s",
             "b.yaml:3: unknown field 'take' in pods[0].hook: did you mean takes?",
         ),
+        ("node: {mode: process}", "b.yaml:1: node.mode is 'process': it must be auto, api, cri, observe"),
         ("node: {kind: poweorff}", "b.yaml:1: node.kind is 'poweorff': it must be poweroff, reboot"),
         ("pods: [{stopTakes: 3}]", "b.yaml:1: pods[0].stopTakes is 3, without a unit: write 3s"),
         ("pods: [{stopTakes: -3s}]", "pods[0].stopTakes is negative: a duration starts at 0s"),

@@ -181,6 +181,20 @@ def test_the_same_on_a_configured_machine(tmp_path: Path) -> None:
     assert told[0] == told[1]
 
 
+def test_a_kubernetes_node(run: Run, tmp_path: Path) -> None:
+    """Its means and its hand-over are said, and its journal is one that verifies as any."""
+    journal = tmp_path / "journal"
+    arguments = ("--mode", "api", "--calm", "--api-lost-after", "3s", "--seed", "7", "-o", "json")
+    code, out, _ = run(*arguments, "--journal", journal)
+    assert code == 0
+    (shutdown, *_) = json.loads(out)["shutdowns"]
+    assert (shutdown["means"], shutdown["handedOver"]) == ("api", True)
+    assert json.loads(out)["command"] == (
+        "ebbtide simulate --mode api --api-lost-after 3000000000ns --calm --seed 7"
+    )
+    assert guarded(["replay", "verify", "--journal", str(journal)]) == 0
+
+
 def test_switched_off(run: Run, tmp_path: Path) -> None:
     """A configuration without graceful shutdown is simulated too: there is none, and that is said."""
     (tmp_path / "off.yaml").write_text(CONFIG.replace("12s", "0s"))
@@ -200,6 +214,7 @@ def test_switched_off(run: Run, tmp_path: Path) -> None:
         (("--behaviour", "b", "--calm"), "leave --calm out"),
         (("--pods", "/nonexistent"), "/nonexistent"),
         (("--synthetic", "-1"), "--synthetic"),
+        (("--api-lost-after", "5s"), "name its --mode auto, api, cri or observe"),
         (("--config", "/nonexistent/c.yaml"), "cannot read /nonexistent/c.yaml"),
     ],
 )

@@ -60,8 +60,11 @@ class Keys:
         self._settings = termios.tcgetattr(self._descriptor)
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
+        # Not written by a handler: one that is due in the moment before a wait would run only after it,
+        # and a Ctrl-C would be lost until the next key.
+        self._former_wake = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
         self._handlers: dict[signal.Signals, Any] = {
-            number: signal.signal(number, self._signalled) for number in SIGNALS
+            number: signal.signal(number, _wakes_only) for number in SIGNALS
         }
         self._set()
         return self
@@ -71,6 +74,7 @@ class Keys:
     ) -> None:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._former_wake)
         termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._settings)
         os.close(self._woken)
         os.close(self._wake)
@@ -85,12 +89,6 @@ class Keys:
 
     def _set(self) -> None:
         tty.setcbreak(self._descriptor)
-
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
-        try:
-            os.write(self._wake, b"!")
-        except BlockingIOError:
-            return
 
     def _wait(self) -> bool:
         """Fill the buffer; true where a signal came instead. An empty buffer after that is the end."""
@@ -134,6 +132,10 @@ class Keys:
 
     def _complete(self) -> bool:
         return any(self._buffer.startswith(sequence) for sequence in NAMES if sequence[:1] == b"\x1b")
+
+
+def _wakes_only(number: int, frame: FrameType | None) -> None:
+    """A signal with a handler is written to the pipe, and so ends a wait."""
 
 
 def _character_bytes(first: int) -> int:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from ebbtide import __version__
 from ebbtide.cli.guard import Refused
+from replay.virtual.plan import Mode
 from replay.virtual.simulate import SYNTHETIC_PODS, Wanted
 
 
@@ -23,6 +24,8 @@ class Asked(NamedTuple):
     runs: int | None
     seeds: range | None
     calm: bool
+    mode: str | None
+    api_lost_after: int | None
     journal: Path | None
 
     @property
@@ -45,6 +48,8 @@ class Asked(NamedTuple):
             *(word for path in self.pods for word in ("--pods", path)),
             *(("--synthetic", str(self.synthetic)) if self.synthetic is not None else ()),
             *(("--behaviour", str(self.behaviour)) if self.behaviour is not None else ()),
+            *(("--mode", self.mode) if self.mode is not None else ()),
+            *(("--api-lost-after", f"{self.api_lost_after}ns") if self.api_lost_after is not None else ()),
             *(("--calm",) if self.calm else ()),
         ]
         return shlex.join(["ebbtide", "simulate", *options, "--seed", str(seed)])
@@ -55,7 +60,8 @@ class Asked(NamedTuple):
             raise Refused("--pods says which pods there are: leave --synthetic out")
         if self.behaviour is not None and self.calm:
             raise Refused("--behaviour says what goes wrong: leave --calm out")
-        wanted = Wanted(version=__version__, calm=self.calm, synthetic=self._count())
+        wanted = Wanted(version=__version__, calm=self.calm, synthetic=self._count(), mode=self._mode())
+        wanted = wanted._replace(api_lost_after_ns=self.api_lost_after)
         wanted = self._with_configuration(wanted)
         if self.pods:
             wanted = self._with_pods(wanted)
@@ -64,6 +70,15 @@ class Asked(NamedTuple):
 
             wanted = wanted._replace(behaviour=load_behaviour(self.behaviour))
         return wanted
+
+    def _mode(self) -> Mode:
+        """In mode process there is no Kubernetes node to model."""
+        mode: Mode = "" if self.mode in (None, "process") else cast(Mode, self.mode)
+        if self.api_lost_after is not None and not (mode or self.behaviour):
+            raise Refused(
+                "--api-lost-after is about a Kubernetes node: name its --mode auto, api, cri or observe"
+            )
+        return mode
 
     def _count(self) -> int:
         return SYNTHETIC_PODS if self.synthetic is None else self.synthetic

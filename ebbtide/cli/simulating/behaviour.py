@@ -27,16 +27,14 @@ from ebbtide.config.readers import text as word
 from ebbtide.config.scalars import DocumentError, one_line, quote
 from events.model import ShutdownKind
 from replay.virtual.behaviour import Behaviour, Rule, Takes
-from replay.virtual.plan import Api, Faults, Refuses
+from replay.virtual.plan import Api, Faults, KubeletIs, Mode, Refuses
 
 KIND, API_VERSION = "SimulatedBehaviour", "ebbtide/v1alpha1"
 
 #: A file has some dozens of lines.
 BYTES_MAX = 2**20
-
 #: Rules of one file, and quantiles of one duration.
 RULES_MAX, QUANTILES_MAX = 1000, 1001
-
 EXIT_CODE_MAX = 255
 
 Reader = Callable[[Node, str], Any]
@@ -219,6 +217,12 @@ NODE: dict[str, Reader] = {
     "crashAfter": _time,
     "restartTakes": _time,
     "powerCutAfter": _time,
+    "mode": _one_of(*filter(None, get_args(Mode))),
+    "apiLostAfter": _time,
+    "apiBackAfter": _time,
+    "kubelet": _one_of(*get_args(KubeletIs)),
+    "kubeletLock": flag,
+    "unmountTakes": _time,
 }
 FAULT_OF = {
     "grant": "grant_ns",
@@ -233,6 +237,10 @@ FAULT_OF = {
     "crashAfter": "crash_after_ns",
     "restartTakes": "restart_takes_ns",
     "powerCutAfter": "power_cut_after_ns",
+    "apiLostAfter": "api_lost_after_ns",
+    "apiBackAfter": "api_back_after_ns",
+    "kubeletLock": "kubelet_lock",
+    "unmountTakes": "unmount_takes_ns",
 }
 DOCUMENT: dict[str, Reader] = {
     "kind": _constant(KIND),

@@ -33,6 +33,8 @@ MISFORTUNES = {
     "logind-gone": "logind went away",
     "withdraw": "the shutdown was withdrawn",
     "limit": "logind's limit was reached",
+    "api-lost": "the API server was lost",
+    "api-back": "the API server came back",
 }
 
 POWER_CUT = "power cut"
@@ -112,6 +114,9 @@ def _misfortune(seen: Seen) -> str:
 def _shutdown_rows(account: Account) -> Iterator[tuple[str, str]]:
     yield "shutdown", account.id
     yield "kind", account.kind
+    if account.by.means:
+        over = ", handed over to the runtime" if account.by.handed_over_ns is not None else ""
+        yield "means", f"{account.by.means}{over}: {account.by.reason}"
     yield "outcome", account.outcome
     yield "took", seconds(account.ended_ns) or "it was cut short"
     yield "budget", f"{seconds(account.budget_ns)} of a grant of {seconds(account.grant_ns)}"
@@ -172,6 +177,8 @@ def _shutdown(account: Account) -> dict[str, Any]:
         "id": account.id,
         "traceId": account.trace_id,
         "kind": account.kind,
+        "means": account.by.means,
+        "handedOver": account.by.handed_over_ns is not None,
         "outcome": account.outcome,
         "seconds": _json_seconds(account.ended_ns),
         "budgetSeconds": _json_seconds(account.budget_ns),

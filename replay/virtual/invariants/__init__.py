@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from events.decisions import ActorFailed
 from events.facts import EffectPanicked
-from replay.virtual.invariants import journal, stops, waves
+from replay.virtual.invariants import journal, kubernetes, lock, stops, waves
 from replay.virtual.invariants.words import Breaches
 from replay.virtual.view import BootView
 
@@ -46,14 +46,15 @@ OF_BOOTS: tuple[Callable[[BootView], Breaches], ...] = (
     waves.waves_keep_their_order,
     waves.waves_do_not_dawdle,
     waves.every_pod_is_signalled,
-    waves.the_lock_waits_for_the_pods,
-    waves.the_lock_goes_at_once,
-    waves.the_grant_is_enough,
-    waves.a_node_that_stays_is_armed,
+    lock.the_lock_waits_for_the_pods,
+    lock.the_lock_goes_at_once,
+    lock.the_grant_is_enough,
+    lock.a_node_that_stays_is_armed,
     stops.a_cancel_spares_who_has_not_begun,
     stops.late_pods_are_rejected,
     journal.fates_are_true,
     journal.each_pod_ends_once,
+    *kubernetes.OF_NODES,
 )
 
 

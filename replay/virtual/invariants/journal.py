@@ -22,6 +22,7 @@ from events.facts import OrderEnded
 from events.marks import Checkpoint
 from events.record import Record
 from replay.virtual.invariants.words import Breaches
+from replay.virtual.kubelet import KUBELET
 from replay.virtual.pods import Box
 from replay.virtual.trail import MS
 from replay.virtual.view import BootView
@@ -88,7 +89,8 @@ def _killed_since(view: BootView, box: Box, since_ns: int) -> bool:
 
 
 def _touched(view: BootView, box: Box, since_ns: int, at_ns: int) -> bool:
-    return any(since_ns < seen.at_ns < at_ns for seen in view.of_box(box, "hook", "signal", "kill"))
+    touches = (seen for seen in view.of_box(box, "hook", "signal", "kill") if seen.life != KUBELET)
+    return any(since_ns < seen.at_ns < at_ns for seen in touches)
 
 
 def each_pod_ends_once(view: BootView) -> Breaches:

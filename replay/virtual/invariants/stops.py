@@ -15,6 +15,7 @@ from events.decisions import (
     StartPod,
 )
 from replay.virtual.invariants.words import Breaches, name, seconds, times
+from replay.virtual.kubelet import KUBELET
 from replay.virtual.pods import Box
 from replay.virtual.trail import MS, Seen
 from replay.virtual.view import BootView
@@ -23,6 +24,9 @@ FLOOR_NS = 2 * NS_PER_SECOND
 
 #: Between a daemon's start and its having caught up with what it missed.
 CATCH_UP_NS = NS_PER_SECOND
+
+#: A delete is tried for 1.5 s, and its grace is a second at the least.
+KUBELET_ASKS_NS = 3000 * MS
 
 
 def no_hook_twice(view: BootView) -> Breaches:
@@ -66,19 +70,31 @@ def nobody_is_touched_without_a_shutdown(view: BootView) -> Breaches:
 def grace_is_kept(view: BootView) -> Breaches:
     """No SIGKILL comes before the grace is over and the floor passed, but for the shutdown's own limit."""
     for box in view.boxes():
-        for kill in view.of_box(box, "kill")[:1]:
+        for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
             if kill.detail == "not running":
                 continue
-            if not view.stop_begins(box.uid):
+            began = _told(view, box)
+            if began is None:
                 yield f"{name(box)} was killed at {seconds(kill.at_ns)} without having been told to stop"
-            elif not _may_kill(view, box, kill):
+            elif not _may_kill(view, box, kill, *began):
                 yield f"{name(box)} was killed too early, at {seconds(kill.at_ns)}"
 
 
-def _may_kill(view: BootView, box: Box, kill: Seen) -> bool:
-    began_ns, event = view.stop_begins(box.uid)[0]
+def _told(view: BootView, box: Box) -> tuple[int, PodStopBegan] | None:
+    """When its stop began: one that was then spared, because no delete was taken, begins anew."""
+    for at_ns, began in view.stop_begins(box.uid):
+        outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
+        if outcomes[:1] != ["spared"]:
+            return at_ns, began
+    return None
+
+
+def _may_kill(view: BootView, box: Box, kill: Seen, began_ns: int, event: PodStopBegan) -> bool:
     signals = view.of_box(box, "signal")
     if any(limit_ns <= kill.at_ns + MS for limit_ns in _limits(view, box.uid)):
+        return True
+    # The kubelet's clock runs from when it heard of the delete, ours from when it was ordered.
+    if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + FLOOR_NS - MS:
         return True
     if not signals or kill.at_ns < signals[0].at_ns + FLOOR_NS - view.slack_ns:
         return False
@@ -99,23 +115,28 @@ def nobody_gets_more_than_the_grace(view: BootView) -> Breaches:
     if view.hurt:
         return
     for box in view.boxes():
-        if not view.stop_begins(box.uid):
+        told = _told(view, box)
+        if told is None or view.by_kubelet(box.uid) == "observe":
             continue
-        began_ns, began = view.stop_begins(box.uid)[0]
-        stop_by_ns = began_ns + began.grace_ns + view.slack_ns
+        began_ns, began = told
+        stop_by_ns = began_ns + began.grace_ns + view.slack_ns + _asks_ns(view, box)
         stops = view.of_box(box, "signal")
-        if not stops and _answerable(view, box, stop_by_ns):
+        if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield f"{name(box)} had no stop signal by {seconds(stop_by_ns)}, when its grace was over"
         if stops:
             kill_by_ns = max(stop_by_ns, stops[-1].at_ns + FLOOR_NS + view.slack_ns)
             kills = view.of_box(box, "kill")
-            if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, kill_by_ns):
+            if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
                 yield f"{name(box)} was not killed by {seconds(kill_by_ns)}"
 
 
-def _answerable(view: BootView, box: Box, at_ns: int) -> bool:
+def _asks_ns(view: BootView, box: Box) -> int:
+    """What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused."""
+    return KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0
+
+
+def _answerable(view: BootView, box: Box, began_ns: int, at_ns: int) -> bool:
     """Whether the container still ran, and a daemon was there that had to do something about it."""
-    began_ns = view.stop_begins(box.uid)[0][0]
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
     runs = view.exit_ns(box) > at_ns
     return runs and view.served_through(since_ns, at_ns) and at_ns < _given_up_ns(view, began_ns)

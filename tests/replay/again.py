@@ -1,0 +1,43 @@
+"""A golden journal and the one that its story makes today: the same records, but for the checkpoints' form.
+
+A checkpoint holds every actor's state. A version that brings an actor, or fields, writes more of it, and says
+the same of what there was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from events.codec import decode_event
+from events.frames import RawRecord
+from events.history import History
+from events.marks import Checkpoint
+from events.storage import DirectorySource
+from replay.difference import alike, as_kept
+from tests.replay.memory import Memory
+
+
+def made_again(files: Mapping[str, bytes], golden: Path) -> None:
+    """``files`` are segments by name. Fails where a record is another one."""
+    made = list(History([Memory(files)]).raw())
+    kept = list(History([DirectorySource(golden)]).raw())
+    assert sorted(files) == sorted(file.name for file in golden.iterdir())
+    assert [_envelope(raw) for raw in made] == [_envelope(raw) for raw in kept]
+    for ours, theirs in zip(made, kept, strict=True):
+        if ours.tag == Checkpoint.__name__:
+            mark = checkpoint_of(theirs)
+            assert alike(mark, as_kept(checkpoint_of(ours), mark)), ours.seq
+        else:
+            assert ours.payload == theirs.payload, ours.seq
+
+
+def _envelope(raw: RawRecord) -> RawRecord:
+    return raw._replace(payload=b"", hash=b"")
+
+
+def checkpoint_of(raw: RawRecord) -> Checkpoint:
+    """Of a record that is one."""
+    mark = decode_event(raw.tag, raw.payload)
+    assert isinstance(mark, Checkpoint)
+    return mark
