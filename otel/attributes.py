@@ -61,11 +61,20 @@ SERVICE_INSTANCE_ID = _row(
 HOST_NAME = _row(host.HOST_NAME, "string", "resource", "The node's name.")
 HOST_ID = _row(host.HOST_ID, "string", "resource", "The machine id of the node.")
 NODE_NAME = _row(k8s.K8S_NODE_NAME, "string", "resource", "The node's name, as Kubernetes knows it.")
-NAMESPACE = _row(k8s.K8S_NAMESPACE_NAME, "string", "pod, hook, stop, kill, reject", "The pod's namespace.")
-POD_NAME = _row(k8s.K8S_POD_NAME, "string", "pod, hook, stop, kill, reject", "The pod's name.")
-POD_UID = _row(k8s.K8S_POD_UID, "string", "pod, hook, stop, kill, reject", "The pod's UID.")
-CONTAINER = _row(k8s.K8S_CONTAINER_NAME, "string", "hook, stop, kill", "The container's name.")
-EXIT_CODE = _row(process.PROCESS_EXIT_CODE, "int", "hook, stop, kill", "The exit code, where one was seen.")
+NAMESPACE = _row(
+    k8s.K8S_NAMESPACE_NAME, "string", "pod, hook, stop, kill, delete, reject", "The pod's namespace."
+)
+POD_NAME = _row(k8s.K8S_POD_NAME, "string", "pod, hook, stop, kill, delete, reject", "The pod's name.")
+POD_UID = _row(k8s.K8S_POD_UID, "string", "pod, hook, stop, kill, delete, reject", "The pod's UID.")
+CONTAINER = _row(
+    k8s.K8S_CONTAINER_NAME, "string", 'hook, stop, kill, "container.exited"', "The container's name."
+)
+EXIT_CODE = _row(
+    process.PROCESS_EXIT_CODE,
+    "int",
+    'hook, stop, kill, "container.exited"',
+    "The exit code, where one was seen.",
+)
 PID = _row(process.PROCESS_PID, "int", '"autopsy"', "A process that was still there just before SIGKILL.")
 PARENT_PID = _row(process.PROCESS_PARENT_PID, "int", '"autopsy"', "Its parent.")
 COMMAND = _row(process.PROCESS_COMMAND, "string", '"autopsy"', "Its command.")
@@ -119,7 +128,7 @@ POD_OUTCOME = _ours(
     "graceful, killed, failed (not even by SIGKILL), spared (by a cancel), unknown (nobody saw its end).",
 )
 REASON = _ours("reason", "string", "any", "Why it ended as it did, in words.")
-GRACE = _ours("pod.grace_ms", "int", "pod", "The grace that the pod got.", "ms")
+GRACE = _ours("pod.grace_ms", "int", "pod, delete", "The grace that the pod got.", "ms")
 ASKED = _ours("pod.asked_ms", "int", "pod", "Its own terminationGracePeriodSeconds.", "ms")
 POD_PRIORITY = _ours("pod.priority", "int", "pod", "The pod's priority.")
 LATE = _ours("pod.late", "bool", "pod", "It was not in the inventory at the signal.")
@@ -131,7 +140,9 @@ HOOK_RESULT = _ours("hook.result", "string", "hook", "done, failed, timed-out, c
 HOOK_EARLY = _ours("hook.early", "bool", "hook", "A sleep that ended before its time.")
 HOOK_UNTIL = _ours("hook.limit_ms", "int", "hook", "What the hook had at most.", "ms")
 SIGNAL = _ours("stop.signal", "string", "stop", "The stop signal.")
-EXIT_SIGNAL = _ours("exit.signal", "string", "stop, kill", "The signal that ended the container.")
+EXIT_SIGNAL = _ours(
+    "exit.signal", "string", 'stop, kill, "container.exited"', "The signal that ended the container."
+)
 STATE = _ours("process.state", "string", 'kill, "autopsy"', "State of the process just before SIGKILL.")
 WAITING_IN = _ours("process.wait_channel", "string", 'kill, "autopsy"', "Where in the kernel it waited.")
 CAUGHT = _ours("process.signals_caught", "string[]", '"autopsy"', "Signals with a handler.")
@@ -144,7 +155,8 @@ CONTINUED = _ours("continued", "bool", "stop, hook", "It began in the cancelled 
 RESULT = _ours(
     "order.result",
     "string",
-    "inventory, announce, deliver, export, release",
+    "inventory, announce, deliver, export, release, stop kubelet, delete, withdraw, unmounts, "
+    "await statuses, check mounts, certify",
     "done, failed, timed-out, cancelled, unknown (the daemon died meanwhile).",
 )
 ORDER = _ours("order.key", "string", 'any that is an order, "durability.late"', "The order's stable key.")
@@ -156,6 +168,38 @@ STATUSES = _ours("deliver.statuses", "int", "deliver", "Pod statuses in this del
 UNDELIVERED = _ours(
     "flush.undelivered", "int", "flush", "Statuses that wait in the journal for the next boot."
 )
+
+# --- a Kubernetes node -------------------------------------------------------------------------
+
+MEANS = _ours(
+    "shutdown.means",
+    "string",
+    'shutdown, "means.chosen"',
+    "How its pods are ended: api (the kubelet, by deletes), cri (the runtime), observe (the kubelet alone).",
+)
+HANDED_OVER = _ours("shutdown.handed_over", "bool", "shutdown", "From the API to the runtime.")
+WAVE_MOUNTED = _ours(
+    "wave.mounted", "string[]", "wave", "Pods whose volumes were still mounted at the deadline (64)."
+)
+POD_MEANS = _ours("pod.means", "string", "pod", "How this pod was to be ended, as shutdown.means.")
+AFTER_TAINT = _ours("delete.after_taint", "bool", "delete", "Not before the node was tainted.")
+ABOUT_PODS = _ours("order.pods", "int", "withdraw, unmounts, await statuses", "Pods that it is about.")
+MISSING = _ours(
+    "statuses.missing",
+    "int",
+    'await statuses, "left.undone"',
+    "Pods of which the API server has no final status.",
+)
+MOUNTED = _ours("mounts.left", "int", 'check mounts, "detach.certified"', "Volumes that are still mounted.")
+STILL_RUNNING = _ours("pods.running", "int", '"detach.certified", "left.undone"', "Pods not seen to end.")
+SAFE_TO_DETACH = _ours(
+    "detach.safe",
+    "bool",
+    'shutdown, certify, "detach.certified"',
+    "Every pod has ended and no volume is mounted.",
+)
+PART = _ours("health.part", "string", '"health"', "kubelet, runtime, api.")
+ANSWERS = _ours("health.answers", "bool", '"health"', "Whether it does from now on.")
 
 # --- what goes on beside -----------------------------------------------------------------------
 

@@ -73,6 +73,13 @@ ORDER_ROLES = {
     "DeliverStatuses": "deliver",
     "FlushTraces": "export",
     "ReleaseLock": "release",
+    "StopKubelet": "stop kubelet",
+    "DeletePod": "delete",
+    "WithdrawPods": "withdraw",
+    "AwaitUnmounts": "unmounts",
+    "AwaitStatuses": "await statuses",
+    "CheckMounts": "check mounts",
+    "PublishCertificate": "certify",
 }
 
 

@@ -152,6 +152,42 @@ CATALOG: tuple[Metric, ...] = (
         reading.histograms(lambda meters: meters.hook_times, "kind"),
     ),
     Metric(
+        "ebbtide_answers",
+        "gauge",
+        "1 if this part of the node answers: kubelet (it runs), runtime, api (the API server).",
+        reading.answers,
+    ),
+    Metric(
+        "ebbtide_kubelet_lock",
+        "gauge",
+        "1 if a kubelet holds a delay lock of its own, for its own graceful shutdown.",
+        reading.live(lambda meters: int(meters.kubelet_lock)),
+    ),
+    Metric(
+        "ebbtide_pods_by_means_total",
+        "counter",
+        "Pods of a Kubernetes node by the means that ended them (api, cri, observe) and their outcome.",
+        reading.rows(lambda meters: meters.pods_by_means, "means", "outcome"),
+    ),
+    Metric(
+        "ebbtide_handovers_total",
+        "counter",
+        "Shutdowns that were handed over from the API to the container runtime.",
+        reading.plain(lambda meters: meters.handovers),
+    ),
+    Metric(
+        "ebbtide_deletes_refused_total",
+        "counter",
+        "Deletes of pods that the API server did not take in time.",
+        reading.plain(lambda meters: meters.refused_deletes),
+    ),
+    Metric(
+        "ebbtide_certificates_total",
+        "counter",
+        "Certificates of a node that goes down, by whether its volumes were safe to detach.",
+        reading.certificates,
+    ),
+    Metric(
         "ebbtide_daemon_starts_total",
         "counter",
         "Starts of the daemon that the journal knows of.",

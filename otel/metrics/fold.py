@@ -48,6 +48,7 @@ def _time(of: dict[str, Histogram], name: str, value_ns: int) -> None:
 def _started(to: Meters, event: f.DaemonStarted, record: Record) -> None:
     to.starts += 1
     to.armed, to.lock_held = False, event.lock_inherited
+    to.answers = {}
 
 
 def _adopted(to: Meters, event: d.ConfigAdopted, record: Record) -> None:
@@ -56,7 +57,22 @@ def _adopted(to: Meters, event: d.ConfigAdopted, record: Record) -> None:
 
 
 def _read(to: Meters, event: f.LogindRead, record: Record) -> None:
-    to.grant_ns = event.grant_ns
+    to.grant_ns, to.kubelet_lock = event.grant_ns, event.kubelet_lock
+
+
+def _kubelet(to: Meters, event: f.KubeletRead, record: Record) -> None:
+    """One that nobody can tell of is not there."""
+    to.answers.pop("kubelet", None)
+    if event.active is not None:
+        to.answers["kubelet"] = event.active
+
+
+def _runtime(to: Meters, event: f.RuntimeRead, record: Record) -> None:
+    to.answers["runtime"] = event.reachable
+
+
+def _api(to: Meters, event: f.ApiRead, record: Record) -> None:
+    to.answers["api"] = event.reachable
 
 
 def _assessed(to: Meters, event: d.GrantAssessed, record: Record) -> None:
@@ -142,6 +158,8 @@ def _hook_ended(to: Meters, event: d.HookEnded, record: Record) -> None:
 
 def _pod_ended(to: Meters, event: d.PodEnded, record: Record) -> None:
     to.pods[event.outcome] = to.pods.get(event.outcome, 0) + 1
+    if event.means:
+        _count(to.pods_by_means, event.means, event.outcome)
     pod = to.open_pods.pop(event.uid, None)
     wave = str(event.wave), str(to.priorities.get(event.wave, ""))
     _fate(to.last, (*wave, event.outcome, _cause(event.outcome, pod)))
@@ -152,6 +170,19 @@ def _pod_ended(to: Meters, event: d.PodEnded, record: Record) -> None:
         need = to.need(pod.workload)
         if event.elapsed_ns >= need.longest_ns:
             need.longest_ns, need.needs_more = event.elapsed_ns, event.outcome == "killed"
+
+
+def _handed_over(to: Meters, event: d.HandedOver, record: Record) -> None:
+    to.handovers += 1
+
+
+def _refused(to: Meters, event: d.DeleteRefused, record: Record) -> None:
+    to.refused_deletes += 1
+
+
+def _certified(to: Meters, event: d.DetachCertified, record: Record) -> None:
+    verdict = "safe" if event.safe else "unsafe"
+    to.certificates[verdict] = to.certificates.get(verdict, 0) + 1
 
 
 def _rejected(to: Meters, event: d.PodRejected, record: Record) -> None:
@@ -179,6 +210,9 @@ def _closed(to: Meters, event: d.EpisodeClosed, record: Record) -> None:
 CHANGES: dict[type[Event], Change] = {
     f.DaemonStarted: _started,
     f.LogindRead: _read,
+    f.KubeletRead: _kubelet,
+    f.RuntimeRead: _runtime,
+    f.ApiRead: _api,
     f.StorageFailed: _storage_failed,
     f.DurabilityLate: _late,
     d.ConfigAdopted: _adopted,
@@ -192,6 +226,9 @@ CHANGES: dict[type[Event], Change] = {
     d.HookEnded: _hook_ended,
     d.PodEnded: _pod_ended,
     d.PodRejected: _rejected,
+    d.HandedOver: _handed_over,
+    d.DeleteRefused: _refused,
+    d.DetachCertified: _certified,
     d.ReleaseLock: _released,
     d.EpisodeClosed: _closed,
 }

@@ -104,6 +104,21 @@ def live(pick: Callable[[Meters], int]) -> Read:
     return lambda meters, around: (Sample((), pick(meters)),) if around.live else ()
 
 
+def answers(meters: Meters, around: Around) -> Iterator[Sample]:
+    """Of whom somebody knows; and only a daemon that runs does."""
+    for part, answers in meters.answers.items() if around.live else ():
+        yield Sample((("part", part),), int(answers))
+
+
+#: What a certificate says.
+VERDICTS = ("safe", "unsafe")
+
+
+def certificates(meters: Meters, around: Around) -> Iterator[Sample]:
+    for verdict in VERDICTS:
+        yield Sample((("verdict", verdict),), meters.certificates.get(verdict, 0))
+
+
 def last(meters: Meters, around: Around) -> Iterator[Sample]:
     if meters.last.start_wall_ns:
         outcome = meters.last.outcome or "running"

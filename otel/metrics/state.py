@@ -103,6 +103,14 @@ class Meters(msgspec.Struct, kw_only=True, omit_defaults=True):
     late_durability: int = 0
     actor_failures: int = 0
     starts: int = 0
+    #: Of a Kubernetes node: who answers, by part, as the process that runs has seen it.
+    answers: dict[str, bool] = {}
+    kubelet_lock: bool = False
+    pods_by_means: dict[str, dict[str, int]] = {}
+    handovers: int = 0
+    refused_deletes: int = 0
+    #: By what they say: ``safe``, ``unsafe``.
+    certificates: dict[str, int] = {}
     last: Last = msgspec.field(default_factory=Last)
     last_graceful_wall_ns: int = 0
     needs: dict[str, Need] = {}

@@ -28,15 +28,20 @@ def _children(trace: Trace, uid: str) -> dict[tuple[str, str], Open]:
     return {} if pod is None else pod.children
 
 
-def _begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str) -> Open | None:
-    """Below its pod. The second of its kind for a container is a retry of the first, which ends unheard."""
+def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str) -> Open | None:
+    """Below its pod. The second of its kind for a container is a retry of the first, which ends unheard.
+
+    ``container`` empty: it is about the pod as a whole.
+    """
     pod = trace.open_pods.get(uid)
     if pod is None:
         return None
     before = pod.children.get((role, container))
     if before is not None:
         trace.end(before, ((at.RESULT, "unknown"),))
-    attributes = (*facts_of(trace, uid).names, (at.CONTAINER, container))
+    attributes = facts_of(trace, uid).names
+    if container:
+        attributes = (*attributes, (at.CONTAINER, container))
     retried = b"" if before is None else before.span_id
     span = pod.children[(role, container)] = trace.begin_again(role, key, pod.span_id, attributes, retried)
     return span
@@ -58,7 +63,7 @@ def hook_ordered(trace: Trace, event: RunHook) -> None:
 
 
 def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
-    span = _begin_below_pod(trace, HOOK, uid, container, key)
+    span = begin_below_pod(trace, HOOK, uid, container, key)
     if span is not None:
         span.attributes.update(trace.hook)
 
@@ -81,7 +86,7 @@ def hook_ended(trace: Trace, event: HookEnded) -> None:
 
 def _skipped(trace: Trace, event: HookEnded) -> None:
     """It never ran: switched off, or no grace was left for it."""
-    span = _begin_below_pod(trace, HOOK, event.uid, event.container, f"{event.uid}/{event.container}")
+    span = begin_below_pod(trace, HOOK, event.uid, event.container, f"{event.uid}/{event.container}")
     if span is not None:
         _children(trace, event.uid).pop((HOOK, event.container), None)
         _end_hook(trace, span, event, ())
@@ -104,13 +109,13 @@ def _end_hook(trace: Trace, span: Open, event: HookEnded, known: Attributes) -> 
 
 
 def stop_ordered(trace: Trace, event: SendSignal) -> None:
-    span = _begin_below_pod(trace, STOP, event.uid, event.container, event.key)
+    span = begin_below_pod(trace, STOP, event.uid, event.container, event.key)
     if span is not None:
         span.attributes[at.SIGNAL] = event.signal
 
 
 def kill_ordered(trace: Trace, event: KillContainer) -> None:
-    span = _begin_below_pod(trace, KILL, event.uid, event.container, event.key)
+    span = begin_below_pod(trace, KILL, event.uid, event.container, event.key)
     if span is None:
         return
     stop = _children(trace, event.uid).get((STOP, event.container))
@@ -162,6 +167,8 @@ def exited(trace: Trace, event: ContainerExited) -> None:
         how = (*how, (at.EXIT_SIGNAL, event.signal))
     kill = children.pop((KILL, event.container), None)
     stop = children.pop((STOP, event.container), None)
+    if kill is None and stop is None:
+        _ended_by_kubelet(trace, event, how)
     killed = _killed(event, ordered=kill is not None)
     for span in (kill, stop):
         if span is None:
@@ -170,6 +177,13 @@ def exited(trace: Trace, event: ContainerExited) -> None:
             trace.fail(span, "killed", _how_long(trace, span), how)
         else:
             trace.end(span, how)
+
+
+def _ended_by_kubelet(trace: Trace, event: ContainerExited, how: Attributes) -> None:
+    """Whom we have not signalled has no span for it: its end is an event of its pod."""
+    pod = trace.open_pods.get(event.uid)
+    if pod is not None and facts_of(trace, event.uid).by_kubelet:
+        pod.note("container.exited", trace.now_ns, ((at.CONTAINER, event.container), *how))
 
 
 def _killed(event: ContainerExited, *, ordered: bool) -> bool:

@@ -24,13 +24,14 @@ from otel.traces.containers import hook_outcome
 from otel.traces.trace import Trace, counted
 
 
-def _begin_for_node(trace: Trace, order: str, key: str, attributes: Attributes) -> None:
-    """Below the shutdown. The next of its kind after one that was lost is a retry."""
+def begin_for_node(
+    trace: Trace, order: str, key: str, attributes: Attributes, parent: bytes | None = None
+) -> None:
+    """Below the shutdown, or ``parent``. The next of its kind after one that was lost is a retry."""
     role = ORDER_ROLES[order]
     before = trace.lost.pop(role, b"")
-    trace.orders[key] = trace.begin_again(
-        role, key, trace.root.span_id, (*attributes, (at.ORDER, key)), before
-    )
+    below = trace.root.span_id if parent is None else parent
+    trace.orders[key] = trace.begin_again(role, key, below, (*attributes, (at.ORDER, key)), before)
 
 
 def order_ended(trace: Trace, event: OrderEnded) -> None:
@@ -53,7 +54,7 @@ def order_ended(trace: Trace, event: OrderEnded) -> None:
 
 
 def listing_ordered(trace: Trace, event: TakeInventory) -> None:
-    _begin_for_node(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
+    begin_for_node(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
 
 
 def listed(trace: Trace, event: InventoryTaken) -> None:
@@ -76,16 +77,16 @@ def planned(trace: Trace, event: PlanMade) -> None:
 
 
 def announced(trace: Trace, event: AnnounceNode) -> None:
-    _begin_for_node(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
+    begin_for_node(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
 
 
 def delivered(trace: Trace, event: DeliverStatuses) -> None:
-    _begin_for_node(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+    begin_for_node(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
 
 
 def export_ordered(trace: Trace, event: FlushTraces) -> None:
     """The wait for the back end. It is part of what took the time, so it is a span like any other."""
-    _begin_for_node(trace, "FlushTraces", event.key, ())
+    begin_for_node(trace, "FlushTraces", event.key, ())
 
 
 def pods_ended(trace: Trace, event: PodsEnded) -> None:
@@ -109,4 +110,4 @@ def settled(trace: Trace, event: StatusesSettled) -> None:
 
 def release_ordered(trace: Trace, event: ReleaseLock) -> None:
     """Its outcome may be lost with the machine: the shutdown does not wait for it, nor does its span."""
-    _begin_for_node(trace, "ReleaseLock", event.key, ())
+    begin_for_node(trace, "ReleaseLock", event.key, ())

@@ -14,6 +14,9 @@ NAMES_MAX = 64
 
 MS_PER_SECOND = 1000
 
+#: Means by which the kubelet ends a pod.
+BY_KUBELET = ("api", "observe")
+
 #: Outcomes of a pod that are errors whatever led to them.
 ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
 
@@ -47,9 +50,14 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     attributes: Attributes = ((at.WAVE_OUTCOME, event.outcome), (at.UNUSED, milliseconds(event.unused_ns)))
     if names:
         attributes = (*attributes, (at.STRAGGLERS, names[:NAMES_MAX]))
+    if event.mounted:
+        mounted = tuple(facts_of(trace, uid).label for uid in event.mounted[:NAMES_MAX])
+        attributes = (*attributes, (at.WAVE_MOUNTED, mounted))
     had_time = wave.attributes[at.PERIOD] != 0
     if event.outcome == "overran" and had_time and not trace.asked_to_stop:
-        trace.fail(wave, "deadline-missed", f"deadline missed by {_count(names)}", attributes)
+        trace.fail(
+            wave, "deadline-missed", f"deadline missed by {_count(names, len(event.mounted))}", attributes
+        )
     else:
         trace.end(wave, attributes)
 
@@ -61,9 +69,11 @@ def wave_failed(trace: Trace, subject: str) -> None:
         trace.end(wave, ((at.WAVE_OUTCOME, "failed"),))
 
 
-def _count(names: tuple[str, ...]) -> str:
+def _count(names: tuple[str, ...], mounted: int) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    return f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
+    if names or not mounted:
+        return f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
+    return f"the volumes of {counted(mounted, 'pod')}"
 
 
 # --- pods --------------------------------------------------------------------------------------
@@ -78,10 +88,13 @@ def pod_planned(trace: Trace, event: PodPlanned) -> None:
         plan.append((at.ASKED, pod.grace_seconds * MS_PER_SECOND))
     if event.late:
         plan.append((at.LATE, True))
+    if event.means:
+        plan.append((at.POD_MEANS, event.means))
     trace.pods[pod.uid] = PodFacts(
         pod.label,
         ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid)),
         tuple(plan),
+        by_kubelet=event.means in BY_KUBELET,
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from events.decisions import ReleaseLock
-from otel.traces import containers, orders, pods, shutdown
+from otel.traces import containers, node, orders, pods, shutdown
 from otel.traces.trace import Trace
 
 Tell = Callable[[Trace, Any], None]
@@ -55,4 +55,21 @@ TOLD: dict[str, Tell] = {
     "KillContainer": containers.kill_ordered,
     "AutopsyTaken": containers.autopsy_taken,
     "ContainerExited": containers.exited,
+    "MeansChosen": node.means_chosen,
+    "HandedOver": node.handed_over,
+    "StopKubelet": node.kubelet_stop_ordered,
+    "KubeletRead": node.kubelet_read,
+    "RuntimeRead": node.runtime_read,
+    "ApiRead": node.api_read,
+    "DeletePod": node.delete_ordered,
+    "DeleteRefused": node.delete_refused,
+    "AwaitUnmounts": node.unmounts_awaited,
+    "WithdrawPods": node.withdrawn,
+    "AwaitStatuses": node.statuses_awaited,
+    "StatusesSeen": node.statuses_seen,
+    "CheckMounts": node.mounts_checked,
+    "MountsRead": node.mounts_read,
+    "DetachCertified": node.certified,
+    "PublishCertificate": node.certificate_published,
+    "LeftUndone": node.left_undone,
 }

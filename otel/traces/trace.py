@@ -28,11 +28,15 @@ class Carried(NamedTuple):
 
 
 class PodFacts(NamedTuple):
-    """A pod as it was planned: what each of its spans says, and what only its own says."""
+    """A pod as it was planned: what each of its spans says, and what only its own says.
+
+    ``by_kubelet``: not we end it.
+    """
 
     label: str
     names: Attributes
     plan: Attributes
+    by_kubelet: bool = False
 
 
 class Start:

@@ -4,7 +4,8 @@
     python -m tests.otel.golden --show   # the protobuf's SHA-256, for a comparison between processes
 
 The JSON is indented for eyes; the protobuf is what a collector gets. ``shutdown-v1`` is the golden journal of
-that name, ``everything`` is `tests.otel.story`, one request for each of its shutdowns.
+that name, ``everything`` is `tests.otel.story`, one request for each of its shutdowns, ``node`` is
+`tests.otel.node_story`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from events.storage import DirectorySource
 from otel.encode import encode_json, encode_traces
 from otel.projection import Projection
 from otel.span import Resource, Span
+from tests.otel.node_story import node
 from tests.otel.story import everything
-from tests.otel.telling import JOURNAL_ID
+from tests.otel.telling import JOURNAL_ID, Teller
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FOLDER = GOLDEN / "otlp-v1"
@@ -40,10 +42,16 @@ def of_journal(journal: Path) -> Shutdowns:
     return _by_shutdown(spans, projection)
 
 
-def of_story() -> Shutdowns:
+def of_story(teller: Teller | None = None) -> Shutdowns:
+    """By default that of everything."""
     projection = Projection()
-    steps = everything().steps
+    steps = (teller or everything()).steps
     return _by_shutdown([span for step in steps for span in projection.feed(*step, JOURNAL_ID)], projection)
+
+
+def of_stories() -> Shutdowns:
+    """Together they have every span and every attribute."""
+    return [*of_story(), *of_story(node())]
 
 
 def _by_shutdown(spans: list[Span], projection: Projection) -> Shutdowns:
@@ -54,7 +62,12 @@ def _by_shutdown(spans: list[Span], projection: Projection) -> Shutdowns:
 def files() -> dict[Path, bytes]:
     """What belongs in the folder."""
     found: dict[Path, bytes] = {}
-    for name, shutdowns in (("shutdown-v1", of_journal(GOLDEN / "shutdown-v1")), ("everything", of_story())):
+    told = {
+        "shutdown-v1": of_journal(GOLDEN / "shutdown-v1"),
+        "everything": of_story(),
+        "node": of_story(node()),
+    }
+    for name, shutdowns in told.items():
         for number, (spans, resource) in enumerate(shutdowns, 1):
             stem = name if len(shutdowns) == 1 else f"{name}-{number}"
             found[FOLDER / f"{stem}.pb"] = encode_traces(spans, resource)

@@ -59,7 +59,7 @@ def test_names_are_lower_case_and_dotted() -> None:
 
 def test_golden_exports_have_documented_attributes_and_all_of_them() -> None:
     """The story of everything emits each row of the table, and each span of the page, with its type."""
-    told, seen = golden.of_story(), set[str]()
+    told, seen = golden.of_stories(), set[str]()
     for spans, resource in (*told, *golden.of_journal(golden.GOLDEN / "shutdown-v1")):
         documented([*spans, spans[0]._replace(attributes=resource.attributes)])
         seen |= {name for name, _ in resource.attributes}
@@ -105,4 +105,4 @@ def test_the_traces_page_has_every_span() -> None:
     table = (ROOT / "docs" / "traces.md").read_text().partition("## The spans")[2].partition("## Links")[0]
     listed = re.findall(r"^\| `([^`]+)` \|", table, re.MULTILINE)
     assert sorted(listed) == sorted(emitted)
-    assert emitted == {span.name for spans, _ in golden.of_story() for span in spans}
+    assert emitted == {span.name for spans, _ in golden.of_stories() for span in spans}
