@@ -209,7 +209,8 @@ class Effects:
         await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
-            if edge is None or not (same_userspace or order.barrier == "synced"):
+            meant = same_userspace or (order.barrier == "synced" and not order.this_boot)
+            if edge is None or not meant:
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
             else:
                 self._spawn(order, self._readopt(edge, order), self._clock.mono_ns())

@@ -220,6 +220,14 @@ class LogindBed:
     async def ours(self) -> list[Inhibitor]:
         return [row for row in await self.list_inhibitors() if row.who == "ebbtide"]
 
+    async def none_of_ours(self) -> bool:
+        """No lock of ours is listed, or soon none: logind hears of a closed one when it comes to it."""
+        with trio.move_on_after(COMMAND_SECONDS_MAX):
+            while await self.ours():
+                await trio.sleep(POLL_SECONDS)
+            return True
+        return False
+
 
 async def _overhear(connection: DBusConnection, overheard: list[Message]) -> None:
     while True:

@@ -26,6 +26,9 @@ RUN_SECONDS_MAX = 60
 WANTS_REBOOT = 133
 #: A question that comes too early in a boot may stay unanswered: ask again.
 LOOK_SECONDS_MAX = 2
+#: One try of a command. When a machine changes its userspace it stops all processes before it ends them, and
+#: nsenter stops with its own: for good, since nobody tells it to go on.
+TRY_SECONDS_MAX = 10
 POLL_SECONDS = 0.02
 NEEDS = ("unshare", "nsenter", "systemd-nspawn")
 
@@ -120,7 +123,12 @@ class Machine:
         """Run a command in the machine; raises RuntimeError with its output if it fails and ``check``."""
         with trio.fail_after(seconds):
             done = await trio.run_process(
-                [*self.enter, *argv], capture_stdout=True, capture_stderr=True, check=False, stdin=b""
+                [*self.enter, *argv],
+                capture_stdout=True,
+                capture_stderr=True,
+                check=False,
+                stdin=b"",
+                deliver_cancel=_kill,
             )
         result = subprocess.CompletedProcess(
             argv, done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
@@ -132,9 +140,12 @@ class Machine:
     async def until(self, *argv: str, seconds: float = RUN_SECONDS_MAX) -> str:
         """Run a command in the machine until it succeeds; its output. Raises trio.TooSlowError."""
         with trio.fail_after(seconds):
-            while (done := await self.run(*argv, check=False)).returncode:
+            while True:
+                with trio.move_on_after(TRY_SECONDS_MAX):
+                    done = await self.run(*argv, check=False)
+                    if not done.returncode:
+                        return done.stdout
                 await trio.sleep(POLL_SECONDS)
-        return done.stdout
 
     # --- files ---------------------------------------------------------------------------------
 
@@ -179,6 +190,11 @@ class Machine:
         argv = ["journalctl", "--directory", str(self.found("/var/log/journal")), "--no-pager", *words]
         done = await trio.run_process(argv, capture_stdout=True, check=False)
         return done.stdout.decode(errors="replace")
+
+
+async def _kill(process: trio.Process) -> None:
+    """One that was stopped would not hear of SIGTERM."""
+    process.kill()
 
 
 def _is_init(pid: str) -> bool:

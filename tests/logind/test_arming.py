@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 from jeepney import HeaderFields, MessageType
 
-from actors.edges.logind import LogindEdge
+from actors.edges.inotify import FolderWatch
+from actors.edges.logind import LogindEdge, watch
 from events.base import NS_PER_SECOND
 from events.decisions import Arm, Disarm
 from events.facts import DropInsRead, LogindRead, PrepareForShutdown
@@ -56,7 +59,7 @@ async def test_disarm_goes_on_listening(bed: LogindBed, rig: Rig) -> None:
     """Switched off by configuration: the lock is given back, the signal is still heard."""
     await rig.do(Arm(key="a"))
     assert (await rig.do(Disarm(key="d"))).result == "done"
-    assert await bed.ours() == []
+    assert await bed.none_of_ours()
     await bed.power_off()
     await rig.facts.wait(PrepareForShutdown)
 
@@ -108,6 +111,35 @@ async def test_a_kubelets_lock_is_seen_when_it_comes_later(bed: LogindBed, rig: 
     async with bed.inhibitor("kubelet"):
         await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
     await rig.facts.wait(LogindRead, 2, where=lambda read: not read.kubelet_lock)
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, rig: Rig, held: bool) -> None:
+    """Rule 8: as last seen before it; nobody is asked between the signal and its fact."""
+    await rig.do(Arm(key="a"))
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(bed.inhibitor("kubelet" if held else "somebody"))
+        if held:
+            await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+        await bed.power_off()
+        assert (await rig.facts.wait(PrepareForShutdown)).kubelet_lock is held
+
+
+async def test_a_kubelets_lock_is_seen_without_inotify(
+    bed: LogindBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the folder of locks cannot be watched, logind is asked every few seconds."""
+    monkeypatch.setattr(watch, "FolderWatch", _no_inotify)
+    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.1)
+    async with running(LogindEdge(bed.address, root=bed.root)) as blind:
+        await blind.do(Arm(key="a"))
+        async with bed.inhibitor("kubelet"):
+            await blind.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+            assert [read.kubelet_lock for read in blind.facts.of(LogindRead)] == [False, True]
+
+
+def _no_inotify(folders: object) -> FolderWatch:
+    raise OSError("no inotify instance is left")
 
 
 async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:

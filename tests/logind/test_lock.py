@@ -39,7 +39,7 @@ async def test_closing_one_of_two_duplicates_releases_nothing(bed: LogindBed, tm
             rig.die()
             assert len(await bed.ours()) == 1
         manager.close()
-        assert await bed.ours() == []
+        assert await bed.none_of_ours()
 
 
 async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
             assert (await rig.do(ReleaseLock(key="r"))).result == "done"
             await bed.started()
             assert manager.store == {}
-    assert await bed.ours() == []
+    assert await bed.none_of_ours()
 
 
 async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ async def test_a_service_manager_that_does_not_confirm(bed: LogindBed, tmp_path:
             assert ending.result == "failed"
             assert ending.reason.startswith("the service manager did not confirm")
             assert not rig.edge.lock_held
-        assert await bed.ours() == []
+        assert await bed.none_of_ours()
 
 
 async def test_a_new_lock_replaces_the_stored_one(bed: LogindBed, tmp_path: Path) -> None:

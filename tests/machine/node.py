@@ -49,10 +49,10 @@ class Node:
 
     # --- putting it in ---------------------------------------------------------------------------
 
-    def install(self, drop_in: str = "") -> None:
+    def install(self, drop_in: str = "", lock: str = "requirements.lock") -> None:
         """What ``docs/operations.md`` says, done from outside: an environment, a command, a unit.
 
-        ``drop_in``: in place of the shipped one for mode process.
+        ``drop_in``: in place of the shipped one for mode process; ``lock``: what it needs.
         """
         machine = self.machine
         python = next(machine.lower.glob("usr/bin/python3.[0-9]*")).name
@@ -61,7 +61,7 @@ class Node:
         link = machine.place("/opt/ebbtide/bin/python3")
         link.parent.mkdir(parents=True)
         link.symlink_to("/usr/bin/python3")
-        machine.copy_in(_dependencies(python.removeprefix("python")), library)
+        machine.copy_in(_dependencies(lock, python.removeprefix("python")), library)
         _unpack(_wheel(), machine.place(library))
         machine.write("/opt/ebbtide/bin/ebbtide", LAUNCHER, 0o755)
         command = machine.place("/usr/local/bin/ebbtide")
@@ -133,9 +133,9 @@ class Node:
         return replay(self.machine.place(JOURNAL))
 
 
-def _dependencies(version: str) -> Path:
+def _dependencies(name: str, version: str) -> Path:
     """The locked dependencies for that Python, unpacked; from the registry once."""
-    lock = PROJECT / "requirements.lock"
+    lock = PROJECT / name
     key = hashlib.sha256(lock.read_bytes()).hexdigest()[:12]
     wanted = cache_folder() / f"dependencies-{version}-{key}"
     if not wanted.exists():

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+import trio
 
-from tests.beds.machine import Machine, machine_bed
+from tests.beds.machine import RUN_SECONDS_MAX, Machine, machine_bed
 from tests.beds.rootfs import SUITES, Unavailable
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
@@ -73,3 +74,11 @@ async def test_a_reboot_from_within(machine: Machine) -> None:
     await machine.reboot()
     assert (await machine.run("cat", "/proc/sys/kernel/random/boot_id")).stdout != before
     await machine.power_off()
+
+
+async def test_a_command_that_is_stopped_is_given_up(machine: Machine) -> None:
+    """As a machine stops all there is before it changes its userspace."""
+    await machine.boot()
+    with trio.fail_after(RUN_SECONDS_MAX), pytest.raises(trio.TooSlowError):
+        await machine.run("sh", "-c", "kill -STOP $$", seconds=1)
+    await machine.pull_the_plug()

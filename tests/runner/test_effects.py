@@ -18,6 +18,7 @@ from events.decisions import (
     RunHook,
     SendSignal,
     TakeInventory,
+    WriteDropIn,
 )
 from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
@@ -428,13 +429,16 @@ async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) ->
 
 
 async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:
-    """What dies with the boot is not looked for; what outlives it is."""
+    """What dies with the boot is not looked for, what was meant for it not repeated; what outlives it is."""
     witness = Witness(1)
-    async with rig(FakeEdge({RunHook: done, DeliverStatuses: done}, lives=witness)) as it:
-        await it.effects.adopt([hook(), deliver()], same_userspace=False)
+    drop_in = WriteDropIn(key="w", seconds=30)
+    async with rig(
+        FakeEdge(dict.fromkeys((RunHook, DeliverStatuses, WriteDropIn), done), lives=witness)
+    ) as it:
+        await it.effects.adopt([hook(), deliver(), drop_in], same_userspace=False)
         await trio.sleep(2)
-        assert witness.started == ["d"]
-        assert it.outcomes() == [("h", "unknown"), ("d", "done")]
+        assert witness.started == ["w"]
+        assert it.outcomes() == [("h", "unknown"), ("d", "unknown"), ("w", "done")]
 
 
 async def test_a_refused_order_ends_unknown_without_having_begun() -> None:

@@ -105,7 +105,7 @@ class Desk:
         preparing, owner = await reader.preparing(bus), self.link.owner
         if preparing or (preparing, owner) != (self.preparing, self.owner):
             return Look(preparing, owner, None)
-        grant_ns, kubelet_lock = await reader.side_by_side(bus, reader.grant, reader.kubelet_lock)
+        grant_ns, kubelet_lock = await reader.ask_all(bus, reader.grant, reader.kubelet_lock)
         return Look(preparing, owner, (grant_ns, kubelet_lock))
 
     async def _report(self, look: Look, outlet: Outlet) -> None:

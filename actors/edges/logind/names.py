@@ -31,7 +31,7 @@ KINDS = frozenset(get_args(ShutdownKind))
 
 def kind_of(name: object) -> ShutdownKind:
     """Unknown stays unknown (also an empty name: nothing is scheduled)."""
-    return name if isinstance(name, str) and name in KINDS else "unknown"  # type: ignore[return-value]
+    return name if isinstance(name, str) and name in KINDS else "unknown"  # type: ignore[return-value]  # one of KINDS
 
 
 def kind_in_metadata(metadata: object) -> ShutdownKind:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
-
-import trio
 
 from actors.edges.bus import Bus, BusError, Refused
 from actors.edges.logind.names import MANAGER, is_kubelet_lock, kind_in_metadata, kind_of
 from actors.edges.logind.timespan import grant_ns
+from actors.edges.side_by_side import side_by_side
 from events.model import ShutdownKind
 
 T = TypeVar("T")
@@ -25,23 +25,9 @@ class Reading(NamedTuple):
     kubelet_lock: bool
 
 
-async def side_by_side(bus: Bus, *parts: Part) -> list[Any]:
+async def ask_all(bus: Bus, *parts: Part) -> list[Any]:
     """Each part's answer, in order; raises the first BusError after all have ended."""
-    answers: list[Any] = [None] * len(parts)
-    failures: list[BusError] = []
-
-    async def run(index: int, part: Part) -> None:
-        try:
-            answers[index] = await part(bus)
-        except BusError as error:
-            failures.append(error)
-
-    async with trio.open_nursery() as nursery:
-        for index, part in enumerate(parts):
-            nursery.start_soon(run, index, part)
-    if failures:
-        raise failures[0]
-    return answers
+    return await side_by_side(BusError, *(partial(part, bus) for part in parts))
 
 
 def _as(kind: type[T], value: object) -> T:
@@ -84,5 +70,5 @@ async def kubelet_lock(bus: Bus) -> bool:
 
 async def read_all(bus: Bus) -> Reading:
     """Raises BusError. The kind of a machine that does not go down is unknown."""
-    going, limit, coming, kubelet = await side_by_side(bus, preparing, grant, kind_now, kubelet_lock)
+    going, limit, coming, kubelet = await ask_all(bus, preparing, grant, kind_now, kubelet_lock)
     return Reading(going, limit, coming if going else "unknown", kubelet)

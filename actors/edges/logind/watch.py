@@ -20,14 +20,16 @@ from actors.interfaces import Outlet
 from events.facts import BusLost, PrepareForShutdown, SignalRejected
 from events.model import ShutdownKind
 
-#: Below systemd 255 the kind costs a question. logind answers in half a millisecond, or not in time.
-KIND_SECONDS_MAX = 0.05
+#: Below systemd 255 the kind costs a question. logind answers in half a millisecond; on a busy machine it is
+#: worth a moment, because a power-off that is not known as one is treated as a reboot.
+KIND_SECONDS_MAX = 0.25
 PREPARING_SECONDS = 1.0
 #: After a change that logind takes up a little later, or that somebody is about to tell it of.
 HURRY_SECONDS = 0.5
 HURRY_FOR_SECONDS = 5.0
-#: Outside a shutdown: a lost signal, a limit that was changed without a trace in a folder we know.
-IDLE_SECONDS = 60.0
+#: Outside a shutdown: a lost signal, a limit that was changed without a trace in a folder we know, the lock
+#: of a kubelet where the locks' folder cannot be watched. One that is started is on record this soon.
+IDLE_SECONDS = 10.0
 INHIBITORS = "run/systemd/inhibit"
 
 
@@ -83,6 +85,7 @@ class Watch:
                 grant_ns=self._desk.grant_ns,
                 lock_held=self._desk.lock.held and self._desk.lock.alive(),
                 owner=item.owner,
+                kubelet_lock=self._desk.kubelet_lock,
             )
         )
 
@@ -91,9 +94,10 @@ class Watch:
         try:
             with trio.move_on_after(KIND_SECONDS_MAX):
                 bus = await self._desk.link.bus()
-                kind, grant_ns = await reader.side_by_side(bus, reader.kind, reader.grant)
+                kind: ShutdownKind
+                kind, grant_ns = await reader.ask_all(bus, reader.kind, reader.grant)
                 self._desk.grant_ns = grant_ns
-                return kind  # type: ignore[no-any-return]
+                return kind
         except BusError:
             pass
         return "unknown"

@@ -8,9 +8,12 @@ still run when the manifest has changed), so the folder is readable for its owne
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
-from contextlib import suppress
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -48,6 +51,9 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(PodRecord)
+#: The temporary files that are being written. The lock is for this set alone, and held over no write.
+_temporaries: set[Path] = set()
+_choosing = threading.Lock()
 
 
 def file_name(text: str) -> str:
@@ -122,17 +128,36 @@ def _read(path: str) -> PodRecord | None:
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Old content or new, never half of it; readable for the owner only. Raises OSError."""
-    temporary = path.with_name(f".{path.name}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    """Old content or new, never half of it; readable for the owner only. Raises OSError.
+
+    Two writers at a time are let alone by each other, and the last to finish stands.
+    """
+    with _temporary(path) as temporary:
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            with open(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                if sync:
+                    os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+
+@contextmanager
+def _temporary(path: Path) -> Iterator[Path]:
+    """A name beside this one that no other thread writes to; the first, so that what a crash leaves is
+    written over by the next.
+    """
+    with _choosing:
+        names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
+        chosen = next(name for name in names if name not in _temporaries)
+        _temporaries.add(chosen)
     try:
-        with open(fd, "wb") as file:
-            file.write(data)
-            file.flush()
-            if sync:
-                os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(temporary)
-        raise
+        yield chosen
+    finally:
+        with _choosing:
+            _temporaries.discard(chosen)
