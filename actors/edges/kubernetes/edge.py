@@ -1,0 +1,163 @@
+"""The Kubernetes edge: this node's pods known ahead of time, and what a shutdown writes into the cluster.
+
+This much is there from the start of the process, and it is light: what the cache and the static pods'
+manifests say of the pods. The rest, with the client, is imported when the node is armed (or when a shutdown
+that already runs needs it), in a thread, so that nothing stands between the start and the lock. See
+docs/node.md.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from actors.edges.kubernetes.cache import Cache
+from actors.edges.kubernetes.calling import ORDERS, Known
+from actors.edges.kubernetes.keeping import WARNING, kept_up
+from actors.edges.kubernetes.store import Store
+from actors.interfaces import Effect, Ending, Outlet
+from events.base import Order
+from events.facts import ApiRead
+
+if TYPE_CHECKING:
+    from actors.edges.kubernetes.runtime import Runtime
+
+#: What an order of a shutdown that runs already may wait for the imports and the credentials.
+AWAKE_SECONDS_MAX = 10.0
+NO_API = "no API server: no kubeconfig was named, and this is no pod"
+
+
+class KubernetesEdge:
+    """Watches the pods of ``node`` and carries out what a shutdown has to say to the API server.
+
+    ``kubeconfig`` None: as the pod that we run in; where we are in none there is no API, and pods are known
+    from the cache and the manifests. ``state_dir`` outlives a reboot; ``manifests`` is the kubelet's
+    staticPodPath; ``tell`` takes what an operator has to know, with its sd-daemon(3) level.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Path | None,
+        node: str,
+        state_dir: Path,
+        *,
+        manifests: Path | None = None,
+        tell: Callable[[int, str], None] = lambda level, line: None,
+    ) -> None:
+        self._kubeconfig = kubeconfig
+        self._has_api = kubeconfig is not None or "KUBERNETES_SERVICE_HOST" in os.environ
+        self._node = node
+        self._manifests = manifests
+        self._tell = tell
+        self._store = Store()
+        self._cache = Cache(state_dir, node, tell)
+        self._context: Callable[[str], str] = lambda order_key: ""
+        self._wanted = trio.Event()
+        self._up = trio.Event()
+        self._runtime: Runtime | None = None
+        #: Why there is none, if there was one or should be.
+        self._trouble = ""
+        self.effects: Mapping[type[Order], Effect] = dict.fromkeys(ORDERS, self._carry_out)
+
+    async def run(self, outlet: Outlet) -> None:
+        """Follow the API server until cancelled, which takes nothing back that was written there."""
+        self._store.restore(await trio.to_thread.run_sync(self._cache.load, abandon_on_cancel=True))
+        await self._wanted.wait()
+        async with trio.open_nursery() as nursery:
+            if self._manifests is not None:
+                nursery.start_soon(self._follow_manifests, self._manifests)
+            if not self._has_api:
+                await outlet.put(ApiRead(reachable=False, error=NO_API))
+                return
+            failed = partial(self._failed, outlet)
+            nursery.start_soon(kept_up, "the Kubernetes API", partial(self._wake, outlet), failed)
+
+    async def _wake(self, outlet: Outlet) -> None:
+        module = await trio.to_thread.run_sync(import_module, "actors.edges.kubernetes.runtime")
+        made: Any = module.Runtime(
+            self._kubeconfig, self._node, self._store, self._cache, self._trace, self._tell
+        )
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.run, outlet)
+            self._runtime, self._trouble = made, ""
+            self._up.set()
+
+    async def _failed(self, outlet: Outlet, line: str) -> None:
+        is_news = line != self._trouble
+        self._runtime, self._trouble = None, line
+        self._up.set()
+        if is_news:
+            self._tell(WARNING, line)
+            await outlet.put(ApiRead(reachable=False, error=line))
+
+    async def _follow_manifests(self, path: Path) -> None:
+        async def follow() -> None:
+            module = await trio.to_thread.run_sync(import_module, "actors.edges.kubernetes.manifests")
+            await module.follow(path, self._node, self._store.set_manifests)
+
+        said = ""
+
+        async def failed(line: str) -> None:
+            nonlocal said
+            if line != said:
+                self._tell(WARNING, line)
+            said = line
+
+        await kept_up("what static pods' manifests say", follow, failed)
+
+    def prewarm(self) -> None:
+        """Armed: import the client, connect, and list."""
+        self._wanted.set()
+
+    def detach(self) -> None:
+        """Nothing here ends a process, and what was written stays as it is."""
+
+    def pass_on(self, context: Callable[[str], str]) -> None:
+        """Give every call that an order makes from now on the trace context of that order."""
+        self._context = context
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """Everything that is written may be written twice (preconditions, names from keys): do it again."""
+        return await self._carry_out(order, outlet)
+
+    async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
+        if not self._has_api:
+            return Ending("failed", NO_API)
+        self._wanted.set()
+        with trio.move_on_after(AWAKE_SECONDS_MAX):
+            await self._up.wait()
+        if self._runtime is None:
+            return Ending("failed", self._trouble or "the API server's client could not be loaded in time")
+        return await self._runtime.carry_out(order, outlet)
+
+    def _trace(self, order_key: str) -> str:
+        return self._context(order_key)
+
+    # --- what is known of the pods ---------------------------------------------------------------
+
+    def find(self, uid: str) -> Known | None:
+        """By the UID that the runtime knows."""
+        return self._store.find(uid)
+
+    def find_named(self, namespace: str, name: str) -> Known | None:
+        """By name, where the UID is not known: a static pod that only its manifest tells of has none."""
+        return self._store.find_named(namespace, name)
+
+    def pods(self) -> list[Known]:
+        """All pods of this node, as far as they are known."""
+        return self._store.pods()
+
+    @property
+    def version(self) -> int:
+        """Counts what the API server has told; 0: nothing yet, all that is known is from before a restart."""
+        return self._store.version
+
+    async def changed(self, since: int) -> None:
+        """Return once ``version`` is another than this."""
+        await self._store.changed(since)
