@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import trio
 
 from actors.edges.cri.edge import CriEdge
+from actors.edges.kubernetes.calling import Followed, Known
 from actors.interfaces import Ending
 from events.base import Order
 from events.decisions import TakeInventory
@@ -60,13 +62,49 @@ class Rig:
 
 
 @contextlib.asynccontextmanager
-async def rig_on(bed: Containerd, folder: Path) -> AsyncIterator[Rig]:
+async def rig_on(
+    bed: Containerd, folder: Path, lookup: Followed | None = None, starts: bool = False
+) -> AsyncIterator[Rig]:
     """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
     outbox, said = Outbox(), list[str]()
-    edge = CriEdge(f"unix://{bed.socket}", folder, tell=lambda level, line: said.append(line))
+    tell = partial(_note, said)
+    edge = CriEdge(f"unix://{bed.socket}", folder, lookup=lookup, starts=lambda: starts, tell=tell)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(edge.run, outbox)
         edge.prewarm()
         yield Rig(edge, outbox, nursery, said)
         edge.detach()
         nursery.cancel_scope.cancel()
+
+
+def _note(said: list[str], level: int, line: str) -> None:
+    said.append(line)
+
+
+class Told:
+    """A lookup that knows what it is told: `actors.edges.kubernetes.calling.Followed`."""
+
+    def __init__(self, *known: Known) -> None:
+        self.known = list(known)
+        self.version = 1
+        self._news = trio.Event()
+
+    def tell(self, *known: Known) -> None:
+        """From now on it knows these."""
+        self.known = list(known)
+        self.version += 1
+        self._news.set()
+        self._news = trio.Event()
+
+    async def changed(self, since: int) -> None:
+        while self.version == since:
+            await self._news.wait()
+
+    def find(self, uid: str) -> Known | None:
+        return next((each for each in self.known if uid and each.uid == uid), None)
+
+    def find_named(self, namespace: str, name: str) -> Known | None:
+        return next((each for each in self.known if (each.namespace, each.name) == (namespace, name)), None)
+
+    def pods(self) -> list[Known]:
+        return list(self.known)

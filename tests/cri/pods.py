@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -11,11 +12,13 @@ from google.protobuf.message import Message
 
 from actors.edges.cri import api_pb2 as api
 from tests.cri import making_pb2 as making
-from tests.cri.containerd import IMAGE, Containerd
+from tests.cri.containerd import IMAGE, POLL_SECONDS, Containerd
 
 SERVICE = "/runtime.v1.RuntimeService/"
 CALL_SECONDS_MAX = 60
 NODE_NAMESPACE = 2
+#: Made by a first process as soon as its traps are set.
+UP = "/tmp/up"
 
 
 class Spec(NamedTuple):
@@ -90,7 +93,9 @@ class Kubelet:
     def container(
         self, config: making.PodSandboxConfig, sandbox: str, spec: Spec, grace: int | None = 30
     ) -> str:
-        """Create and start one container; returns its id."""
+        """Create and start one container; returns its id. One whose script says so is up then: a first
+        process is deaf to a signal until it has said what it does on one.
+        """
         labels = _pod_labels(config.metadata.name, config.metadata.uid)
         container = making.ContainerConfig(
             metadata=making.ContainerMetadata(name=spec.name, attempt=spec.attempt),
@@ -110,7 +115,20 @@ class Kubelet:
         )
         made = str(self.call("CreateContainer", request, making.CreateContainerResponse).container_id)
         self.call("StartContainer", making.StartContainerRequest(container_id=made), making.Empty)
+        if f"touch {UP}" in spec.script:
+            self._until_up(made)
         return made
+
+    def _until_up(self, container: str) -> None:
+        until = time.monotonic() + CALL_SECONDS_MAX
+        while self.exec(container, "cat", UP):
+            assert time.monotonic() < until, f"{container} does not come up"
+            time.sleep(POLL_SECONDS)
+
+    def again(self, name: str, made: Made, spec: Spec) -> str:
+        """Start a container of a pod once more in its sandbox, as after a crash; returns the new one's id."""
+        config = self._sandbox_config(name, False, {})
+        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1))
 
     def state(self, container: str) -> int:
         """A container's state, as the runtime has it."""

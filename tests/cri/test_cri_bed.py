@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.beds.inside import PROJECT
-from tests.cri.containerd import WAIT_SECONDS_MAX, missing
+from tests.cri.containerd import POLL_SECONDS, WAIT_SECONDS_MAX, missing
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
@@ -37,7 +37,7 @@ def test_a_killed_owner_leaves_nothing() -> None:
     deadline = time.monotonic() + WAIT_SECONDS_MAX
     while folder.exists():
         assert time.monotonic() < deadline, f"{folder} stays"
-        time.sleep(0.02)
+        time.sleep(POLL_SECONDS)
     assert not list(Path("/sys/fs/cgroup").glob(f"*/{folder.name}"))
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     assert not [line for line in commands if folder.name.encode() in line]

@@ -11,7 +11,7 @@ import trio.testing
 
 from actors.interfaces import Ending
 from events.decisions import KillContainer, SendSignal, TakeAutopsy, TakeInventory
-from events.facts import AutopsyTaken, ContainerExited
+from events.facts import AutopsyTaken, ContainerExited, RuntimeRead
 from events.model import Container, Hook
 from tests.cri.conftest import PATIENCE_SECONDS, rig_on
 from tests.cri.containerd import Containerd
@@ -116,13 +116,12 @@ async def test_exits_are_told_only_of_a_shutdown(bed: Containerd, kubelet: Kubel
         await until(lambda: len(rig.edge.active()) == 1, "the table does not fill")
         kubelet.stop_container(made.containers["main"])
         await until(lambda: not rig.edge.active(), "its end is not seen")
-        assert rig.outbox.facts == []
+        assert rig.outbox.facts == [RuntimeRead(reachable=True)]
 
 
 async def test_autopsy(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     """A straggler's first process is examined by /proc: it ignores its stop signal."""
-    made = kubelet.pod("deaf2", Spec(DEAF))
-    await until(lambda: kubelet.exec(made.containers["main"], "cat", "/tmp/up") == 0, "it is not up")
+    kubelet.pod("deaf2", Spec(DEAF))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
         assert await rig.do(TakeAutopsy(key="a", uid="uid-deaf2", container="main")) == Ending()
@@ -195,7 +194,8 @@ async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet
         async with rig_on(bed, tmp_path) as rig:
             failed = await rig.do(TakeInventory(key="warm"))
             assert failed.result == "failed"
-            assert rig.outbox.facts == []
+            (read,) = rig.outbox.facts
+            assert read == RuntimeRead(reachable=False, error="the runtime is away for 1.0 s")
             taken: list[str] = []
 
             async def take() -> None:

@@ -16,12 +16,12 @@ from events.facts import ContainerExited, InventoryTaken
 from events.history import History
 from events.model import Hook
 from events.storage import DirectorySource
-from tests.beds.rootfs import Unavailable
 from tests.node.bed import Bed
-from tests.node.bringing_up import bring_up, made_bed
+from tests.node.bringing_up import bring_up
 from tests.node.ebbtide import Daemon
 from tests.node.parts import Member, Part
 from tests.node.pods import OBEDIENT, container, pod, running, static
+from tests.node.serving import served
 from tests.node.shutdowns import power_off
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
@@ -40,11 +40,8 @@ SERVER = f"mkdir -p /tmp/www; echo bye > /tmp/www/bye; httpd -p 8080 -h /tmp/www
 
 @pytest.fixture(scope="module")
 def opened() -> Iterator[Bed]:
-    try:
-        with made_bed() as made:
-            yield made
-    except Unavailable as why:
-        pytest.skip(str(why))
+    with served() as made:
+        yield made
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from actors.edges.cri.annotations import CONTAINER_NAME, POD_NAME, POD_NAMESPACE
 from actors.edges.cri.listing import Listing, own_pods
 from actors.edges.cri.record import ToldFile
 from actors.edges.cri.table import ContainerEntry, PodEntry, Table, Told
+from actors.edges.cri.views import view
 from actors.edges.process.endings import End
 from actors.edges.process.spec import ContainerSpec
 
@@ -42,7 +43,7 @@ def test_what_has_ended_is_in_no_inventory() -> None:
     both.containers["a"].finish(End(exit_code=0))
     gone.containers["a"].finish(End(exit_code=1))
     assert [each.uid for each in table.active()] == ["both"]
-    assert [each.name for each in both.view().containers] == ["b"]
+    assert [each.name for each in view(both).containers] == ["b"]
 
 
 def test_what_runs_now_is_found_before_what_ran() -> None:

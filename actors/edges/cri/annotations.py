@@ -29,6 +29,9 @@ CONTAINER_NAME = "io.kubernetes.container.name"
 GRACE = "io.kubernetes.pod.terminationGracePeriod"
 PRE_STOP = "io.kubernetes.container.preStopHandler"
 PORTS = "io.kubernetes.container.ports"
+#: On a pod: where its kubelet has it from; anything but the API server makes it a static one.
+SOURCE = "kubernetes.io/config.source"
+FROM_API = "api"
 #: On a pod: its priority as a number, and the names of its restartable init containers, with commas.
 PRIORITY = "ebbtide/priority"
 SIDECARS = "ebbtide/sidecars"
@@ -128,6 +131,11 @@ def number(text: str) -> int | None:
     """A decimal number, or None for what is none."""
     digits = text.removeprefix("-")
     return int(text) if digits.isascii() and digits.isdecimal() and len(digits) <= 10 else None
+
+
+def static(annotations: Mapping[str, str]) -> bool:
+    """Did a kubelet make this pod of a file (or a URL) of its own?"""
+    return annotations.get(SOURCE, FROM_API) != FROM_API
 
 
 def sidecars(annotations: Mapping[str, str]) -> frozenset[str]:

@@ -10,6 +10,8 @@ AnswerT = TypeVar("AnswerT", bound=Message)
 
 #: A list, or one state: a runtime that needs longer is not well.
 LOOK_SECONDS_MAX = 5.0
+#: How long what is asked of the edge waits for the first look.
+WARM_SECONDS_MAX = 5.0
 
 
 class Caller(Protocol):

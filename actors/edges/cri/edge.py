@@ -2,32 +2,40 @@
 
 This much is there from the start of the process, and it is light. The rest, with gRPC, is imported when
 the node is armed (or when a shutdown that already runs needs it), in a thread, so that nothing stands
-between the start and the lock. See docs/cri.md.
+between the start and the lock. If it cannot be imported, or fails, the daemon goes on: the runtime counts
+as away, orders fail with the reason, and it is tried again. See docs/cri.md.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from importlib import import_module
+from importlib import import_module, invalidate_caches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import trio
 
+from actors.edges.cri.notes import WARNING
 from actors.edges.cri.record import ToldFile
 from actors.edges.process import proc
 from actors.interfaces import Effect, Ending, Outlet
 from events.base import Order
 from events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
+from events.facts import RuntimeRead
 from events.model import Pod
 
 if TYPE_CHECKING:
     from actors.edges.cri.runtime import Runtime
+    from actors.edges.kubernetes.calling import Followed
 
 ORDERS = (SendSignal, KillContainer, TakeAutopsy, RunHook, TakeInventory)
 #: What an order of a shutdown that runs already may wait for the imports.
 AWAKE_SECONDS_MAX = 10.0
+#: Before each next attempt to wake up: soon, a shutdown may run; at last rarely, as for a package that is
+#: missing. What lived longer than the last of them begins anew.
+RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
+AWAKE = "actors.edges.cri.runtime"
 
 
 class CriEdge:
@@ -35,7 +43,9 @@ class CriEdge:
 
     ``endpoint`` is the runtime's socket as a gRPC target (``unix:///run/containerd/containerd.sock``);
     ``state_dir`` belongs on a file system that goes with the boot; ``own_uid`` is the pod that this daemon
-    runs in, where its cgroup does not show it; ``tell`` takes what an operator has to know, with its
+    runs in, where its cgroup does not show it; ``lookup`` is asked for what no runtime knows of a pod, and
+    for all of them while the runtime is away; ``starts``: does somebody start pods here, so that one that is
+    here and does not run yet may; ``tell`` takes what an operator has to know, with its
     sd-daemon(3) level. Raises OSError when the folder cannot be made.
     """
 
@@ -45,15 +55,22 @@ class CriEdge:
         state_dir: Path,
         *,
         own_uid: str = "",
+        lookup: Followed | None = None,
+        starts: Callable[[], bool] = lambda: False,
         tell: Callable[[int, str], None] = lambda level, line: None,
     ) -> None:
         self._endpoint = endpoint
         self._file = ToldFile(state_dir, proc.boot_id())
         self._own_uid = own_uid
+        self._lookup = lookup
+        self._starts = starts
         self._tell = tell
         self._context: Callable[[str], str] = lambda order_key: ""
         self._wanted = trio.Event()
-        self._up = trio.Event()
+        #: An attempt to wake up has its outcome: there is a runtime, or a reason.
+        self._tried = trio.Event()
+        self._why = ""
+        self._open: dict[int, trio.CancelScope] = {}
         self._runtime: Runtime | None = None
         self.effects: Mapping[type[Order], Effect] = dict.fromkeys(ORDERS, self._carry_out)
 
@@ -62,12 +79,45 @@ class CriEdge:
         await self._wanted.wait()
         # gRPC's handlers at a fork wait for threads that the child does not have.
         os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
-        module = await trio.to_thread.run_sync(import_module, "actors.edges.cri.runtime")
-        made: Any = module.Runtime(self._endpoint, self._file, self._own_uid, self._trace, self._tell)
+        failures = 0
+        while True:
+            began = trio.current_time()
+            try:
+                await self._live(outlet)
+            except Exception as error:
+                failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
+                await self._failed(error, outlet)
+            await trio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
+
+    async def _live(self, outlet: Outlet) -> None:
+        """Import, connect, follow. Raises whatever any of it does."""
+        invalidate_caches()
+        module = await trio.to_thread.run_sync(import_module, AWAKE)
+        made: Any = module.Runtime(
+            self._endpoint,
+            self._file,
+            self._own_uid,
+            self._lookup,
+            self._starts,
+            self._trace,
+            self._tell,
+            outlet,
+        )
         async with trio.open_nursery() as nursery:
-            await nursery.start(made.run, outlet)
-            self._runtime = made
-            self._up.set()
+            await nursery.start(made.run)
+            self._runtime, self._why = made, ""
+            self._tried.set()
+
+    async def _failed(self, error: Exception, outlet: Outlet) -> None:
+        """Said once for each reason; an order that is open ends with it."""
+        why, self._runtime = f"the runtime's client does not work: {_one_line(error)}", None
+        news, self._why = why != self._why, why
+        self._tried.set()
+        for scope in list(self._open.values()):
+            scope.cancel()
+        if news:
+            self._tell(WARNING, f"container runtime: {why}; no pod can be stopped over CRI")
+            await outlet.put(RuntimeRead(reachable=False, error=why))
 
     def prewarm(self) -> None:
         """Armed: import gRPC, connect, and fill the table."""
@@ -82,7 +132,7 @@ class CriEdge:
 
     def active(self) -> list[Pod]:
         """The pods that a shutdown would have to end."""
-        return [pod.view() for pod in self._runtime.table.active()] if self._runtime is not None else []
+        return self._runtime.active() if self._runtime is not None else []
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """A hook that was open is spent: its exec went with the daemon's connection. The rest is repeated."""
@@ -91,10 +141,23 @@ class CriEdge:
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
         self._wanted.set()
         with trio.move_on_after(AWAKE_SECONDS_MAX):
-            await self._up.wait()
+            await self._tried.wait()
         if self._runtime is None:
-            return Ending("failed", "the runtime's client could not be loaded in time")
-        return await self._runtime.carry_out(order, outlet)
+            return Ending("failed", self._why or "the runtime's client could not be loaded in time")
+        with trio.CancelScope() as scope:
+            self._open[id(scope)] = scope
+            try:
+                return await self._runtime.carry_out(order, outlet)
+            finally:
+                del self._open[id(scope)]
+        return Ending("failed", self._why)
 
     def _trace(self, order_key: str) -> str:
         return self._context(order_key)
+
+
+def _one_line(error: BaseException) -> str:
+    """The first of what was raised together, with its kind: an error's text alone may be a bare name."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -6,6 +6,7 @@ the core; nothing runs for it.)
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 
 import trio
@@ -26,8 +27,11 @@ Context = Callable[[str], str]
 #: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
 PAST_SECONDS = 5
 AGAIN_SECONDS = 0.05
-#: A pod in the node's network: the runtime names no address of its own for it.
-NODE_ADDRESS = "127.0.0.1"
+#: A node without any route has no other address.
+LOOPBACK = "127.0.0.1"
+#: Addresses that lie behind every default route and belong to nobody (RFC 5737, RFC 3849); nothing is sent.
+ELSEWHERE = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+ANY_PORT = 9
 
 
 class Hooks:
@@ -86,8 +90,23 @@ class Hooks:
 
 
 async def _get(action: HttpGetAction, entry: ContainerEntry, traceparent: str) -> Ending:
+    address = entry.pod.pod_ip or node_address()
     try:
-        await http.send(http.request_of(action, entry.spec, entry.pod.pod_ip or NODE_ADDRESS, traceparent))
+        await http.send(http.request_of(action, entry.spec, address, traceparent))
     except http.FAILURES as error:
         return Ending("failed", http.why(error))
     return Ending()
+
+
+def node_address() -> str:
+    """Of a pod in the node's network the runtime names no address, and the kubelet takes the node's: that of
+    the interface which the default route leaves by. The kernel is asked, nobody else.
+    """
+    for family, elsewhere in ELSEWHERE:
+        try:
+            with socket.socket(family, socket.SOCK_DGRAM) as probe:
+                probe.connect((elsewhere, ANY_PORT))
+                return str(probe.getsockname()[0])
+        except OSError:
+            continue
+    return LOOPBACK

@@ -25,6 +25,8 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
 AGAIN_SECONDS = 0.05
+#: How soon it is noticed that an idle connection has broken.
+GONE_SECONDS = 0.5
 DRAIN_SECONDS = 0.05
 
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
@@ -101,14 +103,22 @@ class Link:
     async def ready(self, seconds: float) -> None:
         """Return once the runtime is connected. Raises Lost."""
         with trio.move_on_after(seconds):
-            await self._run(self._connected())
+            while not self._connected(connect=True):
+                await trio.sleep(AGAIN_SECONDS)
             return
         raise Lost(f"the runtime is away for {seconds:.1f} s")
 
-    async def _connected(self) -> None:
-        assert self._channel is not None
-        while (state := self._channel.get_state(try_to_connect=True)) != grpc.ChannelConnectivity.READY:
-            await self._channel.wait_for_state_change(state)
+    async def gone(self) -> None:
+        """Return once the runtime is no longer connected. Raises Lost when the connection is closed."""
+        while self._connected():
+            await trio.sleep(GONE_SECONDS)
+
+    def _connected(self, *, connect: bool = False) -> bool:
+        """gRPC could also be waited for, but that wait cannot be cancelled, and outlives the loop."""
+        if self._channel is None or self._loop is None:
+            raise Lost("the connection is closed")
+        state = self._channel.get_state(try_to_connect=connect)
+        return bool(state == grpc.ChannelConnectivity.READY)
 
     async def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         if self._loop is None:

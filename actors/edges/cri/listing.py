@@ -2,24 +2,32 @@
 
 A container's end is seen through a descriptor of its first process, at once and without the runtime; the
 lists are there for what has appeared, and for runtimes whose containers have no process on this machine.
+A sandbox or container of which the runtime cannot tell the state (its shim is dead) holds no other up.
 """
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable
 
 import msgspec
+import trio
+from google.protobuf.message import Message
 
 from actors.edges.cri import annotations as words
 from actors.edges.cri import api_pb2 as api
-from actors.edges.cri.calling import LOOK_SECONDS_MAX, Caller
-from actors.edges.cri.errors import CallFailed, NotFound
+from actors.edges.cri.calling import LOOK_SECONDS_MAX, AnswerT, Caller
+from actors.edges.cri.errors import CallFailed, Lost, NotFound, RuntimeRefused
+from actors.edges.cri.notes import WARNING, Tell
 from actors.edges.cri.table import ContainerEntry, PodEntry, Table
 from actors.edges.process import proc
 from actors.edges.process.endings import End
 from actors.edges.process.hooks import open_child
 from actors.edges.process.spec import ContainerSpec
+
+#: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
+BROKEN_SECONDS = 30.0
 
 #: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
 OnContainer = Callable[[ContainerEntry], None]
@@ -32,14 +40,27 @@ class _Info(msgspec.Struct):
 class Listing:
     """Compares the table with the runtime's lists."""
 
-    def __init__(self, caller: Caller, table: Table, on_new: OnContainer, on_gone: OnContainer) -> None:
+    def __init__(
+        self,
+        caller: Caller,
+        table: Table,
+        on_new: OnContainer,
+        on_gone: OnContainer,
+        tell: Tell = lambda level, line: None,
+    ) -> None:
         self._caller = caller
         self._table = table
         self._on_new = on_new
         self._on_gone = on_gone
+        self._tell = tell
+        #: By id, what the runtime could not tell the state of, and Trio's time of the next question.
+        self._broken: dict[str, float] = {}
+        #: Trio's time that the table shows: when the last look that succeeded began.
+        self.as_of = -math.inf
 
     async def refresh(self) -> None:
         """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
+        began = trio.current_time()
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         before = list(self._table.entries())
@@ -58,28 +79,47 @@ class Listing:
         await self._take_sandboxes(sandboxes.items)
         await self._take_containers(containers.containers)
         self._miss(before, {item.id for item in containers.containers})
-        self._forget({item.id for item in sandboxes.items})
+        self._forget({item.id for item in sandboxes.items}, {item.id for item in containers.containers})
+        self.as_of = began
 
     async def _take_sandboxes(self, items: Iterable[api.PodSandbox]) -> None:
         for item in sorted(items, key=lambda each: each.created_at):
-            if item.id not in self._table.pods and words.POD_UID in item.labels:
-                self._table.pods[item.id] = await self._new_pod(item)
+            if item.id in self._table.pods:
+                if item.id in self._broken:
+                    await self._locate(self._table.pods[item.id])
+            elif words.POD_UID in item.labels:
+                pod = _pod(item)
+                await self._locate(pod)
+                self._table.pods[item.id] = pod
 
-    async def _new_pod(self, item: api.PodSandbox) -> PodEntry:
-        labels = item.labels
-        pod = PodEntry(labels[words.POD_UID], labels[words.POD_NAMESPACE], labels[words.POD_NAME], item.id)
-        pod.priority = words.number(item.annotations.get(words.PRIORITY, ""))
-        pod.sidecars = words.sidecars(item.annotations)
-        request = api.PodSandboxStatusRequest(pod_sandbox_id=item.id)
+    async def _locate(self, pod: PodEntry) -> None:
+        """One that is broken has no address yet, but what runs in it may be stopped all the same."""
+        request = api.PodSandboxStatusRequest(pod_sandbox_id=pod.sandbox)
+        what = f"no address is known of the pod {pod.namespace}/{pod.name}"
+        found = await self._ask(pod.sandbox, what, "PodSandboxStatus", request, api.PodSandboxStatusResponse)
+        if found is not None:
+            pod.pod_ip = found.status.network.ip
+            pod.host_network = found.status.linux.namespaces.options.network == api.NODE
+
+    async def _ask(
+        self, key: str, what: str, name: str, request: Message, answer: type[AnswerT]
+    ) -> AnswerT | None:
+        """One object's state. None: it is gone, or broken; ``what`` is said of that once. Raises Lost."""
+        if trio.current_time() < self._broken.get(key, -math.inf):
+            return None
         try:
-            found = await self._caller.call(
-                "PodSandboxStatus", request, api.PodSandboxStatusResponse, LOOK_SECONDS_MAX
-            )
+            found = await self._caller.repeat(name, request, answer, LOOK_SECONDS_MAX)
         except NotFound:
-            return pod
-        pod.pod_ip = found.status.network.ip
-        pod.host_network = found.status.linux.namespaces.options.network == api.NODE
-        return pod
+            return None
+        except (RuntimeRefused, Lost) as error:
+            if isinstance(error, Lost):
+                await self._caller.ready(0)  # Raises Lost: nothing is known, rather than one object broken.
+            if key not in self._broken:
+                self._tell(WARNING, f"container runtime: {what}: {error}")
+            self._broken[key] = trio.current_time() + BROKEN_SECONDS
+            return None
+        self._broken.pop(key, None)
+        return found
 
     async def _take_containers(self, items: Iterable[api.Container]) -> None:
         """In the order of their making, so that one that was started again replaces its forerunner."""
@@ -94,22 +134,17 @@ class Listing:
         spec = ContainerSpec(
             name=name,
             argv=(),
-            sidecar=name in pod.sidecars,
             pre_stop=words.pre_stop(item.annotations),
             ports=words.ports(item.annotations),
         )
         entry = ContainerEntry(pod, item.id, spec)
         request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
-        try:
-            found = await self._caller.call(
-                "ContainerStatus", request, api.ContainerStatusResponse, LOOK_SECONDS_MAX
-            )
-        except NotFound:
-            return
-        if found.status.state == api.CONTAINER_RUNNING:
+        what = f"the container {name} of {pod.namespace}/{pod.name} is left out"
+        found = await self._ask(item.id, what, "ContainerStatus", request, api.ContainerStatusResponse)
+        if found is not None and found.status.state == api.CONTAINER_RUNNING:
             _open(entry, found.info.get("info", ""))
             pod.grace_seconds = words.grace_seconds(item.annotations)
-            pod.containers[name] = entry
+            self._table.put(entry)
             self._on_new(entry)
 
     def _miss(self, before: Iterable[ContainerEntry], running: set[str]) -> None:
@@ -117,11 +152,22 @@ class Listing:
             if entry.running and entry.pidfd < 0 and entry.id not in running:
                 self._on_gone(entry)
 
-    def _forget(self, ready: set[str]) -> None:
+    def _forget(self, ready: set[str], running: set[str]) -> None:
         """A sandbox that is no longer there, once nothing runs in it."""
+        self._broken = {key: at for key, at in self._broken.items() if key in ready or key in running}
         gone = [key for key, pod in self._table.pods.items() if key not in ready and not pod.running]
         for key in gone:
             del self._table.pods[key]
+
+
+def _pod(item: api.PodSandbox) -> PodEntry:
+    """As far as the list tells."""
+    labels = item.labels
+    pod = PodEntry(labels[words.POD_UID], labels[words.POD_NAMESPACE], labels[words.POD_NAME], item.id)
+    pod.priority = words.number(item.annotations.get(words.PRIORITY, ""))
+    pod.sidecars = words.sidecars(item.annotations)
+    pod.static = words.static(item.annotations)
+    return pod
 
 
 def _open(entry: ContainerEntry, info: str) -> None:

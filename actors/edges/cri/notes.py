@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from actors.edges.cri.annotations import PRIORITY
-from actors.edges.cri.table import PodEntry
+from events.model import Pod
 
 #: Takes a line with its sd-daemon(3) level.
 Tell = Callable[[int, str], None]
@@ -21,6 +21,7 @@ class Notes:
     def __init__(self, tell: Tell) -> None:
         self._tell = tell
         self._away = False
+        self._direct = False
 
     def away(self, error: Exception) -> None:
         """The runtime does not answer."""
@@ -32,14 +33,23 @@ class Notes:
         """It answers."""
         if self._away:
             self._tell(NOTICE, "container runtime: it answers again")
-        self._away = False
+        self._away = self._direct = False
 
-    def without_priority(self, pods: list[PodEntry]) -> None:
-        """Priorities are not in CRI: whoever relies on waves has to know which pods have none."""
-        unknown = [f"{pod.namespace}/{pod.name}" for pod in pods if pod.priority is None]
+    def direct(self) -> None:
+        """A stop signal went without it."""
+        if not self._direct:
+            self._tell(WARNING, "container runtime: away; stop signals go to the containers' first processes")
+        self._direct = True
+
+    def without_priority(self, pods: list[Pod], *, informed: bool) -> None:
+        """Priorities are not in CRI: whoever relies on waves has to know which pods have none. ``informed``:
+        the API server, or what is kept of it, was asked.
+        """
+        unknown = [pod.label for pod in pods if pod.priority is None]
         if not unknown:
             return
         more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
         names = ", ".join(unknown[:NAMED_MAX]) + more
-        of = f"{len(unknown)} of {len(pods)} pods have no annotation {PRIORITY} and count as priority 0"
+        why = f"known priority (nor an annotation {PRIORITY})" if informed else f"annotation {PRIORITY}"
+        of = f"{len(unknown)} of {len(pods)} pods have no {why} and count as priority 0"
         self._tell(WARNING, f"{of}: {names}")

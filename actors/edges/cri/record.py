@@ -31,12 +31,16 @@ class ToldFile:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._path = folder / FILE_NAME
         self._boot_id = boot_id
+        self._stored = b""
 
     def store(self, told: list[Told]) -> None:
-        """Without it a restart only learns later of what has ended: no reason to fail."""
-        record = Record(boot_id=self._boot_id, told=tuple(told))
+        """Only a change is written. Without it a restart learns later of what has ended: that may be."""
+        record = msgspec.msgpack.encode(Record(boot_id=self._boot_id, told=tuple(told)))
+        if record == self._stored:
+            return
         with suppress(OSError):
-            write_atomically(self._path, msgspec.msgpack.encode(record))
+            write_atomically(self._path, record)
+            self._stored = record
 
     def load(self) -> tuple[Told, ...]:
         """Empty for another boot, or when there is nothing of use."""

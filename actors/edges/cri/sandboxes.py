@@ -3,8 +3,9 @@
 A wave ends with its pods' processes. What is left of a pod is cleaned up in lulls, when no stop and no end
 has come for a while: beside a burst of stops it takes the runtime's time and doubles the wave's
 (measured: 105 pods, 2 cores). ``StopPodSandbox`` kills what still runs and then has
-the network taken down, so it comes only after every container of the pod has ended; and the pods that
-provide the network share the node's: those sandboxes come last of all.
+the network taken down, so it comes only after every container of the pod has ended, and not where a kubelet
+has started one again (after a cancel); and the pods that provide the network share the node's: those
+sandboxes come last of all.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections import deque
 import trio
 
 from actors.edges.cri import api_pb2 as api
-from actors.edges.cri.calling import Caller
+from actors.edges.cri.calling import LOOK_SECONDS_MAX, Caller
 from actors.edges.cri.errors import CallFailed
 from actors.edges.cri.table import PodEntry, Table
 
@@ -47,8 +48,12 @@ class Sandboxes:
 
     def look(self, pod: PodEntry) -> None:
         """A container of this pod has ended. Only a pod that was told to stop is cleaned up, once."""
-        stopping = any(entry.stopping for entry in pod.containers.values())
-        if pod.running or not stopping or pod.sandbox in self._seen:
+        if any(entry.stopping for entry in pod.containers.values()):
+            self.add(pod)
+
+    def add(self, pod: PodEntry) -> None:
+        """A pod that was told to stop, if all of it has ended."""
+        if pod.running or pod.sandbox in self._seen:
             return
         self._seen.append(pod.sandbox)
         (self._shared if pod.host_network else self._own).append(pod)
@@ -91,8 +96,20 @@ class Sandboxes:
     async def _stop(self, pod: PodEntry) -> None:
         request = api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox)
         try:
+            if await self._runs_again(pod):
+                return
             await self._caller.repeat(
                 "StopPodSandbox", request, api.StopPodSandboxResponse, SANDBOX_SECONDS_MAX
             )
         except CallFailed:
             self.failed += 1
+
+    async def _runs_again(self, pod: PodEntry) -> bool:
+        """The table may be half a second old. Raises CallFailed."""
+        running = api.ContainerStateValue(state=api.CONTAINER_RUNNING)
+        only = api.ContainerFilter(pod_sandbox_id=pod.sandbox, state=running)
+        request = api.ListContainersRequest(filter=only)
+        found = await self._caller.repeat(
+            "ListContainers", request, api.ListContainersResponse, LOOK_SECONDS_MAX
+        )
+        return len(found.containers) > 0

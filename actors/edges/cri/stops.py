@@ -6,10 +6,15 @@ core's own SIGKILL; its order has ended when the call has been sent, and the cal
 is a ``StopContainer`` with a timeout of 0, which overtakes it. The grace stays the core's, hurried or cut
 or adopted after a restart as it may be. (A runtime whose caller has gone sends no SIGKILL: containerd's
 ``waitContainerStop`` ends with its caller's context. So it could not be left to it in any case.)
+
+A runtime that has gone for good must not cost a pod its stop signal: what it was certainly not given goes to
+the container's first process through its descriptor, as a runtime would send it. What it may have been given
+is not said twice, by either way.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import trio
@@ -17,7 +22,9 @@ import trio
 from actors.edges.cri import api_pb2 as api
 from actors.edges.cri.calling import Caller
 from actors.edges.cri.errors import CallFailed, Lost, NotFound, Unsent
+from actors.edges.cri.notes import Notes
 from actors.edges.cri.table import ContainerEntry
+from actors.edges.process.signals import signal_number
 from actors.edges.process.sweep import kill_exactly
 from actors.interfaces import Ending
 
@@ -31,6 +38,9 @@ PAST_SECONDS = 5
 #: A runtime sends the signal within milliseconds; a call that is out for so long was heard.
 SENT_SECONDS = 0.1
 AGAIN_SECONDS = 0.05
+#: How long a stop signal is left to a runtime that is away. One that is quickly restarted knows the image's
+#: STOPSIGNAL, which we do not; a wave has seconds.
+DIRECT_SECONDS = 0.5
 #: How long SIGKILL is left to the runtime before it is sent to the first process directly.
 KILL_SECONDS_MAX = 2.0
 
@@ -44,46 +54,63 @@ def backstop_seconds(grace_seconds: int | None) -> int:
 class Stops:
     """``start`` runs a task that outlives the order which began it."""
 
-    def __init__(self, caller: Caller, start: Callable[..., None]) -> None:
+    def __init__(self, caller: Caller, start: Callable[..., None], notes: Notes) -> None:
         self._caller = caller
         self._start = start
+        self._notes = notes
 
-    async def signal(self, entry: ContainerEntry, traceparent: str) -> Ending:
-        """Ends when the signal was sent; while the runtime is away it waits for it."""
-        entry.stopping = True
+    async def signal(self, entry: ContainerEntry, name: str, traceparent: str) -> Ending:
+        """Ends when the signal was sent, by the runtime or, while that is away, by us: then the reason says
+        so. ``name``: such as SIGTERM; the runtime sends the image's own.
+        """
         told = _Told()
-        self._start(self._stop, entry, traceparent, told)
+        self._start(self._stop, entry, name, traceparent, told)
         await told.sent.wait()
         return told.ending
 
-    async def _stop(self, entry: ContainerEntry, traceparent: str, told: _Told) -> None:
+    async def _stop(self, entry: ContainerEntry, name: str, traceparent: str, told: _Told) -> None:
         """Cancelled with the edge only: then the container goes on, with its signal."""
         timeout = backstop_seconds(entry.pod.grace_seconds)
-        deadline = trio.current_time() + timeout
+        # One that shows no process on this machine has nobody but its runtime.
+        deadline = trio.current_time() + (timeout if entry.pidfd < 0 else DIRECT_SECONDS)
         try:
             while entry.running:
-                await self._caller.ready(deadline - trio.current_time())
-                if await self._once(entry, timeout, traceparent, told):
+                await self._caller.ready(max(0.0, deadline - trio.current_time()))
+                error = await self._once(entry, timeout, traceparent, told)
+                if not isinstance(error, Unsent):
+                    told.ending = _outcome(error)
                     break
+                if trio.current_time() > deadline:
+                    raise error
                 await trio.sleep(AGAIN_SECONDS)
-        except CallFailed as error:
-            told.ending = Ending("failed", str(error))
+        except Lost as error:
+            told.ending = self._directly(entry, name, error)
         told.sent.set()
 
-    async def _once(self, entry: ContainerEntry, timeout: int, traceparent: str, told: _Told) -> bool:
-        """One call. False: it was lost before the runtime can have heard it. Raises RuntimeRefused."""
+    def _directly(self, entry: ContainerEntry, name: str, why: Lost) -> Ending:
+        """The runtime was certainly given nothing. A process that has ended needs no signal."""
+        if not entry.running:
+            return Ending()
+        if entry.pidfd < 0:
+            return Ending("failed", str(why))
+        try:
+            signal.pidfd_send_signal(entry.pidfd, signal_number(name))
+        except ProcessLookupError:
+            return Ending()
+        except (OSError, ValueError) as error:
+            return Ending("failed", f"{why}; signal {name} to the first process: {error}")
+        self._notes.direct()
+        return Ending(reason=f"{name} was sent to the first process: {why}")
+
+    async def _once(
+        self, entry: ContainerEntry, timeout: int, traceparent: str, told: _Told
+    ) -> CallFailed | None:
+        """One call; what it failed with."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_soon, told)
             error = await self._call(entry, timeout, traceparent)
             nursery.cancel_scope.cancel()
-        if error is None or isinstance(error, NotFound):
-            return True
-        if isinstance(error, Unsent):
-            return False
-        if isinstance(error, Lost):
-            # Said a second time it would be a second signal, which many programs take for "at once".
-            return told.sent.is_set()
-        raise error
+        return error
 
     async def _call(self, entry: ContainerEntry, timeout: int, traceparent: str) -> CallFailed | None:
         request = api.StopContainerRequest(container_id=entry.id, timeout=timeout)
@@ -104,7 +131,6 @@ class Stops:
         """SIGKILL through the runtime, which sees the whole container; if it does not answer, to its first
         process, with which its process namespace ends.
         """
-        entry.stopping = True
         request = api.StopContainerRequest(container_id=entry.id, timeout=0)
         try:
             await self._caller.repeat(
@@ -119,6 +145,16 @@ class Stops:
                 return Ending("failed", str(error))
             kill_exactly(entry.pid, entry.start_ticks)
         return Ending()
+
+
+def _outcome(error: CallFailed | None) -> Ending:
+    """Of a call that the runtime may have heard. Pure."""
+    if error is None or isinstance(error, NotFound):
+        return Ending()
+    if isinstance(error, Lost):
+        # Said a second time it would be a second signal, which many programs take for "at once".
+        return Ending(reason=f"it may have been sent and is not sent again: {error}")
+    return Ending("failed", str(error))
 
 
 class _Told:
