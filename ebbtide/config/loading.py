@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.config.documents import Node, decode, parse_yaml
+from ebbtide.config.node import KUBELETS, NODE_FIELDS, NodeSection
 from ebbtide.config.readers import GATES, describe, flag, mapping, unknown
 from ebbtide.config.rules import Violation, violations
 from ebbtide.config.scalars import DocumentError, one_line
@@ -54,6 +55,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     journal_bytes_max: int
     metrics_listen: str
     metrics_kubelet_names: bool
+    node: NodeSection
     tracing: Tracing
 
 
@@ -98,6 +100,7 @@ class _Merged:
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
         self._gates: dict[str, bool] = {}
+        self._node: dict[str, Any] = {}
         self._sources: dict[str, str] = {}
 
     def add(self, document: Node, name: str) -> None:
@@ -106,18 +109,22 @@ class _Merged:
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):
                 self._read(field, node, name, own)
+            elif not own and field in KUBELETS:
+                self._read("node", Node({field: node}, node.line), name, own)
             elif own and field not in ("kind", "apiVersion"):
                 raise unknown("", field, FIELDS, node.line)
 
     def loaded(self) -> Loaded:
         gates = self._effective_gates()
         values = {FIELDS[field].attribute: value for field, value in self._values.items()}
-        config = EbbtideConfiguration(**values | {"feature_gates": gates})
+        sections = {"feature_gates": gates, "node": NodeSection(**self._node)}
+        config = EbbtideConfiguration(**values | sections)
         if broken := tuple(violations(config)):
             raise ConfigError(self._blame(broken))
         named = [
             *(name for name in FIELDS if name != "featureGates"),
             *(f"featureGates.{gate}" for gate in GATES),
+            *(f"node.{field}" for field in NODE_FIELDS),
         ]
         sources = {name: self._sources.get(name, DEFAULT) for name in named}
         return Loaded(_settings(config), sources, _options(config), config)
@@ -129,8 +136,19 @@ class _Merged:
         if field == "featureGates":
             self._read_gates(node, name, own)
             return
-        self._values[field] = FIELDS[field].doc.read(node, field)
+        value = FIELDS[field].doc.read(node, field)
+        if field == "node":
+            self._add_node(node, value, name)
+        else:
+            self._values[field] = value
         self._sources[field] = f"{name}:{node.line}"
+
+    def _add_node(self, node: Node, said: dict[str, Any], name: str) -> None:
+        """Later files win field by field here too: the kubelet's document has one of them."""
+        self._node |= said
+        for field, value in mapping(node, "node").items():
+            if NODE_FIELDS[field].attribute in said:
+                self._sources[f"node.{field}"] = f"{name}:{value.line}"
 
     def _read_gates(self, node: Node, name: str, own: bool) -> None:
         known = {gate: flag_node for gate, flag_node in mapping(node, "featureGates").items() if _ours(gate)}
@@ -188,6 +206,9 @@ def _settings(config: EbbtideConfiguration) -> Settings:
         reserve_seconds=config.reserve // NS_PER_SECOND,
         raise_grant=config.raise_grant,
         status_flush_seconds=config.status_flush // NS_PER_SECOND,
+        means=config.node.means,
+        unready=config.node.unready,
+        left_pods=config.node.left_pods,
     )
 
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ebbtide.config.documents import Node
 from ebbtide.config.durations import DURATION_NS_MAX, format_duration, parse_duration
 from ebbtide.config.scalars import QUOTE_LENGTH_MAX, DocumentError, quote
 from events.base import NS_PER_SECOND
-from events.model import Budget, Period
+from events.model import Period
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -45,7 +45,6 @@ GATES = (
     "PodLifecycleSleepActionAllowZero",
 )
 
-_BUDGETS: dict[str, Budget] = {"strict": "strict", "elastic": "elastic"}
 _PERIOD_FIELDS = ("priority", "shutdownGracePeriodSeconds")
 
 
@@ -141,11 +140,15 @@ def whole_seconds(node: Node, path: str) -> int:
     return duration_ns
 
 
-def budget(node: Node, path: str) -> Budget:
-    name = text(node, path)
-    if name not in _BUDGETS:
-        raise DocumentError(f"{path} is {quote(name)}: it must be strict or elastic", node.line)
-    return _BUDGETS[name]
+def one_of(words: tuple[str, ...]) -> Callable[[Node, str], str]:
+    def read(node: Node, path: str) -> str:
+        word = text(node, path)
+        if word not in words:
+            raise DocumentError(f"{path} is {quote(word)}: it must be {' or '.join(words)}", node.line)
+        # The same object as a default that it may be: what equals a default leaves no byte in the journal.
+        return words[words.index(word)]
+
+    return read
 
 
 def path(node: Node, name: str) -> str:

@@ -7,14 +7,15 @@ secrets: no message, no ``config show`` and no event repeats one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from ebbtide.config import readers
 from ebbtide.config.documents import Node
 from ebbtide.config.durations import format_duration
-from ebbtide.config.scalars import DocumentError, quote
+from ebbtide.config.scalars import DocumentError
+from ebbtide.config.sections import Inner, read_section, show_section
 from events.base import NS_PER_SECOND
 from otel.delivery.destination import (
     BESIDE,
@@ -50,16 +51,6 @@ def _endpoint(node: Node, path: str) -> str:
         raise DocumentError(f"{path}: {error}", node.line) from None
 
 
-def _one_of(words: tuple[str, ...]) -> Callable[[Node, str], str]:
-    def read(node: Node, path: str) -> str:
-        word = readers.text(node, path)
-        if word not in words:
-            raise DocumentError(f"{path} is {quote(word)}: it must be {' or '.join(words)}", node.line)
-        return word
-
-    return read
-
-
 def _headers(node: Node, path: str) -> tuple[tuple[str, str], ...]:
     """Nothing of what stands there is repeated: where it is not as it should be, a name may be a value."""
     entries = node.value
@@ -90,57 +81,44 @@ def _bounded(least_ns: int, most_ns: int) -> Callable[[Node, str], int]:
     return read
 
 
-class _Field(NamedTuple):
-    attribute: str
-    read: Callable[[Node, str], Any]
-    show: Callable[[Any], Any] = readers.show_plain
-
-
 def _signals(node: Node, path: str) -> tuple[str, ...]:
-    read = _one_of(BESIDE)
+    read = readers.one_of(BESIDE)
     entries = readers.sequence(node, path, len(BESIDE))
     return tuple(dict.fromkeys(read(each, f"{path}[{index}]") for index, each in enumerate(entries)))
 
 
 #: The section's fields by their names in a file; all but the last describe the destination.
 _FIELDS = {
-    "endpoint": _Field("endpoint", _endpoint),
-    "protocol": _Field("protocol", _one_of(PROTOCOLS)),
-    "headers": _Field("headers", _headers, lambda headers: {name: HIDDEN for name, _ in headers}),
-    "certificate": _Field("certificate", readers.path),
-    "clientCertificate": _Field("client_certificate", readers.path),
-    "clientKey": _Field("client_key", readers.path),
-    "timeout": _Field("timeout_ns", _bounded(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration),
-    "compression": _Field("compression", _one_of(COMPRESSIONS)),
-    "alsoSend": _Field("signals", _signals, readers.show_list),
-    "flush": _Field("flush_ns", _bounded(0, FLUSH_NS_MAX), format_duration),
+    "endpoint": Inner("endpoint", _endpoint),
+    "protocol": Inner("protocol", readers.one_of(PROTOCOLS)),
+    "headers": Inner("headers", _headers, lambda headers: {name: HIDDEN for name, _ in headers}),
+    "certificate": Inner("certificate", readers.path),
+    "clientCertificate": Inner("client_certificate", readers.path),
+    "clientKey": Inner("client_key", readers.path),
+    "timeout": Inner("timeout_ns", _bounded(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration),
+    "compression": Inner("compression", readers.one_of(COMPRESSIONS)),
+    "alsoSend": Inner("signals", _signals, readers.show_list),
+    "flush": Inner("flush_ns", _bounded(0, FLUSH_NS_MAX), format_duration),
 }
 
 
 def read_tracing(node: Node, path: str) -> Tracing:
     """Raises DocumentError. A field without a value counts as absent."""
-    fields = readers.mapping(node, path)
-    values: dict[str, Any] = {}
-    for name, value in fields.items():
-        if name not in _FIELDS:
-            raise readers.unknown(path, name, _FIELDS, value.line)
-        if value.value is not None:
-            values[_FIELDS[name].attribute] = _FIELDS[name].read(value, f"{path}.{name}")
+    values = read_section(node, path, _FIELDS)
     if ("client_certificate" in values) != ("client_key" in values):
         raise DocumentError(f"{path}: clientCertificate and clientKey belong together", node.line)
     try:
         check_headers(values.get("protocol", PROTOCOLS[0]), values.get("headers", ()))
     except BadDestination as error:
-        raise DocumentError(f"{path}.headers: {error}", fields["headers"].line) from None
+        line = readers.mapping(node, path)["headers"].line
+        raise DocumentError(f"{path}.headers: {error}", line) from None
     flush_ns = values.pop("flush_ns", FLUSH_NS)
     return Tracing(given=Given(**values), flush_ns=flush_ns)
 
 
 def show_tracing(tracing: Tracing) -> dict[str, Any]:
     """What the section says, without the values of headers; the time is always there."""
-    said = {name: getattr(tracing.given, field.attribute, None) for name, field in _FIELDS.items()}
-    said["flush"] = tracing.flush_ns
-    return {name: _FIELDS[name].show(value) for name, value in said.items() if value is not None}
+    return show_section(msgspec.structs.asdict(tracing.given) | {"flush_ns": tracing.flush_ns}, _FIELDS)
 
 
 #: For the reference: every field of the section.

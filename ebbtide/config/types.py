@@ -12,6 +12,7 @@ import msgspec
 
 from ebbtide.config import addresses, readers
 from ebbtide.config.documents import Node
+from ebbtide.config.node import NODE_TEXT, NodeSection, read_node, show_node
 from ebbtide.config.tracing import TRACING_TEXT, Tracing, read_tracing, show_tracing
 from events.base import NS_PER_SECOND
 from events.model import Budget, Period
@@ -87,7 +88,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
     budget: Annotated[
         Budget,
         Doc(
-            readers.budget,
+            readers.one_of(("strict", "elastic")),
             readers.show_plain,
             "strict or elastic",
             "strict: a wave never gets more than its period. elastic: the time that earlier waves left "
@@ -173,6 +174,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             "for the kubelet go on working. Not in mode observe, where the kubelet exports them itself.",
         ),
     ] = False
+    node: Annotated[NodeSection, Doc(read_node, show_node, "mapping", NODE_TEXT)] = NodeSection()
     tracing: Annotated[Tracing, Doc(read_tracing, show_tracing, "mapping", TRACING_TEXT)] = Tracing()
 
 

@@ -1,0 +1,208 @@
+"""Where a node's parts are found, what may come later, and what a mode refuses to be without."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide import places
+from ebbtide.config.node import IN_CLUSTER, NodeSection
+from ebbtide.options import RunOptions
+from ebbtide.places import Places, Unfit, find
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing is where it always is, until a test puts it there."""
+    for name in ("SOCKETS", "KUBECONFIGS", "STATIC_PODS", "UNIT_FOLDERS"):
+        moved = tuple(tmp_path / path.relative_to("/") for path in getattr(places, name))
+        monkeypatch.setattr(places, name, moved)
+    monkeypatch.setattr(places, "JOINING", places.KUBECONFIGS[1])
+    monkeypatch.setattr(places, "in_a_pod", lambda: False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def runtime(machine: Path) -> Path:
+    """CRI-O listens on this machine."""
+    path = places.SOCKETS[1]
+    path.parent.mkdir(parents=True)
+    os.mknod(path, stat.S_IFSOCK)
+    return path
+
+
+def put(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+    return path
+
+
+def found(mode: str, section: NodeSection | None = None, **options: Any) -> Places:
+    return find(RunOptions(mode=mode)._replace(**options), section or NodeSection())
+
+
+def test_on_an_ordinary_node_everything_is_found(runtime: Path) -> None:
+    """Of several identities one of our own goes before the kubelet's."""
+    kubelets, ours = put(places.KUBECONFIGS[1]), put(places.KUBECONFIGS[0])
+    places.STATIC_PODS[1].mkdir(parents=True)
+    assert found("auto") == Places(
+        node=os.uname().nodename.lower(),
+        cri_socket=runtime,
+        kubeconfig=ours,
+        has_api=True,
+        static_pods=places.STATIC_PODS[1],
+        kubelet_unit="kubelet.service",
+        kubelet_root=Path("/var/lib/kubelet"),
+    )
+    ours.unlink()
+    assert found("auto").kubeconfig == kubelets
+
+
+def test_the_command_line_wins_over_the_configuration(machine: Path) -> None:
+    """And the configuration over what is found."""
+    put(places.KUBECONFIGS[0])
+    section = NodeSection(
+        kubeconfig="/a/config", node_name="a", cri_socket="/a/cri", static_pod_path="/a/pods"
+    )
+    said = found("auto", section)
+    assert (said.kubeconfig, said.node, said.cri_socket) == (Path("/a/config"), "a", Path("/a/cri"))
+    assert said.static_pods == Path("/a/pods")
+    said = found("auto", section, kubeconfig="/b/config", node_name="b", cri=Path("/b/cri"))
+    assert (said.kubeconfig, said.node, said.cri_socket) == (Path("/b/config"), "b", Path("/b/cri"))
+
+
+def test_the_kubelets_unit_is_the_one_that_is_installed(machine: Path) -> None:
+    """k3s and rke2 have their own; one that is named is taken at its word."""
+    put(places.UNIT_FOLDERS[0] / "k3s-agent.service")
+    assert found("auto").kubelet_unit == "k3s-agent.service"
+    put(places.UNIT_FOLDERS[2] / "kubelet.service")
+    assert found("auto").kubelet_unit == "kubelet.service"
+    assert found("auto", NodeSection(kubelet_unit="mine.service")).kubelet_unit == "mine.service"
+
+
+def test_mode_auto_starts_with_what_there_is_and_says_what_is_missing(machine: Path) -> None:
+    """A node that has not joined yet is armed, and waits for what joining brings."""
+    said = found("auto")
+    assert (said.has_api, said.kubeconfig, said.cri_socket) == (True, places.JOINING, places.SOCKETS[0])
+    assert [line.partition(":")[0].split()[0] for line in said.missing] == ["no", "none"]
+    assert all(
+        str(wanted) in line
+        for wanted, line in zip((said.cri_socket, places.JOINING), said.missing, strict=True)
+    )
+
+
+def test_mode_cri_does_without_the_api_server(runtime: Path) -> None:
+    """That nobody there is told is said."""
+    said = found("cri")
+    assert (said.has_api, said.cri_socket) == (False, runtime)
+    assert ["without the API server" in line for line in said.missing] == [True]
+
+
+def test_what_is_named_may_come_later(machine: Path) -> None:
+    """It is said, not refused: a node's parts start side by side."""
+    said = found("api", kubeconfig=str(machine / "k"), cri=machine / "c")
+    assert (said.kubeconfig, said.cri_socket) == (machine / "k", machine / "c")
+    assert [
+        str(path) in line for path, line in zip((machine / "c", machine / "k"), said.missing, strict=True)
+    ] == [True, True]
+
+
+def test_in_a_pod_its_service_account_is_taken(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the cluster gave us an identity, the kubelet's is not borrowed, unless it is named."""
+    put(places.KUBECONFIGS[1])
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    monkeypatch.setattr(places, "in_a_pod", lambda: True)
+    assert found("auto").kubeconfig is None
+    assert found("auto", kubeconfig=IN_CLUSTER).has_api
+    assert found("auto", kubeconfig="/etc/kubernetes/kubelet.conf").kubeconfig is not None
+
+
+def test_a_pod_is_told_by_its_environment_and_its_token(tmp_path: Path) -> None:
+    """A token alone is somebody else's, and without one there is no identity."""
+    token = put(tmp_path / "token")
+    assert places.in_a_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, token)
+    assert not places.in_a_pod({}, token)
+    assert not places.in_a_pod({"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, tmp_path / "none")
+
+
+@pytest.mark.parametrize(
+    "mode, options, cure",
+    [
+        ("api", {}, "--kubeconfig PATH"),
+        ("observe", {}, "--kubeconfig PATH"),
+        ("cri", {}, "--cri PATH"),
+        ("auto", {"kubeconfig": IN_CLUSTER}, "--kubeconfig PATH"),
+        ("auto", {"kubeconfig": "/"}, "--kubeconfig PATH"),
+        ("auto", {"cri": Path("/")}, "--cri PATH"),
+        ("auto", {"node_name": "Node-1"}, "--node-name"),
+    ],
+)
+def test_what_a_mode_cannot_do_without_is_refused(
+    machine: Path, mode: str, options: dict[str, Any], cure: str
+) -> None:
+    """In one line that names the option."""
+    with pytest.raises(Unfit) as refused:
+        found(mode, **options)
+    assert cure in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_missing_package_is_named_with_what_to_install(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is imported to find that out."""
+    monkeypatch.setattr(places, "PACKAGES", ("trio", "no_such_package", "no_such_other"))
+    with pytest.raises(
+        Unfit, match=r"auto needs no_such_package, no_such_other: pip install 'ebbtide\[node\]'"
+    ):
+        found("auto")
+
+
+LATER = """
+current-context: a
+contexts: [{name: a, context: {cluster: a, user: a}}]
+clusters: [{name: a, cluster: {server: "https://10.0.0.1:6443", certificate-authority: pki/ca.crt}}]
+users: [{name: a, user: {client-certificate: pki/current.pem, client-key: pki/current.pem}}]
+"""
+WRONG = {"empty": b"", "a-map": b"{}", "no-text": bytes(range(256)), "wrong-types": b"clusters: 3\n"}
+
+
+@pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
+@pytest.mark.parametrize("content", WRONG.values(), ids=WRONG)
+def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) -> None:
+    """Named on the command line it is refused; else only where the mode is nothing without one, so that no
+    node stays unarmed that has another way.
+    """
+    path = put(places.KUBECONFIGS[1])
+    path.write_bytes(content)
+    section = NodeSection(kubeconfig=str(path))
+    with pytest.raises(Unfit, match=f"^kubeconfig {path}: .*--kubeconfig PATH$"):
+        found(mode, kubeconfig=str(path))
+    for where in (None, section):
+        if mode in ("api", "observe"):
+            with pytest.raises(Unfit, match=r"no kubeconfig|current-context|no YAML"):
+                found(mode, where)
+        else:
+            assert found(mode, where).kubeconfig == path
+
+
+def test_what_a_kubeconfig_names_may_come_later(runtime: Path) -> None:
+    """A kubelet's first certificate is written when its request is granted."""
+    path = put(runtime.parent / "kubeconfig")
+    path.write_text(LATER)
+    assert found("api", kubeconfig=str(path)).kubeconfig == path
+
+
+def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The downward API's word goes before a configuration that all nodes share, and after the option."""
+    monkeypatch.setenv(places.NODE_NAME, "worker-3")
+    assert found("auto", NodeSection(node_name="a")).node == "worker-3"
+    assert found("auto", node_name="b").node == "b"
+    monkeypatch.setenv(places.NODE_NAME, "Worker_3")
+    with pytest.raises(Unfit, match="'Worker_3' is no Node's name"):
+        found("auto")
