@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ebbtide.cli.node_options import node_options, options_of
 from ebbtide.cli.options import config_option, journal_option, output_option, runtime_option, socket_option
+from ebbtide.options import PROCESS
 
 if TYPE_CHECKING:
+    from ebbtide.doctor.seen import NodeSeen
     from ebbtide.doctor.sight import Finding
 
 DOCTOR_VERSION = 1
+#: Of one code so many are told to people: a node has a hundred pods, often from one template.
+ALIKE_MAX = 3
 
 EPILOG = """\b
 Examples:
   sudo ebbtide doctor
+  sudo ebbtide doctor --mode api --kubeconfig /etc/ebbtide/kubeconfig
   sudo ebbtide doctor -o json | jq '.findings[] | select(.level == "critical")'
 """
 
@@ -26,8 +34,19 @@ Examples:
 @journal_option
 @runtime_option
 @socket_option
+@node_options
 @output_option("table", "json")
-def doctor(configs: tuple[Path, ...], journal: Path, runtime: Path, socket: Path | None, output: str) -> int:
+def doctor(
+    configs: tuple[Path, ...],
+    journal: Path,
+    runtime: Path,
+    socket: Path | None,
+    mode: str | None,
+    cri: Path | None,
+    kubeconfig: str | None,
+    node_name: str | None,
+    output: str,
+) -> int:
     """Look for what would keep the next shutdown from being graceful, and say how to put it right.
 
     Only looks. Exit code 1: a finding stops a graceful shutdown.
@@ -37,12 +56,25 @@ def doctor(configs: tuple[Path, ...], journal: Path, runtime: Path, socket: Path
     from ebbtide.doctor.gather import gather
     from ebbtide.doctor.rules import examine
 
-    findings = examine(gather(configs, journal, runtime, socket or runtime / "ebbtide.sock"))
+    options = options_of(
+        mode,
+        cri=cri,
+        kubeconfig=kubeconfig,
+        node_name=node_name,
+        config=configs,
+        journal=journal,
+        runtime=runtime,
+        socket=socket,
+    )
+    sight = gather(options)
+    findings, node = examine(sight), sight.node
     healthy = not any(finding.level == "critical" for finding in findings)
     if output == "json":
-        show_json(document(findings, healthy))
+        show_json(document(findings, healthy) | {"mode": PROCESS if node is None else node.mode})
     else:
         _tell(findings)
+        if node is not None:
+            _tell_mode(node)
     return DONE if healthy else NOT_SO
 
 
@@ -69,8 +101,30 @@ def _tell(findings: list[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for each in findings:
+    for each, alike in shortened(findings):
         level = Text(each.level, style=STYLES.get(each.level, ""))
         grid.add_row(level, Text.assemble(f"{visible(each.message)} ", (f"[{each.code}]", "dim")))
         grid.add_row("", Text.assemble(("cure: ", "bold"), visible(each.cure)))
+        if alike:
+            grid.add_row("", Text(f"and {alike} more [{each.code}]: see them all with -o json", style="dim"))
     show(grid)
+
+
+def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
+    """The first few of each code; the last of them with how many more there are, else 0."""
+    totals = Counter(each.code for each in findings)
+    told: Counter[str] = Counter()
+    for each in findings:
+        told[each.code] += 1
+        if told[each.code] <= ALIKE_MAX:
+            is_last = told[each.code] == ALIKE_MAX
+            yield each, totals[each.code] - ALIKE_MAX if is_last else 0
+
+
+def _tell_mode(node: NodeSeen) -> None:
+    from rich.text import Text
+
+    from ebbtide.cli.output import show
+    from ebbtide.text import visible
+
+    show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))

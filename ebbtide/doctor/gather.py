@@ -13,15 +13,15 @@ from actors.edges.bus import Bus as Connection
 from actors.edges.bus import BusError, ask_once, system_bus_address
 from actors.edges.logind.dropins import DropIns
 from actors.edges.logind.names import MANAGER, SYSTEMD, WHO, is_kubelet_lock
-from actors.edges.logind.reader import grant, preparing, side_by_side
-from actors.edges.process.forecast import Forecast
-from actors.edges.process.record import PodRecord
+from actors.edges.logind.reader import ask_all, grant, preparing
 from ebbtide.config import ConfigError, Loaded, default_paths, load
+from ebbtide.config.node import NodeSection
 from ebbtide.control import ControlError, ask
-from ebbtide.doctor.running import forecasts, running_pods
+from ebbtide.doctor.machine import acpid_runs, power_key_file
+from ebbtide.doctor.pods import look_at_pods
 from ebbtide.doctor.sight import Bus, Sight, Store
 from ebbtide.doctor.starts import Starts
-from ebbtide.manifests import Manifest
+from ebbtide.options import RunOptions
 from ebbtide.plan_view import build_plan
 from events.history import History
 from events.source import DirectorySource
@@ -30,26 +30,33 @@ from events.source import DirectorySource
 LOGIND_SECONDS_MAX = 3.0
 
 
-def gather(configs: Sequence[Path], journal: Path, runtime: Path, socket: Path) -> Sight:
-    """Look at everything. Raises nothing but PermissionError, where a folder is for root only."""
-    loaded, config_error = _config(configs)
-    status, status_error = _status(socket)
+def gather(options: RunOptions) -> Sight:
+    """Look at everything; a mode that is empty is found out. Raises nothing but PermissionError, where a
+    folder is for root only.
+    """
+    loaded, config_error = _config(options.config)
+    status, status_error = _status(options.control_socket)
     bus, bus_error = look_at_logind()
-    pods = running_pods(runtime)
-    manifests = [Manifest(pod=found.pod, spec=found.spec, source=str(runtime)) for found in pods]
+    store = look_at_journal(options.journal)
+    running = str((status or {}).get("mode", "")) or store.mode
+    pods = look_at_pods(options, loaded.options.node if loaded is not None else NodeSection(), running)
     raise_grant = loaded is not None and loaded.settings.raise_grant
     return Sight(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else build_plan(loaded.settings, manifests, _coming(loaded, bus)),
+        plan=None if loaded is None else build_plan(loaded.settings, pods.manifests, _coming(loaded, bus)),
         status=status,
         status_error=status_error,
         bus=bus,
         bus_error=bus_error,
         files=DropIns().read(),
-        store=look_at_journal(journal),
-        forecasts=_forecasts(pods),
-        labels={found.pod.uid: found.pod.label for found in pods},
+        store=store,
+        forecasts=pods.forecasts,
+        labels={found.pod.uid: found.pod.label for found in pods.manifests},
+        pods=tuple(found.pod for found in pods.manifests),
+        acpid=acpid_runs(),
+        power_key_file=power_key_file(),
+        node=pods.seen,
     )
 
 
@@ -74,10 +81,6 @@ def _status(socket: Path) -> tuple[dict[str, Any] | None, str]:
         return None, str(error)
 
 
-def _forecasts(pods: Sequence[PodRecord]) -> tuple[Forecast, ...]:
-    return tuple(each for pod in pods for each in forecasts(pod))
-
-
 # --- logind ------------------------------------------------------------------------------------
 
 
@@ -97,9 +100,7 @@ def look_at_logind() -> tuple[Bus | None, str]:
 
 
 async def _questions(bus: Connection) -> Bus:
-    limit, going, rows, key, version = await side_by_side(
-        bus, grant, preparing, _inhibitors, _power_key, _systemd
-    )
+    limit, going, rows, key, version = await ask_all(bus, grant, preparing, _inhibitors, _power_key, _systemd)
     return Bus(
         grant_ns=limit,
         preparing=going,
@@ -157,6 +158,7 @@ def look_at_journal(path: Path) -> Store:
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
         failed_starts=starts.failed,
+        mode=starts.mode,
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 from actors.edges.logind.dropins import FILE_NAME
 from actors.policy.explain import seconds_text
-from ebbtide.doctor.cures import cure_of
+from ebbtide.doctor import rules_access, rules_node, rules_pods
 from ebbtide.doctor.sight import Bus, Finding, Level, Sight
 from events.base import NS_PER_SECOND
 
@@ -19,9 +19,6 @@ FREE_BYTES_MIN = 32 * 1024 * 1024
 
 #: From here on ``shutdown -h now`` goes through logind (systemd#22058, kubernetes#124039).
 SYSTEMD_MIN = 251
-
-#: Warnings of a plan that are about the grant: they have rules of their own here.
-OF_THE_GRANT = frozenset({"grant-too-small", "reserve-not-granted", "wave-cut", "disabled"})
 
 
 def examine(sight: Sight) -> list[Finding]:
@@ -119,16 +116,6 @@ def _grant_cure(sight: Sight, needed_ns: int) -> str:
     return "see the daemon's log for why its drop-in was not taken up"
 
 
-def _kubelet(sight: Sight) -> Iterator[Finding]:
-    if sight.bus is not None and sight.bus.kubelet_lock:
-        yield Finding(
-            "warning",
-            "kubelet-too",
-            "a kubelet holds a delay lock as well: two would end the same pods",
-            "set shutdownGracePeriod: 0s in the kubelet's configuration and restart it",
-        )
-
-
 def _preparing(sight: Sight) -> Iterator[Finding]:
     if sight.bus is not None and sight.bus.preparing and not sight.bus.our_lock:
         yield Finding(
@@ -156,12 +143,25 @@ def _version(bus: Bus | None) -> int:
 
 
 def _power_key(sight: Sight) -> Iterator[Finding]:
-    if sight.bus is not None and sight.bus.power_key == "ignore":
+    """As logind says; where it does not, as its files do."""
+    said = sight.bus.power_key if sight.bus is not None else "unknown"
+    if said == "ignore" or (not said and sight.power_key_file):
+        where = sight.power_key_file or "logind.conf"
         yield Finding(
             "warning",
             "power-key-ignored",
             "the power key is ignored: whoever needs the machine off will hold it down, and no signal comes",
-            "set HandlePowerKey=poweroff in logind.conf",
+            f"set HandlePowerKey=poweroff in {where}; 'systemctl kill -s HUP systemd-logind'",
+        )
+
+
+def _acpid(sight: Sight) -> Iterator[Finding]:
+    if sight.acpid:
+        yield Finding(
+            "warning",
+            "acpid",
+            "acpid runs: the power key is its business too, and what its scripts call may go around logind",
+            "systemctl disable --now acpid.service acpid.socket: logind handles the power key by itself",
         )
 
 
@@ -199,31 +199,6 @@ def _journal_state(sight: Sight) -> Iterator[Finding]:
     yield Finding(levels[verdict.state], code, verdict.banner, cures[verdict.state])
 
 
-# --- the pods ----------------------------------------------------------------------------------
-
-
-def _cuts(sight: Sight) -> Iterator[Finding]:
-    """What the plan says about single pods: hooks and graces that cannot fit."""
-    for code, message in sight.plan.warnings if sight.plan is not None else ():
-        if code not in OF_THE_GRANT:
-            yield Finding("warning", code, message, cure_of(code))
-
-
-def _down(sight: Sight) -> Iterator[Finding]:
-    for pod, reason in sight.store.failed_starts if sight.status is not None else ():
-        cure = "put its manifest right, and bring it in again"
-        yield Finding("warning", "pod-down", f"{pod} could not be started: {reason}", cure)
-
-
-def _deaf(sight: Sight) -> Iterator[Finding]:
-    for each in sight.forecasts:
-        if each.verdict in ("ignores", "unclear"):
-            level: Level = "warning" if each.verdict == "ignores" else "note"
-            name = f"{sight.labels.get(each.uid, each.uid)}, container {each.container}, process {each.pid}"
-            cure = "handle the signal, start it under an init such as tini, or name another with stopSignal"
-            yield Finding(level, f"signal-{each.verdict}", f"{name}: {each.signal}: {each.why}", cure)
-
-
 RULES: tuple[Callable[[Sight], Iterator[Finding]], ...] = (
     _config,
     _daemon,
@@ -231,13 +206,14 @@ RULES: tuple[Callable[[Sight], Iterator[Finding]], ...] = (
     _armed,
     _lock,
     _grant,
-    _kubelet,
+    rules_node.graceful_kubelet,
     _preparing,
     _journal_state,
     _journal_place,
     _old_systemd,
     _power_key,
-    _cuts,
-    _down,
-    _deaf,
+    _acpid,
+    *rules_node.RULES,
+    *rules_access.RULES,
+    *rules_pods.RULES,
 )

@@ -6,7 +6,9 @@ from typing import Any, Literal, NamedTuple
 
 from actors.edges.process.forecast import Forecast
 from actors.policy.plan import Plan
+from ebbtide.doctor.seen import NodeSeen
 from events.facts import DropInsRead
+from events.model import Pod
 from events.recovery import Verdict
 
 #: ``critical`` stops a graceful shutdown; ``warning`` makes it less graceful; ``note`` is worth knowing.
@@ -36,7 +38,7 @@ class Bus(NamedTuple):
 class Store(NamedTuple):
     """The journal's place. ``error``: why it cannot be looked at; ``free_bytes`` None: not known.
 
-    ``failed_starts``: (pod, reason) of each that its last daemon could not start.
+    ``failed_starts``: (pod, reason) of each that its last daemon could not start; ``mode``: that daemon's.
     """
 
     path: str
@@ -46,13 +48,16 @@ class Store(NamedTuple):
     verdict: Verdict | None = None
     failed_starts: tuple[tuple[str, str], ...] = ()
     error: str = ""
+    mode: str = ""
 
 
 class Sight(NamedTuple):
     """``status`` is the daemon's answer, None with ``status_error`` when it gave none; likewise ``bus``.
 
     ``plan`` is made under the grant that will be had; None when the configuration cannot be read.
-    ``labels`` has names by UID for ``forecasts``.
+    ``labels`` has names by UID for ``forecasts``; ``pods`` are those of the plan.
+    ``power_key_file``: the file that has logind ignore the power key. ``node`` None: the pods are local
+    processes here.
     """
 
     config_error: str
@@ -66,3 +71,7 @@ class Sight(NamedTuple):
     store: Store
     forecasts: tuple[Forecast, ...]
     labels: dict[str, str]
+    pods: tuple[Pod, ...] = ()
+    acpid: bool = False
+    power_key_file: str = ""
+    node: NodeSeen | None = None

@@ -1,4 +1,7 @@
-"""Which pods the daemon could not start, from the journal: such a pod has neither a process nor a record."""
+"""How the last daemon began, from the journal: in which mode, and which pods it could not start.
+
+Such a pod has neither a process nor a record.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +18,19 @@ class Starts:
     def __init__(self) -> None:
         self._labels = Labels()
         self._failed: dict[str, str] = {}
+        #: Of the last daemon that began; empty where the journal has none.
+        self.mode = ""
 
     def take(self, raw: RawRecord) -> None:
         self._labels.learn(raw)
         if raw.tag == "DaemonStarted":
             self._failed = {}
+            self._began(payload_of(raw))
         elif raw.tag == "OrderEnded" and START.encode() in raw.payload:
             self._ended(payload_of(raw))
+
+    def _began(self, data: Any) -> None:
+        self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
 
     def _ended(self, data: Any) -> None:
         """Only an edited journal holds anything but a mapping here."""

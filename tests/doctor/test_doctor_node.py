@@ -1,0 +1,309 @@
+"""``doctor``, ``plan`` and ``drill`` on a real node, with its logind, kubelet, containerd and API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.edges.logind.dropins import FILE_NAME, FOLDER_DEFAULT
+from tests.doctor.on_node import Said, configured, ebbtide
+from tests.node.bed import Bed
+from tests.node.bringing_up import bring_up
+from tests.node.client import Object
+from tests.node.ebbtide import Daemon
+from tests.node.identities import Client, kubelet
+from tests.node.parts import Member
+from tests.node.pods import PODS, STUBBORN, container, pod, remove_all, running, static
+from tests.node.serving import served
+
+pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+
+OFF = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
+ON = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
+NODE = kubelet("node-1")
+ACCOUNT = "/api/v1/namespaces/default/serviceaccounts"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+#: All that is needed but the two that a test is about.
+RULES = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": [""], "resources": ["nodes", "nodes/status"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Bed]:
+    with served() as made:
+        yield made
+
+
+@pytest.fixture
+async def node(opened: Bed) -> tuple[Bed, Member]:
+    """A node without pods, whose kubelet has no graceful shutdown of its own."""
+    if not opened.times:
+        await bring_up(opened, **OFF)
+    await remove_all(opened)
+    return opened, opened.members["node-1"]
+
+
+async def doctor(bed: Bed, config: Path, mode: str = "auto") -> Said:
+    folder = config.parent
+    where = ("--journal", folder / "journal", "--runtime", folder / "run", "--config", config)
+    return await ebbtide(bed, "doctor", "--mode", mode, *where, "-o", "json")
+
+
+def codes(said: Said, *levels: str) -> list[str]:
+    """Of what concerns the node: no daemon runs in most of these tests, and that is said as well."""
+    assert said.err == "", said.err
+    wanted = levels or ("critical", "warning", "note")
+    found = [each["code"] for each in said.json["findings"] if each["level"] in wanted]
+    return [code for code in found if code not in ("daemon-silent", "grant-will-be-raised")]
+
+
+async def account(bed: Bed, name: str, rules: list[Object]) -> Client:
+    """A real service account with a role of these rules, by its token."""
+    meta = {"metadata": {"name": name}}
+    await bed.api.post(ACCOUNT, {"apiVersion": "v1", "kind": "ServiceAccount", **meta})
+    kind = {"apiVersion": "rbac.authorization.k8s.io/v1"}
+    await bed.api.post(f"{RBAC}/clusterroles", {**kind, "kind": "ClusterRole", **meta, "rules": rules})
+    binding = {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
+    }
+    bound = {**kind, "kind": "ClusterRoleBinding", **meta, **binding}
+    await bed.api.post(f"{RBAC}/clusterrolebindings", bound)
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    token = await bed.api.post(f"{ACCOUNT}/{name}/token", asked)
+    return Client(token["status"]["token"], f"system:serviceaccount:default:{name}")
+
+
+async def test_a_good_node_has_nothing_that_stops_a_shutdown(
+    node: tuple[Bed, Member], tmp_path: Path
+) -> None:
+    """With the daemon running on the node's own identity: exit code 0, and no finding but what that form of
+    identity cannot do.
+    """
+    bed, member = node
+    await running(bed, pod("web", "node-1", terminationGracePeriodSeconds=3))
+    daemon = Daemon(bed, tmp_path / "journal", "auto", member, client=NODE)
+    daemon.configure(shutdownGracePeriodByPodPriority=[{"priority": 0, "shutdownGracePeriodSeconds": 5}])
+    await daemon.start_ready()
+    try:
+        where = ("--journal", daemon.journal, "--runtime", daemon.folder / "run")
+        said = await ebbtide(bed, "doctor", *where, "--config", daemon.folder / "config.yaml", "-o", "json")
+        assert (said.code, codes(said, "critical")) == (0, []), said
+        assert codes(said) == ["no-taint", "identity-node"], said
+        status = await ebbtide(bed, "status", *where)
+        rows = dict(line.split(maxsplit=1) for line in status.out.splitlines() if not line.startswith(" "))
+        assert (rows["mode"], rows["kubelet"], rows["runtime"]) == ("auto", "active", "answers")
+        assert "answers, may not taint this node" in status.out
+    finally:
+        await daemon.stop()
+        # Its limit is too small for what a kubelet of a later test asks for, and its name sorts last.
+        bed.place(Path(FOLDER_DEFAULT, FILE_NAME)).unlink()
+        await bed.logind.hang_up()
+
+
+async def test_a_kubelet_that_shuts_down_too(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """Its lock is seen; without one its settings are, as long as they ask for it."""
+    bed, member = node
+    config = configured(bed, member, NODE, tmp_path)
+    await bed.start_kubelet(member, **ON)
+    try:
+        await bed.node_ready(member)
+        await bed.locks(1)
+        assert codes(await doctor(bed, config, "api"), "critical") == ["kubelet-too"]
+        assert codes(await doctor(bed, config, "observe"), "critical") == []
+        locked = await doctor(bed, config)
+        assert (codes(locked, "critical"), "kubelet-too" in codes(locked, "note")) == ([], True)
+    finally:
+        await bed.start_kubelet(member, **OFF)
+        await bed.node_ready(member)
+    assert codes(await doctor(bed, config, "observe"), "critical") == ["kubelet-not-armed"]
+
+
+async def test_a_boot_that_takes_too_long(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """As the service manager's own times have it, firmware included."""
+    bed, member = node
+    config = configured(bed, member, NODE, tmp_path)
+    for name, seconds in (("FinishTimestampMonotonic", 200), ("FirmwareTimestampMonotonic", 60)):
+        await bed.logind.do("property", name=name, signature="t", value=seconds * 1_000_000)
+    assert "away-too-long" not in codes(await doctor(bed, config))
+    await bed.logind.do("property", name="FinishTimestampMonotonic", signature="t", value=240 * 1_000_000)
+    said = await doctor(bed, config)
+    (finding,) = [each["message"] for each in said.json["findings"] if each["code"] == "away-too-long"]
+    assert "300 s of boot" in finding
+    await bed.logind.do("property", name="FinishTimestampMonotonic", signature="t", value=1)
+
+
+async def test_a_runtime_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """Its socket is named: critical where nothing else ends pods, a warning where the API server does."""
+    bed, member = node
+    config = configured(bed, member, NODE, tmp_path)
+    await bed.stop(f"containerd-{member.name}")
+    try:
+        by_cri = await doctor(bed, config, "cri")
+        assert (by_cri.code, codes(by_cri, "critical")) == (1, ["runtime-away"])
+        assert str(member.socket) in by_cri.out
+        assert "runtime-away" in codes(await doctor(bed, config, "auto"), "warning")
+    finally:
+        await bed.start_containerd(member)
+        await bed.node_ready(member)
+    assert "runtime-away" not in codes(await doctor(bed, config, "cri"))
+
+
+async def test_an_api_server_that_is_gone(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """A warning with its reason, in bounded time; and of no Node of that name while it answers."""
+    bed, member = node
+    config = configured(bed, member, NODE, tmp_path)
+    await bed.stop("kube-apiserver")
+    try:
+        away = await doctor(bed, config, "api")
+        assert "api-away" in codes(away, "warning"), away
+    finally:
+        await bed.start_api()
+        await bed.node_ready(member)
+    assert "api-away" not in codes(await doctor(bed, config, "api"))
+    lost = configured(bed, member, NODE, tmp_path, nodeName="node-9")
+    assert "foreign-identity" in codes(await doctor(bed, lost), "critical")
+
+
+async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """Each right that is lacking is named, and no other; with all of them the taint is possible."""
+    bed, member = node
+    short = await account(bed, "short", RULES)
+    said = await doctor(bed, configured(bed, member, short, tmp_path), "api")
+    rights = [code for code in codes(said) if code.startswith("rbac-")]
+    assert rights == ["rbac-delete-pods", "rbac-patch-pods-status"]
+    assert codes(said, "critical") == ["rbac-delete-pods"]
+    ending = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["delete", "patch"]}
+    whole = await account(bed, "whole", [*RULES, ending])
+    said = await doctor(bed, configured(bed, member, whole, tmp_path), "api")
+    assert codes(said) == ["identity-account"]
+
+
+async def test_a_token_that_is_wrong(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """The server answers, and does not know us: said as such, without a stack of refusals."""
+    bed, member = node
+    stranger = Client("no-such-token", "stranger")
+    said = await doctor(bed, configured(bed, member, stranger, tmp_path), "cri")
+    (finding,) = [each for each in said.json["findings"] if each["code"] == "api-away"]
+    assert "401" in finding["message"]
+
+
+async def test_a_unit_that_is_not_there(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """The service manager knows none of that name, and a kubelet runs all the same; k3s's or rke2's is the
+    runtime's as well.
+    """
+    bed, member = node
+    missing = configured(bed, member, NODE, tmp_path, kubeletUnit="snap.kubelet.service")
+    assert codes(await doctor(bed, missing, "cri"), "critical") == ["kubelet-unit-missing"]
+    both = configured(bed, member, NODE, tmp_path, kubeletUnit="rke2-agent.service")
+    assert "one-unit" in codes(await doctor(bed, both, "cri"), "critical")
+
+
+async def test_pods_that_will_not_hear(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """A first process that ignores its stop signal is found in the runtime's container, by pod and container;
+    one that handles it is not.
+    """
+    bed, member = node
+    await running(bed, pod("web", "node-1"), pod("deaf", "node-1", script=STUBBORN))
+    said = await doctor(bed, configured(bed, member, NODE, tmp_path), "cri")
+    deaf = [each["message"] for each in said.json["findings"] if each["code"] == "signal-ignores"]
+    assert [message.partition(", process")[0] for message in deaf] == ["default/deaf, container main"]
+
+
+async def test_an_agent_in_a_wave_before_its_users(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """What has the host's CNI folder mounted is an agent, and too early at priority 0 when a user of it goes
+    later; an ordinary pod there is none.
+    """
+    bed, member = node
+    mounted: dict[str, Any] = {
+        "name": "cni",
+        "hostPath": {"path": "/etc/cni/net.d", "type": "DirectoryOrCreate"},
+    }
+    await running(
+        bed,
+        pod("net", "node-1", hostNetwork=True, volumes=[mounted]),
+        pod("web", "node-1", priorityClassName="system-cluster-critical"),
+        pod("plain", "node-1"),
+    )
+    said = await doctor(bed, configured(bed, member, NODE, tmp_path))
+    (early,) = [each["message"] for each in said.json["findings"] if each["code"] == "agent-early"]
+    assert early == (
+        "default/net (network) is in wave 0, before 1 pods that need it, the first of them default/web"
+    )
+
+
+async def test_plan_on_a_node(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """Without ``--pods``: the runtime's pods, with priorities and graces from the API server, and who would
+    end them. Without an API server a static pod's manifest still tells its wave.
+    """
+    bed, member = node
+    await running(bed, pod("web", "node-1", terminationGracePeriodSeconds=3))
+    where = ("--runtime", tmp_path / "run", "--grant", "30s")
+    async with static(bed, member, pod("etcd", priorityClassName="system-node-critical")):
+        by_api = configured(bed, member, NODE, tmp_path)
+        said = await ebbtide(bed, "plan", "--config", by_api, *where, "-o", "json")
+        assert said.code == 0, said
+        document = said.json
+        waves = [
+            [(each["name"], each["graceSeconds"]) for each in wave["pods"]] for wave in document["waves"]
+        ]
+        assert waves == [[("web", 3)], [("etcd-node-1", 10)]]
+        assert {each["kind"]: each["means"] for each in document["means"]}["poweroff"] == "api"
+        assert {each["kind"]: each["means"] for each in document["means"]}["reboot"] == "cri"
+        assert [each["name"] for each in document["handover"]] == ["etcd-node-1"]
+        table = (await ebbtide(bed, "plan", "--config", by_api, *where)).out
+        assert "poweroff, halt: by api (mode auto)" in table
+        assert "no delete ends these: over the runtime, last: etcd-node-1" in table
+        alone = configured(bed, member, None, tmp_path)
+        said = await ebbtide(bed, "plan", "--mode", "cri", "--config", alone, *where, "-o", "json")
+        priorities = {each["name"]: each["priority"] for wave in said.json["waves"] for each in wave["pods"]}
+        assert priorities == {"web": 0, "etcd-node-1": 2_000_001_000}
+
+
+async def test_drill_on_a_node_ends_nothing(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """Everything is measured against the real parts, a hook's target is connected to and its hook not run,
+    and every pod is there afterwards as it was, with no deletion begun.
+    """
+    bed, member = node
+    touch = {"preStop": {"exec": {"command": ["/bin/touch", "/tmp/hooked"]}}}
+    get = {"preStop": {"httpGet": {"port": 8080, "path": "/bye"}}}
+    server = "mkdir -p /tmp/w; httpd -p 8080 -h /tmp/w; trap 'exit 0' TERM; while :; do sleep 1; done"
+    before = await running(
+        bed,
+        pod("web", "node-1", containers=[container(lifecycle=touch)]),
+        pod("www", "node-1", containers=[container(server, lifecycle=get)]),
+    )
+    config = configured(bed, member, NODE, tmp_path)
+    where = ("--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run")
+    said = await ebbtide(bed, "drill", *where, "-o", "json")
+    assert (said.code, said.json["holds"]) == (0, True), said
+    found = {each["what"]: each for each in said.json["measurements"]}
+    assert list(found) == [
+        *("journal sync", "logind call", "exec", "CRI list of sandboxes", "CRI container status"),
+        *("kubelet unit", "API node", "API dry-run patch", "API dry-run delete", "httpGet target"),
+    ]
+    assert all(each["medianMs"] > 0 and not each["error"] for each in found.values())
+    for each in before:
+        after = await bed.api.get(f"{PODS}/{each['metadata']['name']}")
+        assert after["metadata"]["uid"] == each["metadata"]["uid"]
+        assert "deletionTimestamp" not in after["metadata"]
+        assert not any(c["type"] == "DisruptionTarget" for c in after["status"]["conditions"])
+        assert after["status"]["containerStatuses"][0]["restartCount"] == 0
+
+
+async def test_drill_without_its_runtime(node: tuple[Bed, Member], tmp_path: Path) -> None:
+    """The mode needs it: the budget does not hold, and the line says what is missing; in mode api it does."""
+    bed, member = node
+    config = configured(bed, member, NODE, tmp_path, criSocket="/run/nowhere.sock")
+    where = ("--config", config, "--journal", tmp_path, "--runtime", tmp_path / "run", "-o", "json")
+    said = await ebbtide(bed, "drill", "--mode", "cri", *where)
+    assert (said.code, said.json["holds"]) == (1, False)
+    missing = "CRI list of sandboxes /run/nowhere.sock: nothing listens there"
+    assert said.json["missing"] == [missing]
+    assert (await ebbtide(bed, "drill", "--mode", "api", *where)).code == 0

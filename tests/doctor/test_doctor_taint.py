@@ -1,0 +1,58 @@
+"""May we taint this node? The doctor's dry run, as the shutdown would ask for it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.edges.kubernetes import light
+from actors.edges.kubernetes.calling import Answer
+from ebbtide.doctor import cluster
+from ebbtide.doctor.seen import Api
+from tests.kubernetes.write_fake import Scripted
+from tests.node.client import Object
+
+OURS = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
+THEIRS = {"key": "example.com/theirs", "effect": "NoSchedule"}
+NODE = "/api/v1/nodes/node-1"
+
+
+def answered(taints: list[Object], patch: Answer) -> Scripted:
+    """A server with this Node; everything else is of no interest."""
+    said: Mapping[str, Any] = {"spec": {"taints": taints}}
+
+    def behave(asked: Any) -> tuple[float, Answer]:
+        if asked.method == "PATCH":
+            return 0.0, patch
+        return 0.0, Answer(200, json.dumps(said if asked.path == NODE else {}).encode())
+
+    return Scripted(behave)
+
+
+@pytest.mark.parametrize("code, may", [(200, True), (403, False), (422, False), (404, None), (500, None)])
+async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
+    """A refusal of NodeRestriction and one of our own policy both are a no; what failed says nothing."""
+    server = answered([THEIRS, OURS], Answer(code, b"{}"))
+    api, _ = await cluster.examine(server, Api(), "node-1")
+    assert api.taint is may
+    (patch,) = [each for each in server.asked if each.method == "PATCH"]
+    assert patch.path == f"{NODE}?dryRun=All"
+    assert patch.body == {"spec": {"taints": [THEIRS, OURS]}}
+
+
+async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that cannot be loaded is what is wrong, with the cure."""
+    monkeypatch.setattr(light, "PACKAGE", "no_such_package")
+    config = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": ""}}],
+        "clusters": [{"name": "x", "cluster": {"server": "http://127.0.0.1:1"}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(config))
+    api, _ = await cluster.look(path, "node-1")
+    assert "pip install 'ebbtide[node]'" in api.problem
