@@ -15,7 +15,6 @@ from pathlib import Path
 import trio
 
 from actors.edges.embedded_logind import EmbeddedLogindEdge
-from actors.edges.process.status import LocalStatusEdge
 from actors.edges.service import LOCK_NAME, ServiceManager, inherited_fds
 from actors.interfaces import Edge
 from ebbtide.claim import claim
@@ -23,10 +22,11 @@ from ebbtide.clock import SystemClock
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.daemon import Daemon
 from ebbtide.metering import Metering, Shown, Ways
-from ebbtide.node import Logind, Node, identity
+from ebbtide.node import Logind, Node, host, identity
 from ebbtide.options import RunOptions
+from ebbtide.places import Places
 from ebbtide.recover import Recovered, Unreadable, recover
-from ebbtide.runtimes import PodRuntime, runtime_of, state_folder
+from ebbtide.runtimes import Parts, PodRuntime, parts_of
 from ebbtide.surroundings import Report, Tell, without_fields
 from ebbtide.trace_settings import flushing, hook_context, usable
 from ebbtide.tracing import TracingEdge
@@ -59,14 +59,13 @@ def loader(options: RunOptions) -> Callable[[], Loaded]:
     return lambda: load(options.config or default_paths())
 
 
-async def real(options: RunOptions) -> Daemon:
-    """Under the system's logind. Raises RuntimeTaken where another daemon runs here, NoRuntime."""
+async def real(options: RunOptions, loaded: Loaded, places: Places | None) -> Daemon:
+    """Under the system's logind. ``places``: for the modes of a node. Raises RuntimeTaken where another
+    daemon runs here.
+    """
     from actors.edges.logind.edge import LogindEdge
 
     voice = Voice()
-
-    config = loader(options)
-    loaded = config()
     claim(options.runtime)
     service = ServiceManager.from_environment()
     logind = LogindEdge(
@@ -74,19 +73,27 @@ async def real(options: RunOptions) -> Daemon:
         lock_fds=inherited_fds().get(LOCK_NAME, ()),
         drop_in_folder=loaded.options.drop_in_directory,
     )
-    return await _assemble(options, loaded, config, logind, logind, service, voice.tell, voice.report)
+    parts = parts_of(options, loaded, places, voice.tell)
+    node = places.node if places is not None else host()
+    return await _assemble(
+        options, loaded, loader(options), parts, node, logind, logind, service, voice.tell, voice.report
+    )
 
 
 async def embedded(options: RunOptions, config: Loaded, logind: EmbeddedLogindEdge, tell: Tell) -> Daemon:
     """The same with a logind of its own: no bus, no root, no power-off."""
-    bare = without_fields(tell)
-    return await _assemble(options, config, lambda: config, logind, logind, ServiceManager(""), tell, bare)
+    parts, bare = parts_of(options, config, None, tell), without_fields(tell)
+    return await _assemble(
+        options, config, lambda: config, parts, host(), logind, logind, ServiceManager(""), tell, bare
+    )
 
 
 async def _assemble(
     options: RunOptions,
     loaded: Loaded,
     config: Callable[[], Loaded],
+    parts: Parts,
+    name: str,
     logind: Logind,
     logind_edge: Edge,
     service: ServiceManager,
@@ -94,7 +101,7 @@ async def _assemble(
     report: Report,
 ) -> Daemon:
     """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do."""
-    who = identity()
+    who = identity(name)
     storages = _storages(options, loaded)
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
     recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
@@ -108,16 +115,16 @@ async def _assemble(
         on_lost=lambda error: tell(3, f"no place is left for the journal: {error}"),
         last_resort=last_resort,
     )
-    node = Node(options.mode, logind, service, recovered.failed_starts)
-    runtime = runtime_of(options, loaded, tell)
-    edges: tuple[Edge, ...] = (logind_edge, runtime, LocalStatusEdge(state_folder(options)))
+    node = Node(name, options.mode, logind, service, recovered.failed_starts)
+    edges: tuple[Edge, ...] = (logind_edge, *parts.edges)
     trim = partial(_trim, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
     tracing = _tracing(loaded, storages, writer, tell)
     if tracing is not None:
-        runtime.pass_on(lambda order: hook_context(made[0].trace_id, order))
+        for edge in parts.traced:
+            edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), flushing(config)
         trim = partial(trim.func, *trim.args[:2], tracing)
-    metering = _metering(recovered.meters, storages, writer, loaded, runtime, tracing)
+    metering = _metering(recovered.meters, storages, writer, loaded, parts.runtime, tracing)
     made.append(
         Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
     )

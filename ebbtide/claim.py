@@ -34,3 +34,18 @@ def claim(runtime: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def claimed_by(runtime: Path) -> str:
+    """The process id of the daemon that runs here, as it wrote it; empty where none does. Changes nothing."""
+    try:
+        descriptor = os.open(runtime / CLAIM_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, OWNER_BYTES_MAX, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(descriptor)
+    return ""

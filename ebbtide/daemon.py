@@ -188,7 +188,9 @@ class Daemon:
 
     def _status(self) -> dict[str, Any]:
         early = self._episode_state().sleeps_terminated_early
-        return status_of(self.standing, self.writer, self.trace_id, early, self._clock.mono_ns())
+        now_ns = self._clock.mono_ns()
+        said = status_of(self.standing, self.writer, self.trace_id, early, now_ns)
+        return said | {"mode": self._options.mode}
 
     def _metrics(self) -> dict[str, Any]:
         if self._metering is None:

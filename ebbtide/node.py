@@ -20,13 +20,17 @@ MACHINE_ID = Path("/etc/machine-id")
 LEAVING_SECONDS = 2
 
 
-def identity() -> Identity:
+def host() -> str:
+    """What this machine is called where it is nobody's Node."""
+    return os.uname().nodename
+
+
+def identity(node: str) -> Identity:
     """Who writes the journal here. A machine without an id is known by its host name."""
-    node = os.uname().nodename
     try:
-        machine_id = MACHINE_ID.read_text().strip() or node
+        machine_id = MACHINE_ID.read_text().strip() or host()
     except OSError:
-        machine_id = node
+        machine_id = host()
     return Identity(node=node, machine_id=machine_id, boot_id=boot_id(), code_version=__version__)
 
 
@@ -42,7 +46,10 @@ class Logind(Protocol):
 class Node:
     """`ebbtide.daemon.Surroundings`: this machine, whichever logind it has."""
 
-    def __init__(self, mode: str, logind: Logind, service: ServiceManager, failed_starts: int) -> None:
+    def __init__(
+        self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
+    ) -> None:
+        self._name = name
         self._mode = mode
         self._logind = logind
         self._service = service
@@ -54,7 +61,7 @@ class Node:
             version=__version__,
             pid=os.getpid(),
             mode=self._mode,
-            node=os.uname().nodename,
+            node=self._name,
             boot_id=boot_id(),
             userspace_id=await userspace_id(),
             preparing=state.preparing,

@@ -10,13 +10,23 @@ from typing import NamedTuple
 JOURNAL_PATH = Path("/var/lib/ebbtide/journal")
 RUNTIME_PATH = Path("/run/ebbtide")
 
+#: On a laptop, in the demo and in tests; every other mode is a Kubernetes node's.
+PROCESS = "process"
+#: Those of a node are `actors.policy.means.NODE_MODES`, spelled out so that ``--help`` loads no policy.
+MODES = ("auto", "api", "cri", "observe", PROCESS)
+
+
+def control_socket(runtime: Path, socket: Path | None = None) -> Path:
+    """Where a daemon hears its commands: where it was told to, or in its runtime folder."""
+    return socket or runtime / "ebbtide.sock"
+
 
 class RunOptions(NamedTuple):
     """``config``: files, later ones win. ``pods``: a manifest or a folder of them, for mode process.
 
     ``journal`` is the first location; the configuration may name others. ``runtime`` holds what goes
-    with the boot: the control socket and the running pods' records. ``cri``: the container runtime's
-    socket, for mode cri; None: where one is found.
+    with the boot: the control socket and the running pods' records. ``cri`` (the container runtime's
+    socket), ``kubeconfig`` (a file, or ``in-cluster``) and ``node_name`` win over the configuration's.
     """
 
     config: Sequence[Path] = ()
@@ -26,9 +36,16 @@ class RunOptions(NamedTuple):
     socket: Path | None = None
     #: Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.
     capture_lines: int = 0
-    mode: str = "process"
+    mode: str = PROCESS
     cri: Path | None = None
+    kubeconfig: str | None = None
+    node_name: str | None = None
 
     @property
     def control_socket(self) -> Path:
-        return self.socket or self.runtime / "ebbtide.sock"
+        return control_socket(self.runtime, self.socket)
+
+    @property
+    def of_node(self) -> bool:
+        """Whether the pods are a Kubernetes node's."""
+        return self.mode != PROCESS

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.standing_node import NODE_FOLD, NodeStanding
 from events import decisions as d
 from events import facts as f
 from events.base import NS_PER_SECOND, Event
@@ -42,7 +43,7 @@ class WaveStanding(msgspec.Struct, kw_only=True):
     phase: str = "waiting"
 
 
-class Standing(msgspec.Struct, kw_only=True):
+class Standing(NodeStanding, kw_only=True):
     """``armed``: lock held and signal trusted. Times are monotonic nanoseconds of this boot."""
 
     enabled: bool = False
@@ -102,10 +103,11 @@ def _disarmed(to: Standing, event: d.Disarmed, record: Record) -> None:
 def _started(to: Standing, event: f.DaemonStarted, record: Record) -> None:
     to.armed, to.why_not = False, "starting"
     to.starts_wall_ns = record.wall_ns
+    to.forget_health()
 
 
 def _read(to: Standing, event: f.LogindRead, record: Record) -> None:
-    to.grant_ns = event.grant_ns
+    to.grant_ns, to.kubelet_lock = event.grant_ns, event.kubelet_lock
 
 
 def _assessed(to: Standing, event: d.GrantAssessed, record: Record) -> None:
@@ -121,6 +123,7 @@ def _began(to: Standing, event: d.ShutdownBegan, record: Record) -> None:
     to.began_ns, to.began_wall_ns, to.deadline_ns = record.mono_ns, record.wall_ns, event.deadline_ns
     to.released_ns = 0
     to.waves, to.pods = {}, {}
+    to.begin_shutdown()
 
 
 def _plan(to: Standing, event: d.PlanMade, record: Record) -> None:
@@ -161,6 +164,10 @@ def _hook_started(to: Standing, event: d.HookStarted, record: Record) -> None:
 
 def _signalled(to: Standing, event: d.SendSignal, record: Record) -> None:
     _pod_phase(to, event.uid, event.signal, record)
+
+
+def _deleted(to: Standing, event: d.DeletePod, record: Record) -> None:
+    _pod_phase(to, event.uid, "deleted", record)
 
 
 def _killed(to: Standing, event: d.KillContainer, record: Record) -> None:
@@ -204,6 +211,7 @@ FOLD: dict[type[Event], Callable[[Standing, Any, Record], None]] = {
     d.WaveStarted: _wave_started,
     d.WaveEnded: _wave_ended,
     d.HookStarted: _hook_started,
+    d.DeletePod: _deleted,
     d.SendSignal: _signalled,
     d.KillContainer: _killed,
     d.PodEnded: _pod_ended,
@@ -211,6 +219,7 @@ FOLD: dict[type[Event], Callable[[Standing, Any, Record], None]] = {
     d.ReleaseLock: _released,
     d.ShutdownCancelled: _cancelled,
     d.EpisodeClosed: _closed,
+    **NODE_FOLD,
 }
 
 #: The tags of the records that change anything.

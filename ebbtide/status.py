@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ebbtide.standing import Standing
+from ebbtide.status_node import node_json
 from events.base import NS_PER_SECOND
 from events.record import episode_id
 from events.writer import Writer
@@ -15,7 +16,8 @@ def status_of(
 ) -> dict[str, Any]:
     """``kind: Status``. Times are seconds; ``shutdown`` is the running or the last one, or null.
 
-    ``sleeps_terminated_early`` counts over all that the journal remembers (KEP-3960).
+    ``node`` is nulls where the pods are local processes. ``sleeps_terminated_early`` counts over all that
+    the journal remembers (KEP-3960).
     """
     return {
         "kind": "Status",
@@ -30,6 +32,7 @@ def status_of(
         "phase": standing.phase,
         "lastOutcome": standing.last_outcome,
         "sleepActionTerminatedEarlyTotal": sleeps_terminated_early,
+        "node": node_json(standing),
         "journal": {
             "id": writer.journal_id.hex(),
             "location": writer.location,

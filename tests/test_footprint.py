@@ -48,7 +48,7 @@ PACKAGES = {
 UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
-    r"|ebbtide\.(demo|plan_view)|ebbtide\.cli\.(?!app|guard|lazy|options|run)\w+|replay\.(?!difference|engine)\w+"
+    r"|ebbtide\.(demo|plan_view)|ebbtide\.cli\.(?!app|guard|lazy|options|run)\w+|replay\.(?!changes|difference|engine)\w+"
     r"|otel\.(?!correlation|delivery|ids|metrics)\w+|otel\.delivery\.(?!control|cursor|destination)\w+"
 )
 

@@ -1,4 +1,4 @@
-"""The shipped unit and its drop-in: what the daemon is forbidden, its pods in mode process are not."""
+"""The shipped unit and its drop-ins: what the daemon is forbidden, its pods in mode process are not."""
 
 from __future__ import annotations
 
@@ -57,4 +57,11 @@ def test_the_page_installs_the_drop_in_before_the_start() -> None:
     """Whoever follows the page line by line starts no unit without a mode, and no pod in the sandbox."""
     page = (DEPLOY.parents[1] / "docs/operations.md").read_text()
     commands = page.partition("```sh\n")[2].partition("```")[0]
-    assert commands.index("process.conf") < commands.index("systemctl enable --now ebbtide")
+    assert commands.index("node.conf") < commands.index("systemctl enable --now ebbtide")
+    assert "process.conf" in page
+
+
+def test_a_node_is_in_the_units_sandbox() -> None:
+    """The drop-in of a Kubernetes node names the mode and the memory, and loosens nothing."""
+    assert set(directives("node.conf")) == {"ExecStart", "MemoryHigh"}
+    assert directives("node.conf")["ExecStart"][-1].endswith("/ebbtide run --mode auto")

@@ -25,6 +25,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "status": Entry("status:status", "Armed or not, the lock, the grant, the last shutdown."),
         "metrics": Entry("metrics:metrics", "The metrics, as Prometheus reads them."),
         "config": Entry("config:config", "Check the configuration; show where each value comes from."),
+        "uninstall": Entry("uninstall:uninstall", "Leave the node as it was before."),
     },
     "In mid-shutdown": {
         "hurry": Entry("people:hurry", "Stop waiting for a pod."),
@@ -47,12 +48,12 @@ EPILOG = """\b
 Examples:
   ebbtide demo
   ebbtide plan --config config.yaml --pods pods/ --grant 30s
-  sudo ebbtide run --mode process --pods /etc/ebbtide/pods
+  sudo ebbtide run
   ebbtide journal show -f
 
-Journals, configurations and manifests are only ever read, but by run and demo. Exit codes: 0 as asked,
-1 it does not hold, 2 the request was wrong, 3 replay diverged, 4 the journal's tail is torn, 5 it is corrupt,
-6 an incompatible version wrote it.
+Journals, configurations and manifests are only ever read, but by run, demo and uninstall. Exit codes: 0 as
+asked, 1 it does not hold, 2 the request was wrong, 3 replay diverged, 4 the journal's tail is torn, 5 it is
+corrupt, 6 an incompatible version wrote it.
 """
 
 

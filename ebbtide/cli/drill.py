@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ebbtide.cli.node_options import node_options, options_of, refuse_unfit
 from ebbtide.cli.options import DURATION, config_option, journal_option, output_option, runtime_option
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ MILLISECOND = 1_000_000
 EPILOG = """\b
 Examples:
   sudo ebbtide drill
+  sudo ebbtide drill --mode cri --cri /run/containerd/containerd.sock
   sudo ebbtide drill -o json | jq '.measurements[] | select(.good | not)'
 """
 
@@ -31,32 +33,54 @@ Examples:
 @journal_option
 @runtime_option
 @click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
+@node_options
 @output_option("table", "json")
-def drill(configs: tuple[Path, ...], journal: Path, runtime: Path, grant: int | None, output: str) -> int:
-    """Measure syncs, logind, process starts and hook targets; nothing is ended, no hook is run.
+def drill(
+    configs: tuple[Path, ...],
+    journal: Path,
+    runtime: Path,
+    grant: int | None,
+    mode: str | None,
+    cri: Path | None,
+    kubeconfig: str | None,
+    node_name: str | None,
+    output: str,
+) -> int:
+    """Measure syncs, logind, process starts and hook targets, and on a Kubernetes node the API server, the
+    container runtime and the kubelet's unit. Nothing is ended, no hook is run; what would change something
+    at the API server is a dry run.
 
     Exit code 1: the budget does not hold, or something that a shutdown needs does not answer.
     """
     from ebbtide.cli.guard import DONE, NOT_SO
     from ebbtide.cli.output import remark, show_json
-    from ebbtide.cli.sources import grant_to_come, read_config
-    from ebbtide.doctor.running import running_pods
+    from ebbtide.cli.sources import daemon_mode, grant_to_come, read_config
+    from ebbtide.doctor.pods import look_at_pods
     from ebbtide.drill.budget import judge
     from ebbtide.drill.measure import measure
-    from ebbtide.manifests import Manifest
     from ebbtide.plan_view import build_plan
 
-    settings = read_config(configs).settings
-    pods = running_pods(runtime)
-    manifests = [Manifest(pod=pod.pod, spec=pod.spec, source=str(runtime)) for pod in pods]
-    plan = build_plan(settings, manifests, grant_to_come(grant, settings.raise_grant, runtime))
+    loaded = read_config(configs)
+    options = options_of(
+        mode,
+        cri=cri,
+        kubeconfig=kubeconfig,
+        node_name=node_name,
+        config=configs,
+        journal=journal,
+        runtime=runtime,
+    )
+    pods = look_at_pods(options, loaded.options.node, daemon_mode(runtime))
+    refuse_unfit(pods.seen, looked=pods.places is not None)
+    settings = loaded.settings
+    plan = build_plan(settings, pods.manifests, grant_to_come(grant, settings.raise_grant, runtime))
     measured = []
     for each in measure(journal, pods):
         remark(f"measured: {each.what} {each.target}")
         measured.append(each)
     budget = judge(plan, measured)
     if output == "json":
-        show_json(document(plan, measured, budget))
+        show_json(document(plan, measured, budget) | {"mode": pods.mode})
     else:
         _tell(measured, budget)
     return DONE if budget.holds else NOT_SO
@@ -82,6 +106,7 @@ def document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> dict[s
                 "limitMs": each.limit_ns / MILLISECOND,
                 "good": each.good,
                 "error": each.error or None,
+                "needed": each.needed,
             }
             for each in measured
         ],
@@ -96,6 +121,9 @@ def _tell(measured: Sequence[Measured], budget: Budget) -> None:
 
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
     show(table(headings, map(_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
+    for each in measured:
+        if each.error and not each.needed:
+            show(Text(visible(f"not needed: {each.what} {each.target}: {each.error}"), style="dim"))
     for line in budget.missing:
         show(Text(visible(line), style="yellow"))
     verdict = "holds" if budget.holds else "does not hold"

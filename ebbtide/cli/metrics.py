@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.options import output_option, runtime_option, socket_option
+from ebbtide.options import control_socket
 
 EPILOG = """\b
 Examples:
@@ -40,4 +41,4 @@ def metrics(
     """
     from ebbtide.cli.metering import show_metrics
 
-    return show_metrics(journals, socket or runtime / "ebbtide.sock", output, kubelet_names=kubelet_names)
+    return show_metrics(journals, control_socket(runtime, socket), output, kubelet_names=kubelet_names)

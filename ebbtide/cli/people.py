@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from ebbtide.cli.options import runtime_option, socket_option
+from ebbtide.options import control_socket
 
 HURRY_EPILOG = """\b
 Examples:
@@ -34,7 +35,7 @@ def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
     """
     from ebbtide.control import ask
 
-    ask("hurry", socket or runtime / "ebbtide.sock", pod=pod)
+    ask("hurry", control_socket(runtime, socket), pod=pod)
     click.echo(f"asked: {pod} is not waited for any longer")
 
 
@@ -45,5 +46,5 @@ def release(socket: Path | None, runtime: Path) -> None:
     """Let the machine go now, whatever still runs."""
     from ebbtide.control import ask
 
-    ask("release", socket or runtime / "ebbtide.sock")
+    ask("release", control_socket(runtime, socket))
     click.echo("asked: the machine may go")

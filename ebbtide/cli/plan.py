@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from ebbtide.cli.node_options import node_options, options_of, refuse_unfit
 from ebbtide.cli.options import DURATION, config_option, output_option, runtime_option
 from ebbtide.cli.pooling import pooled_option
 
 if TYPE_CHECKING:
     from ebbtide.cli.replaying.advise_fit import Past
+    from ebbtide.doctor.seen import NodeSeen
+    from ebbtide.manifests import Manifest
+    from ebbtide.options import RunOptions
     from events.model import Settings
 
 EPILOG = """\b
 Examples:
   ebbtide plan --config config.yaml --pods pods/
   kubectl get pods -A -o yaml | ebbtide plan --pods -
+  sudo ebbtide plan --mode auto                           # on a Kubernetes node
   ebbtide plan --pods pods.yaml --grant 15s -o json
   ebbtide plan --pods new.yaml --history ./fleet || echo "does not fit"
 
@@ -41,6 +46,7 @@ fleet: of the newest shutdown on record, and the smallest grant that a node had 
 @click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
 @pooled_option("--history", "history")
 @runtime_option
+@node_options
 @output_option("table", "json", "yaml")
 def plan(
     configs: tuple[Path, ...],
@@ -48,24 +54,39 @@ def plan(
     grant: int | None,
     history: tuple[Path, ...],
     runtime: Path,
+    mode: str | None,
+    cri: Path | None,
+    kubeconfig: str | None,
+    node_name: str | None,
     output: str,
 ) -> int:
-    """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings."""
+    """Show what a shutdown now would do: waves, each pod's grace, what is cut short, warnings.
+
+    Without --pods on a Kubernetes node: the pods that its runtime has, with what the API server knows of
+    them, and who would end them.
+    """
     import msgspec
 
     from ebbtide.cli import output as out
-    from ebbtide.cli.sources import read_pods
     from ebbtide.plan_view import build_plan, plan_json, plan_tables
 
     past = _past(history)
     settings, known_ns = _given(configs, grant, past)
-    manifests = read_pods(pods, runtime, settings)
+    options = options_of(
+        mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
+    )
+    manifests, seen = _pods(pods, options, settings)
     made = build_plan(settings, manifests, known_ns)
     if made.enabled:
-        missing = _missing(pods or manifests, runtime, known_ns)
+        missing = (*_missing_here(seen), *_missing(pods or manifests or seen, runtime, known_ns))
         made = msgspec.structs.replace(made, warnings=(*made.warnings, *missing))
     listed = [manifest.pod for manifest in manifests]
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
+    if seen is not None:
+        from ebbtide.plan_means import describe
+
+        more, lines = describe(seen, listed, settings)
+        document, shown = document | more, [*shown, *lines]
     if past is not None:
         from ebbtide.cli.replaying import advise_fit
 
@@ -79,6 +100,25 @@ def plan(
     else:
         out.show_document(document, output)
     return code
+
+
+def _pods(
+    named: tuple[str, ...], options: RunOptions, settings: Settings
+) -> tuple[list[Manifest], NodeSeen | None]:
+    """The named ones, or those that run here; of a node also what was seen of it. Raises Refused."""
+    from ebbtide.cli.guard import Refused
+    from ebbtide.cli.sources import daemon_mode, read_config, read_pods
+
+    if named:
+        if any((options.mode, options.cri, options.kubeconfig, options.node_name)):
+            raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
+        return read_pods(named, settings), None
+    from ebbtide.doctor.pods import look_at_pods
+
+    section = read_config(options.config).options.node
+    found = look_at_pods(options, section, daemon_mode(options.runtime))
+    refuse_unfit(found.seen, looked=found.places is not None)
+    return list(found.manifests), found.seen
 
 
 def _past(history: tuple[Path, ...]) -> Past | None:
@@ -102,7 +142,21 @@ def _given(configs: tuple[Path, ...], grant: int | None, past: Past | None) -> t
     return known, past.grant_ns if grant is None else grant
 
 
-def _missing(found: Sequence[object], runtime: Path, grant_ns: int | None) -> Iterator[tuple[str, str]]:
+def _missing_here(seen: NodeSeen | None) -> Iterator[tuple[str, str]]:
+    """What of a Kubernetes node could not be asked."""
+    if seen is None:
+        return
+    if seen.missing or seen.runtime.problem:
+        why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
+        yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
+    elif not seen.api.answers:
+        yield (
+            "priorities-unknown",
+            "the API server does not answer: priorities are those of the daemon's cache and of manifests",
+        )
+
+
+def _missing(found: object, runtime: Path, grant_ns: int | None) -> Iterator[tuple[str, str]]:
     """What the plan could not know, so that an empty one is not taken for good news."""
     from ebbtide.cli.sources import daemon_answers
 

@@ -7,31 +7,42 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from ebbtide.cli.guard import DONE, Refused
 from ebbtide.cli.options import config_option, journal_option, runtime_option, socket_option
+from ebbtide.options import MODES, PROCESS, RunOptions
 
-MODES = ("auto", "api", "cri", "observe", "process")
-#: What this version can run.
-READY = ("process", "cri")
+if TYPE_CHECKING:
+    from ebbtide.config import Loaded
+    from ebbtide.places import Places
+
 KEEP_LOCK = "--keep-lock"
+#: Options of a Kubernetes node.
+NODES = ("--cri", "--kubeconfig", "--node-name")
 #: In which the kubelet's own graceful shutdown, and its metrics, go on.
 OBSERVE = "observe"
 
 EPILOG = """\b
 Examples:
-  sudo ebbtide run --mode process --pods /etc/ebbtide/pods
+  sudo ebbtide run                                         # on a Kubernetes node
+  sudo ebbtide run --mode cri                              # end pods through the container runtime alone
+  sudo ebbtide run --node-name worker-3 --kubeconfig /etc/ebbtide/kubeconfig
   ebbtide run --mode process --pods ./pods --journal ./journal --runtime ./run
-  ebbtide run --keep-lock --mode process --pods /pods      # in a container
-  sudo ebbtide run --mode cri                              # a node without a running kubelet
+  ebbtide run --keep-lock --kubeconfig in-cluster          # in a DaemonSet
 """
 
 
 @click.command(epilog=EPILOG)
 @click.option(
-    "--mode", type=click.Choice(MODES), default="auto", show_default=True, help="How pods are ended."
+    "--mode",
+    type=click.Choice(MODES),
+    default="auto",
+    show_default=True,
+    help="How pods are ended: deleted (api), stopped through the container runtime (cri), either by the kind"
+    " of shutdown (auto), by the kubelet itself (observe), or as local processes (process).",
 )
 @click.option(
     "--pods",
@@ -43,7 +54,18 @@ Examples:
     "--cri",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="Mode cri: the container runtime's socket.  [default: containerd's or CRI-O's own]",
+    help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
+)
+@click.option(
+    "--kubeconfig",
+    metavar="PATH",
+    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
+)
+@click.option(
+    "--node-name",
+    metavar="NAME",
+    help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
 )
 @config_option
 @journal_option
@@ -67,6 +89,8 @@ def run(
     mode: str,
     pods: Path | None,
     cri: Path | None,
+    kubeconfig: str | None,
+    node_name: str | None,
     configs: tuple[Path, ...],
     journal: Path,
     runtime: Path,
@@ -79,50 +103,53 @@ def run(
     DBUS_SYSTEM_BUS_ADDRESS is honoured. SIGHUP reads the configuration again. Ending the daemon leaves pods
     alone.
     """
-    if mode == OBSERVE:
-        _check_names(configs)
-    if mode not in READY:
-        raise Refused(f"mode {mode} is not in this version: use --mode process --pods PATH, or --mode cri")
-    _check(mode, pods, cri)
+    options = RunOptions(
+        configs, pods, journal, runtime, socket, capture_lines, mode, cri, kubeconfig, node_name
+    )
     if keep_lock:
         from ebbtide.keeper import become
 
         become([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
     import trio
 
-    from ebbtide.assemble import real
-    from ebbtide.options import RunOptions
+    from ebbtide.assemble import loader, real
 
-    options = RunOptions(configs, pods, journal, runtime, socket, capture_lines, mode, cri)
+    loaded = loader(options)()
+    places = _checked(options, loaded)
 
     async def live() -> None:
-        daemon = await real(options)
+        daemon = await real(options, loaded, places)
         await daemon.run()
 
     trio.run(live)
     return DONE
 
 
-def _check_names(configs: tuple[Path, ...]) -> None:
-    """Where the kubelet exports its metrics itself, nobody else may use their names. Raises Refused."""
-    from ebbtide.config import default_paths, load
-
-    if load(configs or default_paths()).options.metrics_kubelet_names:
+def _checked(options: RunOptions, loaded: Loaded) -> Places | None:
+    """Each mode needs its own kind of pods. Raises Refused."""
+    if options.mode == OBSERVE and loaded.options.metrics_kubelet_names:
+        # The kubelet exports its metrics itself: nobody else may use their names.
         raise Refused(
             f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
         )
-
-
-def _check(mode: str, pods: Path | None, cri: Path | None) -> None:
-    """Each mode needs its own kind of pods. Raises Refused."""
-    if mode == "cri":
-        from ebbtide.runtimes import NoRuntime, cri_socket
-
-        try:
-            cri_socket(cri)
-        except NoRuntime as error:
-            raise Refused(str(error)) from None
-    elif pods is None:
+    if options.of_node:
+        return _places(options, loaded)
+    given = zip(NODES, (options.cri, options.kubeconfig, options.node_name), strict=True)
+    if of_node := next((name for name, value in given if value is not None), None):
+        raise Refused(f"{of_node} is for a Kubernetes node: leave it out, or choose another --mode")
+    if options.pods is None:
         raise Refused("mode process needs manifests: name a file or a folder with --pods")
-    elif not pods.exists():
-        raise Refused(f"{pods} does not exist: name a file or a folder with --pods")
+    if not options.pods.exists():
+        raise Refused(f"{options.pods} does not exist: name a file or a folder with --pods")
+    return None
+
+
+def _places(options: RunOptions, loaded: Loaded) -> Places:
+    from ebbtide.places import Unfit, find
+
+    if options.pods is not None:
+        raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
+    try:
+        return find(options, loaded.options.node)
+    except Unfit as error:
+        raise Refused(str(error)) from None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ebbtide.config import Loaded, default_paths, load
 from ebbtide.manifests import Manifest
 from ebbtide.manifests import load as load_manifests
+from ebbtide.options import control_socket
 from events.model import Settings
 
 #: A plan waits no longer than this for logind; without an answer the grant is not known.
@@ -19,14 +21,9 @@ def read_config(paths: Sequence[Path]) -> Loaded:
     return load(paths or default_paths())
 
 
-def read_pods(paths: Sequence[str], runtime: Path, settings: Settings) -> list[Manifest]:
-    """The named pods, or those that the daemon runs. Raises ManifestError."""
-    if paths:
-        zero = settings.gate("PodLifecycleSleepActionAllowZero")
-        return load_manifests(paths, allow_zero_sleep=zero)
-    from ebbtide.doctor.running import running_pods
-
-    return [Manifest(pod=found.pod, spec=found.spec, source=str(runtime)) for found in running_pods(runtime)]
+def read_pods(paths: Sequence[str], settings: Settings) -> list[Manifest]:
+    """The named pods. Raises ManifestError."""
+    return load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
 
 
 def grant_or_logind(grant_ns: int | None) -> int | None:
@@ -48,13 +45,22 @@ def grant_to_come(grant_ns: int | None, raise_grant: bool, runtime: Path) -> int
 
 def daemon_answers(runtime: Path) -> bool:
     """Whether a daemon runs that may be asked."""
+    return _status(runtime) is not None
+
+
+def daemon_mode(runtime: Path) -> str:
+    """The running daemon's; empty where none answers."""
+    return str((_status(runtime) or {}).get("mode", ""))
+
+
+def _status(runtime: Path) -> dict[str, Any] | None:
     from ebbtide.control import ControlError, ask
 
     try:
-        ask("status", runtime / "ebbtide.sock")
+        answer: dict[str, Any] = ask("status", control_socket(runtime))
     except ControlError:
-        return False
-    return True
+        return None
+    return answer
 
 
 def logind_grant() -> int | None:

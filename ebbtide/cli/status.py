@@ -1,4 +1,4 @@
-"""``ebbtide status``: armed or not, the lock, the grant, and how the last shutdown went."""
+"""``ebbtide status``: armed or not, the lock, the grant, a node's parts, and how the last shutdown went."""
 
 from __future__ import annotations
 
@@ -10,20 +10,31 @@ import click
 
 from ebbtide.cli.options import output_option, runtime_option, socket_option
 from ebbtide.cli.reading import journals_option
+from ebbtide.options import JOURNAL_PATH, control_socket
 
 EPILOG = """\b
 Examples:
   sudo ebbtide status
   sudo ebbtide status -o json | jq .armed
+  ebbtide status --ready                       # in a probe: only the exit code
+
 """
+#: The phases of a shutdown: what is protected then is under way.
+GOING_DOWN = ("running", "cancelling", "released")
 
 
 @click.command(epilog=EPILOG)
 @journals_option
 @runtime_option
 @socket_option
+@click.option(
+    "--ready",
+    is_flag=True,
+    help="For probes: only ask the daemon, read no journal, and say a line only where it is not ready."
+    " A daemon that is switched off by configuration is.",
+)
 @output_option("table", "json")
-def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, output: str) -> int:
+def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready: bool, output: str) -> int:
     """Show whether this node is protected, and what became of the last shutdown.
 
     Exit code 1: it is not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is
@@ -33,19 +44,51 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, outpu
     from ebbtide.cli.output import show_json
     from ebbtide.control import ControlError, ask
 
+    if ready:
+        return _probe(control_socket(runtime, socket))
+    from ebbtide.status_node import cached_pods
+
     why = ""
     try:
-        answer = ask("status", socket or runtime / "ebbtide.sock")
+        answer = ask("status", control_socket(runtime, socket))
     except ControlError as error:
         answer, why = {"kind": "Status", "version": 1, "armed": False, "phase": "down"}, str(error)
     last, code = _last(journals)
     document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
+    document["knownPods"] = cached_pods(_place(document, journals))
     if output == "json":
         show_json(document)
     else:
         _tell(document)
-    protected = document["armed"] or document["phase"] in ("running", "cancelling", "released")
-    return worst((code, DONE if protected else NOT_SO))
+    return worst((code, DONE if _protected(document) else NOT_SO))
+
+
+def _protected(document: dict[str, Any]) -> bool:
+    return bool(document["armed"]) or document["phase"] in GOING_DOWN
+
+
+def _probe(socket: Path) -> int:
+    """What a service manager hears as READY: it is armed, in a shutdown, or switched off on purpose, so that
+    a rollout that switches it off can end.
+    """
+    from ebbtide.cli.guard import DONE, NOT_SO, say
+    from ebbtide.control import ControlError, ask
+
+    try:
+        answer = ask("status", socket)
+    except ControlError as error:
+        say(str(error))
+        return NOT_SO
+    if _protected(answer) or not answer["enabled"]:
+        return DONE
+    say(f"not armed: {answer['whyNot']}")
+    return NOT_SO
+
+
+def _place(document: dict[str, Any], journals: tuple[Path, ...]) -> Path:
+    """The journal that the daemon writes, else the named one: its pods are kept beside it."""
+    location = document.get("journal", {}).get("location")
+    return Path(location) if location else journals[0] if journals else JOURNAL_PATH
 
 
 def _last(journals: tuple[Path, ...]) -> tuple[dict[str, Any] | None, int]:
@@ -69,7 +112,7 @@ def _tell(document: dict[str, Any]) -> None:
     from ebbtide.cli.output import pairs, show, table
 
     show(pairs(_rows(document)))
-    if document.get("phase") in ("running", "cancelling", "released") and document.get("shutdown"):
+    if document.get("phase") in GOING_DOWN and document.get("shutdown"):
         pods = document["shutdown"]["pods"]
         rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
         show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
@@ -92,6 +135,7 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _running(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.events import rfc3339
+    from ebbtide.status_node import node_rows
 
     off = "graceful shutdown is off by configuration"
     why = document["whyNot"] if document["enabled"] else off
@@ -104,6 +148,7 @@ def _running(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     shutdown = document["shutdown"]
     if document["phase"] == "running" and shutdown:
         yield "time left", f"{shutdown['leftSeconds']:.1f} s"
+    yield from node_rows(document)
     journal = document["journal"]
     yield (
         "journal",

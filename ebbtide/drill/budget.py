@@ -14,6 +14,10 @@ SYNCS_PER_WAVE = 2
 SYNCS_BESIDE = 2
 #: Calls to logind on the way: the inventory's none, the release's and its proof.
 CALLS = 3
+#: Once a wave, since its pods are asked for side by side: what goes before its first signal or delete.
+ONCE_A_WAVE = ("exec", "CRI container status", "API dry-run patch", "API dry-run delete")
+#: Once a shutdown.
+ONCE = ("CRI list of sandboxes", "kubelet unit")
 
 
 class Budget(NamedTuple):
@@ -37,7 +41,7 @@ def judge(plan: Plan, measured: Sequence[Measured]) -> Budget:
     slack_ns = plan.reserve_seconds * NS_PER_SECOND
     if plan.grant_seconds is not None:
         slack_ns = min(slack_ns, (plan.grant_seconds - plan.requested_seconds) * NS_PER_SECOND)
-    missing = [f"{each.what} {each.target}: {each.error}" for each in measured if each.error]
+    missing = [f"{each.what} {each.target}: {each.error}" for each in measured if each.error and each.needed]
     if not plan.enabled:
         return Budget(overhead_ns, None, ("graceful shutdown is off: set shutdownGracePeriod", *missing))
     if slack_ns < 0:
@@ -57,7 +61,8 @@ def _overhead_ns(waves: int, measured: Sequence[Measured]) -> int:
     return (
         syncs * worst.get("journal sync", 0)
         + CALLS * worst.get("logind call", 0)
-        + waves * worst.get("exec", 0)
+        + sum(waves * worst.get(each, 0) for each in ONCE_A_WAVE)
+        + sum(worst.get(each, 0) for each in ONCE)
     )
 
 

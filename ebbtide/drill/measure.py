@@ -9,7 +9,7 @@ import os
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,10 +17,9 @@ import trio
 
 from actors.edges.bus import Bus, BusError, ask_once, system_bus_address
 from actors.edges.logind.reader import preparing
-from actors.edges.process.http import BadHook, request_of
-from actors.edges.process.record import PodRecord
 from actors.edges.process.spawn import CannotStart, spawn
-from actors.edges.process.spec import HttpGetAction
+from ebbtide.doctor.pods import Pods
+from ebbtide.doctor.targets import Target
 from events.base import BARRIER_NS_MAX
 
 #: Enough for a median and a bad case, few enough for a second in all.
@@ -40,7 +39,7 @@ NO_OP = ("true",)
 
 class Measured(NamedTuple):
     """``samples_ns`` are sorted; empty with ``error`` where it could not be measured. Over ``limit_ns``
-    a shutdown would suffer.
+    a shutdown would suffer. ``needed`` False: the mode has another way.
     """
 
     what: str
@@ -48,6 +47,7 @@ class Measured(NamedTuple):
     samples_ns: tuple[int, ...]
     limit_ns: int
     error: str = ""
+    needed: bool = True
 
     @property
     def median_ns(self) -> int:
@@ -62,16 +62,19 @@ class Measured(NamedTuple):
         return not self.error and self.median_ns <= self.limit_ns
 
 
-def measure(journal: Path, pods: Sequence[PodRecord], pod_ip: str = "127.0.0.1") -> Iterator[Measured]:
+def measure(journal: Path, pods: Pods) -> Iterator[Measured]:
     """Each measurement as it is made."""
     yield sync(journal)
     yield bus()
     yield process()
-    for pod in pods:
-        yield from connections(pod, pod_ip)
+    if pods.places is not None:
+        from ebbtide.drill.node import measure_node
+
+        yield from measure_node(pods.mode, pods.places, pods.known)
+    yield from map(connection, pods.targets)
 
 
-def _sampled(once: Callable[[], object], samples: int = SAMPLES) -> tuple[int, ...]:
+def sampled(once: Callable[[], object], samples: int = SAMPLES) -> tuple[int, ...]:
     taken = []
     for _ in range(samples):
         began_ns = time.monotonic_ns()
@@ -86,7 +89,7 @@ def sync(journal: Path) -> Measured:
     made = Measured("journal sync", str(place), (), BARRIER_NS_MAX)
     try:
         with tempfile.TemporaryFile(dir=place, prefix=".drill-", buffering=0) as file:
-            return made._replace(samples_ns=_sampled(lambda: _append(file.fileno())))
+            return made._replace(samples_ns=sampled(lambda: _append(file.fileno())))
     except OSError as error:
         return made._replace(error=f"cannot write: {error.strerror}")
 
@@ -120,7 +123,7 @@ def process() -> Measured:
     made = Measured("exec", NO_OP[0], (), EXEC_NS_MAX)
     try:
         with open(os.devnull, "wb") as output:
-            return made._replace(samples_ns=_sampled(lambda: _run(output.fileno())))
+            return made._replace(samples_ns=sampled(lambda: _run(output.fileno())))
     except CannotStart as error:
         return made._replace(error=str(error))
 
@@ -131,18 +134,15 @@ def _run(output: int) -> None:
     os.waitpid(child.pid, 0)
 
 
-def connections(pod: PodRecord, pod_ip: str) -> Iterator[Measured]:
+def connection(target: Target) -> Measured:
     """Only a connection, no request: a hook would begin to drain the pod."""
-    for container in (*pod.spec.init, *pod.spec.containers):
-        action = container.pre_stop
-        if isinstance(action, HttpGetAction):
-            made = Measured("httpGet target", f"{pod.pod.label} {container.name}", (), CONNECT_NS_MAX)
-            try:
-                request = request_of(action, container, pod_ip)
-                place = (request.host, request.port)
-                yield made._replace(samples_ns=_sampled(lambda place=place: _connect(place), 1))  # type: ignore[misc]
-            except (OSError, BadHook) as error:
-                yield made._replace(error=getattr(error, "strerror", None) or str(error))
+    made = Measured("httpGet target", target.name, (), CONNECT_NS_MAX, target.error)
+    if target.error:
+        return made
+    try:
+        return made._replace(samples_ns=sampled(lambda: _connect((target.host, target.port)), 1))
+    except OSError as error:
+        return made._replace(error=error.strerror or str(error))
 
 
 def _connect(place: tuple[str, int]) -> None:

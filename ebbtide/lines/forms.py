@@ -16,8 +16,8 @@ from events.base import Event
 from events.words import ERROR, NOTICE, WARNING, Said
 from events.words.shutdown import autopsied
 
-#: How the key of an order to start a pod begins.
-START = "NodeStatusActor/start/"
+#: How the key of an order to start a pod begins, and of the one to start the kubelet.
+START, START_KUBELET = "NodeStatusActor/start/", "KubeletActor/start/"
 
 PLAIN, TIMED = "{text}", "+{since} s {text}"
 OF_POD = "pod {pod} {text}"
@@ -50,6 +50,17 @@ FORMS: dict[type[Event], str] = {
     d.ShutdownCancelled: TIMED,
     d.PodsEnded: TIMED,
     d.ReleaseLock: TIMED,
+    f.KubeletRead: PLAIN,
+    f.RuntimeRead: PLAIN,
+    f.ApiRead: PLAIN,
+    d.MeansChosen: TIMED,
+    d.HandedOver: TIMED,
+    d.KubeletStopped: TIMED,
+    d.StartKubelet: TIMED,
+    d.LeftUndone: TIMED,
+    d.DetachCertified: TIMED,
+    f.PodJoined: f"+{{since}} s {OF_POD}",
+    d.DeleteRefused: "+{since} s pod {pod}: {text}",
     d.PodPlanned: "pod {pod}: {text}",
     d.PodRejected: OF_POD,
     d.PodEnded: f"+{{since}} s {OF_POD}",
@@ -68,7 +79,7 @@ def _resumed(lines: Lines, event: d.Resumed, said: Said) -> Iterator[Line]:
 
 def _order_ended(lines: Lines, event: f.OrderEnded, said: Said) -> Iterator[Line]:
     """A failed stop stands in its pod's reason, a failed arming in ours; a failed start in none."""
-    if said.level <= WARNING and event.key.startswith(START):
+    if said.level <= WARNING and event.key.startswith((START, START_KUBELET)):
         yield ERROR, said.text
 
 

@@ -12,9 +12,11 @@ import pytest
 from cli_bed import ebbtide
 from conftest import Run
 
+from actors.policy.means import NODE_MODES
 from ebbtide import __version__
 from ebbtide.cli.app import SECTIONS, cli
 from ebbtide.cli.lazy import Lazy
+from ebbtide.options import MODES, PROCESS
 
 
 def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -67,6 +69,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("run",),
         ("simulate",),
         ("status",),
+        ("uninstall",),
     ]
 
 
@@ -149,3 +152,8 @@ def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: t
     ran = run(*words)
     assert (ran.code, ran.out) == (2, "")
     assert "Usage: ebbtide" in ran.err
+
+
+def test_modes_are_the_cores_own() -> None:
+    """What a person may choose is what the core knows; the command line spells it out to load less."""
+    assert (*NODE_MODES, PROCESS) == MODES

@@ -63,7 +63,7 @@ async def test_a_healthy_node(rig: Rig) -> None:
     await rig.bed.until("InhibitDelayMaxUSec", 7_000_000)
     found = await ebbtide(rig, *doctor(rig))
     assert found.code == 0, found
-    assert "grace-cut" in found.out
+    assert "grace-beyond" in found.out
     drilled = await ebbtide(
         rig, "drill", "--config", rig.config, "--journal", rig.journal, "--runtime", rig.runtime
     )

@@ -115,6 +115,31 @@ def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> N
     assert "no: the bus is gone" in ran.out
 
 
+@pytest.mark.parametrize(
+    "changed, ended",
+    [
+        ({}, (0, "")),
+        ({"armed": False, "phase": "running"}, (0, "")),
+        ({"armed": False, "enabled": False}, (0, "")),
+        ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
+    ],
+    ids=["armed", "going-down", "switched-off", "not-armed"],
+)
+def test_a_probe_asks_the_daemon_alone(
+    run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]
+) -> None:
+    """What is off by configuration is ready; no journal is read for it (here is none that could be)."""
+    daemon.answer = {"ok": True, "data": STATUS | changed}
+    ran = run("status", "--ready", "--runtime", tmp_path, "--journal", "/dev/null")
+    assert (ran.code, ran.err, ran.out) == (*ended, "")
+
+
+def test_a_probe_without_a_daemon(run: Run, tmp_path: Path) -> None:
+    """One that does not answer is not ready."""
+    ran = run("status", "--ready", "--runtime", tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
 def test_status_names_a_scheduled_shutdown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """``shutdown +10`` of somebody else is shown with its time."""
     daemon.answer = {"ok": True, "data": {**STATUS, "scheduledWallNs": 1_700_000_000_000_000_000}}

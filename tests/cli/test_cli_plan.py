@@ -119,6 +119,24 @@ def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch
     assert sum(len(wave["pods"]) for wave in document["waves"]) == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--pods", "x.yaml", "--mode", "cri"),
+        ("plan", "--pods", "x.yaml", "--cri", "/run/x.sock"),
+        ("plan", "--mode", "process", "--node-name", "n"),
+        ("doctor", "--mode", "process", "--cri", "/run/x.sock"),
+        ("drill", "--mode", "process", "--kubeconfig", "k"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words: tuple[str, ...]) -> None:
+    """One line that says which to leave out."""
+    ran = run(*words, "--config", config)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "leave" in ran.err
+
+
 def test_plan_switched_off(run: Run, tmp_path: Path, pods: Path) -> None:
     """Where the configuration turns the feature off, ``enabled`` is false and there are no waves."""
     off = tmp_path / "off.yaml"

@@ -23,12 +23,15 @@ FILES = {
     "negative.yaml": f"{CONFIG}shutdownGracePeriod: -30s\n".encode(),
     "nan.yaml": f"{CONFIG}shutdownGracePeriod: .nan\n".encode(),
     "elsewhere.yaml": f"{CONFIG}dropInDirectory: /foo\n".encode(),
+    "kubelets-metrics.yaml": f"{CONFIG}metricsKubeletNames: true\n".encode(),
     "notduration.yaml": f"{CONFIG}shutdownGracePeriod: 30 parsecs\n".encode(),
     "cyclic.yaml": b"a: &a [*a]\n",
     "binary.yaml": bytes(range(256)),
     "empty.yaml": b"",
     "wide.yaml": POD.replace("{containers", "{priority: 4294967296, containers").encode(),
     "minus.yaml": POD.replace("{containers", "{terminationGracePeriodSeconds: -1, containers").encode(),
+    "odd.yaml": b"current-context: [a]\nclusters: 3\n",
+    "odd-identity.yaml": f"{CONFIG}node: {{kubeconfig: /etc/os-release}}\n".encode(),
     "deployment.yaml": b"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
     "twice.yaml": f"{POD}---\n{POD}".encode(),
 }
@@ -83,12 +86,29 @@ WRONG = [
     "release --socket {d}/none.sock",
     "release now",
     "completion csh",
-    "run",
-    "run --mode auto",
-    "run --mode api",
-    "run --mode cri",
-    "run --mode observe",
+    "uninstall --node-only --purge",
+    "uninstall --config {d}/misspelt.yaml",
     "run --mode banana",
+    "run --pods {d}",
+    "run --mode api --kubeconfig {d}",
+    "run --mode observe --kubeconfig {d}",
+    "run --mode observe --config {d}/kubelets-metrics.yaml",
+    "run --mode cri --cri {d}/good.yaml",
+    "run --node-name Node_1",
+    "run --kubeconfig {d}/good.yaml",
+    "run --mode cri --cri {d}/none.sock --kubeconfig {d}/binary.yaml",
+    "run --mode api --kubeconfig {d}/empty.yaml",
+    "run --mode api --config {d}/odd-identity.yaml",
+    "run --mode observe --config {d}/odd-identity.yaml",
+    "run --mode observe --kubeconfig /dev/zero",
+    "drill --cri {d}/good.yaml",
+    "drill --mode cri --cri {d}/none.sock --node-name Node_1",
+    "drill --kubeconfig {d}/binary.yaml",
+    "plan --cri {d}/good.yaml",
+    "plan --mode cri --cri {d}/none.sock --node-name Node_1",
+    "plan --mode api --kubeconfig {d}/odd.yaml",
+    "run --mode process --pods {d} --cri {d}/none.sock",
+    "run --mode process --pods {d} --node-name node-1",
     "run --mode process",
     "run --mode process --pods {d}/missing",
     "run --mode process --pods {d} --config {d}/misspelt.yaml --journal {d}/j --runtime {d}/r",
@@ -121,12 +141,6 @@ def test_wrong_request(run: Run, folder: Path, line: str) -> None:
     before = sorted(folder.rglob("*"))
     assert_one_line(run(*line.format(d=folder).split()))
     assert sorted(folder.rglob("*")) == before
-
-
-@pytest.mark.parametrize("mode", ["auto", "api", "observe"])
-def test_a_mode_that_this_version_has_not_names_the_one_it_has(run: Run, mode: str) -> None:
-    """Refused modes say what to use instead."""
-    assert "--mode process" in run("run", "--mode", mode).err
 
 
 def test_a_misspelt_command_is_answered_with_its_neighbour(run: Run) -> None:

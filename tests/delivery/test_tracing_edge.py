@@ -25,6 +25,7 @@ from events.segment import Link
 from events.source import DirectorySource
 from otel.delivery import cursor as cursors
 from otel.delivery.control import Told, line
+from otel.delivery.courier import PATIENCE_SECONDS
 from otel.delivery.cursor import Cursor, load
 from otel.delivery.destination import Destination
 from otel.ids import hook_span_id
@@ -167,7 +168,8 @@ async def test_a_late_answer_ends_no_later_flush(tmp_path: Path) -> None:
             assert bed.edge._flushed is not None
             assert not bed.edge._flushed.is_set()
             process.send_signal(signal.SIGCONT)
-        assert bed.edge._answer == ""
+        # On a busy machine the exporter may say of its own that its back end was slow.
+        assert bed.edge._answer in ("", f"no answer within {PATIENCE_SECONDS:g} s")
 
 
 async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:
