@@ -1,0 +1,78 @@
+"""The manifests as ``kubectl apply -k`` would send them, as far as these kustomizations go.
+
+Resources, and patches that are merged: nothing else is used in ``deploy/kubernetes``, and a test holds the
+result beside kustomize's own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Object = dict[str, Any]
+
+ROOT = Path(__file__).parents[2] / "deploy/kubernetes"
+#: What a person applies; the others are parts of these.
+APPLIED = ("rbac", "daemonset", "node-identity")
+USED = {"apiVersion", "kind", "resources", "patches"}
+
+#: Where objects of a kind are made, below a namespace or not.
+PLACES = {
+    "Namespace": "/api/v1/namespaces",
+    "ServiceAccount": "/api/v1/namespaces/{}/serviceaccounts",
+    "ConfigMap": "/api/v1/namespaces/{}/configmaps",
+    "DaemonSet": "/apis/apps/v1/namespaces/{}/daemonsets",
+    "ClusterRole": "/apis/rbac.authorization.k8s.io/v1/clusterroles",
+    "ClusterRoleBinding": "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "ValidatingAdmissionPolicy": "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": (
+        "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+    ),
+}
+
+
+def rendered(name: str) -> list[Object]:
+    """The objects of one kustomization, in the order in which they are named."""
+    return _folder(ROOT / name)
+
+
+def place(made: Object) -> str:
+    """The path of the API at which this object is made."""
+    return PLACES[made["kind"]].format(made["metadata"].get("namespace", ""))
+
+
+def _folder(folder: Path) -> list[Object]:
+    said = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    assert set(said) <= USED, f"{folder}: {set(said) - USED}"
+    found: list[Object] = []
+    for name in said["resources"]:
+        path = folder / name
+        found += _folder(path) if path.is_dir() else _documents(path)
+    for patch in said.get("patches", ()):
+        (wanted,) = _documents(folder / patch["path"])
+        found = [merged(each, wanted) if _is(each, wanted) else each for each in found]
+    return found
+
+
+def _documents(path: Path) -> list[Object]:
+    return [each for each in yaml.safe_load_all(path.read_text()) if each is not None]
+
+
+def _is(one: Object, other: Object) -> bool:
+    return (one["kind"], one["metadata"]["name"]) == (other["kind"], other["metadata"]["name"])
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Mappings field by field, lists of named things name by name, everything else as a whole."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {key: merged(old[key], value) if key in old else value for key, value in new.items()}
+    if _named(old) and _named(new):
+        by_name = {each["name"]: each for each in new}
+        return [merged(each, by_name.pop(each["name"], {})) for each in old] + list(by_name.values())
+    return new
+
+
+def _named(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(each, dict) and "name" in each for each in value)

@@ -1,0 +1,158 @@
+"""The DaemonSet as a pod of a real node: by its own token, in its own sandbox, with the node's logind.
+
+Of the manifests only that is changed which is elsewhere here: the image (busybox, with our own Python
+mounted), the bus, the runtime's socket and the kubelet's folder. The token is mounted by hand, as the API
+server has no admission for service accounts.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from events.decisions import DeletePod, MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from events.facts import ApiRead, OrderEnded, RuntimeRead
+from tests.beds.inside import PROJECT
+from tests.deploy.granted import applied
+from tests.deploy.rendering import Object, merged, place, rendered
+from tests.node.bed import Bed
+from tests.node.ebbtide import PROGRAM, Daemon
+from tests.node.image import IMAGE
+from tests.node.parts import Member
+from tests.node.pods import pod, running
+from tests.node.shutdowns import power_off
+
+pytestmark = pytest.mark.node
+
+PODS = "/api/v1/namespaces/ebbtide/pods"
+JOURNAL = Path("/var/lib/ebbtide/journal")
+LIBRARIES = ("/usr", "/lib", "/lib64")
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+READY_SECONDS_MAX = 40
+
+
+def token() -> list[Object]:
+    """What the admission of service accounts adds to a pod."""
+    return [
+        {"serviceAccountToken": {"path": "token"}},
+        {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}},
+    ]
+
+
+def here(bed: Bed, member: Member) -> Object:
+    """The strategic patch for this node."""
+    bus = bed.logind.address.removeprefix("unix:path=")
+    pythons = {str(PROJECT), sys.prefix, os.path.realpath(sys.base_prefix), *LIBRARIES}
+    mounted = sorted(path for path in pythons if os.path.isdir(path))
+    names = [f"python-{number}" for number in range(len(mounted))]
+    container = {
+        "name": "ebbtide",
+        "image": IMAGE,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [sys.executable, "-c", PROGRAM],
+        "readinessProbe": {"exec": {"command": [sys.executable, "-c", PROGRAM, "status", "--ready"]}},
+        "args": [each.replace("containerd.sock", member.socket.name) for each in the_args()],
+        "env": [
+            {"name": "DBUS_SYSTEM_BUS_ADDRESS", "value": f"unix:path=/run/dbus/{Path(bus).name}"},
+            {"name": "PYTHONPATH", "value": str(PROJECT)},
+            {"name": "PYTHONDONTWRITEBYTECODE", "value": "1"},
+        ],
+        "volumeMounts": [
+            *(
+                {"name": name, "mountPath": path, "readOnly": True}
+                for name, path in zip(names, mounted, strict=True)
+            ),
+            {"name": "token", "mountPath": ACCOUNT, "readOnly": True},
+        ],
+    }
+    volumes = [
+        *({"name": name, "hostPath": {"path": path}} for name, path in zip(names, mounted, strict=True)),
+        {"name": "token", "projected": {"sources": token()}},
+        {"name": "bus", "hostPath": {"path": str(Path(bus).parent)}},
+        {"name": "runtime", "hostPath": {"path": str(member.socket.parent)}},
+        {"name": "kubelet", "hostPath": {"path": str(member.state / "kubelet")}},
+    ]
+    spec = {
+        "nodeSelector": {"kubernetes.io/hostname": member.name},
+        "containers": [container],
+        "volumes": volumes,
+    }
+    return {"spec": {"template": {"spec": spec}}}
+
+
+def the_args() -> list[str]:
+    (made,) = [each for each in rendered("daemonset") if each["kind"] == "DaemonSet"]
+    args: list[str] = made["spec"]["template"]["spec"]["containers"][0]["args"]
+    return args
+
+
+@pytest.fixture
+async def deployed(bed: Bed) -> AsyncIterator[Daemon]:
+    """The DaemonSet beside a pod, ready; the kubelet has no graceful shutdown of its own."""
+    member = next(iter(bed.members.values()))
+    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
+    await running(bed, pod("web", member.name))
+    journal = bed.place(JOURNAL)
+    async with applied(bed):
+        for each in rendered("daemonset"):
+            if each["kind"] == "ConfigMap":
+                await bed.api.post(place(each), each)
+            if each["kind"] == "DaemonSet":
+                await bed.api.post(place(each), merged(each, here(bed, member)))
+        daemon = Daemon(bed, journal, "auto", member)
+        try:
+            await until_ready(bed, daemon)
+            yield daemon
+        finally:
+            await bed.api.delete("/apis/apps/v1/namespaces/ebbtide/daemonsets/ebbtide")
+            await bed.start_over()
+
+
+async def until_ready(bed: Bed, daemon: Daemon) -> None:
+    """Raises AssertionError with what the kubelet says of the pod, and the pod of itself."""
+    with trio.move_on_after(READY_SECONDS_MAX):
+        while not (
+            any(read.reachable for read in daemon.events(ApiRead))
+            and any(read.reachable for read in daemon.events(RuntimeRead))
+            and await bed.logind.ours()
+        ):
+            await trio.sleep(0.1)
+        return
+    logs = [path.read_text() for path in bed.place(daemon.member.state / "logs").rglob("*.log")]
+    pods = await bed.api.get(PODS)
+    states = [each["status"].get("containerStatuses") for each in pods["items"]]
+    events = await bed.api.get("/api/v1/namespaces/ebbtide/events")
+    raise AssertionError(f"{logs} {states} {[each['message'] for each in events['items']]}")
+
+
+def is_ready(found: Object) -> bool:
+    """By its probe, which asks the daemon in it."""
+    conditions = found["status"].get("conditions", ())
+    return any((each["type"], each["status"]) == ("Ready", "True") for each in conditions)
+
+
+async def test_a_shutdown_from_a_pod(bed: Bed, deployed: Daemon) -> None:
+    """It holds the lock, ends the others' pods through the API by its own token, and is in no wave itself."""
+    (held,) = await bed.logind.ours()
+    assert (held.mode, held.uid) == ("delay", 0)
+    await bed.api.until(PODS, lambda found: all(map(is_ready, found["items"])))
+    asked_ns, over_ns = await power_off(bed, seconds=30)
+    assert asked_ns < over_ns
+    events: dict[Any, list[Any]] = {
+        kind: deployed.events(kind) for kind in (MeansChosen, PodPlanned, PodEnded, DeletePod, ReleaseLock)
+    }
+    assert [chosen.means for chosen in events[MeansChosen]] == ["api"]
+    own = (await bed.api.get(PODS))["items"][0]
+    assert own["metadata"]["uid"] not in {each.pod.uid for each in events[PodPlanned]}
+    deleted = {order.name: order.key for order in events[DeletePod]}
+    results = {ended.key: ended.result for ended in deployed.events(OrderEnded)}
+    assert results[deleted["web"]] == "done"
+    assert [ended.outcome for ended in events[PodEnded]] == ["graceful"] * len(events[PodPlanned])
+    assert len(events[ReleaseLock]) == 1
+    await deployed.verify()

@@ -1,0 +1,121 @@
+"""The unit of the host by each of its identities: a whole power-off, and what the weaker one leaves out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from events.decisions import (
+    AnnounceNode,
+    DeletePod,
+    MeansChosen,
+    PodEnded,
+    PostEvent,
+    PublishCertificate,
+    StopKubelet,
+)
+from events.facts import ApiRead, OrderEnded
+from tests.deploy.granted import applied, token
+from tests.node import identities
+from tests.node.bed import Bed
+from tests.node.ebbtide import Daemon
+from tests.node.identities import Client
+from tests.node.pods import pod, running
+from tests.node.shutdowns import power_off
+
+pytestmark = pytest.mark.node
+
+ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
+TAINT = "ebbtide.dev/shutting-down"
+
+
+@pytest.fixture
+async def beside(bed: Bed) -> AsyncIterator[Bed]:
+    """A kubelet without a graceful shutdown of its own, and the account with its role and its policy."""
+    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
+    async with applied(bed):
+        yield bed
+    await bed.api.patch("/api/v1/nodes/node-1", {"spec": {"taints": None, "unschedulable": None}})
+    await bed.start_over()
+
+
+def auto(bed: Bed, folder: Path, client: Client) -> Daemon:
+    return Daemon(bed, folder / "state/journal", "auto", client=client)
+
+
+async def shut_down(bed: Bed, daemon: Daemon) -> Daemon:
+    """One power-off with one pod, to its end."""
+    daemon.configure(shutdownGracePeriod="10s")
+    await running(bed, pod("web", "node-1"))
+    await daemon.start_ready()
+    try:
+        await power_off(bed, seconds=30)
+    finally:
+        await daemon.stop()
+    return daemon
+
+
+def outcomes(daemon: Daemon, *kinds: type[Any]) -> dict[str, set[str]]:
+    """By kind of order, how they ended in the shutdown."""
+    ended = {each.key: each.result for each in daemon.events(OrderEnded)}
+    return {
+        kind.__name__: {ended[order.key] for order in daemon.events(kind) if order.key in ended}
+        for kind in kinds
+    }
+
+
+def means(daemon: Daemon) -> list[tuple[str, str]]:
+    return [(chosen.means, chosen.reason) for chosen in daemon.events(MeansChosen)]
+
+
+async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) -> None:
+    """Bound to its node, the token may do what a shutdown writes: nothing is refused."""
+    daemon = await shut_down(beside, auto(beside, tmp_path, Client(await token(beside, "node-1"), ACCOUNT)))
+    assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [True]
+    assert means(daemon) == [("api", "a shutdown of kind poweroff")]
+    assert outcomes(daemon, DeletePod, PostEvent, PublishCertificate) == {
+        "DeletePod": {"done"},
+        "PostEvent": {"done"},
+        "PublishCertificate": {"done"},
+    }
+    # A later announcement may overtake an earlier one.
+    assert outcomes(daemon, AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
+    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    node = await beside.api.get("/api/v1/nodes/node-1")
+    assert TAINT in {taint["key"] for taint in node["spec"]["taints"]}
+    assert "Forbidden" not in beside.log("ebbtide")
+    await daemon.verify()
+
+
+async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path: Path) -> None:
+    """NodeRestriction keeps it from tainting itself, which is known before; all else works."""
+    daemon = await shut_down(beside, auto(beside, tmp_path, identities.kubelet("node-1")))
+    assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [False]
+    assert outcomes(daemon, DeletePod, PostEvent, PublishCertificate) == {
+        "DeletePod": {"done"},
+        "PostEvent": {"done"},
+        "PublishCertificate": {"done"},
+    }
+    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    node = await beside.api.get("/api/v1/nodes/node-1")
+    assert node["spec"]["unschedulable"] is True
+    assert TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
+    assert {"DrainInProgress", "Drained"} & {each["type"] for each in node["status"]["conditions"]}
+    await daemon.verify()
+
+
+async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_path: Path) -> None:
+    """Mode cri asks nobody: pods end, the node's status is in its own folder, and the rest is said once."""
+    daemon = await shut_down(beside, Daemon(beside, tmp_path / "state/journal", "cri", server=""))
+    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    # The pod is gone before the kubelet is: nothing waits for its end.
+    assert len(daemon.events(StopKubelet)) == 1
+    assert outcomes(daemon, AnnounceNode, PostEvent) == {"AnnounceNode": {"done"}, "PostEvent": {"failed"}}
+    status = json.loads((daemon.folder / "run/cri/node.json").read_text())
+    assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Ready", "False")]
+    assert beside.log("ebbtide").count("no kubeconfig is there") == 1
+    await daemon.verify()

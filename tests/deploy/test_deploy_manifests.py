@@ -1,0 +1,126 @@
+"""The manifests: what they say by themselves, and what a real API server says to them."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ebbtide.config import parse
+from ebbtide.places import NODE_NAME
+from ebbtide.runtimes import OWN_UID
+from tests.beds.golang import Module, built
+from tests.beds.rootfs import Unavailable
+from tests.deploy.rendering import APPLIED, ROOT, Object, place, rendered
+from tests.node.bed import Bed
+from tests.node.client import Refused
+
+KUSTOMIZE_SECONDS_MAX = 60
+#: Of the version that is inside the kubectl of the node's Kubernetes.
+KUSTOMIZE = Module(Path(__file__).parent / "kustomize")
+CHECKED = "?dryRun=All&fieldValidation=Strict"
+
+
+def the(kind: str, name: str = "daemonset") -> Object:
+    (found,) = [each for each in rendered(name) if each["kind"] == kind]
+    return found
+
+
+def pod_spec(name: str) -> Object:
+    spec: Object = the("DaemonSet", name)["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("name", APPLIED)
+def test_it_renders_as_kustomize_renders_it(name: str) -> None:
+    """Our reading of the kustomizations is kustomize's own."""
+    try:
+        program = built(KUSTOMIZE, "kustomize", "sigs.k8s.io/kustomize/kustomize/v5")
+    except Unavailable as why:
+        pytest.skip(str(why))
+    argv = [program, "build", ROOT / name]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=KUSTOMIZE_SECONDS_MAX, check=True)
+    assert key_by_name(yaml.safe_load_all(done.stdout)) == key_by_name(rendered(name))
+
+
+def key_by_name(objects: Any) -> dict[tuple[str, str], Object]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in objects}
+
+
+@pytest.mark.parametrize("name", ["daemonset", "node-identity"])
+def test_the_daemonset_can_do_its_work(name: str) -> None:
+    """It is on every node to the end, knows its own pod and its node, and the lock is kept for it."""
+    spec = pod_spec(name)
+    (container,) = spec["containers"]
+    assert spec["tolerations"] == [{"operator": "Exists"}]
+    assert (spec["hostPID"], spec["hostNetwork"], spec["priorityClassName"]) == (
+        True,
+        True,
+        "system-node-critical",
+    )
+    assert "--keep-lock" in container["args"]
+    assert container["readinessProbe"]["exec"]["command"] == ["ebbtide", "status", "--ready"]
+    assert {OWN_UID, NODE_NAME, "DBUS_SYSTEM_BUS_ADDRESS"} == {each["name"] for each in container["env"]}
+    mounts = {each["mountPath"] for each in container["volumeMounts"]}
+    assert {"/run/dbus", "/run/containerd", "/run/systemd", "/run/ebbtide", "/var/lib/ebbtide"} < mounts
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+
+
+def test_its_grace_covers_the_shipped_configuration() -> None:
+    """Whoever ends the pod gives it the whole budget: periods and reserve."""
+    text = the("ConfigMap")["data"]["config.yaml"]
+    settings = parse([("config.yaml", text.encode())]).settings
+    needed_seconds = settings.shutdown_grace_period_ns // 10**9 + settings.reserve_seconds
+    assert needed_seconds <= pod_spec("daemonset")["terminationGracePeriodSeconds"]
+
+
+def test_the_nodes_identity_brings_no_right_of_its_own() -> None:
+    """No role, no policy, no token: what the kubelet may do is all there is."""
+    assert {each["kind"] for each in rendered("node-identity")} == {
+        "Namespace",
+        "ServiceAccount",
+        "ConfigMap",
+        "DaemonSet",
+    }
+    assert the("ServiceAccount", "node-identity")["automountServiceAccountToken"] is False
+    assert "--kubeconfig=/etc/kubernetes/kubelet.conf" in pod_spec("node-identity")["containers"][0]["args"]
+
+
+@pytest.mark.node
+@pytest.mark.parametrize("name", APPLIED)
+async def test_the_api_server_takes_every_object(bed: Bed, name: str) -> None:
+    """A server-side dry run, in which an unknown field is an error."""
+    namespace, *others = rendered(name)
+    assert namespace["kind"] == "Namespace"
+    await made(bed, namespace)
+    try:
+        for each in others:
+            taken = await bed.api.post(place(each) + CHECKED, each)
+            assert taken["metadata"]["name"] == each["metadata"]["name"]
+    finally:
+        await bed.api.delete(f"{place(namespace)}/{namespace['metadata']['name']}")
+        await gone(bed, namespace)
+
+
+@pytest.mark.node
+async def test_a_misspelt_field_would_be_noticed(bed: Bed) -> None:
+    """The dry run is strict: the test above can fail."""
+    role = the("ClusterRole")
+    with pytest.raises(Refused, match="unknown field"):
+        await bed.api.post(place(role) + CHECKED, role | {"roles": []})
+
+
+async def made(bed: Bed, wanted: Object) -> Object:
+    found: Object = await bed.api.post(place(wanted) + "?fieldValidation=Strict", wanted)
+    return found
+
+
+async def gone(bed: Bed, wanted: Object) -> None:
+    """A namespace takes a moment to go."""
+    listed = place(wanted)
+    name = wanted["metadata"]["name"]
+    await bed.api.until(listed, lambda all_: name not in [each["metadata"]["name"] for each in all_["items"]])

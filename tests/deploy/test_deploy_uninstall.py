@@ -1,0 +1,211 @@
+"""``ebbtide uninstall``: the node as it was before, and nothing of anybody else's gone with it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from actors.edges.kubelet.unit import Unit
+from actors.edges.kubernetes.writes.memory import CERTIFICATE, CHANGED
+from ebbtide.claim import claim, claimed_by
+from ebbtide.uninstall import files
+from ebbtide.uninstall.kubelet import stopped_by_us
+from events.decisions import AnnounceNode, KubeletStopped, StartKubelet, StopKubelet
+from events.facts import DaemonStarted, OrderEnded
+from tests.node.bed import Bed
+from tests.node.ebbtide import COMMAND, Daemon
+from tests.node.pods import STUBBORN, pod, running
+
+NODE = "/api/v1/nodes/node-1"
+DROP_IN = "run/systemd/logind.conf.d/zz-ebbtide.conf"
+SHOWN_SECONDS_MAX = 10
+RUN_SECONDS_MAX = 60
+THEIRS = {"key": "example.org/theirs", "effect": "PreferNoSchedule"}
+UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+
+
+def call(*words: object, address: str, enter: Sequence[str] = ()) -> tuple[int, dict[str, Any], str]:
+    """The exit code, the document, and what was said beside it."""
+    argv = [*enter, *COMMAND, "uninstall", "-o", "json", *map(str, words)]
+    environ = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": address}
+    done = subprocess.run(argv, env=environ, capture_output=True, text=True, timeout=RUN_SECONDS_MAX)
+    return done.returncode, json.loads(done.stdout or "{}"), done.stderr
+
+
+def results(document: dict[str, Any]) -> dict[str, str]:
+    return {step["what"]: step["result"] for step in document["steps"]}
+
+
+@pytest.fixture
+async def abandoned(bed: Bed, tmp_path: Path) -> AsyncIterator[Daemon]:
+    """A node whose daemon showed it as going down, and never came back to take that away."""
+    daemon = Daemon(bed, tmp_path / "state" / "journal", "auto")
+    daemon.configure(shutdownGracePeriod="60s")
+    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
+    await running(bed, pod("stubborn", "node-1", STUBBORN))
+    await bed.api.patch(NODE, {"spec": {"taints": [THEIRS]}})
+    await daemon.start_ready()
+    try:
+        await bed.logind.power_off()
+        with trio.fail_after(SHOWN_SECONDS_MAX):
+            while not shown(daemon):
+                await trio.sleep(0.05)
+        await daemon.stop()
+        await bed.logind.reset()
+        yield daemon
+    finally:
+        await daemon.stop()
+        await bed.api.patch(NODE, {"spec": {"taints": None, "unschedulable": None}})
+        await bed.start_over()
+
+
+@pytest.mark.node
+async def test_a_kubelet_that_we_had_stopped_is_started(bed: Bed, tmp_path: Path) -> None:
+    """The daemon that stopped it for a reboot died, and the reboot was cancelled: nobody else would."""
+    daemon = Daemon(bed, tmp_path / "state" / "journal", "auto")
+    daemon.configure(shutdownGracePeriod="20s")
+    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
+    await running(bed, pod("stubborn", "node-1", STUBBORN))
+    await daemon.start_ready()
+    try:
+        await bed.logind.power_off("reboot")
+        with trio.fail_after(SHOWN_SECONDS_MAX):
+            while not daemon.events(KubeletStopped):
+                await trio.sleep(0.05)
+        await daemon.stop()
+        await bed.logind.reset()
+        assert await active(bed, daemon) is False
+        code, said, _ = await trio.to_thread.run_sync(
+            lambda: call(*words(daemon), address=bed.logind.address, enter=bed.enter)
+        )
+        assert (code, results(said)["kubelet"]) == (0, "done"), said
+        assert await active(bed, daemon) is True
+    finally:
+        await daemon.stop()
+        await bed.start_over()
+
+
+async def active(bed: Bed, daemon: Daemon) -> bool | None:
+    return await Unit(bed.logind.address, daemon.member.unit).active()
+
+
+def test_a_kubelet_that_somebody_else_stopped_is_left_alone() -> None:
+    """The journal says who it was, and in which boot."""
+    ours = [started("now"), StopKubelet(key="a")]
+    assert stopped_by_us(ours, "now")
+    assert not stopped_by_us([*ours, StartKubelet(key="b")], "now")
+    assert not stopped_by_us([*ours, started("next")], "next")
+    assert stopped_by_us([*ours, started("now")], "now")
+    assert not stopped_by_us([started("now")], "now")
+    assert not stopped_by_us([], "now")
+
+
+def started(boot: str) -> DaemonStarted:
+    return DaemonStarted(version="", pid=1, mode="auto", node="", boot_id=boot, userspace_id="")
+
+
+def shown(daemon: Daemon) -> bool:
+    keys = {order.key for order in daemon.events(AnnounceNode) if not order.ready}
+    return any(ended.key in keys for ended in daemon.events(OrderEnded))
+
+
+def words(daemon: Daemon) -> list[object]:
+    run = daemon.folder / "run"
+    return ["--config", daemon.folder / "config.yaml", "--journal", daemon.journal, "--runtime", run]
+
+
+@pytest.mark.node
+async def test_it_takes_back_exactly_what_is_ours(bed: Bed, abandoned: Daemon) -> None:
+    """A dry run changes nothing; then taint, cordon, conditions and the drop-in go, and others' stay."""
+
+    async def uninstall(*more: object) -> tuple[int, dict[str, Any], str]:
+        return await trio.to_thread.run_sync(
+            lambda: call(*words(abandoned), *more, address=bed.logind.address, enter=bed.enter)
+        )
+
+    before = await bed.api.get(NODE)
+    assert CHANGED in before["metadata"]["annotations"]
+    assert (bed.root / DROP_IN).exists()
+    code, said, _ = await uninstall("--dry-run")
+    assert (code, said["dryRun"], results(said)["Node"], results(said)["drop-in"]) == (
+        0,
+        True,
+        "would",
+        "would",
+    )
+    assert (await bed.api.get(NODE))["metadata"]["annotations"] == before["metadata"]["annotations"]
+    assert (bed.root / DROP_IN).exists()
+    code, said, told = await uninstall()
+    assert (code, told) == (0, ""), said
+    assert results(said)["Node"] == results(said)["drop-in"] == results(said)["logind's limit"] == "done"
+    after = await bed.api.get(NODE)
+    assert not {CHANGED, CERTIFICATE} & set(after["metadata"]["annotations"])
+    assert [taint for taint in after["spec"]["taints"] if taint["key"] != UNSCHEDULABLE] == [THEIRS]
+    assert "unschedulable" not in after["spec"]
+    kinds = {each["type"] for each in after["status"]["conditions"]}
+    assert not {"DrainInProgress", "GracefulNodeShutdownInProgress", "Drained"} & kinds
+    assert not (bed.root / DROP_IN).exists()
+    assert list(abandoned.journal.glob("*.ebj"))
+    code, said, _ = await uninstall("--purge")
+    assert (code, results(said)["Node"], results(said)["drop-in"]) == (0, "nothing", "nothing")
+    assert not abandoned.journal.exists()
+
+
+@pytest.mark.node
+async def test_the_node_alone_is_put_right_from_anywhere(bed: Bed, abandoned: Daemon) -> None:
+    """For a machine that is gone: with an administrator's kubeconfig, and without touching a file."""
+    more = ("--node-only", "--node-name", "node-1", "--kubeconfig", bed.kubeconfig)
+    code, said, _ = await trio.to_thread.run_sync(lambda: call(*more, address="unix:path=/nowhere"))
+    assert (code, [step["what"] for step in said["steps"]]) == (0, ["Node"])
+    assert CHANGED not in (await bed.api.get(NODE))["metadata"]["annotations"]
+    assert (bed.root / DROP_IN).exists()
+
+
+@pytest.mark.node
+async def test_a_daemon_that_runs_is_not_pulled_away(bed: Bed, tmp_path: Path) -> None:
+    """It would arm again: whoever runs it has to end it first. Nothing is changed."""
+    daemon = Daemon(bed, tmp_path / "state" / "journal", "process")
+    daemon.configure(shutdownGracePeriod="5s")
+    await daemon.start()
+    try:
+        code, _, told = await trio.to_thread.run_sync(
+            lambda: call(*words(daemon), address=bed.logind.address, enter=bed.enter)
+        )
+        assert (code, "end it first" in told, told.count("\n")) == (2, True, 1)
+        assert await daemon.armed()
+    finally:
+        await daemon.stop()
+
+
+def test_only_names_of_ours_are_removed(tmp_path: Path) -> None:
+    """Whatever folder is named: a home is not a journal."""
+    for name in ("0000000001-0a0b0c0d.ebj", "metrics", "letters.txt"):
+        (tmp_path / name).touch()
+    steps = files.purge([tmp_path], tmp_path / "node", dry_run=True)
+    assert [step.result for step in steps] == ["would", "nothing"]
+    assert len(list(tmp_path.iterdir())) == 3
+    assert [step.result for step in files.purge([tmp_path], tmp_path / "node", dry_run=False)] == [
+        "done",
+        "nothing",
+    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["letters.txt"]
+
+
+def test_a_claim_is_seen_without_being_taken(tmp_path: Path) -> None:
+    """By its process id, and nothing is made where there is none."""
+    assert claimed_by(tmp_path / "run") == ""
+    descriptor = claim(tmp_path / "run")
+    program = "import sys, pathlib, ebbtide.claim as c; print(c.claimed_by(pathlib.Path(sys.argv[1])))"
+    argv = [sys.executable, "-c", program, str(tmp_path / "run")]
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == f"{os.getpid()}\n"
+    os.close(descriptor)
+    assert claimed_by(tmp_path / "run") == ""
+    assert not (tmp_path / "none").exists()

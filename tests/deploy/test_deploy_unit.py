@@ -1,0 +1,120 @@
+"""The unit of the host as a Kubernetes node has it, on whole machines: in its sandbox everything works."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from events.base import Event
+from events.decisions import Armed, EpisodeClosed, MeansChosen, ReleaseLock, ShutdownBegan, StopKubelet
+from events.facts import ApiRead, KubeletRead, OrderEnded, RuntimeRead
+from tests.beds.inside import PROJECT
+from tests.beds.machine import Machine, machine_bed
+from tests.beds.rootfs import SUITES, Unavailable
+from tests.machine.node import Node
+
+pytestmark = [pytest.mark.root, pytest.mark.machine]
+
+SECONDS_MAX = 30
+PORT = 8001
+SOCKET = "/run/stand-in.sock"
+UNITS = "/etc/systemd/system"
+KUBELET = "[Service]\nExecStart=/bin/sleep infinity\n"
+NEIGHBOURS = f"""[Unit]
+Before=ebbtide.service
+[Service]
+ExecStart=/opt/ebbtide/bin/python3 /opt/neighbours.py {SOCKET} {PORT}
+"""
+KUBECONFIG = {
+    "clusters": [{"name": "c", "cluster": {"server": f"http://127.0.0.1:{PORT}"}}],
+    "users": [{"name": "u", "user": {"token": "of-nobody"}}],
+    "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+    "current-context": "x",
+}
+LIMIT = ("busctl", "get-property", "org.freedesktop.login1", "/org/freedesktop/login1")
+PROPERTY = ("org.freedesktop.login1.Manager", "InhibitDelayMaxUSec")
+
+E = TypeVar("E", bound=Event)
+
+
+@pytest.fixture(params=SUITES)
+async def node(request: pytest.FixtureRequest) -> Any:
+    """A Kubernetes node as far as its unit can tell, not booted."""
+    try:
+        async with machine_bed(request.param) as machine:
+            yield install(machine)
+    except Unavailable as reason:
+        pytest.skip(str(reason))
+
+
+def install(machine: Machine) -> Node:
+    made = Node(machine)
+    made.install((PROJECT / "deploy/systemd/node.conf").read_text(), "requirements-node.lock")
+    machine.copy_in(PROJECT / "tests/deploy/neighbours.py", "/opt/neighbours.py")
+    for name, text in (("kubelet", KUBELET), ("neighbours", NEIGHBOURS)):
+        machine.write(f"{UNITS}/{name}.service", text)
+        machine.place(f"{UNITS}/multi-user.target.wants/{name}.service").symlink_to(f"{UNITS}/{name}.service")
+    machine.write("/etc/ebbtide/kubeconfig", json.dumps(KUBECONFIG), 0o600)
+    made.configure({0: 6}, node={"criSocket": SOCKET, "nodeName": "node-1"})
+    return made
+
+
+async def until(node: Node, kind: type[E], holds: Any) -> None:
+    with trio.move_on_after(SECONDS_MAX):
+        while not any(holds(event) for event in node.events(kind)):
+            await trio.sleep(0.05)
+        return
+    raise AssertionError(f"no such {kind.__name__}; the unit's log:\n{await node.log()}")
+
+
+async def test_a_node_in_its_sandbox(node: Node) -> None:
+    """Both clients answer, the kubelet's unit is stopped for a reboot, and the whole is undone at the end."""
+    machine = node.machine
+    await machine.boot()
+    await until(node, Armed, bool)
+    await until(node, RuntimeRead, lambda read: read.reachable)
+    await until(node, ApiRead, lambda read: read.reachable and read.taint)
+    await until(node, KubeletRead, lambda read: read.active)
+    await machine.reboot()
+    await until(node, EpisodeClosed, lambda closed: closed.outcome == "complete")
+    assert [began.kind for began in node.events(ShutdownBegan)] == ["reboot"]
+    assert [chosen.means for chosen in node.events(MeansChosen)] == ["cri"]
+    (stop,) = node.events(StopKubelet)
+    assert [ended.result for ended in node.events(OrderEnded) if ended.key == stop.key] == ["done"]
+    assert len(node.events(ReleaseLock)) == 1
+    assert node.replays() > 0
+    await uninstall(node)
+
+
+async def limited(machine: Machine, limit: str) -> None:
+    """logind takes a drop-in up a moment after it has been told of it."""
+    seen = ""
+    with trio.move_on_after(SECONDS_MAX):
+        while (seen := (await machine.run(*LIMIT, *PROPERTY)).stdout) != limit:
+            await trio.sleep(0.1)
+    assert seen == limit
+
+
+async def uninstall(node: Node) -> None:
+    """The unit neither runs nor comes back, and logind's limit is its own again. The journal stays."""
+    machine = node.machine
+    await limited(machine, "t 11000000\n")
+    done = await machine.run("ebbtide", "uninstall", "-o", "json")
+    results = {step["what"]: step["result"] for step in json.loads(done.stdout)["steps"]}
+    assert results == {
+        "unit": "done",
+        "drop-in": "done",
+        "logind's limit": "done",
+        "Node": "nothing",
+        "kubelet": "nothing",
+        # The service manager took it away with the unit.
+        "state of this boot": "nothing",
+    }
+    assert (await machine.run(*LIMIT, *PROPERTY)).stdout == "t 5000000\n"
+    shown = await machine.run("systemctl", "is-active", "ebbtide", check=False)
+    assert shown.stdout == "inactive\n"
+    assert (await machine.run("systemctl", "is-enabled", "ebbtide", check=False)).stdout == "disabled\n"
+    assert node.records()
