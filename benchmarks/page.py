@@ -31,6 +31,13 @@ TITLES = {
     "exporting_many": "Many spans through the exporter",
     "exporting_cut": "Traces of shutdowns that were cut short",
     "scale": "Cost against the number of pods",
+    "node_obedient": "A real node beside the kubelet: pods that end at once",
+    "node_stubborn": "A real node beside the kubelet: one pod of each wave ignores its stop signal",
+    "node_requests": "A real node beside the kubelet: requests through a Service",
+    "node_daemonset": "A real node beside the kubelet: what DaemonSets make on it",
+    "node_grant": "A real node beside the kubelet: less time than asked for",
+    "node_killed": "A real node beside the kubelet: killed in mid-shutdown",
+    "node_start": "A real node: from the start of the process to armed",
 }
 
 
@@ -47,11 +54,12 @@ def tables() -> str:
 
 def _section(title: str, document: dict[str, Any]) -> list[str]:
     where = document["machine"]
+    command = document.get("command", f"benchmarks.{document['name']}")
     rows = [cells(Figure(**{key: row[key] for key in Figure._fields})) for row in document["figures"]]
     return [
         f"### {title}",
         "",
-        f"`python -m benchmarks.{document['name']}`, {where['day']}: {where['cpu']}, "
+        f"`python -m {command}`, {where['day']}: {where['cpu']}, "
         f"Linux {where['kernel']}, Python {where['python']}; load average at the end {where['load']}.",
         "",
         "| figure | limit | measured | |",

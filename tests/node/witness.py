@@ -1,0 +1,70 @@
+"""Pods that note what happens to them, on the node's own clock: begin, hook, stop signal, end.
+
+What they wrote outlives them, so who ended them cannot have the last word on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from tests.node.bed import Bed
+from tests.node.client import Object
+from tests.node.pods import container, pod
+
+#: ``/proc/uptime`` counts hundredths of a second of the clock that Python calls monotonic.
+NOTE = "cut -d ' ' -f 1 /proc/uptime >> /notes/{name}.{what}"
+TICK_NS = 10_000_000
+NS = 1_000_000_000
+
+
+class Witness:
+    """``folder`` is on the node, outside of every pod."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.folder = bed.folder / "notes"
+        self.folder.mkdir(exist_ok=True)
+        for old in self.folder.iterdir():
+            old.unlink()
+
+    def container(
+        self, name: str, *, slow: bool = False, ends_after: float = 0, hook: bool = False, **fields: Any
+    ) -> Object:
+        """``slow``: only SIGKILL ends it. ``ends_after``: seconds from the signal to its end."""
+        end = f"sleep {ends_after}; {_note(name, 'ended')}; exit 0"
+        on_signal = f"{_note(name, 'signal')}; {':' if slow else end}"
+        script = f'trap "{on_signal}" TERM; {_note(name, "began")}; while :; do sleep 0.05; done'
+        if hook:
+            command = ["/bin/sh", "-c", _note(name, "hook")]
+            fields = {"lifecycle": {"preStop": {"exec": {"command": command}}}} | fields
+        return container(script, volumeMounts=[{"name": "notes", "mountPath": "/notes"}], **fields)
+
+    def pod(self, name: str, **how: Any) -> Object:
+        """One container, as `container` makes it; what that does not know goes to the pod."""
+        mine = {key: how.pop(key) for key in ("slow", "ends_after", "hook") if key in how}
+        return self.holding(name, [self.container(name, **mine)], **how)
+
+    def holding(self, name: str, containers: list[Object], node: str = "node-1", **spec: Any) -> Object:
+        """A pod of these containers, with the folder to write to."""
+        notes = {"name": "notes", "hostPath": {"path": str(self.folder)}}
+        return pod(name, node, containers=containers, volumes=[notes], **spec)
+
+    def times(self, name: str, what: str) -> list[int]:
+        """Monotonic nanoseconds at which it happened, to a hundredth of a second."""
+        file = Path(self.folder, f"{name}.{what}")
+        return [round(float(line) * NS) for line in file.read_text().split()] if file.exists() else []
+
+    def forget(self) -> None:
+        for old in self.folder.iterdir():
+            old.unlink()
+
+
+def signalled(witness: Witness, names: Iterable[str], before_ns: int) -> dict[str, int]:
+    """Those that got the stop signal by then, and when first."""
+    found = {name: witness.times(name, "signal") for name in names}
+    return {name: times[0] for name, times in found.items() if times and times[0] <= before_ns + TICK_NS}
+
+
+def _note(name: str, what: str) -> str:
+    return NOTE.format(name=name, what=what)
