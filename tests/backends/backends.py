@@ -248,24 +248,28 @@ class Collector(Backend):
     def files(self) -> Path:
         return self.folder / "files"
 
-    def wait_beside(self, kind: str) -> dict[str, Any]:
-        """The newest request of ``resourceLogs`` or ``resourceMetrics`` that it took."""
+    def requests(self, kind: str) -> list[dict[str, Any]]:
+        """Those of ``resourceLogs`` or ``resourceMetrics`` that it took, oldest first."""
+        return [json.loads(line) for line in _lines(self.beside) if kind in line]
+
+    def wait_beside(self, kind: str, before: int) -> dict[str, Any]:
+        """The newest of these requests, once there are more than ``before``."""
         deadline = time.monotonic() + READ_SECONDS_MAX
-        while time.monotonic() < deadline:
-            lines = self.beside.read_text().splitlines() if self.beside.exists() else []
-            found = [json.loads(line) for line in lines if line.endswith("}") and kind in line]
-            if found:
-                request: dict[str, Any] = found[-1]
-                return request
+        while len(found := self.requests(kind)) <= before:
+            assert time.monotonic() < deadline, f"the collector took no {kind}"
             time.sleep(POLL_SECONDS)
-        raise AssertionError(f"the collector took no {kind}")
+        return found[-1]
 
     def trace(self, trace_id: str) -> Kept:
-        lines = self.taken.read_text().splitlines() if self.taken.exists() else []
-        found = [each for line in lines if line.endswith("}") for each in _resource_spans(json.loads(line))]
+        found = [each for line in _lines(self.taken) for each in _resource_spans(json.loads(line))]
         kept = _kept(found)
         ours = {key: span for key, span in kept.spans.items() if key[0].hex() == trace_id}
         return Kept(kept.count, ours, kept.resources)
+
+
+def _lines(path: Path) -> list[str]:
+    """Those that are whole: a line is written in pieces."""
+    return path.read_text().split("\n")[:-1] if path.exists() else []
 
 
 @contextlib.contextmanager

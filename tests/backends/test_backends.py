@@ -149,17 +149,18 @@ def test_the_collector_takes_logs_and_metrics(
     fold(meters, History([DirectorySource(journal)]).records())
     resource = logs.resource(first[0].episode)
     now_ns = first[-1].time_ns
+    before = {kind: len(collector.requests(kind)) for kind in ("resourceLogs", "resourceMetrics")}
     for path, method, request in (
         (LOGS.path, LOGS.method, encode_logs(first, resource)),
         (METRICS_PATH, METRICS_METHOD, encode_metrics(meters, Around(now_ns), resource)),
     ):
         trio.run(send_to, at(destination(collector, protocol), path), method, request)
-    taken = collector.wait_beside("resourceLogs")["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
+    logs_taken, metrics_taken = (collector.wait_beside(kind, number) for kind, number in before.items())
+    taken = logs_taken["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]
     assert [each["spanId"] for each in taken] == [record.span_id.hex() for record in first]
-    metrics = collector.wait_beside("resourceMetrics")["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
+    metrics = metrics_taken["resourceMetrics"][0]["scopeMetrics"][0]["metrics"]
     assert "ebbtide_pods_total" in [each["name"] for each in metrics]
-    collector.beside.write_text("")
 
 
 async def send_to(place: Destination, method: str, request: bytes) -> None:

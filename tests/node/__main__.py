@@ -33,6 +33,8 @@ HELP = {
     "down": "end the one that is up",
 }
 DOWN_SECONDS_MAX = 60
+#: Exit codes, as shells and `ebbtide` have them.
+WRONG, INTERRUPTED = 2, 128 + signal.SIGINT
 POLL_SECONDS = 0.05
 
 SAID = """{nodes} Ready in {seconds:.1f} s, Kubernetes {version}
@@ -91,11 +93,19 @@ def up(nodes: int, graceful: bool) -> int:
     try:
         said = process.stdout.read()
     except BaseException:
-        process.terminate()
-        process.wait()
+        _end(process)
         raise
     print(said, end="")
     return 0 if said else process.wait()
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """It cleans up, however impatient somebody is with Ctrl-C; in a session of its own it hears none."""
+    process.terminate()
+    while True:
+        with contextlib.suppress(KeyboardInterrupt):
+            process.wait()
+            return
 
 
 async def hold(nodes: int, graceful: bool) -> None:
@@ -161,10 +171,24 @@ def _parse() -> argparse.Namespace:
 
 def main() -> int:
     asked = _parse()
-    if asked.command == "down":
-        return down()
-    if asked.command == "up":
-        return up(asked.nodes, asked.graceful)
+    if asked.command != "down" and asked.nodes < 1:
+        print(f"--nodes {asked.nodes}: a bed has one node at least", file=sys.stderr)
+        return WRONG
+    try:
+        if asked.command == "down":
+            return down()
+        if asked.command == "up":
+            return up(asked.nodes, asked.graceful)
+        return _hold(asked)
+    except KeyboardInterrupt:
+        print(
+            "\ninterrupted: nothing of the node is left" if asked.command == "up" else "\ninterrupted",
+            file=sys.stderr,
+        )
+        return INTERRUPTED
+
+
+def _hold(asked: argparse.Namespace) -> int:
     failures: list[BaseException] = []
     try:
         trio.run(hold, asked.nodes, asked.graceful)

@@ -114,8 +114,10 @@ def _control_plane(bed: Bed) -> tuple[Part, ...]:
     )
 
 
-async def mend(bed: Bed) -> None:
-    """Start again what a test that failed left stopped, and end the shutdown that it left behind."""
+async def mend(bed: Bed, **kubelet: Any) -> None:
+    """Start again what a test that failed left stopped, and end the shutdown that it left behind; ``kubelet``
+    are the settings that those of this bed have changed.
+    """
     alive = await bed.inside.do("alive")
     if "etcd" not in alive:
         await bed.start(parts.etcd(bed.folder / "state"))
@@ -129,7 +131,7 @@ async def mend(bed: Bed) -> None:
             await bed.start_containerd(member)
     preparing = await bed.logind.get("PreparingForShutdown")
     if preparing or any(f"kubelet-{name}" not in alive for name in bed.members):
-        await bed.start_over()
+        await bed.start_over(**kubelet)
 
 
 @contextlib.asynccontextmanager

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
-import trio
 
-from tests.beds.rootfs import Unavailable
 from tests.node.bed import Bed
-from tests.node.bringing_up import bring_up, made_bed, mend
+from tests.node.bringing_up import bring_up, mend
 from tests.node.pods import remove_all
+from tests.node.serving import served
+from tests.node.weather import Weather
 
 NAMES = ("node-1", "node-2")
 
 
 @pytest.fixture(scope="session")
 def _bed() -> Iterator[Bed]:
-    try:
-        with made_bed(NAMES) as bed:
-            trio.run(bring_up, bed)
-            yield bed
-    except Unavailable as why:
-        pytest.skip(str(why))
+    with served(bring_up, NAMES) as bed:
+        yield bed
 
 
 @pytest.fixture
@@ -31,3 +27,12 @@ async def bed(_bed: Bed) -> Bed:
     await mend(_bed)
     await remove_all(_bed)
     return _bed
+
+
+@pytest.fixture
+async def weather(bed: Bed) -> AsyncIterator[Weather]:
+    """Before the API server, clear at first."""
+    made = Weather(bed)
+    await made.start()
+    yield made
+    await made.stop()

@@ -1,55 +1,160 @@
-"""Ebbtide's daemon as a program of the node: a child of its first process, its files in the bed's folder."""
+"""Ebbtide's daemon as a program of the node: a child of its first process, its files in the bed's folder.
+
+Its journal lies outside and is read while it runs; what it says of a shutdown is a witness's beside the API
+server's.
+"""
 
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
+from actors.policy.means import NODE_MODES
+from events.base import Event
+from events.decisions import GrantAssessed
+from events.facts import ApiRead, RuntimeRead
+from events.history import History
+from events.record import Record
+from events.storage import DirectorySource
 from tests.node.bed import Bed
 from tests.node.client import POLL_SECONDS
-from tests.node.parts import Part
+from tests.node.identities import EBBTIDE, Client
+from tests.node.parts import API, MANIFESTS, Member, Part
 
 NAME = "ebbtide"
-COMMAND = (sys.executable, "-c", "import sys, ebbtide.cli as cli; sys.exit(cli.main())")
+PROGRAM = "import sys, ebbtide.cli as cli; sys.exit(cli.main())"
+COMMAND = (sys.executable, "-c", PROGRAM)
 ARMED_SECONDS_MAX = 20
+VERIFY_SECONDS_MAX = 60
+
+E = TypeVar("E", bound=Event)
+
+
+def parts_of(member: Member) -> dict[str, Any]:
+    """The configuration's names for them; the API server is not among them."""
+    return {
+        "nodeName": member.name,
+        "criSocket": str(member.socket),
+        "kubeletUnit": member.unit,
+        "kubeletRoot": str(member.state / "kubelet"),
+        "staticPodPath": str(member.state / MANIFESTS),
+    }
 
 
 class Daemon:
-    """``journal`` is read from outside, also while it runs."""
+    """``journal`` is read from outside, also while it runs. The modes of a node are for ``member``'s.
 
-    def __init__(self, bed: Bed, journal: Path, mode: str) -> None:
-        self.bed, self.journal, self.mode = bed, journal, mode
+    ``server``: where it reaches the API server, as ``client``; empty: it knows of none. ``program``: the
+    command that stands for ``ebbtide``.
+    """
+
+    def __init__(
+        self,
+        bed: Bed,
+        journal: Path,
+        mode: str,
+        member: Member | None = None,
+        *,
+        client: Client = EBBTIDE,
+        server: str = API,
+        program: Sequence[str] = COMMAND,
+    ) -> None:
+        self.bed, self.journal, self.mode, self.program = bed, journal, mode, program
+        self.member = member or next(iter(bed.members.values()))
+        self.client, self.server = client, server
         self.folder = bed.folder / NAME
         self.pods = self.folder / "pods"
         self.pods.mkdir(parents=True, exist_ok=True)
+        self.keep_lock = False
+        #: As the node sees it.
+        self.config = self.folder / "config.yaml"
+
+    @property
+    def is_of_node(self) -> bool:
+        return self.mode in NODE_MODES
 
     def configure(self, **fields: Any) -> None:
-        """By the configuration's own names."""
+        """By the configuration's own names; the node's parts come by themselves."""
         kind = {"apiVersion": "ebbtide/v1alpha1", "kind": "EbbtideConfiguration"}
-        (self.folder / "config.yaml").write_text(json.dumps(kind | fields))
+        parts = {"node": self.node() | fields.pop("node", {})} if self.is_of_node else {}
+        file = self.bed.place(self.config)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(kind | parts | fields))
+
+    def node(self) -> dict[str, Any]:
+        found = parts_of(self.member)
+        if self.server:
+            name = f"{NAME}-{self.member.name}"
+            found["kubeconfig"] = str(self.bed.secrets.kubeconfig(self.client, self.server, name))
+        return found
 
     async def start(self) -> None:
         """Returns when it holds its lock."""
+        environ = {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address, "EBBTIDE_DEBUG": "1"}
+        await self.bed.start(Part(NAME, self.argv(), environ))
+        await self.until(self.armed, "it does not arm")
+
+    def argv(self) -> list[str]:
         paths = {
-            "config": self.folder / "config.yaml",
+            "config": self.config,
             "journal": self.journal,
             "runtime": self.folder / "run",
         }
         words = [f"--{name}={path}" for name, path in paths.items()]
         if self.mode == "process":
             words.append(f"--pods={self.pods}")
-        argv = [*COMMAND, "run", f"--mode={self.mode}", *words]
-        await self.bed.start(Part(NAME, argv, {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address}))
+        if self.keep_lock:
+            words.append("--keep-lock")
+        return [*self.program, "run", f"--mode={self.mode}", *words]
+
+    async def until(self, holds: Callable[[], Any], otherwise: str) -> None:
+        """Wait until ``holds``, which may be asynchronous. Raises AssertionError with its log."""
         with trio.move_on_after(ARMED_SECONDS_MAX):
-            while not await self.bed.logind.ours():
+            while True:
+                answer = holds()
+                if await answer if hasattr(answer, "__await__") else answer:
+                    return
                 assert await self.exited() is None, self.bed.log(NAME)
                 await trio.sleep(POLL_SECONDS)
-            return
-        raise AssertionError(f"it does not arm: {self.bed.log(NAME)[-3000:]}")
+        raise AssertionError(f"{otherwise}: {self.bed.log(NAME)[-3000:]}")
+
+    async def armed(self) -> bool:
+        return bool(await self.bed.logind.ours())
+
+    async def start_ready(self, granted: bool = True) -> None:
+        """Returns when it is as it is after some minutes on a quiet node: granted what it asked for (unless
+        nobody may be), and with the parts that its mode uses in reach.
+        """
+        await self.start()
+        await self.until(lambda: self.is_ready(granted), "it does not get ready")
+
+    def is_ready(self, granted: bool = True) -> bool:
+        needed: dict[type[Event], Callable[[Any], bool]] = {
+            GrantAssessed: lambda each: each.sufficient or not granted
+        }
+        if self.is_of_node:
+            needed[RuntimeRead] = lambda each: each.reachable
+        if self.is_of_node and self.server:
+            needed[ApiRead] = lambda each: each.reachable
+        records = self.records()
+        last = {type(record.event): record.event for record in records}
+        return all(kind in last and holds(last[kind]) for kind, holds in needed.items())
+
+    def records(self) -> list[Record]:
+        """All that its journal has, also while it is written."""
+        if not self.journal.is_dir():
+            return []
+        return list(History([DirectorySource(self.journal)]).records())
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [record.event for record in self.records() if isinstance(record.event, kind)]
 
     async def exited(self) -> int | None:
         """Its exit code when it has gone, else None."""
@@ -57,4 +162,16 @@ class Daemon:
         return code
 
     async def stop(self) -> None:
-        await self.bed.stop(NAME)
+        """At once. A parent that keeps the lock is told, so that it takes the daemon with it."""
+        await self.bed.stop(NAME, **({"signal_number": signal.SIGTERM} if self.keep_lock else {}))
+
+    async def verify(self) -> dict[str, Any]:
+        """What the command says that re-executes the journal. Raises AssertionError if it differs."""
+        argv = [*COMMAND, "replay", "verify", "--journal", str(self.journal), "-o", "json"]
+        done = await trio.to_thread.run_sync(
+            lambda: subprocess.run(argv, capture_output=True, text=True, timeout=VERIFY_SECONDS_MAX)
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        said: dict[str, Any] = json.loads(done.stdout)
+        assert said["identical"], said
+        return said

@@ -26,6 +26,12 @@ ADMIN = Client("token-of-the-admin", "admin", ("system:masters",))
 CONTROLLERS = Client("token-of-the-controllers", "system:kube-controller-manager", ("system:masters",))
 SCHEDULER = Client("token-of-the-scheduler", "system:kube-scheduler")
 PROXY = Client("token-of-the-proxy", "system:kube-proxy")
+#: As a service account of Ebbtide's own: what it may do is a matter of roles, see `tests.node.roles`.
+EBBTIDE = Client(
+    "token-of-ebbtide",
+    "system:serviceaccount:ebbtide:ebbtide",
+    ("system:serviceaccounts", "system:serviceaccounts:ebbtide", "system:masters"),
+)
 
 
 def kubelet(node: str) -> Client:
@@ -44,7 +50,7 @@ class Secrets:
         self.folder = folder
 
     def write(self, nodes: tuple[str, ...]) -> None:
-        authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
+        authority = self._authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
         authority.cert_pem.write_to_path(str(self.authority))
         server = authority.issue_cert(*SERVER_NAMES, key_type=trustme.KeyType.ECDSA)
         server.private_key_pem.write_to_path(str(self.key))
@@ -52,8 +58,18 @@ class Secrets:
             piece.write_to_path(str(self.certificate), append=True)
         accounts = authority.issue_cert("accounts", key_type=trustme.KeyType.ECDSA)
         accounts.private_key_pem.write_to_path(str(self.accounts_key))
-        clients = (ADMIN, CONTROLLERS, SCHEDULER, PROXY, *map(kubelet, nodes))
+        clients = (ADMIN, CONTROLLERS, SCHEDULER, PROXY, EBBTIDE, *map(kubelet, nodes))
         self.tokens.write_text("".join(map(_row, clients)))
+
+    def pair(self, client: Client) -> tuple[bytes, bytes]:
+        """A new certificate by which the API server knows that client, and its key, as PEM."""
+        made = self._authority.issue_cert(
+            "client",
+            common_name=client.user,
+            organization_name=client.groups[0] if client.groups else None,
+            key_type=trustme.KeyType.ECDSA,
+        )
+        return b"".join(piece.bytes() for piece in made.cert_chain_pems), made.private_key_pem.bytes()
 
     def kubeconfig(self, client: Client, server: str, name: str) -> Path:
         """A kubeconfig of that client, for the server at that URL."""

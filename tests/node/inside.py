@@ -95,11 +95,14 @@ class Inside:
 
     async def do_stop(self, name: str, signal_number: int = signal.SIGKILL) -> None:
         """Waits until it has gone."""
-        process = self.processes.pop(name, None)
+        process = self.processes.get(name)
         if process is not None:
             process.send_signal(signal_number)
             while process.poll() is None:
                 await trio.sleep(0.01)
+            # It may have been started again meanwhile, by somebody who waited for its end as well.
+            if self.processes.get(name) is process:
+                del self.processes[name]
 
     async def do_group(self, name: str) -> None:
         remains.make(name)

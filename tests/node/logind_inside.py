@@ -66,6 +66,15 @@ class Units(ServiceManager):
             return super().on_startunit(message)
         return self.job(message, unit, {"do": "again", "name": unit.part})
 
+    def on_killunit(self, message: Message) -> list[Message]:
+        """Without a job, also where one is stuck: the signal goes to the part itself."""
+        unit = self.units.get(message.body[0])
+        if unit is None:
+            return super().on_killunit(message)
+        request = {"do": "signal", "name": unit.part, "signal_number": message.body[2]}
+        self.inside.nursery.start_soon(self.inside.ask_node, request)
+        return [new_method_return(message)]
+
     def job(self, message: Message, unit: Unit, request: dict[str, Any]) -> list[Message]:
         self.jobs += 1
         self.asked.append((message.header.fields[HeaderFields.member], unit.name))

@@ -100,6 +100,7 @@ def api_server(program: Path, secrets: Secrets, state: Path) -> Part:
         "tls-cert-file": secrets.certificate,
         "tls-private-key-file": secrets.key,
         "token-auth-file": secrets.tokens,
+        "client-ca-file": secrets.authority,
         "service-account-key-file": secrets.accounts_key,
         "service-account-signing-key-file": secrets.accounts_key,
         "service-account-issuer": "https://kubernetes.default.svc",

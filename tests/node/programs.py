@@ -1,6 +1,8 @@
 """The node's programs: Kubernetes' own, built from one Go module, and those that Debian packages.
 
 All Kubernetes programs come from the version that ``kubernetes/go.mod`` names, and say so.
+
+python -m tests.node.programs      # builds them ahead of time, and says where they are
 """
 
 from __future__ import annotations
@@ -57,3 +59,13 @@ def need_packages() -> None:
         absent.append(CNI_PACKAGE)
     if absent:
         raise Unavailable(f"needs Debian's {', '.join(dict.fromkeys(absent))}")
+
+
+def main() -> None:
+    """Build what is not there: a run that needs a node later may begin with it."""
+    for name in NAMES:
+        print(kubernetes(name), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -93,10 +93,10 @@ async def shut_down(bed: Bed) -> Shutdown:
     return Shutdown((over_ns - asked_ns) / NS, told, (all_told_ns - asked_ns) / NS, memory_mib)
 
 
-async def power_off(bed: Bed, seconds: float = OVER_SECONDS_MAX) -> tuple[int, int]:
+async def power_off(bed: Bed, seconds: float = OVER_SECONDS_MAX, kind: str = "poweroff") -> tuple[int, int]:
     """When it was asked for and when logind went on, in monotonic nanoseconds."""
     before = len(await bed.logind.starts())
-    asked_ns = await bed.logind.power_off()
+    asked_ns = await bed.logind.power_off(kind)
     with trio.fail_after(seconds):
         while len(starts := await bed.logind.starts()) == before:
             await trio.sleep(POLL_SECONDS)

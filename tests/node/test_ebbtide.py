@@ -9,10 +9,11 @@ import pytest
 import trio
 
 from events.decisions import PodEnded, ShutdownBegan
+from events.facts import ApiRead
 from events.history import History
 from events.storage import DirectorySource
 from tests.node.bed import Bed
-from tests.node.ebbtide import Daemon
+from tests.node.ebbtide import NAME, Daemon
 from tests.node.pods import OBEDIENT, PODS, is_ready, pod, running
 from tests.node.shutdowns import power_off
 
@@ -46,3 +47,26 @@ async def test_two_locks(bed: Bed, tmp_path: Path) -> None:
     assert [event.kind for event in events if isinstance(event, ShutdownBegan)] == ["poweroff"]
     ended = [(event.outcome, event.succeeded) for event in events if isinstance(event, PodEnded)]
     assert ended == [("graceful", True)]
+
+
+@pytest.mark.parametrize("mode", ["auto", "cri"])
+async def test_a_configured_kubeconfig_that_is_none(bed: Bed, tmp_path: Path, mode: str) -> None:
+    """It keeps no node unarmed: it is said in one line, and taken as soon as somebody has put it right."""
+    daemon = Daemon(bed, tmp_path / "journal", mode)
+    await bed.start_over(shutdownGracePeriod="0s", shutdownGracePeriodCriticalPods="0s")
+    daemon.configure(shutdownGracePeriod="5s")
+    path = Path(daemon.node()["kubeconfig"])
+    good = path.read_bytes()
+    path.write_bytes(b"clusters: 3\n")
+    await daemon.start()
+    try:
+        await daemon.until(lambda: "no kubeconfig" in bed.log(NAME), "it does not say so")
+        assert not any(read.reachable for read in daemon.events(ApiRead))
+        path.write_bytes(good)
+        await daemon.until(
+            lambda: any(read.reachable for read in daemon.events(ApiRead)), "it does not take the new one"
+        )
+        assert bed.log(NAME).count("no kubeconfig") == 1
+    finally:
+        await daemon.stop()
+        await bed.start_over()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 
 import pytest
 import trio
@@ -15,14 +14,6 @@ from tests.node.pods import PODS, pod
 from tests.node.weather import Weather
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
-
-
-@pytest.fixture
-async def weather(bed: Bed) -> AsyncIterator[Weather]:
-    made = Weather(bed)
-    await made.start()
-    yield made
-    await made.stop()
 
 
 @pytest.fixture

@@ -1,0 +1,112 @@
+"""Modes auto and observe on a real node: who ends the pods is chosen; a kubelet that does is left to it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from events.decisions import (
+    AwaitStatuses,
+    DeletePod,
+    KillContainer,
+    LeftUndone,
+    MeansChosen,
+    ReleaseLock,
+    SendSignal,
+    StartKubelet,
+    StopKubelet,
+)
+from events.facts import OrderEnded
+from tests.node.bed import Bed
+from tests.node.contenders import OFF
+from tests.node.going import Going, going, tainted
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+#: The kubelet's own graceful shutdown, as long as ours.
+ON = {"shutdownGracePeriod": "10s", "shutdownGracePeriodCriticalPods": "4s"}
+OURS = (SendSignal, KillContainer, DeletePod, StopKubelet)
+
+
+@pytest.fixture
+async def by_auto(bed: Bed, tmp_path: Path) -> AsyncIterator[Going]:
+    async with going(bed, "auto", tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(params=["auto", "observe"])
+async def beside(bed: Bed, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Going]:
+    """A kubelet that shuts its pods down itself, and holds its lock."""
+    try:
+        async with going(bed, request.param, tmp_path) as made:
+            await bed.start_over(**ON)
+            await bed.locks(1)
+            yield made
+    finally:
+        await bed.start_over(**OFF)
+
+
+async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
+    """Nothing is ordered, every fate is on record, and the lock is kept until the API server has them all."""
+    witness = beside.witness
+    await beside.run(
+        witness.pod("web", ends_after=1),
+        witness.pod("deaf", slow=True, terminationGracePeriodSeconds=3),
+        witness.pod("critical", ends_after=0.5, priorityClassName="system-node-critical"),
+    )
+    await beside.arm(**ON)
+    await beside.down()
+    assert beside.means() == "observe"
+    assert not [each for kind in OURS for each in beside.daemon.events(kind)]
+    assert beside.outcomes() == {"web": "graceful", "deaf": "killed", "critical": "graceful"}
+    await beside.final("web", "deaf", "critical")
+    order = beside.daemon.events(AwaitStatuses)[0]
+    ended = [each for each in beside.daemon.events(OrderEnded) if each.key == order.key]
+    assert [each.result for each in ended] == ["done"]
+    assert not beside.daemon.events(LeftUndone)
+    assert not tainted(await beside.node())
+
+
+async def test_a_power_off_moves_the_pods(by_auto: Going) -> None:
+    """By deletes: the objects go, and the node takes no pods any more."""
+    await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))
+    await by_auto.arm((0, 8))
+    await by_auto.down("poweroff")
+    assert by_auto.means() == "api"
+    assert by_auto.outcomes() == {"web": "graceful"}
+    assert tainted(await by_auto.node())
+    await by_auto.final("web")
+
+
+async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
+    """Over the runtime, the kubelet stopped: no terminal phase is written for a pod that comes back."""
+    await by_auto.run(by_auto.witness.pod("web", ends_after=0.3))
+    await by_auto.arm((0, 8))
+    await by_auto.down("reboot")
+    assert by_auto.means() == "cri"
+    assert by_auto.daemon.events(StopKubelet)
+    assert not by_auto.daemon.events(StartKubelet)
+    found = await by_auto.object("web")
+    assert found is not None
+    assert found["status"]["phase"] == "Running"
+    ready = [each for each in found["status"]["conditions"] if each["type"] == "Ready"]
+    assert [each["status"] for each in ready] == ["False"]
+
+
+async def test_without_an_api_server_it_goes_on(by_auto: Going) -> None:
+    """A power-off without an API server: over the runtime at once, by the priorities known ahead."""
+    await by_auto.run(
+        by_auto.witness.pod("low", ends_after=0.3, priorityClassName="low"),
+        by_auto.witness.pod("high", ends_after=0.3, priorityClassName="high"),
+    )
+    await by_auto.arm((1000, 5), (3000, 5))
+    await by_auto.bed.stop("kube-apiserver")
+    await by_auto.daemon.until(lambda: not by_auto.daemon_sees_api(), "it does not notice")
+    await by_auto.down()
+    chosen = by_auto.daemon.events(MeansChosen)[-1]
+    assert (chosen.means, "API server" in chosen.reason) == ("cri", True)
+    by_auto.in_order("low", "high")
+    assert by_auto.daemon.events(ReleaseLock)
+    await by_auto.bed.start_api()

@@ -1,0 +1,90 @@
+"""What happens to the daemon itself while the node goes down: killed, its disk emptied, its clock set."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from events.decisions import ReleaseLock
+from events.facts import ClockStepped, DaemonStarted
+from tests.beds.rootfs import Unavailable
+from tests.node.going import Going
+from tests.node.stand_ins import Clock, Installation
+from tests.node.witness import NS
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+WAVES = ((1000, 10), (3000, 10))
+HOUR_NS = 3600 * NS
+
+
+async def two(node: Going) -> None:
+    """One pod in each of two waves, each with a hook."""
+    await node.run(
+        node.witness.pod("low", ends_after=3, hook=True, priorityClassName="low"),
+        node.witness.pod("high", ends_after=0.3, hook=True, priorityClassName="high"),
+    )
+
+
+def as_ever(node: Going) -> None:
+    node.in_order("low", "high")
+    assert [len(node.witness.times(name, "hook")) for name in ("low", "high")] == [1, 1]
+    assert node.outcomes() == {"low": "graceful", "high": "graceful"}
+
+
+async def test_killed(node: Going) -> None:
+    """Killed in the first wave and started again under the lock that was kept, it goes on: no hook
+    twice, no wave skipped, nothing started anew.
+    """
+    node.daemon.keep_lock = True
+    await two(node)
+    await node.arm(*WAVES)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_kill_in_the_first_wave, node)
+        await node.down()
+    assert len(node.daemon.events(DaemonStarted)) == 2
+    assert len(node.daemon.events(ReleaseLock)) == 1
+    as_ever(node)
+    assert [len(node.witness.times(name, "began")) for name in ("low", "high")] == [1, 1]
+
+
+async def _kill_in_the_first_wave(node: Going) -> None:
+    await node.signalled("low")
+    await node.bed.run("kill", "-9", str(node.daemon.events(DaemonStarted)[-1].pid))
+
+
+async def test_packages_removed(node: Going, tmp_path: Path) -> None:
+    """A shutdown imports nothing: it comes when the packages are gone from the disk, and is as any other."""
+    installed = Installation(tmp_path / "installed")
+    node.daemon.program = installed.command
+    await two(node)
+    await node.arm(*WAVES)
+    installed.remove()
+    await node.down()
+    as_ever(node)
+    await node.final("low", "high")
+
+
+@pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS], ids=["forward", "back"])
+async def test_clock_stepped(node: Going, tmp_path: Path, by_ns: int) -> None:
+    """A wall clock that is set in the middle of a wave is on record, and moves no deadline."""
+    try:
+        clock = await trio.to_thread.run_sync(Clock, tmp_path)
+    except Unavailable as why:
+        pytest.skip(str(why))
+    node.daemon.program = clock.command
+    await two(node)
+    await node.arm(*WAVES)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_set_in_the_first_wave, node, clock, by_ns)
+        asked_ns, over_ns = await node.down()
+    (stepped,) = node.daemon.events(ClockStepped)
+    assert abs(stepped.delta_ns - by_ns) < NS
+    as_ever(node)
+    assert over_ns - asked_ns < 15 * NS
+
+
+async def _set_in_the_first_wave(node: Going, clock: Clock, by_ns: int) -> None:
+    await node.signalled("low")
+    clock.step(by_ns)

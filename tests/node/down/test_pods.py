@@ -1,0 +1,153 @@
+"""Kinds of pods in whole shutdowns: hooks that hang, static pods, sidecars, DaemonSets, Jobs, latecomers."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import trio
+
+from events.decisions import HookEnded, PodPlanned
+from tests.node.client import Refused
+from tests.node.going import Going
+from tests.node.incidents import DAEMONSETS, daemonset
+from tests.node.pods import PODS, container, is_ready, static
+from tests.node.witness import NS, TICK_NS
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+
+
+async def test_hook_that_never_returns(node: Going) -> None:
+    """It is ended with the pod's grace; the container still gets its signal and the floor of 2 s, and the
+    other pods of the wave are not held up.
+    """
+    hang = {"preStop": {"exec": {"command": ["/bin/sh", "-c", "sleep 1000"]}}}
+    hung = node.witness.container("hung", slow=True, lifecycle=hang)
+    await node.run(
+        node.witness.holding("hung", [hung], terminationGracePeriodSeconds=3),
+        node.witness.pod("beside", ends_after=0.2),
+    )
+    await node.arm((0, 10))
+    asked_ns, over_ns = await node.down()
+    assert node.outcomes() == {"hung": "killed", "beside": "graceful"}
+    assert node.witness.times("beside", "ended")[0] - asked_ns < 3 * NS
+    assert len(node.witness.times("hung", "signal")) == 1
+    assert over_ns - asked_ns < 10 * NS
+    if node.mode == "cri":
+        assert [each.result for each in node.daemon.events(HookEnded)] == ["timed-out"]
+
+
+async def test_static_pod(node: Going) -> None:
+    """A pod from a file, whose object is only a mirror, ends in the wave of its priority class."""
+    made = node.witness.pod("file", ends_after=0.3, priorityClassName="system-node-critical")
+    made["metadata"]["namespace"] = "default"
+    del made["spec"]["nodeName"]
+    await node.run(node.witness.pod("web", ends_after=0.3))
+    async with static(node.bed, node.member, made):
+        await node.arm((0, 8), (2_000_000_000, 8))
+        await node.down()
+        node.in_order("web", "file")
+        fates = node.outcomes()
+    assert fates == {"web": "graceful", f"file-{node.member.name}": "graceful"}
+    planned = {each.pod.name: each.pod for each in node.daemon.events(PodPlanned)}
+    assert planned[f"file-{node.member.name}"].static
+    assert planned[f"file-{node.member.name}"].priority == 2_000_001_000
+
+
+async def test_sidecars(node: Going) -> None:
+    """Restartable init containers are stopped when the others have ended, the last of them first."""
+    witness = node.witness
+    first = witness.container("first", ends_after=0.1) | {"name": "first", "restartPolicy": "Always"}
+    second = witness.container("second", ends_after=0.1) | {"name": "second", "restartPolicy": "Always"}
+    main = witness.container("main", ends_after=0.5)
+    await node.run(witness.holding("mesh", [main], initContainers=[first, second]))
+    await node.arm((0, 15))
+    await node.down()
+    assert node.outcomes() == {"mesh": "graceful"}
+    node.in_order("main", "second", "first")
+
+
+async def test_daemonsets(node: Going) -> None:
+    """Pods of DaemonSets, with and without a blanket toleration, end, and none is made anew on the node."""
+    everything = [{"operator": "Exists"}]
+    for name, tolerations in (("agent", []), ("network", everything)):
+        await node.bed.api.post(DAEMONSETS, daemonset(name, tolerations=tolerations))
+        await node.bed.api.until(f"{DAEMONSETS}/{name}", lambda each: each["status"].get("numberReady") == 1)
+    before = {each["metadata"]["uid"] for each in (await node.bed.api.get(PODS))["items"]}
+    await node.run(node.witness.pod("web", ends_after=3, priorityClassName="high"))
+    await node.arm((0, 10), (3000, 10))
+    async with trio.open_nursery() as nursery:
+        new: dict[str, str] = {}
+        nursery.start_soon(_see_new, node, before, new)
+        await node.down()
+        nursery.cancel_scope.cancel()
+    assert set(node.outcomes().values()) == {"graceful"}
+    assert len(node.outcomes()) == 3
+    assert [phase for phase in new.values() if phase == "Running"] == []
+    assert new == {}
+
+
+async def _see_new(node: Going, before: set[str], new: dict[str, str]) -> None:
+    while True:
+        for each in (await node.bed.api.get(PODS))["items"]:
+            made = each["metadata"]
+            if made["uid"] not in before and made["name"] != "web":
+                new[made["name"]] = each["status"]["phase"]
+        await trio.sleep(0.05)
+
+
+async def test_job_completes(node: Going) -> None:
+    """A Job whose pod finishes its work during the shutdown is complete, and stays so."""
+    spec = {"restartPolicy": "Never", "containers": [container("trap '' TERM; sleep 1.5; exit 0")]}
+    slow = container("trap 'sleep 2; exit 0' TERM; while :; do sleep 0.1; done")
+    spec["containers"] = [slow]
+    job = {"metadata": {"name": "sum"}, "spec": {"backoffLimit": 0, "template": {"spec": spec}}}
+    await node.bed.api.post(JOBS, job)
+    await node.bed.api.until(PODS, lambda pods: pods["items"] and all(map(is_ready, pods["items"])))
+    (made,) = (await node.bed.api.get(PODS))["items"]
+    await node.arm((0, 10))
+    await node.down()
+    assert list(node.outcomes().values()) == ["graceful"]
+    found = await node.object(made["metadata"]["name"])
+    assert found is None or found["status"]["phase"] in ("Succeeded", "Failed")
+    if node.mode == "cri":
+        assert found is not None
+        assert found["status"]["phase"] == "Succeeded"
+        await node.bed.api.until(f"{JOBS}/sum", lambda each: each["status"].get("succeeded") == 1)
+
+
+async def test_inventory_changes_at_the_signal(node: Going) -> None:
+    """Pods that come and go at the very moment of the signal: whatever runs at the end has been ended."""
+    stay = [node.witness.pod(f"stay-{number}", ends_after=0.3) for number in range(4)]
+    go = [node.witness.pod(f"go-{number}", ends_after=0.3) for number in range(4)]
+    await node.run(*stay, *go)
+    await node.arm((0, 10))
+    async with trio.open_nursery() as nursery:
+        for number in range(4):
+            nursery.start_soon(_quietly, node.bed.api.delete, f"{PODS}/go-{number}")
+            late = node.witness.pod(f"late-{number}", ends_after=0.3)
+            nursery.start_soon(_quietly, node.bed.api.post, PODS, late)
+        await node.down()
+    for number in range(4):
+        assert node.outcomes()[f"stay-{number}"] == "graceful"
+        began, ended = (len(node.witness.times(f"late-{number}", what)) for what in ("began", "ended"))
+        assert began == ended, f"late-{number} runs on"
+    assert set(node.outcomes().values()) <= {"graceful", "rejected"}
+
+
+async def _quietly(ask: object, *words: object) -> None:
+    """A node that goes down may refuse it."""
+    with contextlib.suppress(Refused, OSError):
+        assert callable(ask)
+        await ask(*words)
+
+
+async def test_grace_that_is_used_up(node: Going) -> None:
+    """SIGKILL comes when the grace is over, and not before; the wave ends with it."""
+    await node.run(node.witness.pod("deaf", slow=True, terminationGracePeriodSeconds=4))
+    await node.arm((0, 10))
+    asked_ns, over_ns = await node.down()
+    assert node.outcomes() == {"deaf": "killed"}
+    assert 4 * NS - TICK_NS <= over_ns - asked_ns < 9 * NS
+    await node.final("deaf")

@@ -1,0 +1,106 @@
+"""The reference's own end-to-end scenarios of its graceful node shutdown, run against Ebbtide.
+
+Mixed grace periods beside critical pods, priorities one after another, a cancel, a bus that restarts, a
+kubelet that does.
+"""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from events.decisions import Armed, ShutdownCancelled
+from tests.node.going import PRIORITIES, Going, tainted
+from tests.node.witness import NS, TICK_NS
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+CRITICAL = "system-node-critical"
+#: A shell that has to wait for a processor notes its signal so much later than it got it, at most.
+LATE_NOTE_NS = NS // 2
+
+
+async def test_mixed_grace_periods(node: Going) -> None:
+    """Pods get the smaller of their own grace and their wave's; critical ones outlast the others."""
+    witness = node.witness
+    await node.run(
+        witness.pod("long", ends_after=2, terminationGracePeriodSeconds=20),
+        witness.pod("short", slow=True, terminationGracePeriodSeconds=3),
+        witness.pod("critical", ends_after=1, priorityClassName=CRITICAL),
+    )
+    await node.arm(shutdownGracePeriod="16s", shutdownGracePeriodCriticalPods="8s")
+    asked_ns, over_ns = await node.down()
+    assert node.outcomes() == {"long": "graceful", "short": "killed", "critical": "graceful"}
+    first = witness.times("short", "signal")[0]
+    assert witness.times("critical", "signal")[0] - first >= 3 * NS - LATE_NOTE_NS
+    assert witness.times("long", "ended")[0] <= witness.times("critical", "signal")[0] + TICK_NS
+    assert (over_ns - asked_ns) / NS < 12
+    await node.final("long", "short", "critical")
+
+
+async def test_priorities_one_after_another(node: Going) -> None:
+    """Five priorities go down in their order, each when the one before it has ended, not when its time is."""
+    await node.run(
+        *(node.witness.pod(name, ends_after=0.3, priorityClassName=name) for name in reversed(PRIORITIES))
+    )
+    await node.arm(*((each, 5) for each in PRIORITIES.values()))
+    asked_ns, over_ns = await node.down()
+    node.in_order(*PRIORITIES)
+    assert node.outcomes() == dict.fromkeys(PRIORITIES, "graceful")
+    assert (over_ns - asked_ns) / NS < 15
+    await node.final(*PRIORITIES)
+
+
+async def test_cancelled(node: Going) -> None:
+    """Who has not begun is spared and runs on; the node takes pods again, and is protected again."""
+    await node.run(
+        node.witness.pod("low", ends_after=2, priorityClassName="low"),
+        node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
+    )
+    await node.arm((1000, 8), (3000, 8))
+    armed = len(node.daemon.events(Armed))
+    await node.bed.logind.power_off()
+    await node.signalled("low")
+    await node.bed.logind.reset()
+    await node.daemon.until(lambda: node.daemon.events(ShutdownCancelled), "it did not hear of the cancel")
+    await node.daemon.until(lambda: len(node.daemon.events(Armed)) > armed, "it is not armed again")
+    await node.kubelet_runs()
+    path = f"/api/v1/nodes/{node.member.name}"
+    await node.bed.api.until(path, lambda each: not tainted(each) and not each["spec"].get("unschedulable"))
+    await node.daemon.until(lambda: "low" in node.outcomes(), "its end is not on record")
+    assert node.outcomes()["low"] == "graceful"
+    assert not node.witness.times("high", "signal")
+    found = await node.object("high")
+    assert found is not None
+    assert found["status"]["phase"] == "Running"
+
+
+async def test_bus_restarts(node: Going) -> None:
+    """The lock is taken anew on a bus that restarted, and the next shutdown is graceful."""
+    await node.run(node.witness.pod("web", ends_after=0.2))
+    await node.arm((0, 5))
+    await node.bed.logind.restart_bus()
+    await node.daemon.until(node.daemon.armed, "it is not armed again")
+    await node.down()
+    assert node.outcomes() == {"web": "graceful"}
+
+
+async def test_kubelet_restarts(node: Going) -> None:
+    """A kubelet that is killed and started again, before a shutdown and in its middle, changes nothing."""
+    await node.run(
+        node.witness.pod("low", ends_after=3, priorityClassName="low"),
+        node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
+    )
+    await node.arm((1000, 10), (3000, 10))
+    name = f"kubelet-{node.member.name}"
+    await node.bed.stop(name)
+    await node.bed.inside.do("again", name=name)
+    await node.bed.node_ready(node.member)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(node.down)
+        await node.signalled("low")
+        if node.mode == "api":
+            await node.bed.stop(name)
+            await node.bed.inside.do("again", name=name)
+    assert [len(node.witness.times(each, "began")) for each in ("low", "high")] == [1, 1]
+    assert node.witness.times("low", "signal")[0] < node.witness.times("high", "signal")[0]
+    assert set(node.outcomes()) == {"low", "high"}

@@ -1,0 +1,169 @@
+"""A node that goes down under Ebbtide, with witnesses for pods: what every scenario is made of.
+
+Three tell what happened, none of them asks another: what the pods noted, what the API server shows, and the
+journal. Whatever a scenario does to the node, its journal has to replay to the byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from events.facts import ApiRead
+from tests.node.bare import ask
+from tests.node.bed import Bed
+from tests.node.client import Object, Refused
+from tests.node.contenders import OFF, TAINT, restore, set_limit
+from tests.node.ebbtide import Daemon
+from tests.node.pods import PODS, remove_all
+from tests.node.shutdowns import CLASSES, fill, power_off
+from tests.node.weather import Weather
+from tests.node.witness import TICK_NS, Witness
+
+DOWN_SECONDS_MAX = 40
+#: Class to priority: what the waves of a scenario are made of.
+PRIORITIES = {"low": 1000, "middle": 2000, "high": 3000, "higher": 4000, "highest": 5000}
+
+
+class Going:
+    """``mode`` is who ends the pods; ``daemon`` runs between `arm` and `end`."""
+
+    def __init__(self, bed: Bed, mode: str, folder: Path) -> None:
+        self.bed, self.mode = bed, mode
+        self.member = next(iter(bed.members.values()))
+        self.witness = Witness(bed)
+        self.daemon = Daemon(bed, folder / "journal", mode, self.member)
+        self.weather: Weather | None = None
+
+    async def under_weather(self) -> Weather:
+        """Before `arm`: the daemon reaches the API server through it; nobody else does."""
+        self.weather = Weather(self.bed)
+        await self.weather.start()
+        self.daemon.server = self.weather.server
+        return self.weather
+
+    async def arm(self, *periods: tuple[int, int], **fields: Any) -> None:
+        """With waves of (priority, seconds); returns when all is as on a quiet node."""
+        waves = [{"priority": each, "shutdownGracePeriodSeconds": seconds} for each, seconds in periods]
+        settings = {"shutdownGracePeriodByPodPriority": waves} if waves else {}
+        self.daemon.configure(reserve="2s", **settings, **fields)
+        await self.daemon.start_ready()
+
+    async def run(self, *pods: Object) -> None:
+        await fill(self.bed, list(pods))
+
+    async def down(self, kind: str = "poweroff", seconds: float = DOWN_SECONDS_MAX) -> tuple[int, int]:
+        """Asked for and let go, in monotonic nanoseconds; the release is on record when it returns."""
+        times = await power_off(self.bed, seconds, kind)
+        await self.released()
+        return times
+
+    async def released(self) -> None:
+        await self.daemon.until(lambda: self.daemon.events(ReleaseLock), "it did not order the release")
+
+    async def signalled(self, *names: str) -> None:
+        """Wait until these have got the stop signal."""
+        with trio.fail_after(DOWN_SECONDS_MAX):
+            while not all(self.witness.times(name, "signal") for name in names):
+                await trio.sleep(0.02)
+
+    async def kubelet_runs(self) -> None:
+        """Wait until it does, and the node is Ready."""
+        name = f"kubelet-{self.member.name}"
+        with trio.fail_after(DOWN_SECONDS_MAX):
+            while name not in await self.bed.inside.do("alive"):
+                await trio.sleep(0.05)
+        await self.bed.node_ready(self.member)
+
+    async def end(self) -> None:
+        """Whatever came before: the daemon goes, and what it wrote replays."""
+        if self.weather is not None:
+            self.weather.becomes()
+        await self.daemon.stop()
+        if self.weather is not None:
+            await self.weather.stop()
+        await self.daemon.verify()
+
+    def outcomes(self) -> dict[str, str]:
+        """Each pod's fate by its name, as the journal has it."""
+        names = {each.pod.uid: each.pod.name for each in self.daemon.events(PodPlanned)}
+        return {names[each.uid]: each.outcome for each in self.daemon.events(PodEnded)}
+
+    def means(self) -> str:
+        return str(self.daemon.events(MeansChosen)[-1].means)
+
+    def daemon_sees_api(self) -> bool:
+        """Does it answer, as far as the daemon has said?"""
+        reads = self.daemon.events(ApiRead)
+        return bool(reads) and reads[-1].reachable
+
+    def in_order(self, *names: str) -> None:
+        """Each was signalled once, and not before the one before it had ended."""
+        for name in names:
+            assert len(self.witness.times(name, "signal")) == 1, name
+        for first, second in itertools.pairwise(names):
+            ended, begun = self.witness.times(first, "ended"), self.witness.times(second, "signal")
+            assert ended, f"{first} has not ended by itself"
+            assert ended[0] <= begun[0] + TICK_NS, f"{second} was signalled before {first} had ended"
+
+    async def object(self, name: str) -> Object | None:
+        """The pod's object, or None when there is none any more."""
+        try:
+            found: Object = await self.bed.api.get(f"{PODS}/{name}")
+        except Refused as error:
+            if error.code != 404:
+                raise
+            return None
+        return found
+
+    async def final(self, *names: str) -> None:
+        """The API server shows each as the mode should have left it: final, or gone."""
+        for name in names:
+            found = await self.object(name)
+            assert found is None or found["status"]["phase"] in ("Succeeded", "Failed"), found
+
+    async def node(self) -> Object:
+        found: Object = await self.bed.api.get(f"/api/v1/nodes/{self.member.name}")
+        return found
+
+
+def tainted(node: Object) -> bool:
+    return any(each["key"] == TAINT for each in node["spec"].get("taints", []))
+
+
+async def make_classes(bed: Bed) -> None:
+    for name, value in PRIORITIES.items():
+        with contextlib.suppress(Refused):
+            await bed.api.post(CLASSES, {"metadata": {"name": name}, "value": value})
+
+
+async def calm(bed: Bed) -> None:
+    """As after a boot: nothing runs but the node's parts, nobody has a lock, nothing is left of others."""
+    await remove_all(bed)
+    await set_limit(bed, "")
+    await bed.logind.reset()
+    for member in bed.members.values():
+        alive = await bed.inside.do("alive")
+        if f"kubelet-{member.name}" not in alive:
+            await ask(member, "wipe")
+            await bed.start_kubelet(member, **OFF)
+    for member in bed.members.values():
+        await bed.node_ready(member)
+    await restore(bed)
+
+
+@contextlib.asynccontextmanager
+async def going(bed: Bed, mode: str, folder: Path) -> AsyncIterator[Going]:
+    """A calm node for the block; what was written in it replays."""
+    await calm(bed)
+    made = Going(bed, mode, folder)
+    try:
+        yield made
+    finally:
+        await made.end()

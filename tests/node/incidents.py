@@ -1,0 +1,163 @@
+"""What else was promised beside the kubelet: a Service's requests, a DaemonSet's newcomers, a grant that is
+too small, a daemon that is killed in the middle, and how soon a start protects the node.
+
+Each is one run of one contender on a node as after its boot; the kubelet's figure is made by the same means.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from events.facts import DaemonStarted
+from tests.node import requests
+from tests.node.bed import Bed
+from tests.node.client import Object
+from tests.node.contenders import Contender, Setting, fresh, periods
+from tests.node.ebbtide import Daemon
+from tests.node.pods import PODS, STUBBORN, container, pod
+from tests.node.shutdowns import NS, PRIORITIES, fill, power_off, waves
+from tests.node.witness import Witness, signalled
+
+DAEMONSETS = "/apis/apps/v1/namespaces/default/daemonsets"
+ONE_WAVE = {
+    "shutdownGracePeriod": "0s",
+    "shutdownGracePeriodCriticalPods": "0s",
+    "shutdownGracePeriodByPodPriority": [{"priority": 0, "shutdownGracePeriodSeconds": 20}],
+}
+LIMIT_SECONDS = 10
+KILLED_AFTER_SECONDS = 2.0
+SLOW_SECONDS = 6
+OVER_SECONDS_MAX = 60
+AGAIN_SECONDS = 8.0
+
+
+class Incident(NamedTuple):
+    """``figures``: what was counted, by name."""
+
+    contender: str
+    figures: dict[str, float]
+
+
+async def lost_requests(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """Of 1 250 through a Service to four pods on two nodes, one of which goes down."""
+    setting = Setting(ONE_WAVE, folder)
+    await fresh(bed, contender, setting)
+    address = await requests.serve(bed)
+    try:
+        async with contender.holds(bed, setting):
+            await requests.start_client(bed, address)
+            await trio.sleep(requests.BEFORE_SECONDS)
+            await power_off(bed, OVER_SECONDS_MAX)
+            found = await requests.lost(bed)
+    finally:
+        await bed.api.delete(f"{requests.SERVICES}/web")
+    return Incident(contender.name, {"lost": float(len(found))})
+
+
+def daemonset(name: str, **spec: Any) -> Object:
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container()], **spec}}
+    return {"metadata": {"name": name}, "spec": {"selector": {"matchLabels": labels}, "template": template}}
+
+
+async def newcomers(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """Pods that DaemonSets make on the node while it goes down, in 30 s, and those that it rejects. One
+    of the two tolerates everything, as a network's agent does.
+    """
+    setting = Setting(waves(), folder)
+    await fresh(bed, contender, setting)
+    await bed.api.post(DAEMONSETS, daemonset("agent"))
+    await bed.api.post(DAEMONSETS, daemonset("network", tolerations=[{"operator": "Exists"}]))
+    stubborn = [pod(f"slow-{name}", "node-1", STUBBORN, priorityClassName=name) for name in PRIORITIES]
+    await fill(bed, stubborn)
+    for name in ("agent", "network"):
+        await bed.api.until(f"{DAEMONSETS}/{name}", lambda each: each["status"].get("numberReady") == 1)
+    async with contender.holds(bed, setting), trio.open_nursery() as nursery:
+        before = {each["metadata"]["uid"] for each in (await bed.api.get(PODS))["items"]}
+        seen: dict[str, Object] = {}
+        nursery.start_soon(_look, bed, seen)
+        await power_off(bed, OVER_SECONDS_MAX)
+        nursery.cancel_scope.cancel()
+    new = [each for uid, each in seen.items() if uid not in before]
+    rejected = [each for each in new if each["status"].get("reason") == "NodeShutdown"]
+    return Incident(contender.name, {"created": float(len(new)), "rejected": float(len(rejected))})
+
+
+async def _look(bed: Bed, seen: dict[str, Object]) -> None:
+    """Every pod, as it was last."""
+    while True:
+        for each in (await bed.api.get(PODS))["items"]:
+            seen[each["metadata"]["uid"]] = each
+        await trio.sleep(0.05)
+
+
+async def small_grant(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """30 s are asked for and 10 granted: who was signalled before logind went on, and in their order?"""
+    setting = Setting(waves(), folder, limit=str(LIMIT_SECONDS))
+    await fresh(bed, contender, setting)
+    witness = Witness(bed)
+    await fill(bed, [witness.pod(name, slow=True, priorityClassName=name) for name in PRIORITIES])
+    async with contender.holds(bed, setting):
+        asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+    seen = signalled(witness, PRIORITIES, over_ns)
+    order = [name for name, _ in sorted(seen.items(), key=lambda each: each[1])]
+    in_order = order == list(PRIORITIES)
+    figures = {
+        "signalled": float(len(seen)),
+        "in order": float(in_order),
+        "seconds": (over_ns - asked_ns) / NS,
+    }
+    return Incident(contender.name, figures)
+
+
+async def killed(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """Killed in the first wave and started again: who still ran when logind went on, what started anew, and
+    whose hook ran twice?
+    """
+    setting = Setting(waves(), folder, keep_lock=True)
+    await fresh(bed, contender, setting)
+    witness = Witness(bed)
+    await fill(
+        bed,
+        [
+            witness.pod(name, ends_after=SLOW_SECONDS, hook=True, priorityClassName=name)
+            for name in PRIORITIES
+        ],
+    )
+    async with contender.holds(bed, setting) as daemon, trio.open_nursery() as nursery:
+        nursery.start_soon(_kill_in_the_middle, bed, daemon)
+        _, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+        await trio.sleep(AGAIN_SECONDS)
+        if daemon:
+            await daemon.verify()
+    ended = {name: witness.times(name, "ended") for name in PRIORITIES}
+    running = sum(not times or times[0] > over_ns for times in ended.values())
+    again = sum(len(witness.times(name, "began")) - 1 for name in PRIORITIES)
+    twice = sum(len(witness.times(name, "hook")) > 1 for name in PRIORITIES)
+    return Incident(contender.name, {"cut off": running, "started again": again, "hooks twice": twice})
+
+
+async def _kill_in_the_middle(bed: Bed, daemon: Daemon | None) -> None:
+    await trio.sleep(KILLED_AFTER_SECONDS)
+    if daemon is None:
+        await bed.stop("kubelet-node-1")
+        await bed.inside.do("again", name="kubelet-node-1")
+    else:
+        await bed.run("kill", "-9", str(daemon.events(DaemonStarted)[-1].pid))
+
+
+async def armed(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """From the start of the process until logind lists its lock."""
+    setting = Setting(waves(), folder)
+    await fresh(bed, contender, setting)
+    daemon = Daemon(bed, folder / "journal", contender.name)
+    daemon.configure(shutdownGracePeriodByPodPriority=periods(setting.waves))
+    began = time.monotonic()
+    await daemon.start()
+    seconds = time.monotonic() - began
+    await daemon.stop()
+    return Incident(contender.name, {"seconds": seconds})

@@ -1,0 +1,74 @@
+"""Commands that stand for ``ebbtide``: one whose installation can be removed while it runs, and one whose
+wall clock can be set without the machine's.
+
+There is no namespace for the wall clock and no other machine here, so the second one is given a clock of its
+own (``clock.c``), by which Python and every library in that process go; all others keep the machine's time.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+from tests.beds.inside import PROJECT
+from tests.beds.rootfs import Unavailable
+from tests.node.ebbtide import COMMAND
+
+PACKAGES = ("actors", "events", "replay", "otel", "ebbtide")
+#: Isolated, without site-packages: what is not in the copy cannot be imported.
+COPIED = "import sys; sys.path.insert(0, {folder!r}); import ebbtide.cli as cli; sys.exit(cli.main())"
+STEP = struct.Struct("=q")
+SOURCE = Path(__file__).with_name("clock.c")
+BUILD_SECONDS_MAX = 60
+
+
+class Installation:
+    """A copy of everything that is installed here, in ``folder``; links where the disk is the same."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        shutil.copytree(sysconfig.get_paths()["purelib"], folder, copy_function=_copy, symlinks=True)
+        for name in PACKAGES:
+            shutil.copytree(PROJECT / name, folder / name, dirs_exist_ok=True)
+
+    @property
+    def command(self) -> list[str]:
+        return [sys.executable, "-I", "-S", "-c", COPIED.format(folder=str(self.folder))]
+
+    def remove(self) -> None:
+        shutil.rmtree(self.folder)
+
+
+def _copy(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
+
+
+class Clock:
+    """The wall clock of one program. Raises Unavailable: no C compiler."""
+
+    def __init__(self, folder: Path) -> None:
+        compiler = shutil.which("cc")
+        if compiler is None:
+            raise Unavailable("a wall clock of its own needs a C compiler (Debian's gcc and libc6-dev)")
+        self.library, self.file = folder / "clock.so", folder / "step"
+        argv = [compiler, "-shared", "-fPIC", "-O1", "-o", str(self.library), str(SOURCE), "-ldl"]
+        subprocess.run(argv, check=True, timeout=BUILD_SECONDS_MAX)
+        self.file.write_bytes(bytes(STEP.size))
+
+    @property
+    def command(self) -> list[str]:
+        return ["env", f"LD_PRELOAD={self.library}", f"EBBTIDE_TEST_STEP={self.file}", *COMMAND]
+
+    def step(self, by_ns: int) -> None:
+        """From now on that much later than the machine's; before it where negative."""
+        with self.file.open("r+b") as file:
+            file.write(STEP.pack(by_ns))
