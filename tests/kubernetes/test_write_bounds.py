@@ -210,6 +210,15 @@ async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None
     assert await hand.do(delete("next")) == Ending()
 
 
+async def test_a_turn_at_the_last_moment_is_none(autojump_clock: MockClock) -> None:
+    """What cannot be answered in time is not begun: it would be in doubt, and its pod without its hooks."""
+    late = trio.current_time() + 1.48
+    hand = Hand(lambda asked: (max(late - asked.at_seconds, 0), OK) if asked.method == "DELETE" else None)
+    ended, _ = await at_once(hand, [delete(str(number)) for number in range(40)])
+    assert Counter(each.result for each in ended) == {"done": 32, "failed": 8}
+    assert hand.server.methods().count("DELETE") == 32
+
+
 async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -> None:
     """Nobody can have taken what never left: failed, so its hooks are still to be run."""
     hand = Hand(answers(OK))

@@ -7,6 +7,7 @@ import time
 import pytest
 import trio
 
+from actors.edges.kubernetes.writes.many import AT_ONCE_MAX
 from actors.interfaces import Ending
 from events.decisions import AnnounceNode, DeletePod
 from tests.kubernetes.write_rig import NODE, NODE_CLIENT, Hand, account, known, of_kind, outside, writing
@@ -193,9 +194,12 @@ async def test_silence(bed: Bed, weather: Weather) -> None:
     weather.becomes(delay_seconds=10)
     async with outside(bed) as server, writing(bed, map(known, made), NODE_CLIENT, server) as hand:
         ended, seconds = await all_at_once(hand, made)
-    assert {each.result for each in ended} == {"timed-out", "failed"}
-    assert all(each.reason.startswith("not sent: ") for each in ended if each.result == "failed")
     assert seconds < IN_TIME_SECONDS
+    assert all(each.result == "timed-out" or each.reason.startswith("not sent: ") for each in ended)
+    # How many go out on a quick machine is test_write_bounds's; a slow one sends fewer, and never more than it
+    # says.
+    arrived = [method for method, _, _ in weather.requests()].count("DELETE")
+    assert 0 < arrived <= [each.result for each in ended].count("timed-out") <= AT_ONCE_MAX
 
 
 async def test_slow(bed: Bed, weather: Weather) -> None:

@@ -30,6 +30,8 @@ DELETE_SECONDS_MAX = 1.5
 MARK_SECONDS_MAX = 0.5
 #: And of what a late turn has left, this part.
 MARK_SHARE = 3
+#: A turn that comes with less left is none: what is sent and not answered leaves its pod without its hooks.
+TURN_SECONDS_MIN = 0.05
 #: An answer that took so long is one of a slow server: what still waits for a turn would be too late.
 SLOW_SECONDS = 0.25
 #: With less the object would go before its containers.
@@ -70,7 +72,7 @@ class Deletes:
 
     async def _in_turn(self, order: DeletePod, began: float) -> Ending:
         until = began + DELETE_SECONDS_MAX
-        with trio.move_on_at(until) as waiting:
+        with trio.move_on_at(until - TURN_SECONDS_MIN) as waiting:
             if order.after_taint:
                 await self._tainted()
             async with self._places.one():
