@@ -32,6 +32,13 @@ def _every_journal_replays(request: pytest.FixtureRequest) -> Iterator[None]:
         assert divergence is None, f"the journal in {journal} diverges: {divergence}"
 
 
+def pytest_exception_interact(node: pytest.Item, call: pytest.CallInfo[None]) -> None:
+    """In a nursery Ctrl-C comes in a group, which pytest takes for a failed test: it ends the whole run."""
+    error = call.excinfo.value if call.excinfo else None
+    if isinstance(error, BaseExceptionGroup) and error.subgroup(KeyboardInterrupt):
+        node.session.shouldstop = "Ctrl-C"
+
+
 def replayed(journal: Path) -> Divergence | None:
     """The first divergence of a journal that a system wrote; None also for any other."""
     replayer, history = Replayer(), History([DirectorySource(journal)])

@@ -196,8 +196,7 @@ async def test_silence(bed: Bed, weather: Weather) -> None:
         ended, seconds = await all_at_once(hand, made)
     assert seconds < IN_TIME_SECONDS
     assert all(each.result == "timed-out" or each.reason.startswith("not sent: ") for each in ended)
-    # How many go out on a quick machine is test_write_bounds's; a slow one sends fewer, and never more than it
-    # says.
+    # How many go out is test_write_bounds's; a slow machine sends fewer, and never more than it says.
     arrived = [method for method, _, _ in weather.requests()].count("DELETE")
     assert 0 < arrived <= [each.result for each in ended].count("timed-out") <= AT_ONCE_MAX
 

@@ -1,0 +1,42 @@
+"""Whoever runs the tests can end them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.beds.inside import PROJECT
+
+SECONDS_MAX = 60
+INTERRUPTED = 2
+#: As when somebody presses Ctrl-C while a test waits beside what it has started.
+TESTS = """
+import signal
+import trio
+
+async def test_interrupted():
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(trio.sleep_forever)
+        signal.raise_signal(signal.SIGINT)
+        await trio.sleep_forever()
+
+def test_next():
+    print("it goes on")
+"""
+
+
+def test_ctrl_c_ends_the_run(tmp_path: Path) -> None:
+    """Not only the test that it meets: what a test has up goes down, and no other begins."""
+    (tmp_path / "test_ours.py").write_text(TESTS)
+    argv = ["-m", "pytest", "-q", "-s", "-c", str(PROJECT / "pyproject.toml"), "-p", "tests.conftest"]
+    ran = subprocess.run(
+        [sys.executable, *argv, "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=PROJECT,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS_MAX,
+    )
+    assert ran.returncode == INTERRUPTED, ran.stdout + ran.stderr
+    assert "it goes on" not in ran.stdout
+    assert "Ctrl-C" in ran.stdout
