@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.beds.rootfs import Unavailable, cache_folder
+from tests.beds.rootfs import Unavailable, cache_folder, keep
 
 BUILD_SECONDS_MAX = 3600
 #: An older one does not fetch by itself the later one that a go.mod asks for.
@@ -84,7 +84,7 @@ def _build(module: Module, package: str, wanted: Path) -> None:
     if done.returncode:
         said = done.stderr.strip().splitlines() or ["failed"]
         raise Unavailable(f"building {wanted.name}: {said[-1]}")
-    part.rename(wanted)
+    keep(part, wanted)
 
 
 def _version() -> tuple[int, ...]:

@@ -29,6 +29,9 @@ MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.f
 #: A property that no other program reads.
 LAST_WORD = "KillUserProcesses"
 COMMAND_SECONDS_MAX = 15
+#: On a disk that somebody else fills, a journal waits for seconds. Where the disk is the subject, the test
+#: mounts one.
+MEMORY = Path("/dev/shm")
 POLL_SECONDS = 0.005
 METHODS = {"poweroff": "PowerOff", "reboot": "Reboot", "halt": "Halt"}
 NEEDS = ("unshare", "nsenter", "dbus-daemon", "/lib/systemd/systemd-logind")
@@ -246,7 +249,7 @@ def manager_signal(member: str, signature: str, *body: Any, to: str | None = Non
 @contextlib.asynccontextmanager
 async def logind_bed() -> AsyncIterator[LogindBed]:
     """A fresh bed; leaving ends its processes, its mounts and its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="bed."))
+    folder = Path(tempfile.mkdtemp(prefix="bed.", dir=MEMORY if MEMORY.is_dir() else None))
     inside = Inside("tests.beds.logind_inside", folder)
     bed = LogindBed(folder, inside)
     try:

@@ -33,6 +33,14 @@ def cache_folder() -> Path:
     return Path(base) / "ebbtide-tests"
 
 
+def keep(building: Path, wanted: Path) -> None:
+    """What was built gets its name when it is on the disk: a cut leaves no half of it, and writing gigabytes
+    out is not left to the tests that come next, whose journals would wait for it.
+    """
+    os.sync()
+    building.rename(wanted)
+
+
 def rootfs(suite: str) -> Path:
     """The root folder of a suite, built if it is not there. Never written to: a layer goes over it.
 
@@ -68,4 +76,4 @@ def _build(suite: str, wanted: Path) -> None:
         said = (getattr(error, "stderr", "") or str(error)).strip().splitlines()
         raise Unavailable(f"mmdebstrap {suite}: {said[-1] if said else 'failed'}") from error
     building.chmod(0o755)
-    building.rename(wanted)
+    keep(building, wanted)

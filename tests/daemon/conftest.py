@@ -18,3 +18,5 @@ async def rig() -> AsyncIterator[Rig]:
         pytest.skip(reason)
     async with new_rig() as made:
         yield made
+        # Shown where the test failed: the folder goes with the rig.
+        print(made.log())

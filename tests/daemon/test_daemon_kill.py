@@ -65,7 +65,9 @@ async def test_it_goes_on_where_it_was_killed(rig: Rig, phase: str) -> None:
     rig.launch()
     _, let_go_ns = await rig.bed.started(12)
     web, db = rig.trace("web"), rig.trace("db")
-    assert len(rig.trace("web", "hook")) == 1
+    hooks = len(rig.trace("web", "hook"))
+    # On record as begun, and killed before it was: then its outcome is unknown, and it is not run again.
+    assert hooks == 1 or (phase == "at-the-beginning" and hooks == 0)
     assert len(rig.trace("web", "TERM")) == 1 or phase in ("after-the-hook", "after-the-stop-signal")
     assert len(rig.trace("db", "TERM")) == 1 or phase == "in-the-last-wave"
     assert web[-1].what == db[-1].what == "gone"
@@ -152,7 +154,7 @@ async def test_a_restart_outside_a_shutdown_leaves_pods_alone(rig: Rig) -> None:
     await rig.kill()
     assert len(await rig.bed.ours()) == 1
     await rig.start()
-    assert rig.events(DaemonStarted)[-1].lock_inherited
+    await rig.recorded(DaemonStarted, lock_inherited=True)
     assert [mark.what for mark in rig.trace("web")] == ["up"]
     await rig.bed.power_off()
     await rig.bed.started()

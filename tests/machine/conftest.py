@@ -16,5 +16,7 @@ async def machine(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
     try:
         async with machine_bed(request.param) as made:
             yield made
+            # Shown where the test failed: the machine goes with its disk.
+            print(made.console(), await made.system_log("-u", "ebbtide", "-o", "short-precise"), sep="\n")
     except Unavailable as reason:
         pytest.skip(str(reason))

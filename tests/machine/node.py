@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from events.record import Record
 from events.storage import DirectorySource
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine
-from tests.beds.rootfs import cache_folder
+from tests.beds.rootfs import cache_folder, keep
 from tests.daemon.rig import Mark, marks_in, replay
 
 PROGRAM = "/opt/pods/program.py"
@@ -143,7 +142,7 @@ def _dependencies(name: str, version: str) -> Path:
         for_python = ("--only-binary=:all:", "--python-version", version)
         _pip("install", "--require-hashes", *for_python, "--target", str(building), "-r", str(lock))
         building.chmod(0o755)
-        os.rename(building, wanted)
+        keep(building, wanted)
     return wanted
 
 

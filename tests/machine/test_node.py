@@ -8,7 +8,15 @@ import time
 import pytest
 import trio
 
-from events.decisions import EpisodeClosed, PodEnded, PodsEnded, ReleaseLock, ShutdownBegan, ShutdownDetected
+from events.decisions import (
+    EpisodeClosed,
+    GrantAssessed,
+    PodEnded,
+    PodsEnded,
+    ReleaseLock,
+    ShutdownBegan,
+    ShutdownDetected,
+)
 from events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.beds.rootfs import SOFT_REBOOTS
@@ -43,8 +51,12 @@ async def node(machine: Machine) -> Node:
 
 
 async def booted(node: Node) -> None:
+    """Armed, with both pods, and granted what their waves need: with less, web has no time for its hook."""
     await node.machine.boot()
     await node.armed("web", "db")
+    with trio.fail_after(WAIT_SECONDS_MAX):
+        while not any(assessed.sufficient for assessed in node.events(GrantAssessed)[-1:]):
+            await trio.sleep(POLL_SECONDS)
 
 
 def waited_for_us(node: Node, kind: str) -> None:
