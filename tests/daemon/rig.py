@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 
 from events.base import Event
-from events.decisions import GrantAssessed
+from events.decisions import Armed, GrantAssessed
 from events.history import History
 from events.record import Record
 from events.storage import DirectorySource
@@ -161,11 +162,18 @@ class Rig:
             os.close(fd)
 
     async def start(self, until: str = "armed") -> None:
-        """Launch, and wait for a status line that begins so, and for every pod."""
-        before = len(self.store.said)
+        """Launch, and wait for a status line that begins so, and for every pod.
+
+        One that says it is armed has decided so; whoever kills it next wants to find that on record.
+        """
+        before, launched_ns = len(self.store.said), time.monotonic_ns()
         self.launch()
         await self.status(until, before)
         await self.ready(before)
+        if until == "armed":
+            await self._until(
+                lambda: any(record.mono_ns > launched_ns for record in self.records(Armed)), "Armed on record"
+            )
 
     async def granted(self) -> None:
         """Wait until logind grants what is needed."""
@@ -259,6 +267,11 @@ class Rig:
         return code
 
     # --- what is to be seen ------------------------------------------------------------------------
+
+    async def counted(self, event: type[E], count: int) -> None:
+        """Wait until the journal has so many of these. Raises AssertionError: it has not, or has more."""
+        await self._until(lambda: len(self.events(event)) >= count, f"{count} {event.__name__}")
+        assert len(self.events(event)) == count
 
     async def _until(self, holds: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
         with trio.move_on_after(seconds):
