@@ -84,6 +84,25 @@ async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_cl
     assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
 
 
+async def test_a_unit_that_is_forgotten_when_it_has_ended(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """Nobody refers to it, so it is unloaded between two questions: no invocation is not another one."""
+    asked: list[str] = []
+    get = manager.get
+
+    async def forget(target: DBusAddress, name: str) -> Any:
+        asked.append(name)
+        if asked.count("InvocationID") > 1:
+            manager.state, manager.job = "inactive", ""
+        return b"" if name == "InvocationID" and manager.state == "inactive" else await get(target, name)
+
+    monkeypatch.setattr(manager, "get", forget)
+    manager.stop_seconds = 1.0
+    assert await Unit("bus", "kubelet.service").stop() == Ending()
+    assert asked.count("InvocationID") == 2
+
+
 @pytest.mark.parametrize("manager", [60.0], indirect=True, ids=["stubborn"])
 async def test_only_what_was_to_be_stopped_is_killed(
     manager: Manager, autojump_clock: trio.abc.Clock

@@ -114,9 +114,10 @@ class Unit:
         """By looking, not by ``JobRemoved``: who asks for a start takes the place of our job.
 
         A unit that is on its way up again may be seen as ended never: then its invocation is another one.
+        One without any has ended since the look before, and was unloaded.
         """
         while await self._state(bus, unit) not in ENDED:
-            if await _invocation(bus, unit) != invocation:
+            if await _invocation(bus, unit) not in ("", invocation):
                 return Ending("done", "it has ended, and somebody has started it again")
             await trio.sleep(LOOK_SECONDS)
         return Ending()
