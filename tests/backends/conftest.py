@@ -10,16 +10,14 @@ import pytest
 
 from tests.backends import backends
 from tests.backends.backends import Backend, Collector, Jaeger, Tempo
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 
 
 def _one(make: Callable[[Path], AbstractContextManager[Backend]], folder: Path) -> Iterator[Backend]:
-    try:
+    with or_skip():
         bed = make(folder)
         with bed as backend:
             yield backend
-    except Unavailable as why:
-        pytest.skip(str(why))
 
 
 @pytest.fixture(scope="session")

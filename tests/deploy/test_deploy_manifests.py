@@ -13,7 +13,7 @@ from ebbtide.config import parse
 from ebbtide.places import NODE_NAME
 from ebbtide.runtimes import OWN_UID
 from tests.beds.golang import Module, built
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 from tests.deploy.rendering import APPLIED, ROOT, Object, place, rendered
 from tests.node.bed import Bed
 from tests.node.client import Refused
@@ -38,10 +38,8 @@ def pod_spec(name: str) -> Object:
 @pytest.mark.parametrize("name", APPLIED)
 def test_it_renders_as_kustomize_renders_it(name: str) -> None:
     """Our reading of the kustomizations is kustomize's own."""
-    try:
+    with or_skip():
         program = built(KUSTOMIZE, "kustomize", "sigs.k8s.io/kustomize/kustomize/v5")
-    except Unavailable as why:
-        pytest.skip(str(why))
     argv = [program, "build", ROOT / name]
     done = subprocess.run(argv, capture_output=True, text=True, timeout=KUSTOMIZE_SECONDS_MAX, check=True)
     assert key_by_name(yaml.safe_load_all(done.stdout)) == key_by_name(rendered(name))

@@ -13,7 +13,8 @@ from events.decisions import Armed, EpisodeClosed, MeansChosen, ReleaseLock, Shu
 from events.facts import ApiRead, KubeletRead, OrderEnded, RuntimeRead
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine, machine_bed
-from tests.beds.rootfs import SUITES, Unavailable
+from tests.beds.rootfs import SUITES
+from tests.beds.skipping import or_skip
 from tests.machine.node import Node
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
@@ -43,11 +44,9 @@ E = TypeVar("E", bound=Event)
 @pytest.fixture(params=SUITES)
 async def node(request: pytest.FixtureRequest) -> Any:
     """A Kubernetes node as far as its unit can tell, not booted."""
-    try:
+    with or_skip():
         async with machine_bed(request.param) as machine:
             yield install(machine)
-    except Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 def install(machine: Machine) -> Node:

@@ -18,7 +18,8 @@ from actors.interfaces import Ending
 from events.decisions import StartKubelet, StopKubelet
 from events.facts import KubeletRead
 from tests.beds.machine import Machine, machine_bed
-from tests.beds.rootfs import SUITES, Unavailable
+from tests.beds.rootfs import SUITES
+from tests.beds.skipping import or_skip
 from tests.process.process_bed import Outbox
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
@@ -48,14 +49,12 @@ UNITS_HERE = {"polite": POLITE, "stubborn": STUBBORN, "crashes": CRASHES, "slow"
 @pytest.fixture(params=SUITES)
 async def machine(request: pytest.FixtureRequest) -> AsyncIterator[Machine]:
     """A machine with units, booted."""
-    try:
+    with or_skip():
         async with machine_bed(request.param) as made:
             for name, text in UNITS_HERE.items():
                 made.write(f"{UNITS}/{name}.service", text)
             await made.boot()
             yield made
-    except Unavailable as reason:
-        pytest.skip(str(reason))
 
 
 def bus_of(machine: Machine) -> str:

@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from tests.beds.machine import RUN_SECONDS_MAX, Machine, machine_bed
-from tests.beds.rootfs import SUITES, Unavailable
+from tests.beds.rootfs import SUITES
+from tests.beds.skipping import or_skip
 
 pytestmark = [pytest.mark.root, pytest.mark.machine]
 
@@ -31,13 +32,11 @@ async def test_it_boots_and_powers_off(machine: Machine) -> None:
 async def test_nothing_of_it_stays(suite: str) -> None:
     """After the bed no process, mount, control group or folder of it is left, though it was running."""
     mounts = Path("/proc/self/mountinfo").read_text()
-    try:
+    with or_skip():
         async with machine_bed(suite) as machine:
             await machine.boot()
             init, folder = machine.init, machine.folder
             assert init is not None
-    except Unavailable as reason:
-        pytest.skip(str(reason))
     assert not Path(f"/proc/{init}").exists()
     assert not folder.exists()
     assert Path("/proc/self/mountinfo").read_text() == mounts

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 
 import pytest
 import trio
@@ -54,8 +55,13 @@ async def booted(node: Node) -> None:
     """Armed, with both pods, and granted what their waves need: with less, web has no time for its hook."""
     await node.machine.boot()
     await node.armed("web", "db")
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while not any(assessed.sufficient for assessed in node.events(GrantAssessed)[-1:]):
+    await until(lambda: any(assessed.sufficient for assessed in node.events(GrantAssessed)[-1:]))
+
+
+async def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS_MAX) -> None:
+    """Raises TooSlowError."""
+    with trio.fail_after(seconds):
+        while not holds():
             await trio.sleep(POLL_SECONDS)
 
 
@@ -72,10 +78,8 @@ def waited_for_us(node: Node, kind: str) -> None:
 
 async def until_recorded(node: Node, count: int) -> list[ScheduleRead]:
     """Wait until the journal has so many schedules."""
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while len(found := node.events(ScheduleRead)) < count:
-            await trio.sleep(POLL_SECONDS)
-    return found
+    await until(lambda: len(node.events(ScheduleRead)) >= count)
+    return node.events(ScheduleRead)
 
 
 async def lock_holders(node: Node) -> str:
@@ -128,9 +132,7 @@ async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
     """`systemctl reboot` waits for both waves; the pods come back with the machine."""
     await booted(node)
     await node.machine.reboot()
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while len(node.trace("web", "up")) < 2:
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: len(node.trace("web", "up")) >= 2)
     await node.armed()
     assert [began.kind for began in node.events(ShutdownBegan)] == ["reboot"]
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
@@ -144,9 +146,7 @@ async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
     await booted(node)
     before = node.machine.init
     await node.machine.run("systemctl", "soft-reboot")
-    with trio.fail_after(LEFT_SECONDS_MAX):
-        while len(node.trace("db", "up")) < 2:
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: len(node.trace("db", "up")) >= 2, LEFT_SECONDS_MAX)
     await node.machine.wait_booted()
     await node.armed()
     assert node.machine.init == before
@@ -204,9 +204,7 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     before = await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")
     await node.machine.run("systemctl", "kill", "--signal=KILL", "--kill-who=main", "ebbtide")
     assert '"ebbtide"' in await lock_holders(node)
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while len(node.events(DaemonStarted)) < 3:
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: len(node.events(DaemonStarted)) >= 3)
     await node.armed()
     assert [started.lock_inherited for started in node.events(DaemonStarted)][1:] == [True, True]
     assert before.stdout != (await node.machine.run("systemctl", "show", "-P", "MainPID", "ebbtide")).stdout
@@ -234,9 +232,7 @@ async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None
     assert await exposure(node) <= EXPOSURE_MAX
     machine.write("/etc/ebbtide/config.yaml", "kind: Nonsense")
     await machine.run("systemctl", "reload", "ebbtide")
-    with trio.fail_after(WAIT_SECONDS_MAX):
-        while not node.events(SettingsRejected):
-            await trio.sleep(POLL_SECONDS)
+    await until(lambda: node.events(SettingsRejected))
     await machine.run("systemctl", "poweroff")
     assert await machine.wait_left(LEFT_SECONDS_MAX) == 0
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]

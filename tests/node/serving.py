@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-import pytest
 import trio
 
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 from tests.node.bed import Bed
 from tests.node.bringing_up import made_bed
 
@@ -18,10 +17,7 @@ def served(
     begin: Callable[[Bed], Awaitable[object]] | None = None, names: Sequence[str] = ("node-1",)
 ) -> Iterator[Bed]:
     """After ``begin``; without it nothing runs yet. Who asks is skipped where no node can be had."""
-    try:
-        with made_bed(names) as bed:
-            if begin is not None:
-                trio.run(begin, bed)
-            yield bed
-    except Unavailable as why:
-        pytest.skip(str(why))
+    with or_skip(), made_bed(names) as bed:
+        if begin is not None:
+            trio.run(begin, bed)
+        yield bed

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.beds.inside import PROJECT
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 from tests.node import remains
 from tests.node.__main__ import INTERRUPTED, WRONG, holder
 from tests.node.bringing_up import need
@@ -44,10 +44,8 @@ def test_a_bed_without_a_node(verb: str, nodes: str) -> None:
 @pytest.mark.slow
 def test_interrupted_on_the_way_up() -> None:
     """Ctrl-C ends what came up, and says one line without a traceback."""
-    try:
+    with or_skip():
         need()
-    except Unavailable as why:
-        pytest.skip(str(why))
     if holder():
         pytest.skip("a node is up")
     with command("up") as process:

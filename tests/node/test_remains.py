@@ -15,7 +15,7 @@ import pytest
 import trio
 
 from tests.beds.inside import PROJECT
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 from tests.node import remains
 from tests.node.bringing_up import need
 
@@ -104,10 +104,8 @@ async def up(process: subprocess.Popen[str]) -> Trace:
 
 @pytest.fixture(autouse=True)
 def _able() -> Iterator[None]:
-    try:
+    with or_skip():
         need()
-    except Unavailable as why:
-        pytest.skip(str(why))
     yield
     while PINS:
         os.close(PINS.pop())

@@ -9,7 +9,7 @@ import trio
 
 from events.decisions import ReleaseLock
 from events.facts import ClockStepped, DaemonStarted
-from tests.beds.rootfs import Unavailable
+from tests.beds.skipping import or_skip
 from tests.node.going import Going
 from tests.node.stand_ins import Clock, Installation
 from tests.node.witness import NS
@@ -69,10 +69,8 @@ async def test_packages_removed(node: Going, tmp_path: Path) -> None:
 @pytest.mark.parametrize("by_ns", [HOUR_NS, -HOUR_NS], ids=["forward", "back"])
 async def test_clock_stepped(node: Going, tmp_path: Path, by_ns: int) -> None:
     """A wall clock that is set in the middle of a wave is on record, and moves no deadline."""
-    try:
+    with or_skip():
         clock = await trio.to_thread.run_sync(Clock, tmp_path)
-    except Unavailable as why:
-        pytest.skip(str(why))
     node.daemon.program = clock.command
     await two(node)
     await node.arm(*WAVES)
