@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
-from events.base import Fact, Order
-from events.facts import Result
+from ebbtide.events.base import Fact, Order
+from ebbtide.events.facts import Result
+from ebbtide.events.model import ShutdownKind
 
 
 class Ending(NamedTuple):
@@ -36,6 +37,24 @@ class Clock(Protocol):
     def mono_ns(self) -> int: ...
 
     def wall_ns(self) -> int: ...
+
+
+#: An order's key to its ``traceparent`` (W3C Trace Context); empty: there is none to pass on.
+TraceContext = Callable[[str], str]
+#: Takes a line for the operator with its level.
+Tell = Callable[[int, str], None]
+#: Levels of such a line, as sd-daemon(3) has them.
+WARNING, NOTICE = 4, 5
+
+
+class StartState(NamedTuple):
+    """What a daemon learns of logind before it has a loop, for `DaemonStarted`; ``preparing`` None: logind
+    could not be asked.
+    """
+
+    preparing: bool | None = None
+    kind: ShutdownKind = "unknown"
+    grant_ns: int = 0
 
 
 Effect = Callable[[Any, Outlet], "Ending | Awaitable[Ending]"]

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from events.frames import FLAG_LAST, FRAME_HEAD, HASH_BYTES
-from events.segment import header_length
+from ebbtide.events.codec import FLAG_LAST, FRAME_HEAD, HASH_BYTES
+from ebbtide.events.segment import header_length
 
 
 def bare_read(folder: Path) -> int:

@@ -20,8 +20,8 @@ import trio
 from benchmarks.node import ROOT
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, say
-from tests.report import journals
-from tests.report.browser import Browser, browser
+from tests.replay.report import journals
+from tests.replay.report.browser import Browser, browser
 
 MAKE_SECONDS_MAX, MEGABYTES_MAX, PAINT_SECONDS_MAX = 3.0, 5.0, 1.0
 GESTURES = ROOT / "tests" / "report" / "gestures.js"

@@ -20,10 +20,10 @@ from typing import NamedTuple
 
 import trio
 
-from actors.logic.system import System
 from benchmarks import episodes
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, say
+from ebbtide.actors.system import System
 
 #: One shutdown of 10 000 events, and enough of 100 pods for a million.
 LARGE_PODS, MANY_PODS, MANY_SHUTDOWNS = 1656, 100, 1560

@@ -9,13 +9,11 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import take
-from actors.logic.system import System
-from events.base import NS_PER_SECOND, Fact, Order
-from events.chain import Chain, Start
-from events.decisions import SendSignal, TakeInventory
-from events.facts import (
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Order, Record, Stamp
+from ebbtide.events.decisions import SendSignal, TakeInventory
+from ebbtide.events.facts import (
     INVENTORY_PODS_MAX,
     ContainerExited,
     DaemonStarted,
@@ -25,10 +23,8 @@ from events.facts import (
     PrepareForShutdown,
     SettingsLoaded,
 )
-from events.marks import Checkpoint
-from events.model import Container, Period, Pod, Settings
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
+from ebbtide.events.model import Container, Period, Pod, Settings
+from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
 
 WAVES = 3
 GRACE_SECONDS = 30
@@ -36,7 +32,7 @@ GRANT_NS = 600 * NS_PER_SECOND
 STEP_NS = 10_000
 EXIT_NS = 50_000_000
 IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench", LOGIC_FLAGS)
-START = Start(bytes(range(16)), Link(), 1)
+START = WriterStart(bytes(range(16)), Link(), 1)
 
 
 def pods(count: int) -> tuple[Pod, ...]:
@@ -128,10 +124,10 @@ class Theatre:
 def lay_out(folder: Path, count: int, shutdowns: int) -> int:
     """A journal of so many shutdowns of so many pods; returns the number of its records."""
     theatre, chain = Theatre(count), Chain(IDENTITY, START)
-    theatre.records.append(_mark(take(theatre.system)))
+    theatre.records.append(_mark(take_checkpoint(theatre.system)))
     theatre.system.next_seq += 1
     theatre.begin()
-    with (folder / file_name(1, START.journal_id)).open("wb") as file:
+    with (folder / segment_file_name(1, START.journal_id)).open("wb") as file:
         for item in chain.begin_segment(Stamp(0, 0)):
             file.write(item.data)
         for _ in range(shutdowns):

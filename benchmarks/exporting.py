@@ -20,10 +20,10 @@ from benchmarks import bare_loop
 from benchmarks.node import CONFIG, WAVE_SECONDS, Node, node
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, say
-from events.facts import OrderEnded
-from events.history import History
-from events.source import DirectorySource
-from tests.delivery.collector import Collector, collecting, no_good
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.reader import History
+from tests.otel.delivery.collector import Collector, collecting, no_good
 
 PODS, WAVES = bare_loop.WAVES * 100, bare_loop.WAVES
 POD_SECONDS = 1.0

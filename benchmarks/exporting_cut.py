@@ -13,7 +13,7 @@ import sys
 import time
 
 from benchmarks.report import Figure, conclude, parser, say
-from tests.delivery.test_exporter_worlds import check, play
+from tests.otel.delivery.test_exporter_worlds import check, play
 from tests.world.worlds import Name, every_point
 
 CUTS = 200

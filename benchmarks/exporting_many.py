@@ -18,9 +18,9 @@ import trio
 
 from benchmarks.episodes import lay_out
 from benchmarks.report import Figure, conclude, parser, say
-from otel.delivery.control import Job, line
-from otel.delivery.destination import Destination
-from tests.delivery.collector import Collector, Got, Reply, collecting
+from ebbtide.otel.delivery.control import Job, encode_line
+from ebbtide.otel.delivery.destination import Destination
+from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 
 SPANS, JOURNALS, PODS = 100_000, 5, 110
 SPANS_A_SHUTDOWN = 2 * PODS + 14
@@ -45,12 +45,12 @@ class Counter:
 async def export(journal: Path, endpoint: str) -> float:
     """One exporter from its start to its end; its largest resident memory in MiB."""
     job = Job(destination=Destination(endpoint=f"{endpoint}/v1/traces"), locations=(str(journal),))
-    argv = [sys.executable, "-P", "-m", "otel.delivery"]
+    argv = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
     peak_kib = 0
     process = await trio.lowlevel.open_process(argv, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     assert process.stdin is not None
     async with process.stdin:
-        await process.stdin.send_all(line(job))
+        await process.stdin.send_all(encode_line(job))
         while process.poll() is None:
             peak_kib = max(peak_kib, _peak_kib(process.pid))
             await trio.sleep(POLL_SECONDS)

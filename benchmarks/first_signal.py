@@ -23,7 +23,7 @@ import trio
 from benchmarks.node import POLL_SECONDS, WAIT_SECONDS_MAX, Node, node
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, parser, percentile, say
-from events.base import BARRIER_NS_MAX
+from ebbtide.events.base import BARRIER_NS_MAX
 
 PODS = 100
 WAVES = 3

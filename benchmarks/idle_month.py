@@ -15,12 +15,11 @@ from pathlib import Path
 
 import trio
 
-from actors.logic.snapshot import take
-from actors.logic.system import System
-from ebbtide.node import identity
-from events.base import NS_PER_SECOND, Fact, Order
-from events.chain import Start
-from events.facts import (
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.facts import (
     BusLost,
     DaemonStarted,
     DropInsRead,
@@ -29,12 +28,11 @@ from events.facts import (
     ScheduleRead,
     SettingsLoaded,
 )
-from events.model import Period, Settings
-from events.record import Record, Stamp
-from events.retention import SEGMENT_BYTES_MAX
-from events.segment import Link
-from events.storage import DirectoryStorage
-from events.writer import Writer
+from ebbtide.events.model import Period, Settings
+from ebbtide.events.retention import SEGMENT_BYTES_MAX
+from ebbtide.events.segment import Link, WriterStart
+from ebbtide.events.writer import Writer
+from ebbtide.host import host_name, journal_identity
 
 DAYS, MEGABYTES_A_DAY = 30, 1.0
 MEGABYTE = 1_000_000
@@ -72,9 +70,15 @@ class Month:
         self.now_ns = GAP_NS
         self.bytes = 0
         storages = [DirectoryStorage(folder)]
-        start = Start(JOURNAL_ID, Link(), 1)
+        start = WriterStart(JOURNAL_ID, Link(), 1)
         self.writer = Writer(
-            storages, identity(), start, on_failed=_fail, on_moved=_fail, on_lost=_fail, last_resort=_fail
+            storages,
+            journal_identity(host_name()),
+            start,
+            on_failed=_fail,
+            on_moved=_fail,
+            on_lost=_fail,
+            last_resort=_fail,
         )
 
     @property
@@ -82,7 +86,7 @@ class Month:
         return Stamp(self.now_ns, BEGAN_WALL_NS + self.now_ns)
 
     def begin_segment(self) -> None:
-        self.writer.begin_segment(self.stamp, take(self.system))
+        self.writer.begin_segment(self.stamp, take_checkpoint(self.system))
         self.system.next_seq += 1
 
     async def admit(self, fact: Fact) -> None:
@@ -119,7 +123,7 @@ class Month:
 
 
 def _started() -> DaemonStarted:
-    who = identity()
+    who = journal_identity(host_name())
     return DaemonStarted(
         version=who.code_version,
         pid=1,

@@ -23,19 +23,17 @@ from pathlib import Path
 import trio
 
 from benchmarks.report import Figure, conclude, median, parser, percentile, say
-from events.base import Event
-from events.chain import Chain, Start
-from events.decisions import PodStopBegan, SendSignal
-from events.facts import ContainerExited
-from events.history import History
-from events.marks import Checkpoint
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
-from events.storage import DirectorySource, DirectoryStorage
-from events.writer import Writer
+from ebbtide.events.base import Checkpoint, Event, Record, Stamp
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodStopBegan, SendSignal
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.facts import ContainerExited
+from ebbtide.events.reader import History
+from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
+from ebbtide.events.writer import Writer
 
 IDENTITY = Identity("node-1", "machine-1", "boot-1", "bench")
-START = Start(bytes(range(16)), Link(), 1)
+START = WriterStart(bytes(range(16)), Link(), 1)
 UID = "8f2d6c1e-3b7a-4d52-9a55-0e7f6d1c2b3a"
 
 DURABLE_MS, SOURCES, SOURCES_EVENTS_PER_SECOND = 5, 10, 10_000
@@ -152,7 +150,7 @@ def _bare_sync(descriptor: int, size_bytes: int) -> float:
 def lay_out(directory: Path, events: int) -> None:
     """A journal of so many events, as fast as it can be encoded."""
     chain = Chain(IDENTITY, START)
-    with (directory / file_name(1, START.journal_id)).open("wb") as file:
+    with (directory / segment_file_name(1, START.journal_id)).open("wb") as file:
         file.write(b"".join(item.data for item in chain.begin_segment(Stamp(0, 0))))
         while chain.end.seq < events:
             for record in step(chain.end.seq + 1):

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import pytest
 
-from actors.logic.flags import LOGIC_FLAGS
 from benchmarks.report import Figure, conclude, parser, say
-from events.history import History
-from events.recovery import EXIT_CODES
-from replay.verification import verify
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import EXIT_CODES
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.verify import verify
 from tests.pythons import PYTHONS, ran
 from tests.replay import damage
 from tests.replay.memory import Memory
@@ -35,7 +35,7 @@ EXECUTED_EACH = 50
 
 def replays(folder: Path, count: int) -> Figure:
     """How many different results there are of so many replays by each Python."""
-    for name, data in simulate(Wanted(synthetic=12), 1).files().items():
+    for name, data in simulate(SimulationRequest(synthetic=12), 1).files().items():
         (folder / name).write_bytes(data)
     found = [
         line

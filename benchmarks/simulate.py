@@ -18,7 +18,7 @@ import trio
 
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, percentile, say
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 
 PODS, COMMAND_SECONDS_MAX = 1000, 1.0
 NODE_PODS, RUNS_A_MINUTE = 30, 1000
@@ -42,7 +42,7 @@ def runs_a_minute(first_seed: int, count: int) -> float:
     """Checked runs a minute of processor time."""
     began = time.process_time()
     for seed in range(first_seed, first_seed + count):
-        run = simulate(Wanted(synthetic=NODE_PODS), seed)
+        run = simulate(SimulationRequest(synthetic=NODE_PODS), seed)
         assert not run.breaches, run.breaches
     rate = count * 60 / (time.process_time() - began)
     say(f"{rate:.0f} runs a minute")

@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from events import storage
+from ebbtide.events import disk as storage
+from ebbtide.events import files
 
 
 class Gate:
@@ -48,7 +49,8 @@ class StalledOs:
 
 def main() -> None:
     gate = Gate(Path(sys.argv.pop(1)))
-    setattr(storage, "os", StalledOs(gate))
+    for module in (files, storage):
+        setattr(module, "os", StalledOs(gate))
     from ebbtide.cli import main as ebbtide
 
     ebbtide()

@@ -17,10 +17,10 @@ from typing import NamedTuple
 
 from benchmarks import episodes
 from benchmarks.report import Figure, conclude, median, parser, say
-from events.history import History
-from events.storage import DirectorySource
-from otel.encode import encode_traces
-from otel.projection import Projection
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.traces.projection import Projection
 
 SPANS_PER_SECOND = 20_000
 ORDINARY_PODS, ORDINARY_MS = 110, 100

@@ -18,9 +18,9 @@ import trio
 from benchmarks import episodes, idle_month
 from benchmarks.bare_read import bare_read
 from benchmarks.report import Figure, conclude, median, parser, say
-from events.history import History
-from events.source import DirectorySource
-from replay.engine import Replayer
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Replayer
 
 EVENTS_PER_SECOND = 100_000
 BUSY, LARGE, MONTH = "100 shutdowns of 100 pods", "20 shutdowns of 1 000 pods", "a month of idle days"

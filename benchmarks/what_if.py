@@ -22,12 +22,10 @@ import trio
 
 from benchmarks.quiet import quiet
 from benchmarks.report import Figure, conclude, median, parser, say
-from events.base import NS_PER_SECOND
-from events.model import Container, Hook, Period, Pod, Settings
-from replay.virtual.machine import Machine
-from replay.virtual.manner import HookPlan, Manner, PodPlan
-from replay.virtual.plan import Plan
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan, PodPlan, SimulationPlan
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, simulate
 
 PODS, COMMAND_SECONDS_MAX = 110, 1.0
 PERIODS = ((0, 300), (1000, 200), (2000, 100))
@@ -55,22 +53,24 @@ def _plan(number: int) -> PodPlan:
         containers=(Container(name="main", hook=hook),),
     )
     stop_ns = None if number % 10 == 0 else (1 + number * period // (2 * PODS)) * NS_PER_SECOND
-    manner = Manner(stop_ns=stop_ns, reap_ns=5_000_000, hook=HookPlan(number % 20 * NS_PER_SECOND))
+    manner = ContainerPlan(stop_ns=stop_ns, reap_ns=5_000_000, hook=HookPlan(number % 20 * NS_PER_SECOND))
     return PodPlan(pod, {"main": manner})
 
 
 def record(folder: Path) -> int:
     """The journal of the long shutdown; the number of its records."""
     periods = tuple(Period(priority=priority, seconds=seconds) for priority, seconds in PERIODS)
-    plan = Plan(Settings(by_pod_priority=periods), tuple(map(_plan, range(PODS))))
+    plan = SimulationPlan(Settings(by_pod_priority=periods), tuple(map(_plan, range(PODS))))
     machine = Machine(plan).run()
-    _keep(machine.book.files(), folder)
-    return len(machine.book.records)
+    _keep(machine.journal.files(), folder)
+    return len(machine.journal.records)
 
 
 def record_fleet(folder: Path) -> None:
     for seed in range(NODES):
-        _keep(simulate(Wanted(synthetic=NODE_PODS, calm=True), seed).files(), folder / f"node-{seed}")
+        _keep(
+            simulate(SimulationRequest(synthetic=NODE_PODS, calm=True), seed).files(), folder / f"node-{seed}"
+        )
 
 
 def _keep(files: dict[str, bytes], folder: Path) -> None:

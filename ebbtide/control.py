@@ -1,6 +1,8 @@
-"""The control socket: ``status``, ``hurry`` and ``release``, one JSON line each way, root only.
+"""The control socket: what a running daemon is asked for, one JSON line each way, root only.
 
-What a person asks for becomes a fact like any other, with the asker's uid, and replays.
+It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
+and takes ``hurry`` and ``release``. What a person asks for becomes a fact like any other, with the asker's
+uid, and replays.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from typing import Any
 import msgspec
 import trio
 
-from ebbtide.surroundings import Tell
+from ebbtide.interfaces import Tell
 
 #: Where the running daemon listens (interface.md).
 SOCKET_PATH = Path("/run/ebbtide/ebbtide.sock")
@@ -108,22 +110,22 @@ async def _answer(
     async with limit, stream:
         try:
             with trio.fail_after(REQUEST_SECONDS_MAX):
-                reply = await _handle(await _read_line(stream), verbs, _peer_uid(stream))
+                data = b""
+                while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:
+                    more = await stream.receive_some(REQUEST_BYTES_MAX)
+                    if not more:
+                        break
+                    data += more
+                credentials = stream.socket.getsockopt(
+                    socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+                )
+                uid: int = struct.unpack("3i", credentials)[1]
+                reply = await _handle(data, verbs, uid)
                 await stream.send_all(json.dumps(reply).encode() + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
             return
         except Exception as error:
             tell(4, f"a request on the control socket was dropped: {type(error).__name__}: {error}")
-
-
-async def _read_line(stream: trio.SocketStream) -> bytes:
-    data = b""
-    while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:
-        more = await stream.receive_some(REQUEST_BYTES_MAX)
-        if not more:
-            break
-        data += more
-    return data
 
 
 async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str, Any]:
@@ -137,12 +139,6 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
         return {"ok": True, "data": await verb(request, uid)}
     except ControlError as error:
         return {"ok": False, "error": str(error)}
-
-
-def _peer_uid(stream: trio.SocketStream) -> int:
-    credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    uid: int = struct.unpack("3i", credentials)[1]
-    return uid
 
 
 def ask(verb: str, path: Path = SOCKET_PATH, **arguments: Any) -> Any:

@@ -1,44 +1,64 @@
-"""The composition root: puts the system, its journal and its edges together, and runs them.
+"""The daemon: the system, its journal and its edges, put together and run.
 
-This is the only place that knows all of them. It decides nothing about pods: it brings facts in (a start,
-a configuration, a signal from the service manager, a word from a person) and shows what comes out.
+This is the only place that knows all of them. It decides nothing about pods: it brings facts in (a start, a
+configuration, a signal from the service manager, a request on the control socket) and shows what comes out.
+
+Three parts: `Daemon`, one process's life; what may be asked of it over the control socket; and how it is
+assembled, under the system's logind or with one of its own. Imports what arming needs and no more: what
+only a shutdown needs is imported once armed.
 """
 
 from __future__ import annotations
 
 import gc
 import math
+import os
 import signal
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 import trio
 
-from actors.interfaces import Clock, Edge
-from actors.logic.course import EpisodeState
-from actors.logic.episode import EPISODE
-from actors.logic.snapshot import take
-from actors.runner.effects import Effects
-from actors.runner.inbox import Inbox
-from actors.runner.sequencer import Sequencer
-from ebbtide.config import ConfigError, Loaded
-from ebbtide.control import ControlError, serve
-from ebbtide.fields import Traces, fields_of
-from ebbtide.lines import Lines
-from ebbtide.log import Log
-from ebbtide.metering import Metering
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
+from ebbtide.actors.episode import EPISODE, EpisodeState
+from ebbtide.actors.interfaces import Clock, Edge, Outlet
+from ebbtide.actors.runner import Effects, Inbox, Sequencer
+from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
+from ebbtide.control import ControlError, Request, Verb, serve
+from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
+from ebbtide.events.decisions import Armed, PodOutcome
+from ebbtide.events.disk import DirectoryStorage, Storage
+from ebbtide.events.facts import (
+    HurryRequested,
+    ReleaseRequested,
+    SettingsLoaded,
+    SettingsRejected,
+    StorageFailed,
+    StorageMoved,
+)
+from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
+from ebbtide.events.writer import Writer, write_last_resort
+from ebbtide.host import LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
+from ebbtide.interfaces import Host, Report, Tell, without_fields
+from ebbtide.log import LineContext, Log, LogOutput, TraceIds, journald_fields
+from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
+from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode
 from ebbtide.options import RunOptions
-from ebbtide.recover import Recovered
-from ebbtide.status import status_of
-from ebbtide.surroundings import Report, Surroundings, Tell
-from ebbtide.verbs import verbs
-from events.base import Order
-from events.decisions import Armed
-from events.facts import SettingsLoaded, SettingsRejected, StorageFailed, StorageMoved
-from events.record import Record, Stamp
-from events.retention import SEGMENT_BYTES_MAX
-from events.writer import Writer
+from ebbtide.otel.delivery.cursor import settled_seq
+from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
+from ebbtide.otel.metrics import KUBELET_PREFIX
+from ebbtide.recover import Recovered, Unreadable, recover
+from ebbtide.status import DaemonStatus, status_of
+from ebbtide.tracing import TracingEdge, hook_context, usable_destination, with_trace_flush
+
+if TYPE_CHECKING:
+    # The demo makes it: an idle daemon need not load a model of logind.
+    from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 
 #: How often a journal that had to move tries its first location again, outside of shutdowns.
 AWAY_SECONDS = 60
@@ -56,29 +76,32 @@ class Daemon:
         writer: Writer,
         edges: Sequence[Edge],
         clock: Clock,
-        surroundings: Surroundings,
+        host: Host,
         load: Callable[[], Loaded],
         options: RunOptions,
         tell: Tell,
         trim: Callable[[int | None], Awaitable[Sequence[str]]],
         report: Report,
-        metering: Metering | None = None,
+        metering: MetricsRecorder | None = None,
     ) -> None:
         self._trim, self._grown = trim, trio.Event()
         self.standing = recovered.standing
         self.writer = writer
         self.edges = edges
         self._clock = clock
-        self._surroundings = surroundings
+        self._host = host
         self._load = load
+        self._loaded: Loaded | None = None
         self._options = options
         self._tell = tell
-        lines = Lines(self.standing.began_ns, self.standing.labels)
+        lines = LineContext(self.standing.began_ns, self.standing.labels)
         self._log = Log(
             lines,
             writer.wait_written,
             report,
-            lambda record: fields_of(record, lines.names, writer.journal_id, self._traces.of(record.episode)),
+            lambda record: journald_fields(
+                record, lines.names, writer.journal_id, self._traces.of(record.episode)
+            ),
         )
         self._metering = metering
         self._inbox = Inbox()
@@ -88,7 +111,7 @@ class Daemon:
         self.sequencer.observers += [self.standing.fold, self._log.keep, self._after]
         if metering is not None:
             self.sequencer.observers.append(metering.fold)
-        self._traces = Traces(recovered.system.episode, recovered.trace_id)
+        self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
         self._shown = ""
         self._full_at_bytes = SEGMENT_BYTES_MAX
 
@@ -123,7 +146,7 @@ class Daemon:
                 nursery.start_soon(self._metering.run, self._tell)
             await self._begin(nursery)
             reason = await self.sequencer.run()
-            self._surroundings.notify(STOPPING=1)
+            self._host.notify(STOPPING=1)
             for edge in self.edges:
                 edge.detach()
             with trio.move_on_after(CLOSE_SECONDS_MAX):
@@ -150,14 +173,14 @@ class Daemon:
     def _begin_segment(self) -> None:
         system = self.sequencer.system
         stamp = Stamp(self._clock.mono_ns(), self._clock.wall_ns())
-        self.writer.begin_segment(stamp, take(system))
+        self.writer.begin_segment(stamp, take_checkpoint(system))
         self._full_at_bytes = self.writer.segment_bytes + SEGMENT_BYTES_MAX
         system.next_seq += 1
 
     async def _begin(self, nursery: trio.Nursery) -> None:
         """The process's own facts come first, then what the edges see."""
-        open_orders = self._open_orders()
-        started = await self._surroundings.started()
+        open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
+        started = await self._host.started()
         before = self._episode_state()
         same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
         nursery.start_soon(self._effects.run)
@@ -169,17 +192,14 @@ class Daemon:
         nursery.start_soon(self._signals)
         if self._options.control_socket.parent != self._options.control_socket:
             await nursery.start(self._control)
-        self._surroundings.notify(READY=1, STATUS=self._status_line())
-
-    def _open_orders(self) -> list[Order]:
-        return [opened.order for opened in self.sequencer.system.open_orders.values()]
+        self._host.notify(READY=1, STATUS=self._status_line())
 
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
         return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        table = verbs(self.standing, self._inbox, self._status, self._metrics)
+        table = control_verbs(self.standing, self._inbox, self._status, self._metrics, self._configuration)
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
@@ -191,6 +211,26 @@ class Daemon:
         now_ns = self._clock.mono_ns()
         said = status_of(self.standing, self.writer, self.trace_id, early, now_ns)
         return said | {"mode": self._options.mode}
+
+    def _configuration(self) -> dict[str, Any]:
+        """What this daemon runs with: the configuration that it read last, as ``config show`` has it, so
+        without anything secret; and what its command line named. Paths are null where none was.
+        """
+        if self._loaded is None:
+            raise ControlError("no configuration has been read yet: see the daemon's log")
+        options = self._options
+        return {
+            "kind": "RunningConfiguration",
+            "version": 1,
+            "values": configuration_values(self._loaded),
+            "sources": self._loaded.sources,
+            "files": [os.path.abspath(path) for path in options.config or default_paths()],
+            "mode": options.mode,
+            "journal": os.path.abspath(options.journal),
+            "cri": None if options.cri is None else os.path.abspath(options.cri),
+            "kubeconfig": options.kubeconfig,
+            "nodeName": options.node_name,
+        }
 
     def _metrics(self) -> dict[str, Any]:
         if self._metering is None:
@@ -205,7 +245,7 @@ class Daemon:
                 if number == signal.SIGHUP:
                     self.reload()
                 else:
-                    await self._inbox.put(await self._surroundings.stopping(self.standing.needed_ns))
+                    await self._inbox.put(await self._host.stopping(self.standing.needed_ns))
 
     def reload(self) -> None:
         """Read the configuration (again). A bad one keeps the old one, and says so."""
@@ -214,6 +254,7 @@ class Daemon:
         except ConfigError as error:
             self._inbox.push(SettingsRejected(error=str(error)))
             return
+        self._loaded = loaded
         self._inbox.push(SettingsLoaded(settings=loaded.settings, sources=dict(loaded.sources)))
 
     def storage_failed(self, location: str, error: str) -> None:
@@ -235,7 +276,7 @@ class Daemon:
         line = self._status_line()
         if line != self._shown:
             self._shown = line
-            self._surroundings.notify(STATUS=line)
+            self._host.notify(STATUS=line)
         if not self.sequencer.system.episode and self.writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
             self._grown.set()
@@ -245,3 +286,251 @@ class Daemon:
         if standing.phase != "idle":
             return f"shutdown {standing.phase}: {standing.kind}"
         return "armed" if standing.armed else f"not armed: {standing.why_not}"
+
+
+# What people may ask of a running daemon. What they ask for becomes a fact, with their uid.
+
+
+#: A pod's phase is its outcome once it has ended.
+POD_OUTCOMES = get_args(PodOutcome)
+
+
+AnswerFunction = Callable[[], dict[str, Any]]
+
+
+def control_verbs(
+    standing: DaemonStatus,
+    outlet: Outlet,
+    status: AnswerFunction,
+    metrics: AnswerFunction,
+    configuration: AnswerFunction,
+) -> dict[str, Verb]:
+    """The control socket's table."""
+
+    def answer_with(document: AnswerFunction) -> Verb:
+        async def verb(request: Request, uid: int) -> Any:
+            return document()
+
+        return verb
+
+    async def hurry(request: Request, uid: int) -> Any:
+        _require_shutdown(standing)
+        phases = [
+            each.phase
+            for uid, each in standing.pods.items()
+            if request.pod in (uid, each.label, each.label.partition("/")[2])
+        ]
+        if not phases:
+            raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
+        if all(phase in POD_OUTCOMES for phase in phases):
+            raise ControlError(f"pod {request.pod!r} has ended already ({phases[0]}): nobody waits for it")
+        await outlet.put(HurryRequested(pod=request.pod, asked_by=uid))
+        return {"pod": request.pod}
+
+    async def release(request: Request, uid: int) -> Any:
+        _require_shutdown(standing)
+        await outlet.put(ReleaseRequested(asked_by=uid))
+        return {}
+
+    return {
+        "status": answer_with(status),
+        "metrics": answer_with(metrics),
+        "configuration": answer_with(configuration),
+        "hurry": hurry,
+        "release": release,
+    }
+
+
+def _require_shutdown(standing: DaemonStatus) -> None:
+    if standing.phase not in ("running", "cancelling"):
+        raise ControlError("no shutdown is running: there is nothing to hurry or to release")
+
+
+# Puts a daemon together: the journal recovered and opened, the edges of a mode, and the rest around them.
+
+
+#: Bytes of a journal's id.
+JOURNAL_ID_BYTES = 16
+
+#: A healthy disk gives a journal back in a tenth of a second; one that hangs gives nothing.
+RECOVER_SECONDS_MAX = 5
+
+#: A side file that can be made again is not worth more.
+KEEP_SECONDS_MAX = 1
+
+#: Removing a few files; a disk that needs longer keeps them.
+TRIM_SECONDS_MAX = 10
+
+
+def configuration_loader(options: RunOptions) -> Callable[[], Loaded]:
+    """Reads the configuration, again at each reload. Raises ConfigError."""
+    return partial(load_named, options.config)
+
+
+async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
+    """Under the system's logind. ``node_parts``: for the modes of a node. Raises RuntimeTaken where another
+    daemon runs here.
+    """
+    from ebbtide.actors.edges.logind.edge import LogindEdge
+
+    output = LogOutput()
+    lock_runtime(options.runtime)
+    service = ServiceManager.from_environment()
+    logind = LogindEdge(
+        service=service,
+        lock_fds=inherited_fds().get(LOCK_NAME, ()),
+        drop_in_folder=loaded.options.drop_in_directory,
+    )
+    parts = edges_of_mode(options, loaded, node_parts, output.tell)
+    node = node_parts.node if node_parts is not None else host_name()
+    return await _assemble(
+        options,
+        loaded,
+        configuration_loader(options),
+        parts,
+        node,
+        logind,
+        logind,
+        service,
+        output.tell,
+        output.report,
+    )
+
+
+async def daemon_with_embedded_logind(
+    options: RunOptions, config: Loaded, logind: EmbeddedLogindEdge, tell: Tell
+) -> Daemon:
+    """The same with a logind of its own: no bus, no root, no power-off."""
+    parts, bare = edges_of_mode(options, config, None, tell), without_fields(tell)
+    return await _assemble(
+        options, config, lambda: config, parts, host_name(), logind, logind, ServiceManager(""), tell, bare
+    )
+
+
+async def _assemble(
+    options: RunOptions,
+    loaded: Loaded,
+    config: Callable[[], Loaded],
+    parts: ModeEdges,
+    name: str,
+    logind: Logind,
+    logind_edge: Edge,
+    service: ServiceManager,
+    tell: Tell,
+    report: Report,
+) -> Daemon:
+    """Raises JournalLocked, ForeignJournal, OSError: each in one line that says what to do."""
+    who = journal_identity(name)
+    paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
+    storages = [DirectoryStorage(path) for path in dict.fromkeys(paths)]
+    fresh_id = os.urandom(JOURNAL_ID_BYTES)
+    recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
+    made: list[Daemon] = []
+    writer = Writer(
+        storages,
+        who._replace(logic_flags=recovered.system.flags),
+        recovered.verdict.start(fresh_id),
+        on_failed=lambda location, error: made[0].storage_failed(location, error),
+        on_moved=lambda location, first_seq: made[0].storage_moved(location, first_seq),
+        on_lost=lambda error: tell(3, f"no place is left for the journal: {error}"),
+        last_resort=write_last_resort,
+    )
+    node = LocalHost(name, options.mode, logind, service, recovered.failed_starts)
+    edges: tuple[Edge, ...] = (logind_edge, *parts.edges)
+    trim = partial(_trim_journal, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
+    tracing = _tracing_edge(loaded, storages, writer, tell)
+    if tracing is not None:
+        for edge in parts.traced:
+            edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
+        edges, config = (*edges, tracing), with_trace_flush(config)
+        trim = partial(trim.func, *trim.args[:2], tracing)
+    sources = [storage.source for storage in storages]
+
+    async def keep(data: bytes) -> None:
+        with trio.move_on_after(KEEP_SECONDS_MAX), suppress(OSError):
+            await storages[0].put(METERS_FILE_NAME, data)
+
+    async def rebuild(before_seq: int) -> Meters:
+        return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
+
+    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    exported = None
+    if tracing is not None:
+        locations = [storage.location for storage in storages]
+        exported = partial(settled_seq, locations, lambda: writer.journal_id)
+    ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported)
+    metering = MetricsRecorder(
+        recovered.meters, writer, ways, MetricsOptions(loaded.options.metrics_listen, prefix)
+    )
+    made.append(
+        Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
+    )
+    if tracing is not None:
+        made[0].sequencer.observers.append(tracing.see)
+    await writer.open()
+    return made[0]
+
+
+async def recover_in_time(
+    storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
+) -> Recovered:
+    """Locked before it is read. One that cannot be read (a failing disk, a hung one, another version's
+    journal) must not leave the node unprotected: then what the other locations have is read, in as much
+    time each.
+
+    What is then begun beside it has a number from the clock: it must be the newer one for the next start.
+    """
+    for at, storage in enumerate(storages):
+        sources = [each.source for each in storages[at:]]
+        try:
+            with trio.fail_after(RECOVER_SECONDS_MAX):
+                if at == 0:
+                    with suppress(OSError):
+                        await storage.acquire("ebbtide")
+                recovered = await storage.call(recover, sources, machine_id, fresh_id)
+            break
+        except (OSError, trio.TooSlowError, Unreadable) as error:
+            why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
+            tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
+    else:
+        at, recovered = len(storages), recover((), machine_id, fresh_id)
+    if at > 0:
+        number = max(recovered.verdict.next_number, wall_ns // NS_PER_SECOND)
+        recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
+    if recovered.verdict.state != "intact":
+        tell(4, recovered.verdict.banner)
+    if recovered.divergence is not None:
+        tell(
+            3,
+            f"the journal's decisions differ from this version's, from record {recovered.divergence.seq} on",
+        )
+    return recovered
+
+
+async def _trim_journal(
+    storages: Sequence[DirectoryStorage],
+    limits: Limits,
+    tracing: TracingEdge | None,
+    keep_from_seq: int | None,
+) -> Sequence[str]:
+    """Remove old segments; whatever is in the way is a reason to leave them. Where traces are exported what
+    is not delivered yet is needed, and each new segment moves the exporter's cursor on.
+    """
+    with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
+        if tracing is not None:
+            tracing.want()
+            undelivered = await storages[0].call(tracing.keep_from)
+            keep_from_seq = min(undelivered, keep_from_seq or undelivered)
+        return await trim(storages, time.time_ns(), keep_from_seq, limits)
+    return ()
+
+
+def _tracing_edge(
+    loaded: Loaded, storages: Sequence[DirectoryStorage], writer: Writer, tell: Tell
+) -> TracingEdge | None:
+    """None: traces are not exported, and nothing of it is there."""
+    destination = usable_destination(loaded, tell)
+    if destination is None:
+        return None
+    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    return TracingEdge(destination, [each.location for each in storages], writer, tell, prefix)

@@ -1,28 +1,133 @@
-"""The daemon's log: one line a transition, told once its record is written and its orders are out."""
+"""The daemon's log: one line a transition, told once its record is written and its orders are out.
+
+The sentences are those of `events.messages`, made from events alone, so that a journal read later gives the
+same lines; only records above the resume point are logged, and once. Beside a line stand fields for
+programs. A line goes to the system journal with its fields where that listens, else to standard error; the
+begin of a shutdown goes to the machine's console as well.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+import os
+import select
+import socket
+import struct
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import trio
 
-from ebbtide.lines import Lines, told_of
-from ebbtide.surroundings import Report
-from events.base import BARRIER_NS_MAX, NS_PER_SECOND
-from events.record import Record
+from ebbtide.events.base import (
+    BARRIER_NS_MAX,
+    NS_PER_SECOND,
+    Record,
+    Stamp,
+    episode_id,
+    shutdown_trace_id,
+)
+from ebbtide.events.decisions import ShutdownBegan
+from ebbtide.events.messages import ROWS, Message, Names, describe, elapsed_text
+from ebbtide.interfaces import Report
+from ebbtide.otel.span import pod_of, span_of
+from ebbtide.text import visible
+
+# Lines: which events have one, and in which form, is a column of `events.messages.ROWS`.
+
+
+class LineContext:
+    """``names``, and when the shutdown began; one may go on from an earlier process."""
+
+    def __init__(self, began_ns: int = 0, labels: Mapping[str, str] | None = None) -> None:
+        self.names = Names(labels)
+        self.began_ns = began_ns
+
+
+def log_lines(lines: LineContext, records: Sequence[Record]) -> Iterator[Message]:
+    """The lines of these records: never more than one line an entry."""
+    return (line for record in records for line in log_lines_of(lines, record))
+
+
+def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
+    """The lines of one record, mostly none or one."""
+    event = record.event
+    if type(event) is ShutdownBegan:
+        lines.began_ns = record.mono_ns
+    message = describe(lines.names, event, Stamp(record.mono_ns, record.wall_ns))
+    if message is None:
+        return
+    row = ROWS[type(event)]
+    if callable(row.log):
+        found = row.log(lines.names, event, message)
+    elif row.log and message.level <= row.log_level_max:
+        since = elapsed_text(record.mono_ns - lines.began_ns)
+        text = row.log.format(text=message.text, since=since, pod=lines.names.of(pod_of(event)))
+        found = iter((message._replace(text=text),))
+    else:
+        return
+    yield from (line._replace(text=visible(line.text)) for line in found)
+
+
+# What stands beside a line of the log for programs: which event, which pod, which span of which trace.
+
+
+#: A line is told soon after its record: two shutdowns stand in one step, a third is far away.
+TRACE_IDS_MAX = 4
+
+
+class TraceIds:
+    """Trace ids of the last shutdowns by number. ``current``: the open one's or the last one's, or empty."""
+
+    def __init__(self, episode: int = 0, current: str = "") -> None:
+        self.current = current
+        self._ids = {episode: current}
+
+    def learn(self, record: Record, chain_hash: bytes) -> None:
+        """A shutdown's first record has its number, and the hash (32 bytes) that gives its trace."""
+        if record.episode != record.seq:
+            return
+        self._ids[record.episode] = self.current = shutdown_trace_id(chain_hash)
+        if len(self._ids) > TRACE_IDS_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def of(self, episode: int) -> str:
+        """Empty for one that is not known."""
+        return self._ids.get(episode, "")
+
+
+def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
+    """Names as the system journal likes them, without our prefix. ``trace``: the id of its shutdown."""
+    event = record.event
+    uid = pod_of(event)
+    fields = {"EVENT": type(event).__name__, "SEQ": str(record.seq), "ACTOR": record.actor}
+    if uid:
+        fields |= {"POD": names.of(uid), "POD_UID": uid}
+    if getattr(event, "container", ""):
+        fields["CONTAINER"] = getattr(event, "container", "")
+    if record.episode:
+        fields["EPISODE"] = episode_id(journal_id, record.episode)
+    if record.episode and trace:
+        fields |= {"TRACE_ID": trace, "SPAN_ID": span_of(bytes.fromhex(trace), event).hex()}
+    return fields
+
 
 #: How long the log's lines wait for their records to be written: a little longer than the orders do.
 LOG_SECONDS_MAX = 2 * BARRIER_NS_MAX / NS_PER_SECOND
 
 
-Fields = Callable[[Record], Mapping[str, str]]
+FieldsFunction = Callable[[Record], Mapping[str, str]]
 
 
 class Log:
     """``wait_written`` is the journal's; ``to`` takes the lines with their levels and their ``fields``."""
 
     def __init__(
-        self, lines: Lines, wait_written: Callable[[int], Awaitable[bool]], to: Report, fields: Fields
+        self,
+        lines: LineContext,
+        wait_written: Callable[[int], Awaitable[bool]],
+        to: Report,
+        fields: FieldsFunction,
     ) -> None:
         self._lines, self._wait_written, self._to, self._fields = lines, wait_written, to, fields
         self._untold: list[Record] = []
@@ -50,5 +155,116 @@ class Log:
     def _tell_all(self) -> None:
         records, self._untold, self._told_of = self._untold, [], trio.Event()
         for record in records:
-            for level, line in told_of(self._lines, record):
+            for level, line in log_lines_of(self._lines, record):
                 self._to(level, line, self._fields(record))
+
+
+# The machine's console: what whoever stands before it must know within a second of a shutdown's begin.
+#
+# Only where the daemon runs as a unit; elsewhere its lines are on a terminal already. Once-live: a restart in
+# mid-shutdown does not say it again.
+
+
+CONSOLE_PATH = "/dev/console"
+
+#: Tags of the events that are shown there.
+CONSOLE_EVENTS = frozenset(kind.__name__ for kind, row in ROWS.items() if row.console)
+
+
+def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:
+    """One line. Never waits and never raises: a console that is not there, or does not take it, loses it."""
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            os.write(descriptor, f"\r\nebbtide: {line}\r\n".encode(errors="replace"))
+        finally:
+            os.close(descriptor)
+
+
+# The system journal, with fields: ``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod.
+#
+# Spoken only where the service manager connected our standard error to it (systemd.exec(5),
+# ``JOURNAL_STREAM``); the protocol is its native one: a datagram of ``NAME=value`` lines, a
+# value with a line feed by its length.
+
+
+JOURNALD_SOCKET = "/run/systemd/journal/socket"
+
+#: Ours, in front of every field's name but the journal's own.
+FIELD_PREFIX = "EBBTIDE_"
+
+IDENTIFIER = "ebbtide"
+
+#: A line is at most a few kilobytes; a datagram this small always fits a socket's buffer.
+VALUE_BYTES_MAX = 4096
+
+
+class SystemJournal:
+    """A socket to it. Sending never waits: late in a shutdown its reader has gone, and the pods go first."""
+
+    def __init__(self, path: str = JOURNALD_SOCKET) -> None:
+        self._path = path
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+        self._socket.setblocking(False)
+
+    def send(self, level: int, line: str, fields: Mapping[str, str]) -> bool:
+        """Whether it was taken."""
+        rows = {"MESSAGE": line, "PRIORITY": str(level), "SYSLOG_IDENTIFIER": IDENTIFIER}
+        rows |= {FIELD_PREFIX + name: value for name, value in fields.items()}
+        with suppress(OSError):
+            self._socket.sendto(b"".join(map(_journald_field, rows, rows.values())), self._path)
+            return True
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def _journald_field(name: str, value: str) -> bytes:
+    data = value.encode(errors="replace")[:VALUE_BYTES_MAX]
+    if b"\n" in data:
+        return name.encode() + b"\n" + struct.pack("<Q", len(data)) + data + b"\n"
+    return name.encode() + b"=" + data + b"\n"
+
+
+def is_connected_to_journald(stream: str, descriptor: int) -> bool:
+    """Whether ``descriptor`` is what ``JOURNAL_STREAM`` (device:inode) names."""
+    with suppress(OSError, ValueError):
+        device, inode = map(int, stream.split(":"))
+        status = os.fstat(descriptor)
+        return (status.st_dev, status.st_ino) == (device, inode)
+    return False
+
+
+#: A pipe that has room takes this much at once (PIPE_BUF), so that a write never waits.
+LINE_BYTES_MAX = 4095
+
+
+def write_stderr(level: int, line: str) -> None:
+    """The log's lines: with a level where the service manager reads them, plain elsewhere.
+
+    Late in a shutdown the log's reader has gone, or does not read: the line is lost, the pods go first.
+    """
+    prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
+    data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
+    with contextlib.suppress(OSError):
+        if select.select([], [sys.stderr], [], 0)[1]:
+            os.write(sys.stderr.fileno(), data)
+
+
+class LogOutput:
+    """``tell`` for remarks, ``report`` for what stands in the journal."""
+
+    def __init__(self) -> None:
+        connected = is_connected_to_journald(os.environ.get("JOURNAL_STREAM", ""), sys.stderr.fileno())
+        self._journal = SystemJournal() if connected else None
+
+    def tell(self, level: int, line: str) -> None:
+        self.report(level, line, {})
+
+    def report(self, level: int, line: str, fields: Mapping[str, str]) -> None:
+        """A unit's lines go to the journal with their fields, some to the console as well."""
+        if self._journal is None or not self._journal.send(level, line, fields):
+            write_stderr(level, line)
+        if self._journal is not None and fields.get("EVENT") in CONSOLE_EVENTS:
+            show_on_console(line)

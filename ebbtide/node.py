@@ -1,83 +1,165 @@
-"""A real node around the daemon: its boot, its logind, its service manager."""
+"""One snapshot of this machine's node, for every verb that judges it: doctor, drill, plan, status, uninstall.
+
+Each part is looked at when it is first asked for, and once, so that all of a verb's answers are about the
+same node, and ``status`` pays for one question on the control socket and no more.
+
+What counts is the node as it runs. Where a daemon answers, its configuration counts and not the default file,
+which may have changed since it was read; so do its mode, its sockets, its identity for the API and its
+journal. What the command line names goes before all of that, since who names something wants to know about
+that. Where no daemon answers, everything is as a daemon that starts now would have it.
+"""
 
 from __future__ import annotations
 
-import os
+from functools import cached_property
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from actors.edges.service import ServiceManager
-from actors.edges.start_state import StartState
-from actors.edges.system import boot_id, system_is_stopping, userspace_id
-from ebbtide import __version__
-from events.base import NS_PER_SECOND
-from events.facts import DaemonStarted, StopRequested
-from events.segment import Identity
+from ebbtide.control import ControlError, ask
+from ebbtide.options import JOURNAL_PATH, RunOptions
 
-MACHINE_ID = Path("/etc/machine-id")
+if TYPE_CHECKING:
+    from ebbtide.config import Loaded
+    from ebbtide.doctor.gather import FoundPods
+    from ebbtide.doctor.snapshot import JournalState, LogindState
 
-#: Asked of the service manager on top of the overtime, for the way out.
-LEAVING_SECONDS = 2
+#: A plan waits no longer than this for logind; without an answer the grant is not known.
+GRANT_SECONDS_MAX = 1.0
 
-
-def host() -> str:
-    """What this machine is called where it is nobody's Node."""
-    return os.uname().nodename
+#: What a daemon's configuration is called where one of its values is refused.
+RUNNING_DAEMON = "the running daemon"
 
 
-def identity(node: str) -> Identity:
-    """Who writes the journal here. A machine without an id is known by its host name."""
-    try:
-        machine_id = MACHINE_ID.read_text().strip() or host()
-    except OSError:
-        machine_id = host()
-    return Identity(node=node, machine_id=machine_id, boot_id=boot_id(), code_version=__version__)
+class Status(NamedTuple):
+    """``document`` is the daemon's answer; None with the ``error`` when there was none."""
 
-
-class Logind(Protocol):
-    """What a start needs of either logind."""
+    document: dict[str, Any] | None
+    error: str = ""
 
     @property
-    def lock_held(self) -> bool: ...
+    def mode(self) -> str:
+        """Empty where no daemon answers."""
+        return str((self.document or {}).get("mode", ""))
 
-    async def read_start_state(self) -> StartState: ...
 
+class LocalNode:
+    """``named``: what the command line says; empty or None where it says nothing."""
 
-class Node:
-    """`ebbtide.daemon.Surroundings`: this machine, whichever logind it has."""
+    def __init__(self, named: RunOptions) -> None:
+        self._named = named
 
-    def __init__(
-        self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
-    ) -> None:
-        self._name = name
-        self._mode = mode
-        self._logind = logind
-        self._service = service
-        self._failed_starts = failed_starts
+    @cached_property
+    def status(self) -> Status:
+        try:
+            return Status(ask("status", self._named.control_socket))
+        except ControlError as error:
+            return Status(None, str(error))
 
-    async def started(self) -> DaemonStarted:
-        state = await self._logind.read_start_state()
-        return DaemonStarted(
-            version=__version__,
-            pid=os.getpid(),
-            mode=self._mode,
-            node=self._name,
-            boot_id=boot_id(),
-            userspace_id=await userspace_id(),
-            preparing=state.preparing,
-            kind=state.kind,
-            grant_ns=state.grant_ns,
-            lock_inherited=self._logind.lock_held,
-            failed_starts=self._failed_starts,
+    @cached_property
+    def _running(self) -> dict[str, Any]:
+        """What the daemon runs with; nothing where none answers, or one of an older version."""
+        if self.status.document is None:
+            return {}
+        try:
+            answer: dict[str, Any] = ask("configuration", self._named.control_socket)
+        except ControlError:
+            return {}
+        return answer
+
+    @cached_property
+    def options(self) -> RunOptions:
+        """What is named, else what the daemon was started with. A journal that is not here (the daemon's own
+        container has it under another path) is not taken over.
+        """
+        named, running = self._named, self._running
+        journal = Path(running.get("journal") or named.journal)
+        if named.journal != JOURNAL_PATH or not journal.is_dir():
+            journal = named.journal
+        cri = running.get("cri")
+        return named._replace(
+            journal=journal,
+            cri=named.cri or (Path(cri) if cri else None),
+            kubeconfig=named.kubeconfig or running.get("kubeconfig"),
+            node_name=named.node_name or running.get("nodeName"),
         )
 
-    async def stopping(self, needed_ns: int) -> StopRequested:
-        """The service manager is asked for the time that the shutdown needs, and gives it."""
-        stopping = await system_is_stopping()
-        if stopping:
-            extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
-            self._service.notify(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
-        return StopRequested(system_stopping=stopping, stop_time_ns=needed_ns)
+    @cached_property
+    def configuration(self) -> Loaded:
+        """Raises ConfigError."""
+        from ebbtide.config import configuration_from_values, load_named
 
-    def notify(self, **variables: str | int) -> None:
-        self._service.notify(**variables)
+        running = self._running
+        if self._named.config or not running:
+            return load_named(self._named.config)
+        return configuration_from_values(running["values"], running["sources"], RUNNING_DAEMON)
+
+    def check_files(self) -> None:
+        """Read the files that the daemon's next start or reload will read. Raises ConfigError."""
+        from ebbtide.config import load_named
+
+        # In the daemon's own container they may have other paths than here.
+        theirs = [path for path in map(Path, self._running.get("files", ())) if path.exists()]
+        load_named(self._named.config or theirs)
+
+    @property
+    def source(self) -> str:
+        """Whose configuration this is, for people; empty where no daemon runs."""
+        if not self._running:
+            return ""
+        if self._named.config:
+            return "with the named configuration, not with the running daemon's"
+        return "with the running daemon's configuration"
+
+    @cached_property
+    def pods(self) -> FoundPods:
+        """Those that a shutdown would end. Raises ConfigError, PermissionError."""
+        from ebbtide.doctor.gather import look_at_pods
+
+        return look_at_pods(self.options, self.configuration.options.node, self.status.mode)
+
+    @cached_property
+    def logind(self) -> tuple[LogindState | None, str]:
+        """All that logind says, or why it says nothing."""
+        from ebbtide.doctor.gather import look_at_logind
+
+        return look_at_logind()
+
+    @cached_property
+    def journal(self) -> JournalState:
+        """By a whole reading."""
+        from ebbtide.doctor.gather import look_at_journal
+
+        return look_at_journal(self.options.journal)
+
+    def grant_ns(self, named_ns: int | None, *, as_raised: bool = False) -> int | None:
+        """``named_ns``, or logind's limit; None where there is no logind to ask.
+
+        ``as_raised``: as a daemon would have it that does not run yet: it raises the limit when it arms,
+        unless a file of somebody else's wins. None then: all that is needed.
+        """
+        if named_ns is not None:
+            return named_ns
+        if as_raised and self.configuration.settings.raise_grant and self.status.document is None:
+            from ebbtide.actors.edges.logind.drop_ins import DropIns
+
+            if not DropIns().read().overridden_by:
+                return None
+        return logind_grant_ns()
+
+
+def logind_grant_ns() -> int | None:
+    """logind's ``InhibitDelayMaxUSec``; None where it does not answer in time."""
+    import trio
+
+    from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
+    from ebbtide.actors.edges.logind.manager import read_grant_ns
+
+    async def look() -> int | None:
+        with trio.move_on_after(GRANT_SECONDS_MAX):
+            return await ask_once(system_bus_address(), read_grant_ns)
+        return None
+
+    try:
+        return trio.run(look)
+    except BusError:
+        return None

@@ -12,7 +12,7 @@ RUNTIME_PATH = Path("/run/ebbtide")
 
 #: On a laptop, in the demo and in tests; every other mode is a Kubernetes node's.
 PROCESS = "process"
-#: Those of a node are `actors.policy.means.NODE_MODES`, spelled out so that ``--help`` loads no policy.
+#: As in `actors.policy.termination_mode.NODE_MODES`, spelled out so that ``--help`` loads no policy.
 MODES = ("auto", "api", "cri", "observe", PROCESS)
 
 

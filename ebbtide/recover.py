@@ -11,24 +11,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.hook import HOOK
-from actors.logic.pod import PodState
-from actors.logic.system import EDGE, System
-from ebbtide.agree import agree
-from ebbtide.standing import FOLDED, Standing
-from events.codec import BadPayload, UnknownType, decode_event
-from events.decisions import EpisodeClosed, RunHook, ShutdownBegan
-from events.facts import DaemonStarted, OrderEnded, SettingsLoaded
-from events.frames import RawRecord, decode
-from events.history import History
-from events.record import Record, trace_id
-from events.recovery import Verdict, refuse_foreign
-from events.source import Source
-from otel.metrics.fold import METERED, fold
-from otel.metrics.kept import kept_meters
-from otel.metrics.state import Meters
-from replay.engine import Divergence, Replayer
+from ebbtide.actors.config import CONFIG, ConfigState
+from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
+from ebbtide.actors.hook import HOOK, PodState
+from ebbtide.actors.system import EDGE, LOGIC_FLAGS, System
+from ebbtide.events.base import Record, shutdown_trace_id
+from ebbtide.events.catalog import Source
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
+from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
+from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict, refuse_foreign
+from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
+from ebbtide.replay.replayer import Divergence, Replayer
+from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
 
 #: Facts that every start admits by itself: a start after which nothing else came has come to nothing.
 OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
@@ -49,7 +45,7 @@ class Recovered(NamedTuple):
     """
 
     system: System
-    standing: Standing
+    standing: DaemonStatus
     verdict: Verdict
     trace_id: str
     failed_starts: int
@@ -81,15 +77,15 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
     system.next_seq = verdict.start(fresh_id).after.seq + 1
     if not system.episode:  # an open shutdown is carried to its end under the flags that it began with
         system.flags = LOGIC_FLAGS
-    agree(past.standing, system)
+    complete_from_actors(past.standing, system)
     return Recovered(
         system=system,
         standing=past.standing,
         verdict=verdict,
-        trace_id=_trace(sources, system.episode, past.hashes),
+        trace_id=_trace_of(sources, system.episode, past.hashes),
         failed_starts=past.failed_starts,
         divergence=replayer.finish(),
-        spent=frozenset(key for key, order in past.hooks.items() if not _known(system, order)),
+        spent=frozenset(key for key, order in past.hooks.items() if not _knows_hook(system, order)),
         meters=past.meters if past.meters_whole and past.meters.seq < system.next_seq else None,
     )
 
@@ -98,7 +94,7 @@ class _Past:
     """What the records say beside the state: folded over all that are read, also where replay diverges."""
 
     def __init__(self, meters: Meters) -> None:
-        self.standing = Standing()
+        self.standing = DaemonStatus()
         self.meters, self.meters_whole = meters, True
         self._seen_seq = meters.seq
         self.failed_starts = 0
@@ -114,8 +110,8 @@ class _Past:
         with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
             self._count(raw)
             self._remember(raw)
-            if raw.tag in FOLDED or raw.tag in METERED:
-                self._fold(decode(raw))
+            if raw.tag in FOLDED_TAGS or raw.tag in METERED:
+                self._fold(decode_record(raw))
         return raw
 
     def _fold(self, record: Record) -> None:
@@ -140,18 +136,63 @@ class _Past:
             self.hooks.clear()
 
 
-def _known(system: System, order: RunHook) -> bool:
+def _knows_hook(system: System, order: RunHook) -> bool:
     """Whether the pod's actor has this hook behind it."""
     slot = system.slots.get((HOOK.name, order.uid))
     downs = cast(PodState, slot.state).downs if slot is not None else ()
     return any(down.spec.name == order.container and down.phase != "running" for down in downs)
 
 
-def _trace(sources: Sequence[Source], episode: int, hashes: dict[int, bytes]) -> str:
+def _trace_of(sources: Sequence[Source], episode: int, hashes: dict[int, bytes]) -> str:
     """The open episode's trace id, or that of the last one; the first record may stand far back."""
     if not episode:
-        return trace_id(hashes[max(hashes)]) if hashes else ""
+        return shutdown_trace_id(hashes[max(hashes)]) if hashes else ""
     if episode not in hashes:
         found = (raw.hash for raw in History(sources).raw() if raw.seq == episode)
         hashes[episode] = next(found, b"")
-    return trace_id(hashes[episode])
+    return shutdown_trace_id(hashes[episode])
+
+
+# Where the records are gone, or tell another story, the actors' states have the last word on how it stands.
+#
+# ``hurry``, ``release`` and the stop time go by `ebbtide.status.DaemonStatus`: after any number of restarts,
+# also one with the journal's older part unreadable, these must work in a shutdown that goes on.
+
+
+#: The phases that are not shown as "running".
+ACTOR_PHASES: dict[EpisodePhase, str] = {"cancelling": "cancelling", "released": "released"}
+
+
+def phase_by_actors(system: System) -> str:
+    """What ``status`` calls the phase, by the states."""
+    state = cast(EpisodeState, system.slots[(EPISODE.name, "")].state)
+    return ACTOR_PHASES.get(state.phase, "running") if system.episode else "idle"
+
+
+def complete_from_actors(standing: DaemonStatus, system: System) -> None:
+    """Take over what the states say and ``standing`` does not."""
+    config = cast(ConfigState, system.slots[(CONFIG.name, "")].state)
+    standing.enabled, standing.needed_ns = config.enabled, config.needed_ns
+    if not system.episode:
+        standing.phase = "idle"
+        return
+    slot = system.slots[(EPISODE.name, "")]
+    state = cast(EpisodeState, slot.state)
+    if standing.last_episode != system.episode:
+        standing.last_episode, standing.kind = system.episode, state.kind
+        standing.waves, standing.pods = {}, {}
+    if not slot.failed or standing.phase == "idle":
+        standing.phase = phase_by_actors(system)
+    standing.deadline_ns = standing.deadline_ns or state.deadline_ns
+    for index, wave in enumerate(state.waves):
+        standing.waves.setdefault(index, planned_wave(index, wave))
+        for pod in wave.pods:
+            known = state.pods.get(pod.uid)
+            if pod.uid not in standing.pods and known is not None:
+                standing.pods[pod.uid] = PodStatus(
+                    label=known.label,
+                    wave=index,
+                    grace_seconds=pod.grace_seconds,
+                    priority=known.priority or 0,
+                    phase="waiting" if state.roll.is_open(pod.uid) else "ended",
+                )

@@ -1,8 +1,8 @@
-"""The trace's way out, as the daemon sees it: a process to start when there is something to send, and to ask.
+"""Traces, as the daemon sees them: where they go, and a process to start when there is something to send.
 
-The exporter (`otel.delivery`) reads the journal by itself; nothing of a span passes through here. The daemon
-starts it, tells it what is durable, asks it at the end of a shutdown whether all has arrived, and starts it
-again when it is due. It never waits for it but in the one order that the core gives for that.
+The exporter (`otel.delivery`) reads the journal by itself; nothing of a span passes through here. The
+daemon starts it, tells it what is durable, asks it at the end of a shutdown whether all has arrived, and
+starts it again when it is due. It never waits for it but in the one order that the core gives for that.
 """
 
 from __future__ import annotations
@@ -11,22 +11,32 @@ import math
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
 import msgspec
 import trio
 
-from actors.interfaces import Effect, Ending, Outlet
-from ebbtide.surroundings import Tell
-from events.base import NS_PER_SECOND, Order
-from events.decisions import FlushTraces, WaveStarted
-from events.facts import DaemonStarted
-from events.record import Record
-from otel.delivery.control import DONE, KEPT, LINE_BYTES_MAX, WRONG, Asked, Job, Told, line
-from otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
-from otel.delivery.destination import Destination
+from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.config import Loaded
+from ebbtide.events.base import NS_PER_SECOND, Order, Record
+from ebbtide.events.decisions import FlushTraces, WaveStarted
+from ebbtide.events.facts import DaemonStarted
+from ebbtide.interfaces import Tell
+from ebbtide.otel.delivery.control import (
+    EXIT_DONE,
+    EXIT_KEPT,
+    EXIT_WRONG,
+    LINE_BYTES_MAX,
+    DaemonRequest,
+    ExporterReport,
+    Job,
+    encode_line,
+)
+from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
+from ebbtide.otel.delivery.destination import BadDestination, Destination, from_environment, resolve
+from ebbtide.otel.span import hook_span_id, traceparent
 
 #: After a start, and after the first wave's begin: the first signals go first.
 AFTER_START_SECONDS, AFTER_WAVE_SECONDS = 2.0, 0.1
@@ -35,18 +45,26 @@ AGAIN_SECONDS = 600.0
 #: An exporter that crashed is started again at once only so often; then it waits like the others.
 CRASHES_MAX = 3
 #: Exit codes of one that has said what it has to say; any other is a crash.
-TOLD = (DONE, KEPT, WRONG)
+FINAL_EXIT_CODES = (EXIT_DONE, EXIT_KEPT, EXIT_WRONG)
 #: How often the exporter hears how far the disk is.
 DURABLE_SECONDS = 0.25
 
 #: What an exporter that has just been started knows of its back end.
-UNKNOWN = "the back end has not answered"
+NOT_ANSWERED = "the back end has not answered"
 
 #: Not for the exporter: it is not the service, and its job says what the environment may have said.
-PRIVATE = ("NOTIFY_SOCKET", "LISTEN_", "WATCHDOG_", "FDSTORE", "OTEL_", "INVOCATION_ID", "JOURNAL_STREAM")
+PRIVATE_VARIABLES = (
+    "NOTIFY_SOCKET",
+    "LISTEN_",
+    "WATCHDOG_",
+    "FDSTORE",
+    "OTEL_",
+    "INVOCATION_ID",
+    "JOURNAL_STREAM",
+)
 
 
-class Synced(Protocol):
+class SyncedJournal(Protocol):
     """What is asked of the journal's writer."""
 
     @property
@@ -66,12 +84,11 @@ class TracingEdge:
         self,
         destination: Destination,
         locations: Sequence[str],
-        journal: Synced,
+        journal: SyncedJournal,
         tell: Tell,
         metrics_prefix: str = "",
     ) -> None:
-        places = tuple(locations)
-        self._job = Job(destination=destination, locations=places, metrics_prefix=metrics_prefix)
+        self._job = Job(destination=destination, locations=tuple(locations), metrics_prefix=metrics_prefix)
         self._journal = journal
         self._tell = tell
         self._wanted = trio.Event()
@@ -80,7 +97,7 @@ class TracingEdge:
         self._flushed: trio.Event | None = None
         self._flush_number, self._answer = 0, ""
         self._saying = trio.Lock()
-        self._unwell = UNKNOWN
+        self._unwell = NOT_ANSWERED
         self.effects: Mapping[type[Order], Effect] = {FlushTraces: self._flush}
 
     # --- when it runs -------------------------------------------------------------------------
@@ -112,8 +129,8 @@ class TracingEdge:
                 await trio.sleep(self._delay_seconds)
             self._wanted = trio.Event()
             code = await self._live()
-            crashes = 0 if code in TOLD else crashes + 1
-            again_seconds = math.inf if code == DONE else AGAIN_SECONDS
+            crashes = 0 if code in FINAL_EXIT_CODES else crashes + 1
+            again_seconds = math.inf if code == EXIT_DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
                 self.want(AFTER_START_SECONDS * crashes)
 
@@ -121,15 +138,19 @@ class TracingEdge:
         """One exporter, from its start to its end; its exit code."""
         try:
             process = await trio.lowlevel.open_process(
-                [sys.executable, "-P", "-m", "otel.delivery"],
+                [sys.executable, "-P", "-m", "ebbtide.otel.delivery"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                env={name: value for name, value in os.environ.items() if not name.startswith(PRIVATE)},
+                env={
+                    name: value
+                    for name, value in os.environ.items()
+                    if not name.startswith(PRIVATE_VARIABLES)
+                },
                 start_new_session=True,
             )
         except OSError as error:
             self._tell(4, f"traces: the exporter cannot be started: {error.strerror}")
-            return KEPT
+            return EXIT_KEPT
         self._process = process
         try:
             async with trio.open_nursery() as nursery:
@@ -138,21 +159,23 @@ class TracingEdge:
                 nursery.cancel_scope.cancel()
             return await process.wait()
         finally:
-            self._process, self._unwell = None, UNKNOWN
+            self._process, self._unwell = None, NOT_ANSWERED
             self._end_flush("the exporter has ended")
             with trio.CancelScope(shield=True):
-                await _close(process)
+                for stream in (process.stdin, process.stdout):
+                    if stream is not None:
+                        await trio.aclose_forcefully(stream)
 
     # --- what is said -------------------------------------------------------------------------
 
     async def _tell_durable(self) -> None:
         """The job, and then the disk's word now and then: of the last records no later one says it."""
-        await self._say(line(self._job))
-        told = 0
+        await self._say(encode_line(self._job))
+        sent_seq = 0
         while True:
-            if self._synced_seq > told:
-                told = self._synced_seq
-                await self._say(line(Asked(durable=told)))
+            if self._synced_seq > sent_seq:
+                sent_seq = self._synced_seq
+                await self._say(encode_line(DaemonRequest(durable=sent_seq)))
             await trio.sleep(DURABLE_SECONDS)
 
     @property
@@ -178,16 +201,16 @@ class TracingEdge:
 
     def _hear(self, data: bytes) -> None:
         try:
-            told = msgspec.json.decode(data, type=Told)
+            report = msgspec.json.decode(data, type=ExporterReport)
         except ValueError:  # also what is not UTF-8
             return
-        if told.well is not None:
-            self._unwell = "" if told.well else told.text
-        elif told.flushed:
-            if told.number == self._flush_number:
-                self._end_flush(told.text)
+        if report.well is not None:
+            self._unwell = "" if report.well else report.text
+        elif report.flushed:
+            if report.number == self._flush_number:
+                self._end_flush(report.text)
         else:
-            self._tell(told.level, told.text)
+            self._tell(report.level, report.text)
 
     def _end_flush(self, answer: str) -> None:
         self._answer = answer
@@ -204,9 +227,9 @@ class TracingEdge:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()
         self._flush_number += 1
-        asked = Asked(durable=self._synced_seq, flush=True, number=self._flush_number)
+        asked = DaemonRequest(durable=self._synced_seq, flush=True, number=self._flush_number)
         with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
-            await self._say(line(asked))
+            await self._say(encode_line(asked))
             await self._flushed.wait()
             return Ending("failed", self._answer) if self._answer else Ending()
         return Ending("timed-out", "the rest of the trace is sent later")
@@ -222,7 +245,35 @@ class TracingEdge:
         return Ending("failed", "the daemon was restarted")
 
 
-async def _close(process: trio.Process) -> None:
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            await trio.aclose_forcefully(stream)
+# What the composition root settles about traces: where they go, who waits for them, what hooks are told.
+
+
+def destination_of(loaded: Loaded, environ: Mapping[str, str]) -> Destination | None:
+    """Where spans go; None: nowhere. Raises BadDestination."""
+    return resolve(loaded.options.tracing.given, from_environment(environ))
+
+
+def usable_destination(loaded: Loaded, tell: Tell) -> Destination | None:
+    """The same for a daemon: a stray variable must not leave a node unprotected."""
+    try:
+        return destination_of(loaded, os.environ)
+    except BadDestination as error:
+        tell(3, f"traces are not exported: {error}")
+        return None
+
+
+def with_trace_flush(load: Callable[[], Loaded]) -> Callable[[], Loaded]:
+    """Configurations that ask the end of a shutdown to wait for its trace, for a daemon that exports."""
+
+    def read() -> Loaded:
+        loaded = load()
+        flush_ns = loaded.options.tracing.flush_ns
+        return loaded._replace(settings=msgspec.structs.replace(loaded.settings, trace_flush_ns=flush_ns))
+
+    return read
+
+
+def hook_context(trace_id: str, order_key: str) -> str:
+    """The ``traceparent`` under which a hook's own spans belong; empty outside of a shutdown."""
+    trace = bytes.fromhex(trace_id)
+    return traceparent(trace, hook_span_id(trace, order_key)) if trace else ""

@@ -1,13 +1,17 @@
-"""What an event is: a fact, a decision, or an order, and how its name becomes a type tag.
+"""What stands in a journal: events of three kinds, the marks of the journal itself, and the record around
+each.
 
-A *fact* was learned from outside. A *decision* was derived from facts by an actor. An *order* is a
-decision that asks an edge for an effect. The class name is the type tag in the journal, so a class is
-never renamed; a new field needs a default that means "as before".
+A *fact* was learned from outside. A *decision* was derived from facts by an actor. An *order* is a decision
+that asks an edge for an effect. A *mark* is bookkeeping, such as a checkpoint. The class name is the type
+tag in the journal, so a class is never renamed; a new field needs a default that means "as before".
+
+A `Record` is an event in its place: when, because of what, by whom, in which shutdown.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, TypeVar
+import hashlib
+from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -73,3 +77,98 @@ def register(cls: EventT) -> EventT:
 def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str:
     """The stable name of an order: ``actor/what/subject/ordinal``."""
     return f"{actor}/{what}/{subject}/{ordinal}"
+
+
+# --- the envelope around an event -----------------------------------------------------------------
+
+#: Domain of the hash that gives a shutdown its trace id (design, "Traces").
+TRACE_DOMAIN = b"ebbtide.trace.v1"
+
+
+class Stamp(NamedTuple):
+    """When the sequencer admitted a fact. Decisions carry their fact's stamp."""
+
+    mono_ns: int
+    wall_ns: int
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One event in its place.
+
+    ``cause`` is the sequence number of the event it answers (0: none, a fact). ``episode`` is the
+    sequence number of its shutdown's first record (0: outside). ``actor`` is the emitting actor's
+    name and subject, or ``edge`` for facts. ``last`` marks the end of a step.
+    """
+
+    seq: int
+    mono_ns: int
+    wall_ns: int
+    episode: int
+    cause: int
+    actor: str
+    last: bool
+    event: Event
+
+
+def episode_id(journal_id: bytes, episode: int) -> str:
+    """A shutdown's name for people: the journal's first 8 hex digits and its first record's number."""
+    return f"{journal_id.hex()[:8]}-{episode}"
+
+
+def shutdown_trace_id(first_record_hash: bytes) -> str:
+    """The 32 hex digits of a shutdown's trace, from the chain hash of its first record."""
+    framed = b"".join(len(part).to_bytes(4, "big") + part for part in (TRACE_DOMAIN, first_record_hash))
+    return hashlib.sha256(framed).hexdigest()[:32]
+
+
+# --- marks: the journal's own bookkeeping ---------------------------------------------------------
+
+
+class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One actor as a checkpoint keeps it; ``state`` is its Struct in MessagePack."""
+
+    actor: str
+    subject: str
+    state: msgspec.Raw
+    failed: bool = False
+
+
+class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """An order without an outcome, whole: a later process must know what it asked for."""
+
+    seq: int
+    type: str
+    order: msgspec.Raw
+
+
+class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Which journal this one was made from, with all names replaced; its records have the same numbers.
+
+    ``head`` is the chain hash of the original's last record, ``trace_ids`` are by the number of a shutdown's
+    first record. All in hexadecimal digits.
+    """
+
+    journal_id: str
+    head_seq: int
+    head: str
+    trace_ids: dict[int, str]
+
+
+@register
+class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The whole deterministic state at a segment's begin, so that older segments are not needed."""
+
+    episode: int
+    actors: tuple[ActorState, ...] = ()
+    open_orders: tuple[OpenOrder, ...] = ()
+    #: In force from here on; as in the segment's header, so that records alone can be executed again.
+    logic_flags: tuple[str, ...] = ()
+    #: In the first checkpoint of a redacted journal.
+    redacted: RedactedFrom | None = None
+
+
+@register
+class StatesDigest(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
+
+    actors: dict[str, bytes] = {}

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-from events.base import Barrier, Decision, Order, register
-from events.model import (
+from ebbtide.events.base import Barrier, Decision, Order, register
+from ebbtide.events.model import (
     Budget,
     Handover,
     LeftPods,
-    Means,
     Period,
     PlannedPod,
     PlannedWave,
     Pod,
     ShutdownKind,
+    TerminationMode,
     Unready,
 )
 
@@ -156,7 +156,7 @@ class MeansChosen(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     ``taints`` False: the node cannot be tainted, so a DaemonSet's pod would be made again here.
     """
 
-    means: Means
+    means: TerminationMode
     reason: str
     taints: bool = True
 
@@ -259,7 +259,7 @@ class PodPlanned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     sleep_action: bool = True
     late: bool = False
     first_ordinal: int = 0
-    means: Means = ""
+    means: TerminationMode = ""
 
 
 @register
@@ -454,7 +454,7 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: Whether every container exited with code 0: its phase would be Succeeded.
     succeeded: bool = False
     # Of a node's pod, for those who have to be told of it.
-    means: Means = ""
+    means: TerminationMode = ""
     namespace: str = ""
     name: str = ""
     owner: str = ""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from events.base import Fact, register
-from events.model import Pod, ProcessReport, Settings, ShutdownKind
+from ebbtide.events.base import Fact, register
+from ebbtide.events.model import Pod, ProcessReport, Settings, ShutdownKind
 
 Result = Literal["done", "failed", "timed-out", "cancelled", "unknown"]
 

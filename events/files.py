@@ -1,25 +1,40 @@
-"""Segment files within the journal's bounds: begun with their first bytes, and closed whatever hangs."""
+"""Whole files that a power cut leaves old or new, never in between. Blocking, and without Trio."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+import os
+from pathlib import Path
 
-from events.bounds import bounded
-from events.storage import SegmentFile, Storage
+FILE_MODE = 0o600
 
 
-async def begin(storage: Storage, name: str, data: bytes) -> SegmentFile:
-    """A new file that begins with ``data``. Raises OSError, and keeps no descriptor then."""
-    file = await bounded(storage.create, name)
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_directory(directory: Path) -> None:
+    """The names in it are durable when it returns."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        await bounded(file.write, data)
-    except OSError:
-        await close(file)
-        raise
-    return file
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
-async def close(file: SegmentFile) -> None:
-    """Only a descriptor is at stake: what was not durable is written again elsewhere."""
-    with suppress(OSError):
-        await bounded(file.close)
+def replace_file(directory: Path, name: str, data: bytes) -> None:
+    """A whole file, durable when it returns, or none at all; one that was there is replaced. Raises OSError.
+
+    The content is synced before the rename, and the name after it: the other way round a power cut could
+    leave an empty file under the right name.
+    """
+    part = directory / f"{name}.part"
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
+    try:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    os.rename(part, directory / name)
+    sync_directory(directory)

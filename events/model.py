@@ -1,11 +1,13 @@
 """Values inside events: pods, hooks, periods and settings, as whitelisted projections.
 
 Nothing secret can stand here, because there is no field for it: no environment, no header values, no
-command output. Numbers are integers; seconds and nanoseconds are in the names.
+command output. Numbers are integers; seconds and nanoseconds are in the names. At the end: which workload a
+pod belongs to, as far as its name tells.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Literal
 
 import msgspec
@@ -15,7 +17,7 @@ ShutdownKind = Literal["poweroff", "reboot", "halt", "kexec", "soft-reboot", "un
 Budget = Literal["strict", "elastic"]
 #: Who ends a pod, and how: its own processes directly ("": mode process), its containers through the runtime,
 #: the kubelet because the API server deletes it, or the kubelet of its own accord, and we look on.
-Means = Literal["", "cri", "api", "observe"]
+TerminationMode = Literal["", "cri", "api", "observe"]
 #: When the node's Ready condition is set to False (design, rule 11).
 Unready = Literal["poweroff", "always", "never"]
 #: What becomes of the objects of ended pods that do not come back.
@@ -145,3 +147,33 @@ class ProcessReport(Value, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     signals_caught: tuple[str, ...] = ()
     signals_ignored: tuple[str, ...] = ()
     connections: int = 0
+
+
+# --- workloads ------------------------------------------------------------------------------------
+#
+# A journal knows pods by name, not by their owners. Controllers name pods by fixed patterns, from an alphabet
+# without vowels and look-alikes (Kubernetes, "Object names and IDs"; ``rand.SafeEncodeString``): five letters
+# for a pod (DaemonSet, Job, ReplicaSet), before them up to ten for a Deployment's ReplicaSet; a StatefulSet
+# counts; a static pod ends with its node's name. What is left is stable from one shutdown to the next.
+
+_RANDOM_CHARACTER = "[bcdfghjklmnpqrstvwxz2456789]"
+_RANDOM_SUFFIXES = (
+    re.compile(rf"(.+)-{_RANDOM_CHARACTER}{{6,10}}-{_RANDOM_CHARACTER}{{5}}"),
+    re.compile(rf"(.+)-{_RANDOM_CHARACTER}{{5}}"),
+)
+_ORDINAL_SUFFIX = re.compile(r"(.+)-[0-9]{1,5}")
+
+
+def pod_name_stem(name: str, node: str = "") -> str:
+    """Without what is drawn anew for each pod: ``web-7d4b9c6f5-x2x9k`` is ``web``, ``db-0`` stays."""
+    if node and name.endswith(f"-{node}") and name != f"-{node}":
+        return name.removesuffix(f"-{node}")
+    found = next((match for pattern in _RANDOM_SUFFIXES if (match := pattern.fullmatch(name))), None)
+    return found[1] if found else name
+
+
+def workload_name(name: str, node: str = "") -> str:
+    """The same, and replicas that are counted are one: ``db-0`` is ``db``."""
+    stem = pod_name_stem(name, node)
+    counted = _ORDINAL_SUFFIX.fullmatch(stem) if stem == name else None
+    return counted[1] if counted else stem

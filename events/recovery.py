@@ -3,14 +3,18 @@
 A *tear* is what a crash may leave behind: bytes that were never known durable. *Corruption* is the loss of
 bytes that were. The two are told apart by the highest number known durable, which every frame, trailer
 and link carries, so that damage is judged by what stands elsewhere and never by its looks.
+
+A copy of a part of a damaged journal is whole by itself. So a copy has the original's findings with it (at
+the end of this file), and whoever opens it has the original's verdict.
 """
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple, get_args
 
-from events.chain import Start
-from events.segment import Header, Link
+from ebbtide.events.catalog import Source
+from ebbtide.events.segment import Header, Link, WriterStart
 
 Format = Literal["known", "unknown"]
 #: Where reading stopped: at the end, in a header, among the records, or because a segment is not there.
@@ -149,11 +153,11 @@ class Verdict(NamedTuple):
         """One line for people."""
         return _BANNERS[self.state].format(seq=self.end.seq, first=self.first_seq, worst=self.worst)
 
-    def start(self, fresh_id: bytes) -> Start:
+    def start(self, fresh_id: bytes) -> WriterStart:
         """Where a writer goes on. ``fresh_id`` (16 random bytes) is used for a journal of its own."""
         if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
-            return Start(fresh_id, Link(), self.next_number)
-        return Start(self.journal_id, self.end, self.next_number)
+            return WriterStart(fresh_id, Link(), self.next_number)
+        return WriterStart(self.journal_id, self.end, self.next_number)
 
 
 _BANNERS: dict[State, str] = {
@@ -175,3 +179,40 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
             f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "
             f"this is {machine_id}: move its directory away, or name another with --journal"
         )
+
+
+# --- a copy's findings ----------------------------------------------------------------------------
+#
+# A part of a damaged journal is whole by itself, and so is one that was made anew under pseudonyms. Nobody
+# must take either for the intact journal of a shutdown that ended there.
+
+OF_ORIGINAL = "in the original, "
+
+
+def stated_findings(source: Source) -> tuple[Finding, ...]:
+    """The findings that a source brings along; most bring none."""
+    found: tuple[Finding, ...] = getattr(source, "stated", ())
+    return found
+
+
+def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+    """For a manifest. Of a failed system call only its name: the rest says where the original lay."""
+    documents = []
+    for finding in findings:
+        reason = OF_ORIGINAL + finding.reason.removeprefix(OF_ORIGINAL).partition(":")[0]
+        documents.append({**finding._asdict(), "case": finding.case._asdict(), "reason": reason})
+    return documents
+
+
+def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
+    """Raises ValueError, TypeError and KeyError for what `findings_to_documents` did not make."""
+    return tuple(_finding_from_document(**document) for document in documents)
+
+
+def _finding_from_document(
+    *, case: dict[str, Any], segment: str, offset: int, seq: int, reason: str
+) -> Finding:
+    found = Case(**case)
+    if not all(value in allowed for value, allowed in zip(found, columns(), strict=True)):
+        raise ValueError(f"no such finding: {', '.join(map(str, found))}")
+    return Finding(found, str(segment), int(offset), int(seq), str(reason))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from events.base import NS_PER_SECOND
-from events.catalog import Segment, find, find_path
-from events.storage import Source, Storage
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import Segment, Source, find_path, find_segments
+from ebbtide.events.disk import Storage
 
 #: Outside of an episode a segment that has grown by so much is sealed: a start reads the newest one again,
 #: and 1 MiB of records takes it 50 ms.
@@ -88,12 +88,12 @@ async def trim(
 
 
 def _survey(sources: Sequence[Source]) -> tuple[list[Segment], list[Held]]:
-    segments = find(sources)
+    segments = find_segments(sources)
     path = {(segment.source.location, segment.name) for segment in find_path(sources).segments}
-    return segments, [_held(each, (each.source.location, each.name) in path) for each in segments]
-
-
-def _held(segment: Segment, current: bool) -> Held:
-    seq_from = segment.header.link.seq + 1 if segment.header else 0
-    checkpoint = current and segment.begins_with_checkpoint()
-    return Held(segment.size, segment.modified_ns, seq_from, checkpoint, current)
+    held = []
+    for segment in segments:
+        current = (segment.source.location, segment.name) in path
+        seq_from = segment.header.link.seq + 1 if segment.header else 0
+        checkpoint = current and segment.begins_with_checkpoint()
+        held.append(Held(segment.size, segment.modified_ns, seq_from, checkpoint, current))
+    return segments, held

@@ -1,9 +1,15 @@
-"""A segment: one append-only file of the journal, its header, its name, and the link to the one before.
+"""A segment: one append-only file of the journal, its header, its name, the link to the one before, its
+layout.
 
 The header ends with its own SHA-256. That hash is where the chain of the segment's frames starts, so every
 record vouches for the header, and the header's link vouches for the segment before. Only a segment that
 *carries* records over from a failed file goes on with the chain of the link instead: the records keep
 their hashes, byte for byte.
+
+`Chain` is the synchronous half of the writer: records become frames, each knows its place, and nothing
+waits. It runs ahead of the disk. What is not known durable stays in the writer as items; when a file fails
+they are laid out again, byte for byte, in the next one, so that a record's chain hash, once given out,
+never changes: a shutdown's trace id hangs on it.
 """
 
 from __future__ import annotations
@@ -11,26 +17,28 @@ from __future__ import annotations
 import hashlib
 import re
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from events.frames import HASH_BYTES
+from ebbtide.events.base import Record, Stamp
+from ebbtide.events.codec import HASH_BYTES, encode_boundary, encode_frame, encode_trailer
 
-MAGIC = b"EBBTIDE\n"
+SEGMENT_MAGIC = b"EBBTIDE\n"
 FORMAT_VERSION = 1
 
 #: magic, format version, spare, header length: the same in every version, as are the 32 bytes at the end.
-PREFIX = struct.Struct("<8sHHI")
+HEADER_PREFIX = struct.Struct("<8sHHI")
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link
 #: offset, link seq, link hash.
-FIXED = struct.Struct("<II16sQqqQQQQ32s")
+HEADER_FIXED = struct.Struct("<II16sQqqQQQQ32s")
 #: A reader may ignore unknown bits of the first kind, and must refuse those of the second.
 COMPATIBLE_KNOWN = 0
 INCOMPATIBLE_KNOWN = 0
 #: Names and a hundred logic flags fit; a damaged length cannot ask for more memory.
 HEADER_BYTES_MAX = 65_536
 
-_TEXT = struct.Struct("<H")
-_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})\.ebj")
+_TEXT_LENGTH = struct.Struct("<H")
+_FILE_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})\.ebj")
 
 
 class Identity(NamedTuple):
@@ -83,8 +91,8 @@ def encode_header(header: Header) -> bytes:
     """The header's bytes; the last 32 are its hash, where the chain starts."""
     names = header.identity
     texts = [names.node, names.machine_id, names.boot_id, names.code_version, *names.logic_flags]
-    body = b"".join(_TEXT.pack(len(text.encode())) + text.encode() for text in texts)
-    fixed = FIXED.pack(
+    body = b"".join(_TEXT_LENGTH.pack(len(text.encode())) + text.encode() for text in texts)
+    fixed = HEADER_FIXED.pack(
         header.compatible,
         header.incompatible,
         header.journal_id,
@@ -94,20 +102,20 @@ def encode_header(header: Header) -> bytes:
         int(header.carries),
         *header.link,
     )
-    length = PREFIX.size + len(fixed) + _TEXT.size + len(body) + HASH_BYTES
+    length = HEADER_PREFIX.size + len(fixed) + _TEXT_LENGTH.size + len(body) + HASH_BYTES
     if length > HEADER_BYTES_MAX:
         raise ValueError(f"a segment header of {length} bytes is above {HEADER_BYTES_MAX}: shorten its names")
-    prefix = PREFIX.pack(MAGIC, FORMAT_VERSION, 0, length)
-    content = prefix + fixed + _TEXT.pack(len(texts)) + body
+    prefix = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length)
+    content = prefix + fixed + _TEXT_LENGTH.pack(len(texts)) + body
     return content + hashlib.sha256(content).digest()
 
 
 def header_length(prefix: bytes) -> int:
     """How long the header is, from its first 16 bytes. Raises DamagedHeader."""
-    if len(prefix) < PREFIX.size:
+    if len(prefix) < HEADER_PREFIX.size:
         raise DamagedHeader("the header is cut short")
-    magic, _, _, length = PREFIX.unpack_from(prefix)
-    if magic != MAGIC or not PREFIX.size + HASH_BYTES <= length <= HEADER_BYTES_MAX:
+    magic, _, _, length = HEADER_PREFIX.unpack_from(prefix)
+    if magic != SEGMENT_MAGIC or not HEADER_PREFIX.size + HASH_BYTES <= length <= HEADER_BYTES_MAX:
         raise DamagedHeader("no segment header begins here")
     return int(length)
 
@@ -120,43 +128,119 @@ def parse_header(data: bytes) -> tuple[Header, int]:
     content, digest = data[: length - HASH_BYTES], data[length - HASH_BYTES : length]
     if hashlib.sha256(content).digest() != digest:
         raise DamagedHeader("the header does not match its hash")
-    version = PREFIX.unpack_from(content)[1]
+    version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")
-    return _parse_body(content), length
-
-
-def _parse_body(content: bytes) -> Header:
-    compatible, incompatible, journal_id, segment, wall, mono, carries, *link = FIXED.unpack_from(
-        content, PREFIX.size
+    compatible, incompatible, journal_id, segment, wall_ns, mono_ns, carries, *link = (
+        HEADER_FIXED.unpack_from(content, HEADER_PREFIX.size)
     )
     if incompatible & ~INCOMPATIBLE_KNOWN:
         raise IncompatibleHeader(f"unknown incompatible features {incompatible & ~INCOMPATIBLE_KNOWN:#x}")
-    node, machine_id, boot_id, code_version, *flags = _parse_texts(content)
-    identity = Identity(node, machine_id, boot_id, code_version, tuple(flags))
-    return Header(
-        journal_id, segment, wall, mono, bool(carries), Link(*link), identity, compatible, incompatible
-    )
-
-
-def _parse_texts(content: bytes) -> list[str]:
-    pos = PREFIX.size + FIXED.size
-    (count,) = _TEXT.unpack_from(content, pos)
+    pos = HEADER_PREFIX.size + HEADER_FIXED.size
+    (count,) = _TEXT_LENGTH.unpack_from(content, pos)
     texts = []
     for _ in range(count):
-        pos += _TEXT.size
-        (length,) = _TEXT.unpack_from(content, pos)
-        texts.append(content[pos + _TEXT.size : pos + _TEXT.size + length].decode())
-        pos += length
-    return texts
+        pos += _TEXT_LENGTH.size
+        (text_length,) = _TEXT_LENGTH.unpack_from(content, pos)
+        texts.append(content[pos + _TEXT_LENGTH.size : pos + _TEXT_LENGTH.size + text_length].decode())
+        pos += text_length
+    node, machine_id, boot_id, code_version, *flags = texts
+    header = Header(
+        journal_id,
+        segment,
+        wall_ns,
+        mono_ns,
+        bool(carries),
+        Link(*link),
+        Identity(node, machine_id, boot_id, code_version, tuple(flags)),
+        compatible,
+        incompatible,
+    )
+    return header, length
 
 
-def file_name(segment: int, journal_id: bytes) -> str:
+def segment_file_name(segment: int, journal_id: bytes) -> str:
     """A segment's file name; names sort in the order of writing."""
     return f"{segment:010d}-{journal_id.hex()[:8]}.ebj"
 
 
-def parse_file_name(name: str) -> tuple[int, str] | None:
+def parse_segment_file_name(name: str) -> tuple[int, str] | None:
     """The segment's number and the first 8 digits of its journal's id, or None for any other file."""
-    match = _NAME.fullmatch(name)
+    match = _FILE_NAME.fullmatch(name)
     return (int(match[1]), match[2]) if match else None
+
+
+# --- records become segments ----------------------------------------------------------------------
+
+
+class SegmentItem(NamedTuple):
+    """A piece of a segment and the place behind it: a record's frame, a trailer, or a header."""
+
+    data: bytes
+    end: Link
+    record: Record | None = None
+    header: bool = False
+
+
+class WriterStart(NamedTuple):
+    """Where a writer goes on: behind ``after`` (all zero: a new journal), with segment ``number``."""
+
+    journal_id: bytes
+    after: Link
+    number: int
+
+
+class Chain:
+    """Where the journal's end is, as the next record sees it."""
+
+    def __init__(self, identity: Identity, start: WriterStart) -> None:
+        self.identity = identity
+        self.journal_id = start.journal_id
+        self.end = start.after
+        self._next_number = start.number
+        self._anchor = Stamp(0, 0)
+        self._header_hash = b""
+
+    def begin_segment(self, anchor: Stamp) -> list[SegmentItem]:
+        """The trailer of the current segment, if there is one, and the header of the next."""
+        items = [self.seal()] if self._header_hash else []
+        self._anchor = anchor
+        header = self._header(self.end, carries=False)
+        self.end = Link(self._next_number - 1, len(header), self.end.seq, header[-HASH_BYTES:])
+        return [*items, SegmentItem(header, self.end, header=True)]
+
+    def append(self, record: Record, durable_seq: int) -> SegmentItem:
+        """One more record. Raises ValueError where its number is not the next, and FrameTooLarge."""
+        if record.seq != self.end.seq + 1:
+            raise ValueError(f"record {record.seq} cannot follow record {self.end.seq} in the journal")
+        return self._extend(encode_frame(record, self.end.hash, durable_seq), record)
+
+    def seal(self) -> SegmentItem:
+        """The current segment's trailer: nothing more goes into it."""
+        return self._extend(encode_trailer(self.end.seq, self._header_hash, self.end.hash), None)
+
+    def carry(self, durable: Link, items: Sequence[SegmentItem]) -> tuple[bytes, list[SegmentItem]]:
+        """A segment that goes on behind ``durable`` with ``items``: its first bytes, and them in place."""
+        header = self._header(durable, carries=True)
+        parts, moved, end = [header], [], durable._replace(segment=self._next_number - 1, offset=len(header))
+        for item in items:
+            data = encode_boundary(item.end.seq, item.data) if item.header else item.data
+            end = Link(end.segment, end.offset + len(data), item.end.seq, item.end.hash)
+            parts.append(data)
+            moved.append(item._replace(end=end))
+        self.end = end
+        return b"".join(parts), moved
+
+    def _extend(self, frame: bytes, record: Record | None) -> SegmentItem:
+        seq = record.seq if record else self.end.seq
+        self.end = Link(self.end.segment, self.end.offset + len(frame), seq, frame[-HASH_BYTES:])
+        return SegmentItem(frame, self.end, record)
+
+    def _header(self, link: Link, *, carries: bool) -> bytes:
+        number, anchor = self._next_number, self._anchor
+        self._next_number += 1
+        header = encode_header(
+            Header(self.journal_id, number, anchor.wall_ns, anchor.mono_ns, carries, link, self.identity)
+        )
+        self._header_hash = header[-HASH_BYTES:]
+        return header

@@ -1,26 +1,45 @@
 """The journal's writer: `append` never blocks and no disk fails it, the disk follows as fast as it can.
 
-Everything queued is one write; a sync covers all that was written before it (group commit). With no
-location left the transitions go to a last resort. Evidence never outranks the pods.
+Everything queued is one write; a sync covers all that was written before it (group commit). Evidence never
+outranks the pods.
+
+From top to bottom: `Writer` is what the daemon holds. `Driver` brings the backlog to disk: writing and
+syncing are two loops, so that a slow sync keeps no record from being written; a failed or hung write or
+sync is final for its file, and the next file begins with every record not known durable. `Backlog` is what
+stands between `append` and the disk. With no location left the transitions of a shutdown go to the kernel's
+log and its pstore.
 """
 
 from __future__ import annotations
 
+import errno
+import os
+import sys
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
+import trio
 
-from events.backlog import Backlog
-from events.chain import Chain, Item, Start
-from events.driver import Driver
-from events.facts import StorageFailed
-from events.frames import FrameTooLarge
-from events.lastresort import transition_line
-from events.marks import Checkpoint
-from events.record import Record, Stamp
-from events.reports import Reports
-from events.segment import Identity
-from events.storage import Storage
+from ebbtide.events.base import Checkpoint, Record, Stamp
+from ebbtide.events.codec import FrameTooLarge
+from ebbtide.events.disk import (
+    NO_SPACE,
+    SYNC_HANG_SECONDS,
+    Failback,
+    JournalLocked,
+    LocationTakeover,
+    SegmentFile,
+    Storage,
+    begin_file,
+    bounded,
+    close_file,
+)
+from ebbtide.events.facts import StorageFailed
+from ebbtide.events.messages import ROWS
+from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
 #: Emits the records of the journal itself.
 JOURNAL_ACTOR = "journal"
@@ -38,7 +57,7 @@ class Writer:
         self,
         storages: Sequence[Storage],
         identity: Identity,
-        start: Start,
+        start: WriterStart,
         *,
         program: str = "ebbtide",
         on_failed: Callable[[str, str], None],
@@ -48,8 +67,10 @@ class Writer:
     ) -> None:
         self._chain = Chain(identity, start)
         self._backlog = Backlog(self._chain)
-        self._driver = Driver(storages, self._backlog, program, Reports(on_failed, on_moved, self._on_lost))
-        self._tell_failed, self._tell_lost, self._last_resort = on_failed, on_lost, last_resort
+        self._driver = Driver(
+            storages, self._backlog, program, WriterCallbacks(on_failed, on_moved, self._on_lost)
+        )
+        self._report_failed, self._report_lost, self._last_resort = on_failed, on_lost, last_resort
 
     @property
     def journal_id(self) -> bytes:
@@ -119,9 +140,17 @@ class Writer:
     def append(self, records: Sequence[Record]) -> list[bytes]:
         """Queue records for writing; their chain hashes. Raises ValueError for a gap in the numbers.
 
-        An event that is larger than a frame may be is told of, and the journal says so in its place.
+        An event that is larger than a frame may be is reported, and the journal says so in its place.
         """
-        items = [self._item(record) for record in records]
+        items = []
+        for record in records:
+            try:
+                items.append(self._chain.append(record, self.synced_seq))
+            except FrameTooLarge as error:
+                self._report_failed(self.location, str(error))
+                failed = StorageFailed(location=self.location, error=str(error))
+                instead = msgspec.structs.replace(record, event=failed)
+                items.append(self._chain.append(instead, self.synced_seq))
         self._queue(items)
         for record in records:
             if getattr(record.event, "barrier", None) == "synced":
@@ -156,26 +185,401 @@ class Writer:
             await self._backlog.changed()
         await self._driver.release()
 
-    def _item(self, record: Record) -> Item:
-        try:
-            return self._chain.append(record, self.synced_seq)
-        except FrameTooLarge as error:
-            self._tell_failed(self.location, str(error))
-            told = StorageFailed(location=self.location, error=str(error))
-            return self._chain.append(msgspec.structs.replace(record, event=told), self.synced_seq)
-
-    def _queue(self, items: Sequence[Item]) -> None:
+    def _queue(self, items: Sequence[SegmentItem]) -> None:
         if self.lost:
-            self._tell(items)
+            self._write_last_resort(items)
         else:
             self._backlog.add(items)
 
-    def _on_lost(self, error: str, undurable: Sequence[Item]) -> None:
-        self._tell_lost(error)
-        self._tell(undurable)
+    def _on_lost(self, error: str, undurable: Sequence[SegmentItem]) -> None:
+        self._report_lost(error)
+        self._write_last_resort(undurable)
 
-    def _tell(self, items: Sequence[Item]) -> None:
+    def _write_last_resort(self, items: Sequence[SegmentItem]) -> None:
         for item in items:
             line = transition_line(item.record) if item.record else None
             if line is not None:
                 self._last_resort(line)
+
+
+# --- the backlog goes to disk ---------------------------------------------------------------------
+
+#: The longest that written data stays unsynced when nobody waits for it.
+SYNC_SECONDS_MAX = 0.1
+#: A whole shutdown of 1 000 pods is about 20 records of 300 bytes a pod.
+RESERVE_BYTES = 8 * 1024 * 1024
+
+
+class Driver:
+    """Drives one backlog over a list of locations, the best first."""
+
+    def __init__(
+        self, storages: Sequence[Storage], backlog: Backlog, program: str, reports: WriterCallbacks
+    ) -> None:
+        self._storages, self._at = list(storages), 0
+        self._backlog = backlog
+        self._takeover = LocationTakeover(program, backlog.chain.journal_id)
+        self._failback = Failback(self._takeover, self._storages)
+        self._nursery: trio.Nursery
+        self._reports = reports
+        self._file: SegmentFile | None = None
+        self._broken: OSError | None = None
+        self._reserved = self._begun = False
+        self._syncing = trio.Lock()
+
+    @property
+    def location(self) -> str:
+        """Where the journal is being written; empty when it is lost."""
+        return "" if self._backlog.lost else self._storages[self._at].location
+
+    @property
+    def away(self) -> bool:
+        """Not at the first location: a new segment prepares the way back, a later one takes it."""
+        return self._at > 0
+
+    async def open(self) -> None:
+        """Become the writer of the first location that works. Raises JournalLocked.
+
+        Where the history cannot be brought together at any, a gap in it is better than no evidence at all.
+        """
+        reason = "there is no location"
+        for settle_at in (self._settle, self._settle_alone, self._acquire):
+            for at, storage in enumerate(self._storages):
+                try:
+                    await settle_at(at)
+                except OSError as error:
+                    reason = str(error)
+                    self._reports.failed(storage.location, reason)
+                else:
+                    self._at = at
+                    return
+        self._reports.lost(reason, self._backlog.lose())
+
+    async def run(self) -> None:
+        """Until the backlog is closed and empty, or lost."""
+        async with trio.open_nursery() as nursery:
+            self._nursery = nursery
+            nursery.start_soon(self._sync_loop)
+            await self._reserve()
+            await self._write_loop()
+            nursery.cancel_scope.cancel()
+
+    async def release(self) -> None:
+        for storage in self._storages[: self._at + 1]:
+            with suppress(OSError):
+                await bounded(storage.release)
+
+    # --- writing -------------------------------------------------------------------------------
+
+    async def _write_loop(self) -> None:
+        while not self._backlog.settled:
+            item = self._backlog.next()
+            try:
+                if self._broken is not None:
+                    raise self._broken
+                if item is None:
+                    await self._backlog.queue_changed()
+                elif item.header:
+                    await self._begin_segment(item)
+                elif item.record is None:
+                    await self._seal(item)
+                else:
+                    file, data = self._open_file(), self._backlog.take_records()
+                    end = self._backlog.taken()
+                    await bounded(file.write, data)
+                    self._backlog.publish_written(end)
+            except OSError as error:
+                await self._move(error)
+
+    async def _begin_segment(self, item: SegmentItem) -> None:
+        if self.away and self._begun:
+            # The first location may be well again; nothing that takes long is done here.
+            if await self._failback.finish():
+                self._at = 0
+                self._reports.moved(self.location, self._backlog.written.seq + 1)
+                self._nursery.start_soon(self._reserve)
+            else:
+                self._nursery.start_soon(self._failback.prepare, item.end.segment)
+        self._begun = True
+        name = segment_file_name(item.end.segment, self._backlog.chain.journal_id)
+        file = await begin_file(self._storages[self._at], name, item.data)
+        self._backlog.take()
+        self._file, self._syncing = file, trio.Lock()
+        self._backlog.publish_written(item.end)
+
+    async def _seal(self, item: SegmentItem) -> None:
+        """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
+        file = self._open_file()
+        await self._sync(file)
+        self._backlog.take()
+        await bounded(file.write, item.data)
+        self._backlog.publish_written(item.end)
+        await self._sync(file)
+        self._file = None
+        await close_file(file)
+
+    def _open_file(self) -> SegmentFile:
+        if self._file is None:
+            raise OSError(errno.EBADF, "no segment is open")
+        return self._file
+
+    # --- syncing -------------------------------------------------------------------------------
+
+    async def _sync_loop(self) -> None:
+        while True:
+            if self._file is None or self._broken is not None or not self._backlog.unsynced:
+                await self._backlog.changed()
+                continue
+            with trio.move_on_after(SYNC_SECONDS_MAX):
+                await self._backlog.sync_asked()
+            file = self._file
+            if file is not None:
+                with suppress(OSError):
+                    await self._sync(file)
+
+    async def _sync(self, file: SegmentFile) -> None:
+        """One at a time: of two syncs the kernel tells only one that data was lost.
+
+        A sync that ends after its file was given up says nothing about the one that replaced it.
+        """
+        async with self._syncing:
+            if self._broken is not None:
+                raise self._broken
+            end = self._backlog.written
+            try:
+                await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
+            except OSError as error:
+                if file is self._file:
+                    self._broken = error
+                    self._backlog.kick()
+                raise
+            if file is self._file and end[:2] > self._backlog.durable[:2]:
+                self._backlog.publish_durable(end)
+
+    # --- failing -------------------------------------------------------------------------------
+
+    async def _move(self, error: OSError) -> None:
+        """Go on in another file, at the first location that takes it."""
+        while not self._backlog.lost:
+            # What the file still holds is written again elsewhere; only its descriptor is of interest.
+            file, self._file = self._file, None
+            if file is not None:
+                self._nursery.start_soon(close_file, file)
+            self._broken = None
+            in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
+            try:
+                await self._carry(in_reserve, error)
+                return
+            except OSError as another:
+                error = another
+            except JournalLocked as locked:
+                error = OSError(errno.EBUSY, str(locked))
+
+    async def _carry(self, in_reserve: bool, error: OSError) -> None:
+        if in_reserve:
+            self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
+            await bounded(self._storages[self._at].set_reserve, 0)
+        else:
+            self._reports.failed(self.location, str(error))
+            if self._at + 1 == len(self._storages):
+                self._reports.lost(str(error), self._backlog.lose())
+                return
+            self._at += 1
+        storage = self._storages[self._at]
+        await self._takeover.acquire(storage)
+        data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
+        end = self._backlog.chain.end
+        file = await begin_file(storage, segment_file_name(end.segment, self._backlog.chain.journal_id), data)
+        self._file, self._syncing = file, trio.Lock()
+        self._reports.moved(storage.location, first_seq)
+        self._backlog.publish_written(end)
+        if not in_reserve:
+            self._nursery.start_soon(self._reserve)
+
+    # --- beginning -----------------------------------------------------------------------------
+
+    async def _settle_alone(self, at: int) -> None:
+        await self._takeover.settle(self._storages[at], ())
+
+    async def _acquire(self, at: int) -> None:
+        await self._takeover.acquire(self._storages[at])
+
+    async def _settle(self, at: int) -> None:
+        await self._takeover.settle(self._storages[at], self._storages[at + 1 :])
+
+    async def _reserve(self) -> None:
+        """Without a reserve a full disk moves the journal to the next location: no reason to stop."""
+        if not self._backlog.lost:
+            storage = self._storages[self._at]
+            with suppress(OSError):
+                await bounded(storage.set_reserve, RESERVE_BYTES)
+                self._reserved = storage is self._storages[self._at]
+
+
+class WriterCallbacks(NamedTuple):
+    """Whom the driver tells. All are called from its tasks and must not block.
+
+    ``failed(location, error)``, ``moved(location, first_seq)``, ``lost(error, undurable items)``.
+    """
+
+    failed: Callable[[str, str], None]
+    moved: Callable[[str, int], None]
+    lost: Callable[[str, Sequence[SegmentItem]], None]
+
+
+# --- between `append` and the disk ----------------------------------------------------------------
+#
+# Everything here is synchronous but the waiting. An item is *queued* until the driver takes it, then
+# *pending* until it is known durable; a file that fails hands both on to the next file.
+
+#: One `write()`; a backlog after a stall goes out in several.
+WRITE_BYTES_MAX = 1024 * 1024
+
+
+class Backlog:
+    """The items between the chain's end and the last place known durable."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.chain = chain
+        self.written = self.durable = chain.end
+        self.closing = self.lost = False
+        self._queued: deque[SegmentItem] = deque()
+        self._pending: deque[SegmentItem] = deque()
+        self._sync_wanted = 0
+        self._queue_changed, self._sync_asked = trio.Event(), trio.Event()
+        self._published = trio.lowlevel.ParkingLot()
+
+    @property
+    def settled(self) -> bool:
+        """Nothing is left to write or to sync, and nothing more will come."""
+        return self.lost or (self.closing and not self._queued and not self._pending)
+
+    @property
+    def unsynced(self) -> bool:
+        return self.written != self.durable
+
+    def add(self, items: Sequence[SegmentItem]) -> None:
+        self._queued.extend(items)
+        self._queue_changed.set()
+
+    def next(self) -> SegmentItem | None:
+        return self._queued[0] if self._queued else None
+
+    def take(self) -> SegmentItem:
+        """The next item; it is pending from now on."""
+        item = self._queued.popleft()
+        self._pending.append(item)
+        return item
+
+    def take_records(self) -> bytes:
+        """The next records, up to a header or trailer."""
+        parts, size = [], 0
+        while self._queued and self._queued[0].record is not None and size < WRITE_BYTES_MAX:
+            parts.append(self.take().data)
+            size += len(parts[-1])
+        return b"".join(parts)
+
+    def taken(self) -> Link:
+        """The place behind the last item that was taken."""
+        return self._pending[-1].end
+
+    def publish_written(self, end: Link) -> None:
+        self.written = end
+        self.want_sync(self._sync_wanted)
+        self._published.unpark_all()
+
+    def publish_durable(self, end: Link) -> None:
+        while self._pending and self._pending[0].end[:2] <= end[:2]:
+            self._pending.popleft()
+        self.durable = end
+        self._queue_changed.set()
+        self._published.unpark_all()
+
+    def carry(self) -> bytes:
+        """The first bytes of a file that goes on behind the last durable place; all items are pending now."""
+        data, moved = self.chain.carry(self.durable, [*self._pending, *self._queued])
+        self._pending, self._queued = deque(moved), deque()
+        return data
+
+    def lose(self) -> list[SegmentItem]:
+        """There is nowhere left to write: nobody need wait any more. What was not durable."""
+        items = [*self._pending, *self._queued]
+        self.lost = True
+        self._pending.clear()
+        self._queued.clear()
+        self.kick()
+        return items
+
+    def want_sync(self, seq: int) -> None:
+        self._sync_wanted = max(self._sync_wanted, seq)
+        if self._sync_wanted > self.durable.seq:
+            self._sync_asked.set()
+
+    def kick(self) -> None:
+        """Wake everybody: something outside the backlog changed."""
+        self._queue_changed.set()
+        self._published.unpark_all()
+
+    async def changed(self) -> None:
+        """Until something was published."""
+        await self._published.park()
+
+    async def queue_changed(self) -> None:
+        """Until something was queued, or made durable, since the last call returned."""
+        await self._queue_changed.wait()
+        self._queue_changed = trio.Event()
+
+    async def sync_asked(self) -> None:
+        """Until somebody waits for more than is durable."""
+        if self._sync_wanted <= self.durable.seq:
+            self._sync_asked = trio.Event()
+            await self._sync_asked.wait()
+
+
+# --- no storage is left ---------------------------------------------------------------------------
+#
+# The transitions of a shutdown go to the kernel's log and its pstore. Neither is a journal: a line says what
+# happened, so that somebody can still find out how far it came.
+
+#: A line of the kernel's log; a longer one would be cut or refused.
+LINE_BYTES_MAX = 900
+
+KERNEL_LOG = "/dev/kmsg"
+PSTORE = "/dev/pmsg0"
+
+
+def transition_line(record: Record) -> str | None:
+    """The record as one line, or None when it is no transition."""
+    event = record.event
+    row = ROWS.get(type(event))
+    if row is None or not row.last_resort:
+        return None
+    fields = []
+    for name in event.__struct_fields__:
+        value = getattr(event, name)
+        short = len(value) if isinstance(value, tuple) else repr(value) if isinstance(value, str) else value
+        fields.append(f"{name}={short}")
+    line = f"ebbtide: {record.seq} {record.mono_ns} {type(event).__name__} {' '.join(fields)}"
+    return line[:LINE_BYTES_MAX]
+
+
+def write_last_resort(line: str) -> None:
+    """Write a line wherever it may survive. Never raises: nobody is left to be told."""
+    data = f"{line}\n".encode()
+    if not _write_line(KERNEL_LOG, data):
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"{line}\n")
+    _write_line(PSTORE, data)
+
+
+def _write_line(path: str, data: bytes) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        return os.write(descriptor, data) > 0
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)

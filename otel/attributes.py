@@ -1,7 +1,8 @@
 """Every attribute that a shutdown's spans may have: the one table that ``docs/attributes.md`` is made from.
 
-Names of OpenTelemetry's semantic conventions come from their package, in the version that `SCHEMA_URL` pins.
-What the conventions do not know stands under ``ebbtide.``. A test holds that nothing else is ever emitted.
+Names of OpenTelemetry's semantic conventions come from their package, in the version that `SCHEMA_URL`
+pins. What the conventions do not know stands under ``ebbtide.``. A test holds that nothing else is ever
+emitted.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ CUT = _ours(
     "cut",
     "bool",
     "any",
-    "It was still going on when the last word was said: on its pod, on the shutdown, or by its boot.",
+    "It had not ended when the record of its pod, of the shutdown, or of its boot did.",
 )
 DROPPED = _ours("dropped_events", "int", "any", "Span events beyond the first 128.")
 
@@ -171,7 +172,7 @@ UNDELIVERED = _ours(
 
 # --- a Kubernetes node -------------------------------------------------------------------------
 
-MEANS = _ours(
+TERMINATION_MODE = _ours(
     "shutdown.means",
     "string",
     'shutdown, "means.chosen"',
@@ -181,7 +182,7 @@ HANDED_OVER = _ours("shutdown.handed_over", "bool", "shutdown", "From the API to
 WAVE_MOUNTED = _ours(
     "wave.mounted", "string[]", "wave", "Pods whose volumes were still mounted at the deadline (64)."
 )
-POD_MEANS = _ours("pod.means", "string", "pod", "How this pod was to be ended, as shutdown.means.")
+POD_TERMINATION_MODE = _ours("pod.means", "string", "pod", "How this pod was to be ended, as shutdown.means.")
 AFTER_TAINT = _ours("delete.after_taint", "bool", "delete", "Not before the node was tainted.")
 ABOUT_PODS = _ours("order.pods", "int", "withdraw, unmounts, await statuses", "Pods that it is about.")
 MISSING = _ours(
@@ -207,7 +208,7 @@ ACTION = _ours("resume.action", "string", "resume", "What the start did: a row o
 FALLBACK_PODS = _ours("fallback.pods", "int", '"fallback.engaged"', "Pods that it took over.")
 ACTOR = _ours("actor", "string", '"actor.failed", log records', "The actor, with its subject.")
 SEQ = _ours("seq", "int", "log records", "The number of the journal's record.")
-STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "What the disk said.")
+STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "The error of the disk.")
 ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
 ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")
 OVERTIME = _ours("overtime", "bool", '"deadline.moved"', "logind was bypassed, or its timer had fired.")

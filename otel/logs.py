@@ -10,17 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, TypeVar
 
-from events.codec import BadPayload, UnknownType, decode_event
-from events.decisions import PodStopBegan
-from events.frames import RawRecord
-from events.record import Stamp
-from events.segment import Header
-from events.words import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, say
-from otel import attributes as at
-from otel.correlation import pod_of, span_of
-from otel.ids import trace_id
-from otel.projection import RESOURCES_MAX, resource_of
-from otel.span import Attributes, Resource
+from ebbtide.events.base import Stamp
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
+from ebbtide.events.decisions import PodStopBegan
+from ebbtide.events.messages import DEBUG, ERROR, INFO, NOTICE, WARNING, Names, describe
+from ebbtide.events.segment import Header
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import Attributes, Resource, pod_of, span_of, trace_id_of
+from ebbtide.otel.traces.projection import RESOURCES_MAX, resource_of
 
 #: sd-daemon(3) levels to OpenTelemetry's severity numbers (logs data model, "Mapping of SeverityNumber").
 SEVERITIES = {
@@ -34,7 +31,7 @@ SEVERITIES = {
 #: What is worth a record outside of the journal: DEBUG is the journal's own bookkeeping.
 LEVEL_MAX = INFO
 
-#: A step tells of no more than the one that it closes and the one that it opens.
+#: A step is about no more than the shutdown that it closes and the one that it opens.
 TRACES_MAX = 2
 
 EVENT_PREFIX = "ebbtide."
@@ -79,7 +76,7 @@ class Logs:
                 self._fact = raw
             if raw.episode and raw.episode not in self._trace_ids:
                 self._begin(raw, header, journal_id)
-            record = self._tell(header, raw)
+            record = self._record(header, raw)
             made += () if record is None else (record,)
         return made
 
@@ -87,18 +84,23 @@ class Logs:
         """What a shutdown's records have in common: the same as its spans. Raises KeyError."""
         return self._resources[episode]
 
-    def _tell(self, header: Header, raw: RawRecord) -> LogRecord | None:
+    def _record(self, header: Header, raw: RawRecord) -> LogRecord | None:
         try:
             event = decode_event(raw.tag, raw.payload)
         except (BadPayload, UnknownType):
             return None
         if isinstance(event, PodStopBegan):
             self._begun[event.uid] = None
-        said = say(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
+        message = describe(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
         trace = self._trace_ids.get(raw.episode)
-        if said is None or said.level > LEVEL_MAX or trace is None:
+        if message is None or message.level > LEVEL_MAX or trace is None:
             return None
-        number, text = SEVERITIES[said.level]
+        number, text = SEVERITIES[message.level]
+        uid = pod_of(event)
+        pod: Attributes = ((at.POD_UID, uid),) if uid else ()
+        namespace, _, name = self._names.of(uid).partition("/")
+        if uid and name:
+            pod = (*pod, (at.NAMESPACE, namespace), (at.POD_NAME, name))
         return LogRecord(
             time_ns=header.wall_ns(raw.mono_ns),
             trace_id=trace,
@@ -106,28 +108,22 @@ class Logs:
             severity_number=number,
             severity_text=text,
             event_name=EVENT_PREFIX + raw.tag,
-            body=said.text,
-            attributes=(*self._pod(pod_of(event)), (at.ACTOR, raw.actor), (at.SEQ, raw.seq)),
+            body=message.text,
+            attributes=(*pod, (at.ACTOR, raw.actor), (at.SEQ, raw.seq)),
             episode=raw.episode,
             seq=raw.seq,
         )
 
-    def _pod(self, uid: str) -> Attributes:
-        if not uid:
-            return ()
-        namespace, _, name = self._names.of(uid).partition("/")
-        return ((at.POD_UID, uid), *(((at.NAMESPACE, namespace), (at.POD_NAME, name)) if name else ()))
-
     def _begin(self, raw: RawRecord, header: Header, journal_id: bytes) -> None:
         """A shutdown's first record is its fact, whose hash gives the trace; one not seen has none.
 
-        The former one may have its last words behind it, in the same step.
+        The former one may have its last record behind it, in the same step.
         """
         first = self._fact
         if first is None or first.seq != raw.episode:
             return
         self._begun.clear()
-        _keep(self._trace_ids, raw.episode, trace_id(first.hash), TRACES_MAX)
+        _keep(self._trace_ids, raw.episode, trace_id_of(first.hash), TRACES_MAX)
         _keep(self._resources, raw.episode, resource_of(header, journal_id), RESOURCES_MAX)
 
 

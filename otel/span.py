@@ -1,19 +1,33 @@
-"""A finished span, as the projection makes it and the delivery sends it.
+"""A span: its data, the ids that follow from the journal alone, and which span a record belongs to.
 
-Everything in it comes from the journal, so its bytes are the same whenever and wherever it is made.
+Everything in a finished span comes from the journal, so its bytes are the same whenever and wherever it is
+made.
+
+Everything that goes into the hash of an id is length-prefixed, so that no two inputs run together to the
+same bytes, and has a domain, so that no id of one kind is one of another. A span that belongs to an order
+has its id from the order's key: whoever carries the order out can pass the context on (`traceparent`)
+before the span exists, and a log line can name a span that is not finished.
+
+Nothing here needs an OpenTelemetry package: the daemon imports it.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Container
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
+from ebbtide.events.base import Event, Order, shutdown_trace_id
+from ebbtide.events.decisions import PodEnded, PodPlanned, PodRejected
+
 #: A value of an attribute, as OTLP knows them.
-Value = str | int | bool | tuple[str, ...]
-Attributes = tuple[tuple[str, Value], ...]
+AttributeValue = str | int | bool | tuple[str, ...]
+Attributes = tuple[tuple[str, AttributeValue], ...]
 Status = Literal["unset", "ok", "error"]
 
 
-class Link(NamedTuple):
+class SpanLink(NamedTuple):
     """A span of another trace (or of this one) that belongs to the same matter."""
 
     trace_id: bytes
@@ -47,7 +61,7 @@ class Span(NamedTuple):
     episode: int
     seq: int
     events: tuple[SpanEvent, ...] = ()
-    links: tuple[Link, ...] = ()
+    links: tuple[SpanLink, ...] = ()
     status: Status = "unset"
     status_text: str = ""
 
@@ -57,3 +71,130 @@ class Resource(NamedTuple):
 
     attributes: Attributes
     version: int
+
+
+# --- ids ------------------------------------------------------------------------------------------
+
+#: Domains of the hashes. A change of one is a change of every id: never without a new projection version.
+SPAN_DOMAIN = b"ebbtide.span.v1"
+BOOT_DOMAIN = b"ebbtide.boot.v1"
+
+TRACE_ID_BYTES, SPAN_ID_BYTES = 16, 8
+_LENGTH_BYTES = 4
+
+
+def length_prefixed(*parts: bytes) -> bytes:
+    """Parts as one string of bytes that no other parts give."""
+    return b"".join([len(part).to_bytes(_LENGTH_BYTES, "big") + part for part in parts])
+
+
+@lru_cache(maxsize=256)
+def _length_prefixed_text(text: str) -> bytes:
+    """Of roles and attempts, which are few."""
+    return length_prefixed(text.encode())
+
+
+def trace_id_of(first_record_hash: bytes) -> bytes:
+    """The 16 bytes of a shutdown's trace, from the chain hash (32 bytes) of its first record."""
+    return bytes.fromhex(shutdown_trace_id(first_record_hash))
+
+
+def boot_trace_id(start_record_hash: bytes) -> bytes:
+    """The trace of a boot that found a shutdown, from the chain hash of its first `DaemonStarted`."""
+    return hashlib.sha256(length_prefixed(BOOT_DOMAIN, start_record_hash)).digest()[:TRACE_ID_BYTES]
+
+
+def span_id_of(trace: bytes, role: str, key: str, attempt: int = 0) -> bytes:
+    """The 8 bytes of a span's id: ``role`` is its name, ``key`` its subject's, ``attempt`` counts from 0."""
+    return SpanIds(trace).of(role, key, attempt)
+
+
+class SpanIds:
+    """The span ids of one trace. What they have in common is hashed once."""
+
+    def __init__(self, trace: bytes) -> None:
+        self._begun = hashlib.sha256(length_prefixed(SPAN_DOMAIN, trace))
+
+    def of(self, role: str, key: str, attempt: int = 0) -> bytes:
+        hashed = self._begun.copy()
+        hashed.update(
+            _length_prefixed_text(role) + length_prefixed(key.encode()) + _length_prefixed_text(str(attempt))
+        )
+        return hashed.digest()[:SPAN_ID_BYTES]
+
+
+#: Roles of the spans below a pod.
+HOOK_ROLE, STOP_ROLE, KILL_ROLE = "hook", "stop", "kill"
+
+#: Type tag of an order to the role of its span.
+ORDER_ROLES = {
+    "TakeInventory": "inventory",
+    "AnnounceNode": "announce",
+    "RunHook": HOOK_ROLE,
+    "SendSignal": STOP_ROLE,
+    "KillContainer": KILL_ROLE,
+    "DeliverStatuses": "deliver",
+    "FlushTraces": "export",
+    "ReleaseLock": "release",
+    "StopKubelet": "stop kubelet",
+    "DeletePod": "delete",
+    "WithdrawPods": "withdraw",
+    "AwaitUnmounts": "unmounts",
+    "AwaitStatuses": "await statuses",
+    "CheckMounts": "check mounts",
+    "PublishCertificate": "certify",
+}
+
+
+def order_span_id(trace: bytes, order: str, order_key: str) -> bytes:
+    """The id of the span that an order will have; ``order`` is its type tag. Raises KeyError."""
+    return span_id_of(trace, ORDER_ROLES[order], order_key)
+
+
+def hook_span_id(trace: bytes, order_key: str) -> bytes:
+    """The id of the span of a preStop hook that runs (``RunHook``), before it exists."""
+    return order_span_id(trace, "RunHook", order_key)
+
+
+def traceparent(trace: bytes, span: bytes) -> str:
+    """The header ``traceparent`` (W3C Trace Context, level 1): sampled. Raises ValueError."""
+    if len(trace) != TRACE_ID_BYTES or len(span) != SPAN_ID_BYTES or not any(trace) or not any(span):
+        raise ValueError("a trace id has 16 bytes, a span id 8, and neither is all zero")
+    return f"00-{trace.hex()}-{span.hex()}-01"
+
+
+# --- which span a record belongs to ---------------------------------------------------------------
+#
+# A line of the log can name a span that is not finished. It names none that will never be: a line about a pod
+# that may not get a span stands beside the shutdown's.
+
+ROOT_ROLE, POD_ROLE, WAVE_ROLE, REJECT_ROLE = "shutdown", "pod", "wave", "reject"
+
+
+def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
+    """The order's own span, else its pod's, its wave's, or the shutdown's. ``trace_id`` has 16 bytes.
+
+    ``begun``: UIDs of pods whose stop is known to have begun in this shutdown, if somebody keeps them.
+    """
+    tag, ids, uid = type(event).__name__, SpanIds(trace_id), pod_of(event)
+    if isinstance(event, Order) and tag in ORDER_ROLES:
+        return order_span_id(trace_id, tag, event.key)
+    if isinstance(event, PodRejected):
+        return ids.of(REJECT_ROLE, uid)
+    if uid:
+        return ids.of(ROOT_ROLE, "") if _may_have_no_span(event, begun) else ids.of(POD_ROLE, uid)
+    wave = getattr(event, "wave", None)
+    return ids.of(ROOT_ROLE, "") if wave is None else ids.of(WAVE_ROLE, str(wave))
+
+
+def _may_have_no_span(event: Event, begun: Container[str]) -> bool:
+    """A pod has no span until its stop begins, and never one if the machine went down before that."""
+    if isinstance(event, PodEnded):
+        return event.outcome == "unknown" and not event.elapsed_ns and event.uid not in begun
+    return isinstance(event, PodPlanned)
+
+
+def pod_of(event: Event) -> str:
+    """The UID of the one pod that an event is about; empty for one about no pod, or many."""
+    pod = getattr(event, "pod", None)
+    return str(getattr(event, "uid", "") or getattr(pod, "uid", ""))

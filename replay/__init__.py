@@ -1,6 +1,6 @@
 """The replay of recorded shutdowns, as a library: what the commands do, a notebook can do.
 
-``import replay`` costs nothing: each name below is loaded when it is first used (``docs/replay.md``).
+``from ebbtide import replay`` costs nothing: each name is loaded when it is first used (``docs/replay.md``).
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from typing import Any
 
 #: What may be asked of this package by name, and where it lives.
 EXPORTS: dict[str, str] = {
-    "open": "replay.journal:open_journal",
-    "Journal": "replay.journal:Journal",
-    "Shutdown": "replay.journal:Shutdown",
-    "NoJournal": "replay.journal:NoJournal",
-    "NoSuchShutdown": "replay.choice:NoSuchShutdown",
-    "Account": "replay.account.model:Account",
-    "accounts": "replay.account.fold:accounts",
-    "verify": "replay.front:verify",
-    "timeline": "replay.front:timeline_of",
-    "states_at": "replay.front:states_at",
-    "step": "replay.front:step",
-    "blame": "replay.front:blame",
-    "critical_chain": "replay.front:critical_chain",
-    "diff": "replay.front:diff",
-    "what_if": "replay.front:what_if",
-    "WrongChange": "replay.whatif.changes:WrongChange",
-    "advise": "replay.front:advise",
-    "NoEvidence": "replay.advise.advising:NoEvidence",
-    "simulate": "replay.front:simulate",
-    "rows": "replay.front:rows",
-    "report_html": "replay.front:report_html",
-    "perfetto": "replay.front:perfetto_trace",
+    "open": "ebbtide.replay.journal:open_journal",
+    "Journal": "ebbtide.replay.journal:Journal",
+    "Shutdown": "ebbtide.replay.journal:Shutdown",
+    "NoJournal": "ebbtide.replay.journal:NoJournal",
+    "NoSuchShutdown": "ebbtide.replay.journal:NoSuchShutdown",
+    "ShutdownRecord": "ebbtide.events.record.model:ShutdownRecord",
+    "shutdown_records": "ebbtide.events.record.fold:shutdown_records",
+    "verify": "ebbtide.replay.library:verify",
+    "timeline": "ebbtide.replay.library:timeline_of",
+    "states_at": "ebbtide.replay.library:states_at",
+    "step": "ebbtide.replay.library:step",
+    "blame": "ebbtide.replay.library:blame",
+    "critical_chain": "ebbtide.replay.library:critical_chain",
+    "diff": "ebbtide.replay.library:diff",
+    "what_if": "ebbtide.replay.library:what_if",
+    "WrongChange": "ebbtide.replay.whatif.record:WrongChange",
+    "advise": "ebbtide.replay.library:advise",
+    "NoEvidence": "ebbtide.replay.advise:NoEvidence",
+    "simulate": "ebbtide.replay.library:simulate",
+    "rows": "ebbtide.replay.library:rows",
+    "report_html": "ebbtide.replay.library:report_html",
+    "perfetto": "ebbtide.replay.library:perfetto_trace",
 }
 
 __all__ = tuple(EXPORTS)

@@ -1,6 +1,6 @@
-"""The library's front door: a journal on disk, its shutdowns, and their accounts.
+"""The library's front door: a journal on disk, its shutdowns, and their records.
 
-    >>> import replay
+    >>> from ebbtide import replay
     >>> journal = replay.open("/var/lib/ebbtide/journal")
     >>> last = journal.shutdown("last")
     >>> last.account.outcome
@@ -11,28 +11,74 @@ A journal is only ever read. Whatever can be used of it is, and `Journal.verdict
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from os import PathLike
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from events.base import Event
-from events.codec import BadPayload, UnknownType, encode_event
-from events.facts import Tick
-from events.frames import RawRecord, decode
-from events.history import History
-from events.record import Record
-from events.recovery import Verdict
-from events.source import Source
-from replay.account.fold import accounts
-from replay.account.model import Account
-from replay.choice import LAST, NoSuchShutdown, pick
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import Source
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_record, encode_event
+from ebbtide.events.facts import Tick
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict
 
-__all__ = ["Journal", "NoJournal", "NoSuchShutdown", "Shutdown", "Unreadable", "open_journal", "pick"]
+if TYPE_CHECKING:
+    from ebbtide.events.record.model import ShutdownRecord
 
-_NOTHING = encode_event(Tick())
+# A shutdown by its name: ``last``, ``-1``, ``-2``, … or its id. One place, for the commands and the library.
+#
+# It is no more than that, so that a command which only chooses loads nothing else.
+
+
+#: ``last`` is ``-1``.
+LAST = "last"
+
+
+class NoSuchShutdown(LookupError):
+    """The journal tells of no shutdown of this name: ask for ``last``, ``-1``, ``-2``, … or an id of it."""
+
+
+class HasShutdownId(Protocol):
+    """Whatever has a shutdown's id."""
+
+    @property
+    def id(self) -> str: ...
+
+
+HasShutdownIdT = TypeVar("HasShutdownIdT", bound=HasShutdownId)
+
+
+def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
+    """The one that is called so: ``last``, ``-1``, ``-2``, … or its id. Keeps no more of them than it must.
+
+    Raises NoSuchShutdown, which says how many there are.
+    """
+    back = 1 if name == LAST else _backwards(name)
+    latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
+    count = 0
+    for each in found:
+        if each.id == name:
+            return each
+        latest.append(each)
+        count += 1
+    if 0 < back <= count:
+        return latest[0]
+    known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none yet"
+    raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}")
+
+
+def _backwards(name: str) -> int:
+    """3 for ``-3``; 0 for what is no such name."""
+    digits = name[1:]
+    fits = name.startswith("-") and digits.isascii() and digits.isdecimal() and len(digits) < 10
+    return int(digits) if fits else 0
+
+
+_BLANK_PAYLOAD = encode_event(Tick())
 
 
 class NoJournal(LookupError):
@@ -50,9 +96,9 @@ class Unreadable(Event, frozen=True, kw_only=True, gc=False):
 
 
 class Shutdown:
-    """One shutdown of a journal. ``account`` is all that is told of it (`replay.account.model`)."""
+    """One shutdown of a journal. ``account`` is all that is told of it (`events.record.model`)."""
 
-    def __init__(self, journal: Journal, account: Account) -> None:
+    def __init__(self, journal: Journal, account: ShutdownRecord) -> None:
         self.journal = journal
         self.account = account
 
@@ -114,7 +160,7 @@ class Journal:
     def history(
         self, *, from_checkpoint: bool = False, logic_flags: Collection[str] | None = None
     ) -> History:
-        """The records as the journal's own reader hands them out (`events.history`)."""
+        """The records as the journal's own reader hands them out (`events.reader`)."""
         return History(
             self._sources, journal=self._journal, from_checkpoint=from_checkpoint, logic_flags=logic_flags
         )
@@ -123,15 +169,18 @@ class Journal:
         """Every event in its place, in order. What cannot be read is an `Unreadable`."""
         return map(readable, self.history().raw())
 
-    def accounts(self) -> Iterator[Account]:
-        """The shutdowns' accounts, oldest first, made while it is read."""
+    def shutdown_records(self) -> Iterator[ShutdownRecord]:
+        """The shutdowns' records, oldest first, made while it is read."""
+        # Not above: `journal ls` chooses by name, too, and never makes a whole record.
+        from ebbtide.events.record.fold import shutdown_records
+
         history = self.history()
-        yield from accounts(history, boot_id=self._boot_id)
+        yield from shutdown_records(history, boot_id=self._boot_id)
         self._verdict = history.verdict
 
     def shutdowns(self) -> Iterator[Shutdown]:
         """Oldest first, made while the journal is read: only those that you keep take memory."""
-        return (Shutdown(self, account) for account in self.accounts())
+        return (Shutdown(self, account) for account in self.shutdown_records())
 
     def shutdown(self, name: str = LAST) -> Shutdown:
         """``last``, ``-1``, ``-2``, … or an id. Raises NoSuchShutdown."""
@@ -145,14 +194,14 @@ class Journal:
 def readable(raw: RawRecord) -> Record:
     """A record with its event; an `Unreadable` in the place of one that this version cannot read."""
     try:
-        return decode(raw)
+        return decode_record(raw)
     except (UnknownType, BadPayload):
-        event = Unreadable(tag=raw.tag, data=_plain(raw.payload))
-        blank = raw._replace(tag=Tick.__name__, payload=_NOTHING)
-        return replace(decode(blank), event=event)
+        event = Unreadable(tag=raw.tag, data=_plain_payload(raw.payload))
+        blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
+        return replace(decode_record(blank), event=event)
 
 
-def _plain(payload: bytes) -> Any:
+def _plain_payload(payload: bytes) -> Any:
     try:
         return msgspec.msgpack.decode(payload)
     except (msgspec.DecodeError, ValueError):
@@ -170,7 +219,7 @@ def open_journal(
     ``journal`` chooses among several journals in one place by the first eight digits of its id (default: the
     newest). Raises NoJournal, events.packed.NotPacked, OSError.
     """
-    from events.packed import source_at
+    from ebbtide.events.pack import source_at
 
     several = [paths] if isinstance(paths, str | PathLike) else list(paths)
     return Journal([source_at(path) for path in several], journal=journal, boot_id=boot_id)

@@ -8,13 +8,12 @@ one. On a track slices follow one another and never overlap: where they could, e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from replay import perfetto_wire as wire
-from replay.account.model import Account, PodTold, SpanTold, WaveTold
-from replay.account.parts import BY_KUBELET, stop_began_ns
-from replay.account.words import span
-from replay.timeline import Line
+from ebbtide.events.record.format import span
+from ebbtide.events.record.model import OrderRecord, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.stops import BY_KUBELET_TEXTS, stop_began_ns
+from ebbtide.replay.timeline import Line
 
 Notes = tuple[tuple[str, str | int], ...]
 
@@ -49,7 +48,7 @@ class Timed(NamedTuple):
 class Trace:
     """Tracks get their numbers in the order in which they are made; events are kept until all are there."""
 
-    def __init__(self, account: Account) -> None:
+    def __init__(self, account: ShutdownRecord) -> None:
         self._zero_ns = account.started_mono_ns
         self._tracks: list[bytes] = []
         self._events: list[Timed] = []
@@ -57,7 +56,7 @@ class Trace:
     def track(self, name: str, parent: int = 0) -> int:
         """Its number, which is also its place among its siblings."""
         uuid = len(self._tracks) + 1
-        self._tracks.append(wire.track(uuid, name, parent, uuid))
+        self._tracks.append(track_descriptor(uuid, name, parent, uuid))
         return uuid
 
     def put(self, uuid: int, slices: Iterable[Slice], marks: Iterable[Mark] = ()) -> None:
@@ -76,9 +75,9 @@ class Trace:
     def _mark(self, uuid: int, mark: Mark) -> None:
         self._add(mark.at_ns, "instant", uuid, mark)
 
-    def _add(self, at_ns: int, kind: wire.EventType, uuid: int, what: Slice | Mark | None = None) -> None:
+    def _add(self, at_ns: int, kind: EventType, uuid: int, what: Slice | Mark | None = None) -> None:
         time_ns = max(0, self._zero_ns + at_ns)
-        made = wire.event(
+        made = track_event(
             time_ns,
             kind,
             uuid,
@@ -90,23 +89,31 @@ class Trace:
         )
         self._events.append(Timed(time_ns, made))
 
-    def parts(self, account: Account) -> Iterator[bytes]:
+    def parts(self, account: ShutdownRecord) -> Iterator[bytes]:
         """In the order of time; what comes at one moment stays in the order of its track."""
-        yield wire.clocks(account.started_mono_ns, account.started_wall_ns)
+        yield clock_snapshot(account.started_mono_ns, account.started_wall_ns)
         yield from self._tracks
         yield from (each.data for each in sorted(self._events, key=lambda each: each.at_ns))
 
 
-def perfetto(account: Account, lines: Iterable[Line]) -> Iterator[bytes]:
+def perfetto(account: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
     """The pieces of a trace file. ``lines`` are all of the shutdown's."""
     trace, marks = Trace(account), _marks(lines)
     root = trace.track(f"{account.kind} of {account.node} ({account.id})")
-    trace.put(root, [_whole(account)])
+    notes: Notes = (
+        ("outcome", account.outcome),
+        ("trace id", account.trace_id),
+        ("grant", span(account.grant_ns)),
+        ("budget", span(account.budget_ns)),
+        ("version", account.version),
+    )
+    whole = Slice(0, account.ended_ns, "shutdown", "shutdown", notes)
+    trace.put(root, [whole])
     waves = trace.track("waves", root)
     for wave in account.waves:
         trace.put(trace.track(f"wave {wave.index}, priority {wave.priority}", waves), _wave(wave))
     beside = trace.track("beside the waves", root)
-    for name, spans in _lanes(account.beside):
+    for name, spans in _order_tracks(account.beside):
         trace.put(trace.track(name, beside), spans)
     pods = trace.track("pods", root)
     for pod in account.pods:
@@ -137,18 +144,7 @@ def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:
     return marks
 
 
-def _whole(account: Account) -> Slice:
-    notes: Notes = (
-        ("outcome", account.outcome),
-        ("trace id", account.trace_id),
-        ("grant", span(account.grant_ns)),
-        ("budget", span(account.budget_ns)),
-        ("version", account.version),
-    )
-    return Slice(0, account.ended_ns, "shutdown", "shutdown", notes)
-
-
-def _wave(wave: WaveTold) -> list[Slice]:
+def _wave(wave: WaveRecord) -> list[Slice]:
     if wave.began_ns is None:
         return []
     period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
@@ -156,7 +152,7 @@ def _wave(wave: WaveTold) -> list[Slice]:
     return [Slice(wave.began_ns, wave.ended_ns, f"wave {wave.index}: {wave.outcome}", "wave", notes)]
 
 
-def _lanes(spans: Iterable[SpanTold]) -> Iterator[tuple[str, list[Slice]]]:
+def _order_tracks(spans: Iterable[OrderRecord]) -> Iterator[tuple[str, list[Slice]]]:
     """Orders of one kind that were open at the same time stand below each other."""
     lanes: list[tuple[str, list[Slice]]] = []
     for each in spans:
@@ -171,7 +167,7 @@ def _lanes(spans: Iterable[SpanTold]) -> Iterator[tuple[str, list[Slice]]]:
     yield from lanes
 
 
-def _pod(trace: Trace, parent: int, pod: PodTold, marks: list[Mark]) -> None:
+def _pod(trace: Trace, parent: int, pod: PodRecord, marks: list[Mark]) -> None:
     """The pod with what its actor decided; below it what its containers' hooks and stops took."""
     track = trace.track(pod.label, parent)
     fate = pod.outcome or "unknown"
@@ -187,10 +183,102 @@ def _pod(trace: Trace, parent: int, pod: PodTold, marks: list[Mark]) -> None:
         if began_ns is None:
             continue
         killed = [] if each.killed_ns is None else [Mark(each.killed_ns, "SIGKILL", "stop")]
-        name = each.stop_signal if each.asked_ns is None else BY_KUBELET.get(pod.means, "deleted")
-        stop = Slice(began_ns, each.exited_ns, name, "stop", _exit(each.exit_code))
+        name = each.stop_signal if each.asked_ns is None else BY_KUBELET_TEXTS.get(pod.means, "deleted")
+        stop = Slice(
+            began_ns,
+            each.exited_ns,
+            name,
+            "stop",
+            (() if each.exit_code is None else (("exit code", each.exit_code),)),
+        )
         trace.put(trace.track(f"container {each.name}", track), [stop], killed)
 
 
-def _exit(code: int | None) -> Notes:
-    return () if code is None else (("exit code", code),)
+# The bytes of a Perfetto trace: as much protobuf as six kinds of messages need.
+#
+# Field numbers are those of Perfetto's ``trace_packet.proto`` and its neighbours; a test reads what is
+# written here with their published descriptors.
+
+
+EventType = Literal["begin", "end", "instant"]
+
+_TYPES: dict[EventType, int] = {"begin": 1, "end": 2, "instant": 3}
+
+#: Only one writer makes the file.
+_SEQUENCE_ID = 1
+#: ``SEQ_INCREMENTAL_STATE_CLEARED``: nothing that came before is referred to.
+_CLEARED = 1
+
+#: ``ClockSnapshot.BuiltinClocks``.
+REALTIME, MONOTONIC, BOOTTIME = 1, 3, 6
+
+#: ``TrackDescriptor.ChildTracksOrdering.EXPLICIT``, and tracks of one name that stay apart.
+_EXPLICIT, _NO_MERGE = 3, 2
+
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+
+
+def _varint(value: int) -> bytes:
+    """Negative numbers in two's complement of 64 bits, as protobuf has them."""
+    value &= (1 << 64) - 1
+    parts = bytearray()
+    while value > 0x7F:
+        parts.append(value & 0x7F | 0x80)
+        value >>= 7
+    parts.append(value)
+    return bytes(parts)
+
+
+def _number(field: int, value: int) -> bytes:
+    return _varint(field << 3 | _VARINT) + _varint(value)
+
+
+def _fixed(field: int, value: int) -> bytes:
+    return _varint(field << 3 | _FIXED64) + value.to_bytes(8, "little")
+
+
+def _bytes(field: int, value: bytes | str) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return _varint(field << 3 | _BYTES) + _varint(len(data)) + data
+
+
+def _packet(*fields: bytes) -> bytes:
+    return _bytes(1, b"".join((*fields, _number(10, _SEQUENCE_ID))))
+
+
+def clock_snapshot(mono_ns: int, wall_ns: int) -> bytes:
+    """The first packet: which moment of the trace's clock is which by the wall clock."""
+    times = ((BOOTTIME, mono_ns), (MONOTONIC, mono_ns), (REALTIME, wall_ns))
+    each = [_bytes(1, _number(1, clock) + _number(2, max(0, time_ns))) for clock, time_ns in times]
+    return _packet(_bytes(6, b"".join(each) + _number(2, BOOTTIME)), _number(13, _CLEARED))
+
+
+def track_descriptor(uuid: int, name: str, parent: int = 0, rank: int = 0) -> bytes:
+    """A track below ``parent`` (0: at the top), its children in the order of their ranks."""
+    fields = [_number(1, uuid), _bytes(2, name)]
+    fields += [_number(5, parent), _number(12, rank)] if parent else []
+    return _packet(_bytes(60, b"".join((*fields, _number(11, _EXPLICIT), _number(15, _NO_MERGE)))))
+
+
+def track_event(
+    time_ns: int,
+    kind: EventType,
+    uuid: int,
+    name: str = "",
+    *,
+    category: str = "",
+    notes: Iterable[tuple[str, str | int]] = (),
+    leads_to: Iterable[int] = (),
+    comes_from: Iterable[int] = (),
+) -> bytes:
+    """One event on a track. ``leads_to`` and ``comes_from`` number the arrows that begin and end here."""
+    fields = [_number(9, _TYPES[kind]), _number(11, uuid)]
+    fields += [_bytes(23, name)] if name else []
+    fields += [_bytes(22, category)] if category else []
+    fields += [
+        _bytes(4, (_bytes(10, key) + (_bytes(6, value) if isinstance(value, str) else _number(4, value))))
+        for key, value in notes
+    ]
+    fields += [_fixed(47, number) for number in leads_to]
+    fields += [_fixed(48, number) for number in comes_from]
+    return _packet(_number(8, max(0, time_ns)), _bytes(11, b"".join(fields)))

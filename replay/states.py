@@ -1,19 +1,33 @@
-"""What every actor knew at any place of a journal: after any event, or at any instant."""
+"""What every actor knew at any place of a journal: after any event, or at any instant.
+
+The journal is read twice, first up to the place, then executed again from the nearest checkpoint before it.
+Below the entry points: the execution that notes which event changed whom; a state as a flat list of named
+values (``downs[main].phase``); where two states differ.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
-from events.codec import BadPayload, UnknownType, decode_event
-from events.frames import RawRecord
-from events.history import History
-from events.marks import Checkpoint
-from events.segment import Header
-from events.words.base import INTRODUCING, Names
-from replay.clocks import Signal, SignalClock, When
-from replay.engine import Divergence
-from replay.states_execution import Execution, Point, Standings, advance, steps
-from replay.timeline_wanted import Moment
+import msgspec
+
+from ebbtide.actors.actor import NEVER_NS, State
+from ebbtide.actors.system import SINGLETONS, BareRecord, OpenedOrder, Slot, System
+from ebbtide.actors.wave import PodChecklist
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
+from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, UnknownType, decode_event
+from ebbtide.events.decisions import ActorFailed
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.messages import NAMING_EVENTS, Names
+from ebbtide.events.model import Period, PlannedPod, Pod
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.segment import Header
+from ebbtide.replay.replayer import Divergence, Replayer
+from ebbtide.replay.timeline import Moment, Signal, SignalClock, When
+
+# What every actor knew at any place of a journal: after any event, or at any instant.
 
 
 class States(NamedTuple):
@@ -24,7 +38,7 @@ class States(NamedTuple):
 
     at: Point
     step: list[Point]
-    known: Standings
+    known: KnownStates
     when: When
     signal: Signal | None
     names: Names
@@ -43,7 +57,7 @@ class Survey:
     def pass_by(self, header: Header, raw: RawRecord) -> When:
         if raw.tag == Checkpoint.__name__:
             self.checkpoint = raw.seq
-        elif raw.tag in INTRODUCING:
+        elif raw.tag in NAMING_EVENTS:
             self._learn(raw)
         return self.clock.when(header, raw)
 
@@ -66,7 +80,7 @@ def states_at(history: History, seq: int) -> States | None:
         for raw in records:
             if raw.seq <= seq:
                 when = survey.pass_by(header, raw)
-    found = _execute(history, survey.checkpoint, seq)
+    found = _execute_to(history, survey.checkpoint, seq)
     if found is None or when is None:
         return None
     known, step, divergence = found
@@ -74,24 +88,24 @@ def states_at(history: History, seq: int) -> States | None:
     return States(at, step, known, when, survey.clock.signal, survey.names, divergence)
 
 
-def _execute(
+def _execute_to(
     history: History, begin: int, seq: int
-) -> tuple[Standings, list[Point], Divergence | None] | None:
+) -> tuple[KnownStates, list[Point], Divergence | None] | None:
     execution = Execution()
-    for header, records in steps(history.batches()):
+    for header, records in whole_steps(history.batches()):
         first, last = records[0].seq, records[-1].seq
         if begin <= last < seq:
             execution.run(header, records)
         elif first <= seq <= last:
             before = dict(execution.known)
             step = execution.step(header, records)
-            return advance(before, step[: seq - first + 1]), step, execution.divergence
+            return apply_points(before, step[: seq - first + 1]), step, execution.divergence
         elif first > seq:
             return None
     return None
 
 
-def locate(history: History, moment: Moment, first_seq: int) -> int | None:
+def seq_at_moment(history: History, moment: Moment, first_seq: int) -> int | None:
     """The number of the last record not behind a moment; None where all are behind it, or none is there.
 
     Time since a signal is that of the shutdown which begins with record ``first_seq``.
@@ -110,3 +124,395 @@ def locate(history: History, moment: Moment, first_seq: int) -> int | None:
                 return found
             found = raw.seq if place is not None else found
     return found
+
+
+# A journal's steps executed again, and looked at event by event: whom did each event change, and how?
+#
+# A step runs to its end in one call. To see the states within it, `Watched` takes note of whoever heard an
+# event, before the next one is delivered; nothing else differs from the system that ran.
+
+
+class KnownState(NamedTuple):
+    """What an actor knows. ``failed``: it takes no further part."""
+
+    state: State
+    failed: bool = False
+
+
+class StateChange(NamedTuple):
+    """An actor before and after an event; None: it was not there yet, or is not there any more."""
+
+    actor: str
+    before: KnownState | None
+    after: KnownState | None
+
+
+class Point(NamedTuple):
+    """One record, and which actors it changed. ``answers`` is the order whose outcome it is."""
+
+    header: Header
+    raw: RawRecord
+    changes: tuple[StateChange, ...]
+    answers: OpenedOrder | None
+
+
+KnownStates = dict[str, KnownState]
+
+
+class Watched(System):
+    """A system that goes on where another one stands, and notes each change; ``known`` is by label."""
+
+    def __init__(self, system: System) -> None:
+        vars(self).update(vars(system))
+        self.known: KnownStates = {slot.label: _known_state(slot) for slot in self.slots.values()}
+        #: Of the last step, an entry for each event in its order.
+        self.changes: list[tuple[StateChange, ...]] = []
+        self.answers: OpenedOrder | None = None
+        self._touched: list[Slot] = []
+        self._begun = False
+
+    def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
+        self.changes, self._touched, self._begun = [], [], False
+        self.answers = self.open_orders.get(fact.key) if isinstance(fact, OrderEnded) else None
+        path_names = super().trace(fact, mono_ns)
+        # Whoever was revived or dropped at the step's end belongs to its last event.
+        self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in SINGLETONS)]
+        self._look()
+        if len(self.known) > len(self.slots):
+            there = {slot.label: slot for slot in self.slots.values()}
+            gone = [label for label in self.known if label not in there]
+            self.changes[-1] += tuple(StateChange(label, self.known.pop(label), None) for label in gone)
+        return path_names
+
+    def _recipients(self, event: Event, *how: Any) -> list[Slot]:
+        """Called once an event, before it is delivered: whoever heard the one before has done so by now."""
+        if self._begun:
+            self._look()
+        self._begun = True
+        self._touched = super()._recipients(event, *how)
+        return self._touched
+
+    def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
+        self._touched = [*self._touched, slot]
+        return super()._fail(slot, event, now_ns, error)
+
+    def _look(self) -> None:
+        changes = []
+        for slot in self._touched:
+            before, after = self.known.get(slot.label), _known_state(slot)
+            if before is None or before.state is not after.state or before.failed != after.failed:
+                changes.append(StateChange(slot.label, before, after))
+                self.known[slot.label] = after
+        self.changes.append(tuple(changes))
+
+
+def _known_state(slot: Slot) -> KnownState:
+    return KnownState(slot.state, slot.failed)
+
+
+class Execution:
+    """Steps of a journal in their order, executed again. The first one begins with a checkpoint.
+
+    Raises, where a fact cannot be read at all, events.codec.UnknownType and BadPayload. Where this version
+    comes to other decisions ``divergence`` says so, and what follows is what it makes of the facts.
+    """
+
+    def __init__(self) -> None:
+        self._replayer = Replayer(goes_on=True)
+
+    @property
+    def divergence(self) -> Divergence | None:
+        return self._replayer.divergence
+
+    @property
+    def known(self) -> KnownStates:
+        """What every actor knows after the last step; to be read only, and before the next one."""
+        return self._watched().known
+
+    def run(self, header: Header, records: Iterable[RawRecord]) -> None:
+        """Whole steps, without looking."""
+        self._replayer.feed(records)
+
+    def step(self, header: Header, records: list[RawRecord]) -> list[Point]:
+        """One step, a point for each of its records."""
+        watched = self._watched()
+        watched.changes, watched.answers = [], None
+        self._replayer.feed(records)
+        made = list(watched.changes)
+        if self._replayer.system is not watched:
+            # A checkpoint was taken over: all that it says otherwise.
+            after = self._watched().known
+            labels = {**watched.known, **after}
+            pairs = ((label, watched.known.get(label), after.get(label)) for label in labels)
+            between = tuple(StateChange(*each) for each in pairs if each[1] != each[2])
+            made = [between]
+        # A digest is heard by nobody; and another version may have decided more, or less.
+        spare = max(0, len(records) - len(made))
+        made = [*made[: len(records) - 1], sum(made[len(records) - 1 :], ()), *[()] * spare][: len(records)]
+        return [
+            Point(header, raw, changes, None if at else watched.answers)
+            for at, (raw, changes) in enumerate(zip(records, made, strict=True))
+        ]
+
+    def _watched(self) -> Watched:
+        if not isinstance(self._replayer.system, Watched):
+            self._replayer.system = Watched(self._replayer.system)
+        return self._replayer.system
+
+
+def whole_steps(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same records, one step each."""
+    for header, records in batches:
+        begin = 0
+        for at, raw in enumerate(records, 1):
+            if raw.flags & FLAG_LAST:
+                yield Batch(header, records[begin:at])
+                begin = at
+
+
+def apply_points(known: KnownStates, points: Iterable[Point]) -> KnownStates:
+    """``known`` itself, after these points."""
+    for point in points:
+        for change in point.changes:
+            put_state(known, change.actor, change.after)
+    return known
+
+
+def put_state(known: KnownStates, actor: str, state_now: KnownState | None) -> None:
+    if state_now is None:
+        known.pop(actor, None)
+    else:
+        known[actor] = state_now
+
+
+# An actor's state as a flat list of named values, to be printed, compared and watched.
+#
+# A path names a value as the fields do: ``downs[main].phase``. Pods are named, rolls are told as who is open
+# and who has ended, and a field at its default is left out unless all are wanted.
+
+
+#: Text, a number, a truth value, None, or a list of such.
+FlatValue = str | int | bool | None | list[Any]
+
+#: Ends of the names of fields that hold a moment of the monotonic clock; other ``_ns`` are durations.
+MOMENT_SUFFIXES = ("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "until_ns", "begun_ns")
+
+#: What names an element of a list, instead of its place.
+_ELEMENT_NAMES = ("spec", "name", "uid")
+
+#: Fields of such an element that its name, or its actor's, says already.
+_SAID_ALREADY = (".spec.name", ".name", ".uid")
+
+_PLAIN = (str, int, bool, type(None))
+
+_NS_PER_MS = 1_000_000
+
+
+def flatten(value: Any, names: Names, *, path: str = "", every: bool = False) -> dict[str, FlatValue]:
+    """Path to value, in the order of the fields, of a state or of a part of it. ``every``: defaults too."""
+    return dict(_walk(value, path, names, every))
+
+
+def plain_state(value: Any, *, every: bool = False) -> Any:
+    """The same as nested plain values, exactly as the state has them; UIDs stay, bytes are hexadecimal."""
+    if isinstance(value, msgspec.Struct):
+        return {name: plain_state(of, every=every) for name, of in _fields(value, every=every)}
+    if isinstance(value, dict):
+        return {str(key): plain_state(of, every=every) for key, of in value.items()}
+    if isinstance(value, tuple | list):
+        return [plain_state(each, every=every) for each in value]
+    if isinstance(value, bytes):
+        return value.hex()
+    # What JSON has no form for stands in an edited record only.
+    return value if isinstance(value, _PLAIN) else repr(value)
+
+
+@lru_cache(maxsize=256)
+def _fields_of(kind: type[msgspec.Struct]) -> tuple[tuple[str, bool, Any], ...]:
+    """Name, whether it is required, and default; looking these up is slow, and no type changes."""
+    return tuple(
+        (
+            field.name,
+            field.required,
+            field.default_factory() if field.default_factory is not msgspec.NODEFAULT else field.default,
+        )
+        for field in msgspec.structs.fields(kind)
+    )
+
+
+def field_names(kind: type[msgspec.Struct]) -> Iterator[str]:
+    """In the order in which they are declared."""
+    return (name for name, _, _ in _fields_of(kind))
+
+
+def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[str, Any]]:
+    for name, required, default in _fields_of(type(value)):
+        of = getattr(value, name)
+        if every or required or of != default:
+            yield name, of
+
+
+def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
+    brief = _BRIEF.get(type(value))
+    if brief is not None:
+        yield from brief(value, path, names)
+    elif isinstance(value, msgspec.Struct):
+        for name, of in _fields(value, every=every):
+            yield from _walk(of, f"{path}.{name}" if path else name, names, every)
+    elif isinstance(value, dict):
+        yield from _mapping(value, path, names, every)
+    elif isinstance(value, tuple | list):
+        yield from _sequence(value, path, names, every)
+    else:
+        yield path, _leaf(value, names)
+
+
+def _mapping(value: dict[Any, Any], path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
+    """Pods by UID are a list of them: what is in them, their own actors show."""
+    if value and all(isinstance(of, Pod) for of in value.values()):
+        yield path, [pod.label for pod in value.values()]
+    elif not value:
+        yield path, []
+    for key, of in () if not value or path.endswith("pods") else value.items():
+        yield from _walk(of, f"{path}[{_named(str(key), names)}]", names, every)
+
+
+def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
+    nested = [each for each in value if isinstance(each, msgspec.Struct)]
+    if not nested or type(nested[0]) in ELEMENT_TEXTS:
+        yield path, [_element(each, names) for each in value]
+        return
+    for at, each in enumerate(value):
+        element = f"{path}[{element_name(each, at)}]"
+        said = tuple(f"{element}{name}" for name in _SAID_ALREADY)
+        yield from (field for field in _walk(each, element, names, every) if every or field[0] not in said)
+
+
+def _element(value: Any, names: Names) -> Any:
+    short = ELEMENT_TEXTS.get(type(value))
+    if short is not None:
+        return short(value, names)
+    if isinstance(value, tuple | list):
+        return ", ".join(str(_leaf(each, names)) for each in value)
+    return _leaf(value, names)
+
+
+def element_name(value: Any, at: int) -> str:
+    """How an element of a list is called in a path: by its own name, else by its place."""
+    for name in _ELEMENT_NAMES:
+        found = getattr(value, name, None)
+        found = getattr(found, "name", found)
+        if isinstance(found, str):
+            return found
+    return str(at)
+
+
+def _leaf(value: Any, names: Names) -> FlatValue:
+    if isinstance(value, str):
+        return _named(value, names)
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def _named(text: str, names: Names) -> str:
+    """A UID, or the subject in an order's key, by its pod's name."""
+    return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
+
+
+def _pod_field(value: Pod, path: str, names: Names) -> Iterator[tuple[str, FlatValue]]:
+    yield path, value.label
+
+
+#: What is told of a roll.
+CHECKLIST_FIELDS = ("open", "ended")
+
+
+def _checklist_fields(value: PodChecklist, path: str, names: Names) -> Iterator[tuple[str, FlatValue]]:
+    still_open = list(value.missing())
+    gone = dict.fromkeys(still_open)
+    yield f"{path}.open", [names.of(uid) for uid in still_open]
+    yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in gone]
+
+
+_BRIEF: dict[type, Callable[[Any, str, Names], Iterator[tuple[str, FlatValue]]]] = {
+    Pod: _pod_field,
+    PodChecklist: _checklist_fields,
+}
+
+
+#: Elements of a list that are a word each.
+ELEMENT_TEXTS: dict[type, Callable[[Any, Names], str]] = {
+    Pod: lambda value, names: value.label,
+    PlannedPod: lambda value, names: f"{names.of(value.uid)} {value.grace_seconds} s",
+    Period: lambda value, names: f"{value.seconds} s from priority {value.priority}",
+}
+
+
+def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
+    """A value for people: nanoseconds as seconds, moments as seconds since the signal where one is known."""
+    if isinstance(value, list):
+        texts = list(map(str, value))
+        return ("; " if any("," in each for each in texts) else ", ").join(texts) or "none"
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if not isinstance(value, int) or not path.endswith("_ns"):
+        return str(value) if value != "" else '""'
+    if value >= NEVER_NS:
+        return "never"
+    if path.endswith(MOMENT_SUFFIXES) and not value:
+        return "none"
+    if path.endswith(MOMENT_SUFFIXES) and signal_ns is not None:
+        return _seconds(value - signal_ns, sign="+")
+    return _seconds(value)
+
+
+def _seconds(ns: int, sign: str = "") -> str:
+    """Cut to the millisecond, as everywhere, and without zeros that say nothing."""
+    whole, rest = divmod(abs(ns) // _NS_PER_MS, NS_PER_SECOND // _NS_PER_MS)
+    fraction = f".{rest:03d}".rstrip("0") if rest else ""
+    return f"{'-' if ns < 0 else sign}{whole}{fraction} s"
+
+
+# Where two states of an actor differ, found by going down only where they do.
+#
+# A state shares with the one before it all that its event left alone; so a change costs what changed, however
+# many pods an actor knows.
+
+
+class DifferingValue(NamedTuple):
+    """A value, by its path, that is not what it was: the smallest that can be compared."""
+
+    path: str
+    before: Any
+    after: Any
+
+
+#: Told as a whole: what they hold has no place of its own.
+_WHOLE = (Pod, PodChecklist, *ELEMENT_TEXTS)
+
+
+def differing_values(before: Any, after: Any, path: str = "") -> Iterator[DifferingValue]:
+    """In the order of the fields; nothing where both are equal."""
+    if before is after:
+        return
+    same = type(before) is type(after) and not isinstance(before, _WHOLE)
+    if same and isinstance(before, msgspec.Struct):
+        for name in field_names(type(before)):
+            old, new = getattr(before, name), getattr(after, name)
+            if old is not new:
+                yield from differing_values(old, new, f"{path}.{name}" if path else name)
+    elif same and isinstance(before, tuple) and _alike(before, after):
+        for at, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from differing_values(old, new, f"{path}[{element_name(old, at)}]")
+    elif before != after:
+        yield DifferingValue(path, before, after)
+
+
+def _alike(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
+    """Whether they hold the same things, in the same places, that are more than a word each."""
+    return len(before) == len(after) and all(
+        isinstance(old, msgspec.Struct)
+        and type(old) is type(new)
+        and type(old) not in _WHOLE
+        and element_name(old, at) == element_name(new, at)
+        for at, (old, new) in enumerate(zip(before, after, strict=True))
+    )

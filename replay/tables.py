@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple
 
-from events.workload import workload
-from replay.account.model import Account, ContainerTold, Notice, PodTold, WaveTold
-from replay.account.parts import stop_began_ns
+from ebbtide.events.model import workload_name
+from ebbtide.events.record.model import ContainerRecord, Notice, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.stops import stop_began_ns
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]
@@ -26,7 +26,7 @@ class Column(NamedTuple):
     name: str
     type: Type
     text: str
-    value: Callable[[Account, Any], Any]
+    value: Callable[[ShutdownRecord, Any], Any]
 
 
 class Table(NamedTuple):
@@ -34,10 +34,10 @@ class Table(NamedTuple):
 
     name: str
     text: str
-    subjects: Callable[[Account], Iterable[Any]]
+    subjects: Callable[[ShutdownRecord], Iterable[Any]]
     columns: tuple[Column, ...]
 
-    def rows(self, account: Account) -> Iterable[tuple[Any, ...]]:
+    def rows(self, account: ShutdownRecord) -> Iterable[tuple[Any, ...]]:
         """This shutdown's rows, in the order of its waves and pods."""
         for subject in self.subjects(account):
             yield tuple(column.value(account, subject) for column in self.columns)
@@ -46,7 +46,7 @@ class Table(NamedTuple):
 class InPod(NamedTuple):
     """A pod, and something of it: a hook, a container, or nothing."""
 
-    pod: PodTold
+    pod: PodRecord
     it: Any
 
 
@@ -62,25 +62,25 @@ def _fate(name: str) -> Column:
     return Column(name, "int", f"pods of this fate: {name}", lambda account, _: account.count(name))  # type: ignore[arg-type]
 
 
-def _daemons(account: Account) -> int:
+def _daemons(account: ShutdownRecord) -> int:
     """Those that had a part in it; who looked back from the next boot is not counted."""
     return sum(not process.action.startswith("close-") for process in account.processes)
 
 
-def _safe(account: Account) -> bool | None:
+def _safe(account: ShutdownRecord) -> bool | None:
     return None if account.by.certificate is None else account.by.certificate.safe
 
 
-def _configured_ms(account: Account, wave: WaveTold) -> int | None:
+def _configured_ms(account: ShutdownRecord, wave: WaveRecord) -> int | None:
     periods = account.configuration.periods
     return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
 
 
-def _stop_ms(container: ContainerTold) -> int | None:
+def _stop_ms(container: ContainerRecord) -> int | None:
     return _took_ms(stop_began_ns(container), container.exited_ns)
 
 
-def _ignored(pod: PodTold) -> bool:
+def _ignored(pod: PodRecord) -> bool:
     signals = {container.name: container.stop_signal for container in pod.containers}
     return any(
         signals.get(autopsy.container) in process.signals_ignored
@@ -153,7 +153,7 @@ POD_KEY = (
         "workload",
         "text",
         "its name without what its controller appended",
-        lambda a, at: workload(at.pod.name, a.node),
+        lambda a, at: workload_name(at.pod.name, a.node),
     ),
 )
 
@@ -215,27 +215,27 @@ NOTICE = (
 )
 
 
-def _shutdown(account: Account) -> tuple[Account]:
+def _shutdown(account: ShutdownRecord) -> tuple[ShutdownRecord]:
     return (account,)
 
 
-def _waves(account: Account) -> tuple[WaveTold, ...]:
+def _waves(account: ShutdownRecord) -> tuple[WaveRecord, ...]:
     return account.waves
 
 
-def _pods(account: Account) -> Iterable[InPod]:
+def _pods(account: ShutdownRecord) -> Iterable[InPod]:
     return (InPod(pod, None) for pod in account.pods)
 
 
-def _hooks(account: Account) -> Iterable[InPod]:
+def _hooks(account: ShutdownRecord) -> Iterable[InPod]:
     return (InPod(pod, hook) for pod in account.pods for hook in pod.hooks)
 
 
-def _containers(account: Account) -> Iterable[InPod]:
+def _containers(account: ShutdownRecord) -> Iterable[InPod]:
     return (InPod(pod, container) for pod in account.pods for container in pod.containers)
 
 
-def _notices(account: Account) -> tuple[Notice, ...]:
+def _notices(account: ShutdownRecord) -> tuple[Notice, ...]:
     return account.notices
 
 

@@ -7,24 +7,125 @@ its data.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from events.base import TYPES, Event, Fact, Mark, Order
-from events.codec import BadPayload, UnknownType, decode_event
-from events.decisions import PodPlanned
-from events.facts import OrderEnded
-from events.frames import RawRecord
-from events.history import Batch
-from events.record import Stamp
-from events.words import DEBUG, NOTICE, TELL, Names
-from events.words.base import INTRODUCING, parse_key
-from replay.clocks import SignalClock
-from replay.timeline_wanted import EVERYTHING, Wanted
+from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
+from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of, parse_order_key
+from ebbtide.events.reader import Batch
+from ebbtide.events.segment import Header
 
-Kind = Literal["fact", "decision", "order", "mark", "unknown"]
+# When a record was made, for people: since its shutdown's signal, and on the signal's wall clock.
+#
+# A shutdown is measured by the monotonic clock, so that a stepped wall clock moves nothing; that clock begins
+# anew with each boot, and from one boot to the next only the wall clock is left. Outside a shutdown the
+# segment's anchor counts.
+
+
+class When(NamedTuple):
+    """``since_ns`` is None outside a shutdown."""
+
+    since_ns: int | None
+    wall_ns: int
+
+
+class Signal(NamedTuple):
+    """The first record of a shutdown, and the boot that it happened in."""
+
+    raw: RawRecord
+    boot_id: str
+
+    def since_ns(self, header: Header, raw: RawRecord) -> int:
+        """From here to another record."""
+        if header.identity.boot_id != self.boot_id:
+            return raw.wall_ns - self.raw.wall_ns
+        return raw.mono_ns - self.raw.mono_ns
+
+
+class SignalClock:
+    """Counts from the first record of the shutdown that the records shown to it belong to."""
+
+    def __init__(self) -> None:
+        #: Of the shutdown that the last record belonged to; None outside.
+        self.signal: Signal | None = None
+
+    def when(self, header: Header, raw: RawRecord) -> When:
+        """To be asked in the records' order."""
+        if not raw.episode:
+            self.signal = None
+            return When(None, header.wall_ns(raw.mono_ns))
+        if self.signal is None or raw.episode not in (self.signal.raw.episode, self.signal.raw.seq):
+            self.signal = Signal(raw, header.identity.boot_id)
+        since_ns = self.signal.since_ns(header, raw)
+        return When(since_ns, self.signal.raw.wall_ns + since_ns)
+
+
+# Which lines of a timeline are wanted: by actor, pod, wave, and from where to where.
+
+
+if TYPE_CHECKING:
+    pass
+
+MomentScale = Literal["seq", "since_ns", "wall_ns"]
+
+
+class Moment(NamedTuple):
+    """A place in a journal: a record's number, nanoseconds since the signal, or since 1970 UTC."""
+
+    scale: MomentScale
+    value: int
+
+    def of(self, line: Line) -> int:
+        """The line's place on the same scale."""
+        place: int = getattr(line, self.scale)
+        return place
+
+
+class LineFilter(NamedTuple):
+    """``actor`` is a full name, with its subject or without, or a short one; ``pod`` any of a pod's names.
+
+    ``since`` and ``until`` are inclusive. Without ``all`` only what matters to a person.
+    """
+
+    actor: str = ""
+    pod: str = ""
+    wave: int | None = None
+    since: Moment | None = None
+    until: Moment | None = None
+    all: bool = True
+
+    def takes(self, line: Line) -> bool:
+        return (
+            (self.all or line.brief)
+            and (self.wave is None or line.wave == self.wave)
+            and (not self.actor or is_actor(self.actor, line.actor, line.short))
+            and (not self.pod or is_pod(self.pod, line.uid, line.pod))
+            and (self.since is None or self.since.of(line) >= self.since.value)
+            and (self.until is None or self.until.of(line) <= self.until.value)
+        )
+
+    def names_pod(self, labels: Mapping[str, str]) -> bool:
+        """Whether the wanted pod is among these, UID to ``namespace/name``."""
+        return any(is_pod(self.pod, uid, label) for uid, label in labels.items())
+
+
+ALL_LINES = LineFilter()
+
+
+def is_actor(wanted: str, actor: str, short: str) -> bool:
+    """``HookActor`` and ``hook`` name all of them, ``HookActor:UID`` one."""
+    name = actor.partition(":")[0]
+    return wanted in (actor, name, short, name.removesuffix("Actor"), name.removesuffix("Actor").lower())
+
+
+def is_pod(wanted: str, uid: str, label: str) -> bool:
+    return bool(uid) and wanted in (uid, label, label.partition("/")[2])
+
+
+LineKind = Literal["fact", "decision", "order", "mark", "unknown"]
 
 #: Whoever writes records, by a short name.
 SHORT_NAMES = {"ConfigReconciler": "config", "NodeStatusActor": "node"}
@@ -39,7 +140,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``actor`` is the record's own (``HookActor:UID``), ``short`` its short name. ``pod`` is namespace/name, or
     the UID where no record has introduced it; empty, like ``uid``, for a line that is not about one pod.
     ``wave`` is that of the event, or of its pod; None for neither. ``level`` counts as sd-daemon(3) does
-    (`events.words`): `brief` are the lines for people. ``data`` is the payload as plain values.
+    (`events.messages`): `brief` are the lines for people. ``data`` is the payload as plain values.
     """
 
     seq: int
@@ -49,7 +150,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cause: int
     actor: str
     short: str
-    kind: Kind
+    kind: LineKind
     type: str
     uid: str
     pod: str
@@ -70,14 +171,14 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return self.level < NOTICE
 
 
-def timeline(batches: Iterable[Batch], episode: int, wanted: Wanted = EVERYTHING) -> Iterator[Line]:
+def timeline(batches: Iterable[Batch], episode: int, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
     """The lines of the shutdown whose first record has this number, in their order.
 
     ``batches`` begin before it, so that pods' names are known. Nothing is kept but names.
     """
-    told = Timeline(episode, wanted)
+    timeline_lines = Timeline(episode, wanted)
     for batch in batches:
-        yield from told.lines(batch)
+        yield from timeline_lines.lines(batch)
 
 
 class Timeline:
@@ -87,7 +188,7 @@ class Timeline:
     only names are learned.
     """
 
-    def __init__(self, episode: int, wanted: Wanted = EVERYTHING, names: Names | None = None) -> None:
+    def __init__(self, episode: int, wanted: LineFilter = ALL_LINES, names: Names | None = None) -> None:
         self.names = names or Names()
         self.episode, self._wanted = episode, wanted
         self._clock = SignalClock()
@@ -95,7 +196,7 @@ class Timeline:
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
-            event = _event(raw) if inside or raw.tag in INTRODUCING else None
+            event = _event(raw) if inside or raw.tag in NAMING_EVENTS else None
             if event is not None:
                 self.names.learn(event)
             line = self._line(raw, batch, event) if inside else None
@@ -111,7 +212,7 @@ class Timeline:
         since_ns, wall_ns = self._clock.when(batch.header, raw)
         data = _plain(raw)
         uid, container = _subject(raw, data)
-        level, text = self._words(raw, event, data)
+        level, text = self._text_of(raw, event, data)
         return Line(
             seq=raw.seq,
             wall_ns=wall_ns,
@@ -131,32 +232,26 @@ class Timeline:
             data=data,
         )
 
-    def _words(self, raw: RawRecord, event: Event | None, data: Any) -> tuple[int, str]:
-        teller = TELL.get(type(event)) if event is not None else None
-        if teller is None:
+    def _text_of(self, raw: RawRecord, event: Event | None, data: Any) -> tuple[int, str]:
+        at = Stamp(raw.mono_ns, raw.wall_ns)
+        message = None if event is None else message_of(self.names, event, at)
+        if event is None or message is None:
             level = DEBUG if isinstance(event, Mark) else NOTICE
-            return level, f"{raw.tag} {named(data, self.names)}".rstrip()
-        said = teller(self.names, event, Stamp(raw.mono_ns, raw.wall_ns))
-        return (DEBUG if _said_elsewhere(event) else said.level), said.text
+            return level, f"{raw.tag} {one_line(data, self.names)}".rstrip()
+        repeats = ROWS[type(event)].repeats
+        return (DEBUG if repeats is not None and repeats(event) else message.level), message.text
 
     def _wave(self, uid: str, data: Any) -> int | None:
         wave = data.get("wave") if isinstance(data, dict) else None
         return wave if isinstance(wave, int) else self.names.waves.get(uid)
 
 
-def _said_elsewhere(event: Event | None) -> bool:
-    """The plan tells of its pods, and the end of a hook of the outcome of its order."""
-    if isinstance(event, OrderEnded):
-        return parse_key(event.key).what == "hook"
-    return isinstance(event, PodPlanned) and not event.late
-
-
-def kind_of(tag: str) -> Kind:
+def kind_of(tag: str) -> LineKind:
     """What kind of event a type tag stands for."""
     known = TYPES.get(tag)
     if known is None:
         return "unknown"
-    kinds: tuple[tuple[type[Event], Kind], ...] = ((Fact, "fact"), (Order, "order"), (Mark, "mark"))
+    kinds: tuple[tuple[type[Event], LineKind], ...] = ((Fact, "fact"), (Order, "order"), (Mark, "mark"))
     return next((kind for base, kind in kinds if issubclass(known, base)), "decision")
 
 
@@ -172,7 +267,7 @@ def actor_name(label: str, names: Names) -> str:
     return f"{short_name(label)}:{names.of(subject)}" if subject else short_name(label)
 
 
-def named(data: Any, names: Names) -> str:
+def one_line(data: Any, names: Names) -> str:
     """Plain values in one line, with pods' names in the place of UIDs."""
     if not isinstance(data, dict):
         return _value(data, names)
@@ -216,7 +311,7 @@ def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
         uid = pod.get("uid") if isinstance(pod, dict) else None
     for name in _KEYS:
         if not uid and isinstance(fields.get(name), str):
-            key = parse_key(fields[name])
+            key = parse_order_key(fields[name])
             uid, container = key.uid, container or key.part
     if not uid and raw.actor.startswith("HookActor:"):
         uid = raw.actor.partition(":")[2]

@@ -1,4 +1,4 @@
-"""For all tests: every journal that a test leaves behind is a function of its facts."""
+"""For all tests: actors do what their tables say, and a journal is a function of its facts."""
 
 from __future__ import annotations
 
@@ -7,13 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from events.codec import BadPayload, UnknownType, decode_event
-from events.history import History
-from events.marks import Checkpoint
-from events.storage import DirectorySource
-from replay.engine import Divergence, Replayer
+from ebbtide.actors.system import System
+from ebbtide.events.base import Checkpoint
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import BadPayload, UnknownType, decode_event
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Divergence, Replayer
 
 SEGMENTS = "*.ebj"
+
+System.checked = True
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What repeats one proof a million times runs sampled, so that the whole suite takes minutes."""
+    parser.addoption("--whole", action="store_true", help="run the sampled proofs whole (docs/testing.md)")
+
+
+@pytest.fixture
+def whole(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--whole"))
 
 
 @pytest.fixture(autouse=True)

@@ -35,3 +35,21 @@ def test_the_readme_names_a_command_for_the_demo_and_one_for_the_tests() -> None
     readme = (ROOT / "README.md").read_text()
     for name in ("demo", "test"):
         assert re.search(rf"<!-- {name}-command -->\n```sh\n.+?\n```", readme, re.DOTALL), name
+
+
+RECIPES = re.split(r"^## ", (ROOT / "docs" / "extending.md").read_text(), flags=re.MULTILINE)[1:]
+RECIPE_FILES_MAX = 6
+PATH_IN_TEXT = re.compile(
+    r"`((?:actors|docs|ebbtide|events|otel|replay|tests)/[\w/.]+|README\.md|pyproject\.toml)`"
+)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.partition("\n")[0])
+def test_a_recipe_names_few_files_that_are_there(recipe: str) -> None:
+    """At most six steps, each beginning with its file; a placeholder names the example that is there."""
+    steps = [line for line in recipe.splitlines() if re.match(r"\d+\. ", line)]
+    assert 1 < len(steps) <= RECIPE_FILES_MAX
+    for step in steps:
+        assert PATH_IN_TEXT.search(step), step
+    missing = [name for name in PATH_IN_TEXT.findall(recipe) if not (ROOT / name).exists()]
+    assert missing == []

@@ -37,7 +37,7 @@ journalFallbacks: []
 
 #: Ours and our dependencies', and what these import; anything else has to earn its place here.
 PACKAGES = {
-    *("actors", "ebbtide", "events", "otel", "replay"),
+    "ebbtide",
     *("click", "jeepney", "msgspec", "trio", "yaml"),
     *("attr", "attrs", "idna", "outcome", "sniffio", "sortedcontainers", "typing_extensions"),
     #: Made by extension modules and by site-packages' own start-up, not by an import of ours.
@@ -48,8 +48,8 @@ PACKAGES = {
 UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
-    r"|ebbtide\.(demo|plan_view)|ebbtide\.cli\.(?!app|guard|lazy|options|run)\w+|replay\.(?!changes|difference|engine)\w+"
-    r"|otel\.(?!correlation|delivery|ids|metrics)\w+|otel\.delivery\.(?!control|cursor|destination)\w+"
+    r"|ebbtide\.(demo|plan)|ebbtide\.cli\.(?!app|common|run)\w+|ebbtide\.cli\.common\.(?!guard|options)\w+|ebbtide\.replay\.(?!replayer)\w+"
+    r"|ebbtide\.otel\.(?!delivery|meters|metrics|span)\w+|ebbtide\.otel\.delivery\.(?!control|cursor|destination)\w+"
 )
 
 

@@ -1,28 +1,51 @@
 """logind on a laptop: the same orders and facts as the real one, without bus, root, or a power-off.
 
-It keeps logind's rules: the signal comes first; with a delay lock held it then waits until the lock goes or
-the limit is over; no lock can be had while it waits; without a lock it does not wait at all.
+It keeps logind's rules because they are the model's that every simulation uses (`actors.simulated_logind`);
+here are only its waits, which are tasks, and the edge: what an order asks of it, and what is reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import trio
 
-from actors.edges.start_state import StartState
-from actors.interfaces import Effect, Ending, Outlet
-from events.base import NS_PER_SECOND, Order
-from events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
-from events.facts import DropInsRead, LogindRead, PrepareForShutdown
-from events.model import ShutdownKind
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, StartState
+from ebbtide.actors.simulated_logind import InProgress, ShutdownSignal, SimulatedLogind
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
+from ebbtide.events.facts import PrepareForShutdown
+from ebbtide.events.model import ShutdownKind
 
-OWNER = "embedded"
+EMBEDDED_OWNER = "embedded"
 #: logind's own default.
-GRANT_SECONDS = 5
-IN_PROGRESS = Ending("failed", "OperationInProgress")
-PREPARING = Ending("failed", "preparing")
+GRANT_SECONDS_DEFAULT = 5
+#: This program as the holder of the delay lock.
+HOLDER = 1
+
+
+class NurseryTimer:
+    """A timer (`actors.simulated_logind.Timer`) whose waits are tasks of a nursery: they end with it."""
+
+    def __init__(self, nursery: trio.Nursery, now_ns: Callable[[], int]) -> None:
+        self._nursery, self._now_ns = nursery, now_ns
+
+    @property
+    def now_ns(self) -> int:
+        return self._now_ns()
+
+    def later(self, after_ns: int, do: Callable[[], object]) -> Callable[[], object]:
+        scope = trio.CancelScope()
+
+        async def wait() -> None:
+            with scope:
+                await trio.sleep(max(0, after_ns) / NS_PER_SECOND)
+                do()
+
+        self._nursery.start_soon(wait)
+        return scope.cancel
 
 
 class Down(NamedTuple):
@@ -35,14 +58,16 @@ class Down(NamedTuple):
 class EmbeddedLogindEdge:
     """One program's own logind. ``grant_seconds`` is its limit until a drop-in raises it."""
 
-    def __init__(self, grant_seconds: int = GRANT_SECONDS) -> None:
-        self._base_seconds = grant_seconds
-        self._ours_seconds: int | None = None
-        self._kind: ShutdownKind = "unknown"
+    def __init__(self, grant_seconds: int = GRANT_SECONDS_DEFAULT) -> None:
         self._commands, self._inbox = trio.open_memory_channel[ShutdownKind | None](1)
-        self._free = trio.Event()
-        self._free.set()
-        self.preparing = False
+        # What comes of them, in its order: the machine is never down before the signal is admitted.
+        self._events, self._outbox = trio.open_memory_channel[PrepareForShutdown | Down](math.inf)
+        self._timer: NurseryTimer | None = None
+        self._logind = SimulatedLogind(
+            lambda what, **_: None, self, self._go_down, grant_seconds * NS_PER_SECOND
+        )
+        self._logind.owner = EMBEDDED_OWNER
+        self._logind.subscribers[HOLDER] = self._hear
         #: Set when the machine would go down now; `down` then says how.
         self.released = trio.Event()
         self.down: Down | None = None
@@ -56,11 +81,7 @@ class EmbeddedLogindEdge:
 
     @property
     def lock_held(self) -> bool:
-        return not self._free.is_set()
-
-    @property
-    def grant_ns(self) -> int:
-        return NS_PER_SECOND * (self._base_seconds if self._ours_seconds is None else self._ours_seconds)
+        return HOLDER in self._logind.holders
 
     async def begin(self, kind: ShutdownKind = "poweroff") -> None:
         """Ask for a shutdown, as ``systemctl KIND`` does. While one runs, a second is not begun."""
@@ -70,11 +91,30 @@ class EmbeddedLogindEdge:
         """The machine does not go down after all. Nothing happens when it does not anyway."""
         await self._commands.send(None)
 
+    async def read_start_state(self) -> StartState:
+        """As the real edge: a program's own logind never shuts down before the program runs."""
+        return StartState(preparing=False, grant_ns=self._logind.grant_ns)
+
+    # --- as the runner sees it -----------------------------------------------------------------
+
     async def run(self, outlet: Outlet) -> None:
         """Carry shutdowns out, one at a time, until cancelled."""
-        async for kind in self._inbox:
-            if kind is not None:
-                await self._shut_down(kind, outlet)
+        async with trio.open_nursery() as nursery:
+            self._timer = NurseryTimer(nursery, lambda: round(trio.current_time() * NS_PER_SECOND))
+            nursery.start_soon(self._report_events, outlet)
+            async for kind in self._inbox:
+                if kind is None:
+                    self._logind.cancel()
+                else:
+                    self._logind.shutdown(kind)
+
+    async def _report_events(self, outlet: Outlet) -> None:
+        async for event in self._outbox:
+            if isinstance(event, Down):
+                self.down = event
+                self.released.set()
+            else:
+                await outlet.put(event)
 
     def prewarm(self) -> None:
         """Nothing here is imported late."""
@@ -86,86 +126,54 @@ class EmbeddedLogindEdge:
         """Nothing here outlives its process."""
         return None
 
-    async def read_start_state(self) -> StartState:
-        """As the real edge: a program's own logind never shuts down before the program runs."""
-        return StartState(preparing=False, grant_ns=self.grant_ns)
+    # --- as logind sees it: its timer, its subscriber, its final unit ----------------------------
 
-    async def _shut_down(self, kind: ShutdownKind, outlet: Outlet) -> None:
-        self.preparing, self._kind = True, kind
-        limit_seconds = self.grant_ns / NS_PER_SECOND
-        await outlet.put(self._signal(active=True))
-        with trio.move_on_after(limit_seconds) as limit:
-            if await self._released_or_cancelled():
-                self.down = Down(kind, timed_out=False)
-                self.released.set()
-                return
-        if limit.cancelled_caught:
-            self.down = Down(kind, timed_out=True)
-            self.released.set()
-            return
-        self.preparing = False
-        await outlet.put(self._signal(active=False))
+    @property
+    def now_ns(self) -> int:
+        return self._running.now_ns
 
-    async def _released_or_cancelled(self) -> bool:
-        """True: the lock has gone. False: cancelled first."""
-        cancelled = False
+    def later(self, after_ns: int, do: Callable[[], object]) -> Callable[[], object]:
+        return self._running.later(after_ns, do)
 
-        async def hear_cancel() -> None:
-            nonlocal cancelled
-            while await self._inbox.receive() is not None:
-                pass
-            cancelled = True
-            nursery.cancel_scope.cancel()
+    @property
+    def _running(self) -> NurseryTimer:
+        assert self._timer is not None, "a shutdown is carried out by `run`"
+        return self._timer
 
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(hear_cancel)
-            await self._free.wait()
-            nursery.cancel_scope.cancel()
-        return not cancelled
+    def _hear(self, signal: object) -> None:
+        if isinstance(signal, ShutdownSignal):
+            self._events.send_nowait(self._logind.signal_fact(signal, HOLDER))
 
-    def _signal(self, *, active: bool) -> PrepareForShutdown:
-        return PrepareForShutdown(
-            active=active,
-            kind=self._kind,
-            grant_ns=self.grant_ns,
-            lock_held=self.lock_held,
-            owner=OWNER,
-        )
+    def _go_down(self, kind: ShutdownKind) -> None:
+        self._events.send_nowait(Down(kind, timed_out=self.lock_held))
 
     # --- effects -------------------------------------------------------------------------------
 
     async def _arm(self, order: Arm, outlet: Outlet) -> Ending:
-        refused = order.lock and self.preparing and not self.lock_held
-        if order.lock and not refused:
-            self._free = trio.Event() if self._free.is_set() else self._free
-        await self._report(outlet)
-        return IN_PROGRESS if refused else Ending()
+        ending = Ending()
+        try:
+            if order.lock and not self.lock_held:
+                self._logind.inhibit(HOLDER)
+        except InProgress as error:
+            ending = Ending("failed", str(error))
+        await outlet.put(*self._logind.facts())
+        return ending
 
     def _give_back(self, order: Disarm | ReleaseLock, outlet: Outlet) -> Ending:
-        self._free.set()
+        self._logind.close(HOLDER)
         return Ending()
 
     async def _write_drop_in(self, order: WriteDropIn, outlet: Outlet) -> Ending:
-        return await self._limit(order.seconds, outlet)
+        return await self._change(order.seconds * NS_PER_SECOND, outlet)
 
     async def _remove_drop_in(self, order: RemoveDropIn, outlet: Outlet) -> Ending:
-        return await self._limit(None, outlet)
+        return await self._change(None, outlet)
 
-    async def _limit(self, seconds: int | None, outlet: Outlet) -> Ending:
-        if self.preparing:
-            return PREPARING
-        self._ours_seconds = seconds
-        await self._report(outlet)
+    async def _change(self, ours_ns: int | None, outlet: Outlet) -> Ending:
+        try:
+            self._logind.set_drop_in(ours_ns)
+        except InProgress as error:
+            return Ending("failed", str(error))
+        self._logind.reload()
+        await outlet.put(*self._logind.facts())
         return Ending()
-
-    async def _report(self, outlet: Outlet) -> None:
-        ours_ns = None if self._ours_seconds is None else self._ours_seconds * NS_PER_SECOND
-        await outlet.put(
-            LogindRead(
-                owner=OWNER,
-                grant_ns=self.grant_ns,
-                preparing=self.preparing,
-                kind=self._kind if self.preparing else "unknown",
-            ),
-            DropInsRead(others_ns=self._base_seconds * NS_PER_SECOND, ours_ns=ours_ns),
-        )

@@ -1,18 +1,26 @@
-"""The plan: which pods go in which wave, with how much grace, under the time that logind grants.
+"""The plan: which pods go in which wave, with how much grace, and why: one warning for every cut.
 
-One plan serves the ``plan`` command and the shutdown itself, so what is announced is what happens.
+One plan serves the ``plan`` command and the shutdown itself, so what is announced is what happens. The
+warnings name the pod and the cure. There are two kinds of rules, about the whole plan and about one pod in
+it; each is a function that yields (code, message), and the tables at the end are the only list of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
-from actors.policy.explain import Frame, PlanWarning, Seat, explain
-from actors.policy.grace import pod_grace_seconds
-from actors.policy.grouping import group
-from actors.policy.periods import requested_seconds, share
-from events.base import NS_PER_SECOND
-from events.model import Budget, Period, PlannedPod, PlannedWave, Pod, Value
+from ebbtide.actors.policy.grace_periods import (
+    FLOOR_SECONDS,
+    group_pods,
+    pod_grace_seconds,
+    priority_of,
+    requested_seconds,
+    share_grant,
+)
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Budget, Container, Period, PlannedPod, PlannedWave, Pod, Value
 
 
 class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -20,7 +28,7 @@ class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     ``enabled`` False, without waves: graceful shutdown is off. ``grant_seconds`` is None when logind's
     limit is not known; then nothing is cut for it. ``override_needed``: the grant does not cover what is
-    requested and reserved. ``warnings`` are (code, message), codes as in `actors.policy.explain`.
+    requested and reserved. ``warnings`` are (code, message), codes as in `actors.policy.plan`.
     """
 
     enabled: bool
@@ -35,7 +43,7 @@ class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     warnings: tuple[PlanWarning, ...] = ()
 
 
-def budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
+def usable_budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
     """min(grant, sum of the configured periods), counted from the signal; never negative."""
     requested_ns = requested_seconds(periods) * NS_PER_SECOND
     return requested_ns if grant_ns is None else max(0, min(grant_ns, requested_ns))
@@ -43,7 +51,7 @@ def budget_ns(periods: Sequence[Period], grant_ns: int | None) -> int:
 
 def granted_periods(periods: Sequence[Period], grant_ns: int | None) -> tuple[Period, ...]:
     """``periods`` (ascending) under the grant, in whole seconds: a broken second goes to nobody."""
-    return tuple(periods) if grant_ns is None else share(periods, grant_ns // NS_PER_SECOND)
+    return tuple(periods) if grant_ns is None else share_grant(periods, grant_ns // NS_PER_SECOND)
 
 
 def planned_waves(
@@ -54,7 +62,7 @@ def planned_waves(
     One wave a period, in ascending priority; ``pods`` of a wave are in the order given.
     """
     granted = granted_periods(periods, grant_ns)
-    return tuple(_wave(*each) for each in zip(granted, group(periods, pods), strict=True))
+    return tuple(_planned_wave(*each) for each in zip(granted, group_pods(periods, pods), strict=True))
 
 
 def make_plan(
@@ -73,9 +81,9 @@ def make_plan(
     have left time, and the warnings say so. ``sleep_action`` False: sleep hooks do nothing.
     """
     waves = planned_waves(periods, grant_ns, pods)
-    seats = _seats(periods, waves, pods)
+    seats = _pods_in_plan(periods, waves, pods)
     wanted_seconds = requested_seconds(periods)
-    usable_ns = budget_ns(periods, grant_ns)
+    usable_ns = usable_budget_ns(periods, grant_ns)
     needed_ns = wanted_seconds * NS_PER_SECOND + reserve_ns
     return Plan(
         enabled=bool(periods),
@@ -86,22 +94,247 @@ def make_plan(
         reserve_seconds=reserve_ns // NS_PER_SECOND,
         override_needed=bool(periods) and grant_ns is not None and grant_ns < needed_ns,
         waves=waves,
-        warnings=explain(Frame(periods, waves, seats, grant_ns, reserve_ns, budget, sleep_action)),
+        warnings=explain_plan(PlanContext(periods, waves, seats, grant_ns, reserve_ns, budget, sleep_action)),
     )
 
 
-def _wave(granted: Period, pods: Sequence[Pod]) -> PlannedWave:
+def _planned_wave(granted: Period, pods: Sequence[Pod]) -> PlannedWave:
     seconds = granted.seconds
     planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in pods)
     return PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned))
 
 
-def _seats(periods: Sequence[Period], waves: Sequence[PlannedWave], pods: Sequence[Pod]) -> tuple[Seat, ...]:
+def _pods_in_plan(
+    periods: Sequence[Period], waves: Sequence[PlannedWave], pods: Sequence[Pod]
+) -> tuple[PodInPlan, ...]:
     """Each pod with its place, wave by wave."""
     return tuple(
-        Seat(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
+        PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
         for index, (period, wave, members) in enumerate(
-            zip(periods, waves, group(periods, pods), strict=True)
+            zip(periods, waves, group_pods(periods, pods), strict=True)
         )
         for pod, planned in zip(members, wave.pods, strict=True)
     )
+
+
+# Why a plan is as it is: one warning for every cut, in words that name the pod and the cure.
+#
+# Two kinds of rules: about the whole plan, and about one pod in its seat. Each rule is a function that yields
+# (code, message); the tables at the end are the only list of them.
+
+
+#: (code, message). Codes stay; messages are for people.
+PlanWarning = tuple[str, str]
+
+#: How many names one message lists before it counts the rest.
+NAMES_MAX = 5
+
+
+class PodInPlan(NamedTuple):
+    """A pod's place in the plan: its wave's number, what the wave has, what it was configured to have."""
+
+    pod: Pod
+    wave: int
+    period_seconds: int
+    configured_seconds: int
+    grace_seconds: int
+
+
+class PlanContext(NamedTuple):
+    """What every rule may look at. ``periods`` are the configured ones."""
+
+    periods: Sequence[Period]
+    waves: Sequence[PlannedWave]
+    seats: Sequence[PodInPlan]
+    grant_ns: int | None
+    reserve_ns: int
+    budget: Budget
+    sleep_action: bool
+
+
+def explain_plan(frame: PlanContext) -> tuple[PlanWarning, ...]:
+    """All warnings of a plan: those about the whole first, then pod by pod in the order of the waves."""
+    if not frame.periods:
+        return (("disabled", "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"),)
+    whole = [warning for rule in PLAN_RULES for warning in rule(frame)]
+    single = [warning for seat in frame.seats for rule in POD_RULES for warning in rule(seat, frame)]
+    return (*whole, *single)
+
+
+def short_name(pod: Pod) -> str:
+    """``namespace/name``, and just the name in the namespace ``default``."""
+    return pod.name if pod.namespace == "default" else pod.label
+
+
+def seconds_text(duration_ns: int) -> str:
+    """Nanoseconds as seconds for people, exact: ``15 s``, ``5.25 s``."""
+    whole, rest = divmod(max(0, duration_ns), NS_PER_SECOND)
+    return f"{whole}{f'.{rest:09d}'.rstrip('0') if rest else ''} s"
+
+
+# --- the whole plan ----------------------------------------------------------------------------
+
+
+def _grant_too_small(frame: PlanContext) -> Iterator[PlanWarning]:
+    if frame.grant_ns is None:
+        return
+    requested_ns = requested_seconds(frame.periods) * NS_PER_SECOND
+    needed_ns = requested_ns + frame.reserve_ns
+    granted, requested = seconds_text(frame.grant_ns), seconds_text(requested_ns)
+    cure = f"raise logind's InhibitDelayMaxSec to {-(-needed_ns // NS_PER_SECOND)} s"
+    if frame.grant_ns < requested_ns:
+        yield "grant-too-small", f"logind grants {granted} of the {requested} that the waves ask for: {cure}"
+    elif frame.grant_ns < needed_ns:
+        reserve = seconds_text(frame.reserve_ns)
+        yield (
+            "reserve-not-granted",
+            f"logind grants {granted}: enough for the waves, not for the whole reserve of {reserve}: {cure}",
+        )
+
+
+def _wave_cuts(frame: PlanContext) -> Iterator[PlanWarning]:
+    for number, (period, wave) in enumerate(zip(frame.periods, frame.waves, strict=True)):
+        if wave.period_seconds < period.seconds:
+            granted = seconds_text(frame.grant_ns or 0)
+            yield (
+                "wave-cut",
+                (
+                    f"wave {number} asks for {period.seconds} s and gets {wave.period_seconds} s: "
+                    f"logind grants {granted}, and higher priorities are served first"
+                ),
+            )
+
+
+def _wave_zeros(frame: PlanContext) -> Iterator[PlanWarning]:
+    for number, wave in enumerate(frame.waves):
+        if wave.pods and not wave.period_seconds:
+            message = f"wave {number} has 0 s: its {len(wave.pods)} pods are signalled and not waited for"
+            yield "wave-zero", message.replace("its 1 pods are", "its pod is")
+
+
+def _duplicates(frame: PlanContext) -> Iterator[PlanWarning]:
+    counts = Counter(period.priority for period in frame.periods)
+    for priority, count in counts.items():
+        if count > 1:
+            yield (
+                "priority-duplicate",
+                (
+                    f"priority {priority} is configured {count} times: pods exactly at it go to the first "
+                    "entry, pods above it to the last; keep one"
+                ),
+            )
+
+
+def _unset_priorities(frame: PlanContext) -> Iterator[PlanWarning]:
+    """Only where it can matter: with one wave every pod is in it anyway."""
+    names = [short_name(seat.pod) for seat in frame.seats if seat.pod.priority is None]
+    if names and len(frame.periods) > 1:
+        yield (
+            "priority-unset",
+            (
+                f"{_join_names(names)}: no numeric spec.priority, which counts as 0; write the number where "
+                "the pod has to go later"
+            ),
+        )
+
+
+# --- one pod -----------------------------------------------------------------------------------
+
+
+def _grace_cut(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
+    asked_seconds = seat.pod.grace_seconds
+    if asked_seconds is not None and asked_seconds > seat.grace_seconds:
+        yield (
+            "grace-cut",
+            (
+                f"{short_name(seat.pod)} asks for {asked_seconds} s and gets {seat.grace_seconds} s: "
+                f"{_wave_has(seat, frame)}"
+            ),
+        )
+
+
+def _grace_unset(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
+    if seat.pod.grace_seconds is None:
+        yield (
+            "grace-unset",
+            (
+                f"{short_name(seat.pod)} sets no terminationGracePeriodSeconds and may take all of its wave: "
+                f"{_wave_has(seat, frame)}"
+            ),
+        )
+
+
+def _grace_below_floor(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
+    if seat.grace_seconds < FLOOR_SECONDS:
+        yield (
+            "grace-below-floor",
+            (
+                f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie "
+                "between stop signal and SIGKILL"
+            ),
+        )
+
+
+def _below_every_period(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
+    priority, lowest = priority_of(seat.pod), frame.periods[0].priority
+    if priority < lowest:
+        yield (
+            "priority-below",
+            (
+                f"{short_name(seat.pod)} has priority {priority}, below every configured one: it goes with "
+                f"priority {lowest}, wave {seat.wave}"
+            ),
+        )
+
+
+def _hooks_cut(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
+    for container in seat.pod.containers:
+        if container.hook is not None and container.running:
+            yield from _hook_cut(seat, container, frame)
+
+
+def _hook_cut(seat: PodInPlan, container: Container, frame: PlanContext) -> Iterator[PlanWarning]:
+    hook, grace_seconds = container.hook, seat.grace_seconds
+    assert hook is not None
+    whose = f"the preStop hook of {short_name(seat.pod)}, container {container.name},"
+    if not grace_seconds:
+        yield "hook-not-run", f"{whose} does not run: the pod gets 0 s"
+    elif hook.kind == "tcpSocket":
+        yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
+    elif hook.kind == "sleep" and frame.sleep_action and hook.sleep_seconds >= grace_seconds:
+        cut = hook.sleep_seconds > grace_seconds
+        sleeps = f"{whose} sleeps {hook.sleep_seconds} s"
+        yield (
+            "sleep-cut" if cut else "sleep-fills-grace",
+            f"{sleeps} and is cut at {grace_seconds} s, the pod's grace"
+            if cut
+            else f"{sleeps}, the pod's whole grace: only {FLOOR_SECONDS} s remain to stop",
+        )
+
+
+def _wave_has(seat: PodInPlan, frame: PlanContext) -> str:
+    cut = " under the grant" if seat.period_seconds < seat.configured_seconds else ""
+    more = ", and what earlier waves leave" if frame.budget == "elastic" and seat.wave else ""
+    return f"wave {seat.wave} has {seat.period_seconds} s{cut}{more}"
+
+
+def _join_names(names: Sequence[str]) -> str:
+    rest = len(names) - NAMES_MAX
+    return ", ".join(names[:NAMES_MAX]) + (f" and {rest} more" if rest > 0 else "")
+
+
+PLAN_RULES: tuple[Callable[[PlanContext], Iterator[PlanWarning]], ...] = (
+    _grant_too_small,
+    _wave_cuts,
+    _wave_zeros,
+    _duplicates,
+    _unset_priorities,
+)
+
+POD_RULES: tuple[Callable[[PodInPlan, PlanContext], Iterator[PlanWarning]], ...] = (
+    _grace_cut,
+    _grace_unset,
+    _grace_below_floor,
+    _below_every_period,
+    _hooks_cut,
+)

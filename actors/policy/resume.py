@@ -1,9 +1,9 @@
 """The resume table: what a starting daemon does about the shutdown that its journal ends with.
 
 Theory of operation. Five things are known at a start: how the last episode in the journal stands, logind's
-``PreparingForShutdown``, whether the boot and the userspace are still the ones of that episode (a soft reboot
-keeps the boot id and changes the userspace), and whether the service manager handed the lock back. Every
-combination has exactly one row; a test proves it. Rules behind the rows:
+``PreparingForShutdown``, whether the boot and the userspace are still the ones of that episode (a soft
+reboot keeps the boot id and changes the userspace), and whether the service manager handed the lock back.
+Every combination has exactly one row; a test proves it. Rules behind the rows:
 
 1. An episode survives its daemon, never its userspace: in another boot or userspace it is closed.
 2. Complete means that the release was ordered durably, and nothing else does.
@@ -47,7 +47,7 @@ MEANINGS: dict[ResumeAction, str] = {
 ANY = "*"
 
 
-class Found(NamedTuple):
+class FoundAtStart(NamedTuple):
     """What a start finds. ``preparing`` is None when logind could not be read."""
 
     last: LastEpisode
@@ -57,7 +57,7 @@ class Found(NamedTuple):
     lock_inherited: bool
 
 
-class Row(NamedTuple):
+class ResumeRow(NamedTuple):
     """One row of the table. A cell is a value, several joined by ``|``, or `ANY`."""
 
     last: str
@@ -68,45 +68,45 @@ class Row(NamedTuple):
     action: ResumeAction
 
 
-ROWS: tuple[Row, ...] = (
+RESUME_TABLE: tuple[ResumeRow, ...] = (
     #   last           preparing      boot     userspace  lock           action
-    Row("none|closed", "yes", ANY, ANY, ANY, "begin"),
-    Row("none|closed", "no|unknown", ANY, ANY, ANY, "fresh"),
-    Row("open", "yes|unknown", "same", "same", ANY, "resume"),
-    Row("open", "no", "same", "same", ANY, "cancelled-while-away"),
-    Row("open", "yes", "same", "other", ANY, "close-truncated-and-begin"),
-    Row("open", "no|unknown", "same", "other", ANY, "close-truncated"),
-    Row("open", "yes", "other", ANY, ANY, "close-truncated-and-begin"),
-    Row("open", "no|unknown", "other", ANY, ANY, "close-truncated"),
-    Row("released", "no", "same", "same", ANY, "did-not-go-down"),
-    Row("released", "yes|unknown", "same", "same", "inherited", "release-again"),
-    Row("released", "yes|unknown", "same", "same", "absent", "wait"),
-    Row("released", "yes", "same", "other", ANY, "close-complete-and-begin"),
-    Row("released", "no|unknown", "same", "other", ANY, "close-complete"),
-    Row("released", "yes", "other", ANY, ANY, "close-complete-and-begin"),
-    Row("released", "no|unknown", "other", ANY, ANY, "close-complete"),
+    ResumeRow("none|closed", "yes", ANY, ANY, ANY, "begin"),
+    ResumeRow("none|closed", "no|unknown", ANY, ANY, ANY, "fresh"),
+    ResumeRow("open", "yes|unknown", "same", "same", ANY, "resume"),
+    ResumeRow("open", "no", "same", "same", ANY, "cancelled-while-away"),
+    ResumeRow("open", "yes", "same", "other", ANY, "close-truncated-and-begin"),
+    ResumeRow("open", "no|unknown", "same", "other", ANY, "close-truncated"),
+    ResumeRow("open", "yes", "other", ANY, ANY, "close-truncated-and-begin"),
+    ResumeRow("open", "no|unknown", "other", ANY, ANY, "close-truncated"),
+    ResumeRow("released", "no", "same", "same", ANY, "did-not-go-down"),
+    ResumeRow("released", "yes|unknown", "same", "same", "inherited", "release-again"),
+    ResumeRow("released", "yes|unknown", "same", "same", "absent", "wait"),
+    ResumeRow("released", "yes", "same", "other", ANY, "close-complete-and-begin"),
+    ResumeRow("released", "no|unknown", "same", "other", ANY, "close-complete"),
+    ResumeRow("released", "yes", "other", ANY, ANY, "close-complete-and-begin"),
+    ResumeRow("released", "no|unknown", "other", ANY, ANY, "close-complete"),
 )
 
 _PREPARING = {True: "yes", False: "no", None: "unknown"}
 
 
-def matching(found: Found) -> tuple[Row, ...]:
+def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
     """Every row that matches: exactly one, or the table is wrong."""
-    words = _words(found)
-    return tuple(row for row in ROWS if all(map(_fits, row[: len(words)], words)))
+    words = _cells(found)
+    return tuple(row for row in RESUME_TABLE if all(map(_fits, row[: len(words)], words)))
 
 
-def resume_action(found: Found) -> ResumeAction:
+def resume_action(found: FoundAtStart) -> ResumeAction:
     """What to do. ``found.last`` "none" ignores the boot columns, whatever they say."""
-    (row,) = matching(found)
+    (row,) = matching_rows(found)
     return row.action
 
 
-def every_combination() -> tuple[Found, ...]:
+def every_combination() -> tuple[FoundAtStart, ...]:
     """All that a start can find, for the proof and for the documentation."""
     truth = (True, False)
     return tuple(
-        Found(last, preparing, boot, userspace, lock)
+        FoundAtStart(last, preparing, boot, userspace, lock)
         for last in get_args(LastEpisode)
         for preparing in (True, False, None)
         for boot in truth
@@ -115,7 +115,7 @@ def every_combination() -> tuple[Found, ...]:
     )
 
 
-def _words(found: Found) -> tuple[str, ...]:
+def _cells(found: FoundAtStart) -> tuple[str, ...]:
     return (
         found.last,
         _PREPARING[found.preparing],

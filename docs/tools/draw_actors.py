@@ -1,17 +1,17 @@
-"""Draws docs/actors.svg from the code: which facts reach which actor, what it orders, and who hears it.
+"""Draws the actors from their tables: docs/actors.svg, and docs/states-<actor>.svg for each.
 
-    python docs/tools/draw_actors.py          # writes docs/actors.svg
-    python docs/tools/draw_actors.py --check  # exits 1 if it is not current
+    python docs/tools/draw_actors.py          # writes the pictures
+    python docs/tools/draw_actors.py --check  # exits 1 if one is not current
 
-Facts and recipients come from the route table, orders and decisions from the constructors that an actor's
-modules call, so the picture cannot say what the code does not.
+actors.svg: which facts reach which actor, what it orders, and who hears it. A state diagram: one column a
+phase, one line a row of the table, from the phases in which the event is heard to those to which it leads.
+Recipients come from the route table, all else from the tables that the actors are dispatched from, so the
+pictures cannot say what the code does not.
 """
 
 from __future__ import annotations
 
-import ast
 import sys
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
@@ -19,9 +19,9 @@ from xml.sax.saxutils import escape
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from actors.logic.actor import ActorType  # noqa: E402
-from actors.logic.routes import ALL, ROUTES  # noqa: E402
-from events.base import TYPES, Decision, Fact, Order  # noqa: E402
+from ebbtide.actors.actor import EVERY, IGNORED, SAME, ActorType, Row  # noqa: E402
+from ebbtide.actors.system import ACTOR_TYPES, ROUTES  # noqa: E402
+from ebbtide.events.base import TYPES, Decision, Fact, Order  # noqa: E402
 
 PICTURE = ROOT / "docs" / "actors.svg"
 
@@ -39,40 +39,10 @@ class Node(NamedTuple):
     y: float
 
 
-def emitted(module_names: set[str]) -> list[str]:
-    """The event classes whose constructors these modules call."""
-    found: dict[str, None] = {}
-    for name in sorted(module_names):
-        if name.count(".") != 2:
-            continue
-        path = import_module(name).__file__
-        assert path is not None
-        for node in ast.walk(ast.parse(Path(path).read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TYPES:
-                found[node.func.id] = None
-    return list(found)
-
-
-def modules_of(actor: ActorType) -> set[str]:
-    """Where an actor's handlers live, and the modules of the same layer that only it is made of."""
-    own = {handler.__module__ for handler in actor.handlers.values()}
-    others = {h.__module__ for other in ALL if other is not actor for h in other.handlers.values()}
-    imported = {name for module in own for name in imports(module) if name.startswith("actors.logic.")}
-    return own | (imported - others)
-
-
-def imports(module: str) -> set[str]:
-    path = import_module(module).__file__
-    assert path is not None
-    tree = ast.parse(Path(path).read_text())
-    froms = {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
-    names = {
-        f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-    }
-    return froms | {name for name in names if name.startswith("actors.logic.") and name.count(".") == 2}
+def decided(actor: ActorType) -> list[str]:
+    """The names of all that its table states, orders among them."""
+    kinds = (kind for row in actor.transitions.table for kind in row.decides)
+    return list(dict.fromkeys(kind.__name__ for kind in kinds))
 
 
 def column(names: list[str], x: float, height: int) -> dict[str, Node]:
@@ -101,13 +71,13 @@ def arc(a: Node, b: Node, color: str) -> str:
 
 
 def draw() -> str:
-    makes = {actor.name: emitted(modules_of(actor)) for actor in ALL}
+    makes = {actor.name: decided(actor) for actor in ACTOR_TYPES}
     facts = [name for name, kind in TYPES.items() if issubclass(kind, Fact) and kind in ROUTES]
     made = {name for names in makes.values() for name in names}
     orders = [name for name, kind in TYPES.items() if issubclass(kind, Order) and name in made]
     height = TOP + ROW * (max(len(facts), len(orders)) + 1)
     left, right = column(facts, FACTS_X, height), column(orders, ORDERS_X, height)
-    middle = column([actor.name for actor in ALL], ACTORS_X, height)
+    middle = column([actor.name for actor in ACTOR_TYPES], ACTORS_X, height)
     colors = dict(zip(middle, COLORS, strict=True))
     parts = [*_fact_lines(left, middle, colors), *_order_lines(makes, middle, right, colors)]
     parts += _decision_lines(makes, middle, colors)
@@ -191,15 +161,119 @@ def _page(height: float, parts: list[str]) -> str:
     )
 
 
+# --- one actor's phases --------------------------------------------------------------------------
+
+LINE, COLUMN, LEFT, HEAD, DECIDES_PER_LINE = 26, 88, 190, 74, 3
+
+
+def draw_states(actor: ActorType) -> str:
+    """Circles are where an event is heard, squares where it leads; what is ignored has neither."""
+    regions = actor.transitions.regions
+    columns: dict[str, float] = {}
+    x = LEFT + COLUMN / 2
+    for region in regions:
+        for phase in region:
+            columns[phase] = x
+            x += COLUMN
+        x += COLUMN / 4
+    right = x - COLUMN / 2
+    width = right + 340
+    parts, y, before = [], float(HEAD), None
+    order = actor.transitions.events.index
+    heard = [row for row in actor.transitions.table if row.handler is not IGNORED]
+    rows = sorted(heard, key=lambda row: order(row.event))
+    for row in rows:
+        if row.event is not before:
+            parts.append(f'<line x1="10" x2="{width - 10}" y1="{y}" y2="{y}" class="rule"/>')
+            parts.append(
+                f'<text x="{LEFT - 14}" y="{y + 17}" text-anchor="end" class="event">'
+                f"{row.event.__name__}</text>"
+            )
+        before = row.event
+        names = [kind.__name__ for kind in row.decides]
+        lines = [
+            ", ".join(names[at : at + DECIDES_PER_LINE]) for at in range(0, len(names), DECIDES_PER_LINE)
+        ]
+        parts += _transition(row, columns, y + LINE / 2)
+        parts += [
+            f'<text x="{right}" y="{y + 17 + 14 * at}" class="note">{line}</text>'
+            for at, line in enumerate(lines)
+        ]
+        y += LINE + 14 * max(0, len(lines) - 1)
+    grid = [
+        f'<line x1="{at}" x2="{at}" y1="{HEAD - 12}" y2="{y}" class="grid"/>'
+        f'<rect x="{at - COLUMN / 2 + 4}" y="{HEAD - 36}" width="{COLUMN - 8}" height="24" rx="6" '
+        f'class="box"/>'
+        f'<text x="{at}" y="{HEAD - 20}" text-anchor="middle" class="phase">{phase}</text>'
+        for phase, at in columns.items()
+    ]
+    return _states_page(actor, width, y + 40, right, [*grid, *parts])
+
+
+def _transition(row: Row, columns: dict[str, float], y: float) -> list[str]:
+    """Hollow: the actor may stay as it is."""
+    sources = list(columns) if row.phases == EVERY else row.phases.split()
+    to = row.to.split()
+    targets = list(columns) if EVERY in to else [name for name in to if name != SAME]
+    places = [columns[name] for name in (*sources, *targets)]
+    found = [f'<line x1="{min(places)}" x2="{max(places)}" y1="{y}" y2="{y}" class="move"/>'] * bool(targets)
+    found += [
+        f'<rect x="{columns[name] - 7}" y="{y - 7}" width="14" height="14" rx="2" class="target"/>'
+        for name in targets
+    ]
+    kind = "stays" if SAME in to else "leaves"
+    found += [f'<circle cx="{columns[name]}" cy="{y}" r="4" class="{kind}"/>' for name in sources]
+    return found
+
+
+def _states_page(actor: ActorType, width: float, height: float, right: float, parts: list[str]) -> str:
+    style = (
+        "text{font-family:system-ui,sans-serif;fill:#1d2733}.event{font-size:12px}"
+        ".phase{font-size:12px;font-weight:600}.note{font-size:11px;fill:#5b6773}"
+        ".head{font-size:14px;font-weight:600}.box{fill:#fff;stroke:#2f6f9f;stroke-width:1.5}"
+        ".grid{stroke:#d5dbe1}.rule{stroke:#e8ecf0}.move{stroke:#2f6f9f;stroke-width:1.5}"
+        ".target{fill:#fff;stroke:#2f6f9f;stroke-width:1.5}.leaves{fill:#2f6f9f;stroke:#2f6f9f}"
+        ".stays{fill:#fff;stroke:#2f6f9f;stroke-width:1.5}"
+    )
+    y = height - 16
+    legend = (
+        f'<circle cx="20" cy="{y - 4}" r="4" class="leaves"/>'
+        f'<text x="30" y="{y}" class="note">heard here</text>'
+        f'<circle cx="110" cy="{y - 4}" r="4" class="stays"/>'
+        f'<text x="120" y="{y}" class="note">heard here, and may stay</text>'
+        f'<rect x="270" y="{y - 11}" width="14" height="14" rx="2" class="target"/>'
+        f'<text x="290" y="{y}" class="note">leads here</text>'
+        f'<text x="370" y="{y}" class="note">nothing: ignored</text>'
+    )
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" role="img" '
+        f'aria-label="The phases of the {actor.name}"><style>{style}</style>'
+        f'<rect width="100%" height="100%" fill="#fbfcfd"/>'
+        f'<text x="10" y="24" class="head">{actor.name}</text>'
+        f'<text x="{LEFT - 14}" y="{HEAD - 20}" text-anchor="end" class="note">on</text>'
+        f'<text x="{right}" y="{HEAD - 20}" class="note">may decide</text>'
+        f"{chr(10).join(parts)}{legend}</svg>\n"
+    )
+
+
+def pictures() -> dict[Path, str]:
+    """By file."""
+    diagrams = {
+        ROOT / "docs" / f"states-{actor.state.__module__.rpartition('.')[2]}.svg": draw_states(actor)
+        for actor in ACTOR_TYPES
+    }
+    return {PICTURE: draw(), **diagrams}
+
+
 def main() -> int:
-    picture = draw()
+    """1 with ``--check`` if a picture is not what the code draws."""
+    drawn = pictures()
     if "--check" in sys.argv[1:]:
-        current = PICTURE.read_text() if PICTURE.exists() else ""
-        print(
-            "docs/actors.svg is current" if current == picture else "docs/actors.svg is stale: draw it again"
-        )
-        return int(current != picture)
-    PICTURE.write_text(picture)
+        stale = [path.name for path, text in drawn.items() if not path.exists() or path.read_text() != text]
+        print(f"draw again: {', '.join(stale)}" if stale else "the pictures are current")
+        return int(bool(stale))
+    for path, text in drawn.items():
+        path.write_text(text)
     return 0
 
 

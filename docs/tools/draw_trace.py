@@ -13,11 +13,11 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from events.history import History  # noqa: E402
-from events.storage import DirectorySource  # noqa: E402
-from otel import attributes as at  # noqa: E402
-from otel.projection import Projection  # noqa: E402
-from otel.span import Span  # noqa: E402
+from ebbtide.events.catalog import DirectorySource  # noqa: E402
+from ebbtide.events.reader import History  # noqa: E402
+from ebbtide.otel import attributes as at  # noqa: E402
+from ebbtide.otel.span import Span  # noqa: E402
+from ebbtide.otel.traces.projection import Projection  # noqa: E402
 
 JOURNAL = ROOT / "tests" / "golden" / "demo-v1"
 PAGE = ROOT / "docs" / "traces.md"

@@ -14,12 +14,12 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from events.base import NS_PER_SECOND  # noqa: E402
-from events.model import Container, Hook, Pod  # noqa: E402
-from replay.virtual.behaviour import Behaviour, Rule, Takes  # noqa: E402
-from replay.virtual.simulate import Wanted  # noqa: E402
-from tests.report import journals  # noqa: E402
-from tests.report.browser import browser  # noqa: E402
+from ebbtide.events.base import NS_PER_SECOND  # noqa: E402
+from ebbtide.events.model import Container, Hook, Pod  # noqa: E402
+from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles  # noqa: E402
+from ebbtide.replay.sim.simulate import SimulationRequest  # noqa: E402
+from tests.replay.report import journals  # noqa: E402
+from tests.replay.report.browser import browser  # noqa: E402
 
 PICTURE = ROOT / "docs" / "report.png"
 WIDTH, HEIGHT = 1120, 1320
@@ -41,11 +41,11 @@ PODS = (
 SECOND = NS_PER_SECOND
 BEHAVIOUR = Behaviour(
     rules=(
-        Rule(pod="*", stop=Takes((SECOND // 5, 2 * SECOND))),
-        Rule(pod="web-*", hook=Takes((SECOND, 3 * SECOND))),
-        Rule(pod="reports-*", ignores=True),
-        Rule(pod="search-0", hook=Takes((9 * SECOND,))),
-        Rule(pod="postgres-0", hook=Takes((SECOND,))),
+        BehaviourRule(pod="*", stop=DurationQuantiles((SECOND // 5, 2 * SECOND))),
+        BehaviourRule(pod="web-*", hook=DurationQuantiles((SECOND, 3 * SECOND))),
+        BehaviourRule(pod="reports-*", ignores=True),
+        BehaviourRule(pod="search-0", hook=DurationQuantiles((9 * SECOND,))),
+        BehaviourRule(pod="postgres-0", hook=DurationQuantiles((SECOND,))),
     )
 )
 
@@ -68,7 +68,7 @@ def pods() -> tuple[Pod, ...]:
 
 
 def main() -> None:
-    page = journals.page(journals.run(Wanted(pods=pods(), behaviour=BEHAVIOUR, calm=True), seed=3))
+    page = journals.page(journals.run(SimulationRequest(pods=pods(), behaviour=BEHAVIOUR, calm=True), seed=3))
     with browser() as chromium:
         path = Path(chromium.profile) / "report.html"
         path.write_text(page, encoding="utf-8")

@@ -21,9 +21,9 @@ sys.path.insert(0, str(ROOT))
 import trio  # noqa: E402
 from opentelemetry.proto.trace.v1.trace_pb2 import Span  # noqa: E402
 
-from otel.delivery.destination import Destination  # noqa: E402
-from otel.delivery.over_http import HttpSender  # noqa: E402
-from otel.encode import encode_traces  # noqa: E402
+from ebbtide.otel.delivery.destination import Destination  # noqa: E402
+from ebbtide.otel.delivery.otlp_http import HttpSender  # noqa: E402
+from ebbtide.otel.otlp import encode_traces  # noqa: E402
 from tests.backends import backends  # noqa: E402
 from tests.backends.compare import Shutdown, shutdowns  # noqa: E402
 

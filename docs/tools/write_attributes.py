@@ -13,8 +13,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from events.decisions import PROJECTION_VERSION  # noqa: E402
-from otel.attributes import PREFIX, SCHEMA_URL, TABLE, Attribute  # noqa: E402
+from ebbtide.events.decisions import PROJECTION_VERSION  # noqa: E402
+from ebbtide.otel.attributes import PREFIX, SCHEMA_URL, TABLE, Attribute  # noqa: E402
 
 PAGE = ROOT / "docs" / "attributes.md"
 

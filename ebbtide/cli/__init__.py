@@ -14,19 +14,15 @@ from typing import NoReturn
 
 def main() -> NoReturn:
     """The entry point ``ebbtide``."""
-    _prepare_streams()
-    from ebbtide.cli.guard import guarded
-
-    code = guarded(sys.argv[1:])
-    gc.freeze()  # the end of the process frees everything, without a search for what is in cycles
-    sys.exit(code)
-
-
-def _prepare_streams() -> None:
-    """A terminal of another century gets a question mark, a closed stream takes everything in silence."""
+    # A terminal of another century gets a question mark, a closed stream takes everything in silence.
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  # for the life of the process
         else:
             stream.reconfigure(errors="replace")
+    from ebbtide.cli.common.guard import guarded
+
+    code = guarded(sys.argv[1:])
+    gc.freeze()  # the end of the process frees everything, without a search for what is in cycles
+    sys.exit(code)

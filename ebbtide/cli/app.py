@@ -5,18 +5,104 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, NamedTuple
+
 import click
 
 from ebbtide import __version__
-from ebbtide.cli.lazy import Entry, Lazy
-from ebbtide.cli.options import need_command
+from ebbtide.cli.common.guard import ReaderGone
+from ebbtide.cli.common.options import need_command
+
+
+class Entry(NamedTuple):
+    """Where a command lives, ``module:attribute`` below ``ebbtide.cli``, and its one line of help."""
+
+    target: str
+    text: str
+
+
+Sections = Mapping[str, Mapping[str, Entry]]
+
+
+class LazyGroup(click.Group):
+    """``sections``: the commands by title, in the order in which ``--help`` shows them."""
+
+    def __init__(self, *args: Any, sections: Sections, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.sections = sections
+        self.entries = {name: entry for section in sections.values() for name, entry in section.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.entries)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        entry = self.entries.get(name)
+        if entry is None:
+            return None
+        module, attribute = entry.target.split(":")
+        command: click.Command = getattr(import_module(f"ebbtide.cli.{module}"), attribute)
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """An unknown command is answered with its nearest neighbours."""
+        if args[0] not in self.entries and not args[0].startswith("-"):
+            ctx.fail(f"no such command {args[0]!r}{self._nearest(args[0])}")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            answer = super().invoke(ctx)
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise ReaderGone from error
+        return answer
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.entries))
+        for title, entries in self.sections.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
+
+    def _nearest(self, name: str) -> str:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, self.entries, n=2)
+        return f" (did you mean {' or '.join(near)}?)" if near else ""
+
+
+# ``ebbtide completion``: the script with which a shell completes commands, options and paths.
+
+
+COMPLETION_EPILOG = """\b
+Examples:
+  ebbtide completion bash > /etc/bash_completion.d/ebbtide
+  ebbtide completion zsh > "${fpath[1]}/_ebbtide"
+  ebbtide completion fish > ~/.config/fish/completions/ebbtide.fish
+"""
+
+
+@click.command(epilog=COMPLETION_EPILOG)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the completion script for SHELL."""
+    from click.shell_completion import get_completion_class
+
+    maker = get_completion_class(shell)
+    assert maker is not None, "click knows the three shells"
+    click.echo(maker(cli, {}, "ebbtide", "_EBBTIDE_COMPLETE").source())
+
 
 #: The commands in the order in which ``--help`` shows them, by what one wants to do.
 SECTIONS: dict[str, dict[str, Entry]] = {
     "See it": {
         "demo": Entry("demo:demo", "A whole shutdown in front of your eyes, on this machine, under 20 s."),
         "plan": Entry("plan:plan", "What a shutdown now would do, and why."),
-        "simulate": Entry("simulate:simulate", "A whole shutdown in virtual time, on a modelled node."),
+        "simulate": Entry(
+            "simulate:simulate_command", "A whole shutdown in virtual time, on a modelled node."
+        ),
     },
     "Run it": {
         "run": Entry("run:run", "The daemon: arm, wait, carry shutdowns out."),
@@ -28,8 +114,8 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "uninstall": Entry("uninstall:uninstall", "Leave the node as it was before."),
     },
     "In mid-shutdown": {
-        "hurry": Entry("people:hurry", "Stop waiting for a pod."),
-        "release": Entry("people:release", "Let the machine go now."),
+        "hurry": Entry("hurry:hurry", "Stop waiting for a pod."),
+        "release": Entry("hurry:release", "Let the machine go now."),
     },
     "Look back": {
         "journal": Entry("journal:journal", "Episodes and events of a journal; is it intact?"),
@@ -37,7 +123,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "export": Entry("export:export", "Hand a shutdown to other tools: files, traces."),
     },
     "Your shell": {
-        "completion": Entry("completion:completion", "Print the completion script of your shell."),
+        "completion": Entry("app:completion", "Print the completion script of your shell."),
     },
 }
 
@@ -58,7 +144,7 @@ corrupt, 6 an incompatible version wrote it.
 
 
 @click.group(
-    cls=Lazy,
+    cls=LazyGroup,
     sections=SECTIONS,
     invoke_without_command=True,
     epilog=EPILOG,

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
+import yaml
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
 
-from ebbtide.cli.options import DURATION, config_option, need_command, output_option
+from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
+from ebbtide.actors.policy.plan import Plan, make_plan
+from ebbtide.cli.common.options import DURATION, config_option, need_command, output_option
+from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
+from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
+from ebbtide.events.base import NS_PER_SECOND
 
 CHECK_EPILOG = """\b
 Examples:
@@ -28,41 +38,169 @@ def config(ctx: click.Context) -> None:
     need_command(ctx)
 
 
-@config.command(epilog=CHECK_EPILOG)
+@config.command("check", epilog=CHECK_EPILOG)
 @config_option
 @click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
 @output_option("table", "json")
-def check(configs: tuple[Path, ...], grant: int | None, output: str) -> int:
+def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> int:
     """Validate; say whether it can be honoured.
 
     Exit code 1: valid, but logind grants less than the periods and may not be asked for more.
     """
-    from ebbtide.cli.output import show, show_json
-    from ebbtide.cli.sources import grant_or_logind, read_config
-    from ebbtide.config.view import check as judge
-    from ebbtide.config.view import check_json, check_text
+    from ebbtide.cli.common.output import show, show_json
+    from ebbtide.node import logind_grant_ns
 
-    checked = judge(read_config(configs), grant_or_logind(grant))
+    checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
     if output == "json":
-        show_json(check_json(checked))
+        show_json(check_document(checked))
     else:
         show(check_text(checked))
     return checked.exit_code
 
 
-@config.command(epilog=SHOW_EPILOG)
+@config.command("show", epilog=SHOW_EPILOG)
 @config_option
 @output_option("table", "json", "yaml")
-def show(configs: tuple[Path, ...], output: str) -> None:
+def show_command(configs: tuple[Path, ...], output: str) -> None:
     """Show the effective configuration, and where each value comes from."""
-    from ebbtide.cli import output as out
-    from ebbtide.cli.sources import read_config
-    from ebbtide.config import view
+    from ebbtide.cli.common import output as out
 
-    loaded = read_config(configs)
+    loaded = load_named(configs)
     if output == "yaml":
-        click.echo(view.show_yaml(loaded), nl=False)
+        click.echo(configuration_yaml(loaded), nl=False)
     elif output == "json":
-        out.show_json(view.show_json(loaded))
+        out.show_json(configuration_json(loaded))
     else:
-        out.show(view.show_table(loaded))
+        out.show(configuration_table(loaded))
+
+
+# ``ebbtide config check`` and ``config show``: what holds, where it came from, whether it can be honoured.
+#
+
+
+SHOW_VERSION = CHECK_VERSION = 1
+
+#: What a cut by the grant is called; alone it means that a configuration cannot be honoured.
+_CUT_CODE = "grant-too-small"
+_CURED_BY_RAISING = (_CUT_CODE, "wave-cut", "reserve-not-granted")
+
+
+class Checked(NamedTuple):
+    """The result of ``config check``: valid it is, or loading would have failed."""
+
+    enabled: bool
+    honoured: bool
+    findings: tuple[tuple[str, str], ...]
+
+    @property
+    def exit_code(self) -> int:
+        return 0 if self.honoured else 1
+
+
+# --- show --------------------------------------------------------------------------------------
+
+
+def configuration_json(loaded: Loaded) -> dict[str, Any]:
+    """The values, the source of each, and the periods that follow from them."""
+    periods = effective_periods(loaded.settings)
+    return {
+        "kind": "EffectiveConfiguration",
+        "version": SHOW_VERSION,
+        "enabled": bool(periods),
+        "requestedSeconds": requested_seconds(periods),
+        "periods": FIELDS["shutdownGracePeriodByPodPriority"].doc.show(periods),
+        "values": configuration_values(loaded),
+        "sources": loaded.sources,
+    }
+
+
+def configuration_yaml(loaded: Loaded) -> str:
+    """A complete document that can be loaded again; comments say where each value came from."""
+    lines = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"]
+    for name, value in configuration_values(loaded).items():
+        lines += _commented_lines(name, value, loaded.sources)
+    return "\n".join(lines) + "\n"
+
+
+def configuration_table(loaded: Loaded) -> RenderableType:
+    """One row a field, gates one by one."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("FIELD", "VALUE", "SOURCE"):
+        table.add_column(heading, overflow="fold")
+    for name, value in _with_single_gates(configuration_values(loaded)).items():
+        source = loaded.sources[name]
+        table.add_row(
+            name, Text(_yaml_line(value)), Text(source, style="dim" if source == DEFAULT_SOURCE else "")
+        )
+    return table
+
+
+# --- check -------------------------------------------------------------------------------------
+
+
+def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
+    """Whether a valid configuration can be honoured under logind's present limit (None: not known).
+
+    It cannot where the limit is smaller than the periods and may not be raised; a reserve that is not granted
+    cuts nothing. Warnings that need pods are ``plan``'s.
+    """
+    settings = loaded.settings
+    periods = effective_periods(settings)
+    plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
+    cut = any(code == _CUT_CODE for code, _ in plan.warnings)
+    if not (settings.raise_grant and plan.override_needed):
+        return Checked(plan.enabled, not cut, plan.warnings)
+    others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
+    return Checked(plan.enabled, True, (("grant-raised", _raised_text(plan)), *others))
+
+
+def check_document(checked: Checked) -> dict[str, Any]:
+    """``valid`` is true in any result: an invalid configuration has none, it is exit code 2."""
+    return {
+        "kind": "ConfigCheck",
+        "version": CHECK_VERSION,
+        "valid": True,
+        "enabled": checked.enabled,
+        "honoured": checked.honoured,
+        "findings": [{"code": code, "message": message} for code, message in checked.findings],
+    }
+
+
+def check_text(checked: Checked) -> RenderableType:
+    """The verdict in one line, then one line a finding."""
+    verdict = (
+        "valid, and graceful shutdown is off"
+        if not checked.enabled
+        else "valid, and can be honoured"
+        if checked.honoured
+        else "valid, but it cannot be honoured"
+    )
+    lines = [Text(f"{code}: {message}") for code, message in checked.findings]
+    return Group(Text(verdict, style="green" if checked.honoured else "yellow"), *lines)
+
+
+def _raised_text(plan: Plan) -> str:
+    needed_seconds = plan.requested_seconds + plan.reserve_seconds
+    return (
+        f"logind grants {plan.grant_seconds} s now and {needed_seconds} s are needed: "
+        "the daemon raises its limit with a drop-in"
+    )
+
+
+def _with_single_gates(values: dict[str, Any]) -> dict[str, Any]:
+    gates = {f"featureGates.{gate}": on for gate, on in values["featureGates"].items()}
+    return {name: value for name, value in values.items() if name != "featureGates"} | gates
+
+
+def _commented_lines(name: str, value: Any, sources: dict[str, str]) -> list[str]:
+    if isinstance(value, dict):
+        notes = {key: sources.get(f"{name}.{key}", sources.get(name, "")) for key in value}
+        inner = [f"  {key}: {_yaml_line(each)}  # {notes[key]}" for key, each in value.items()]
+        return [f"{name}:", *inner]
+    return [f"{name}: {_yaml_line(value)}  # {sources[name]}"]
+
+
+def _yaml_line(value: Any) -> str:
+    """One line of YAML."""
+    text = yaml.safe_dump(value, default_flow_style=True, width=2**31, allow_unicode=False)
+    return text.removesuffix("\n").removesuffix("\n...")

@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebbtide.cli.node_options import node_options, options_of
-from ebbtide.cli.options import config_option, journal_option, output_option, runtime_option, socket_option
+from ebbtide.cli.common.options import (
+    config_option,
+    journal_option,
+    node_options,
+    output_option,
+    run_options,
+    runtime_option,
+    socket_option,
+)
 from ebbtide.options import PROCESS
 
 if TYPE_CHECKING:
-    from ebbtide.doctor.seen import NodeSeen
-    from ebbtide.doctor.sight import Finding
+    from ebbtide.doctor.snapshot import Finding
 
 DOCTOR_VERSION = 1
-#: Of one code so many are told to people: a node has a hundred pods, often from one template.
+#: Of one code so many are shown to people: a node has a hundred pods, often from one template.
 ALIKE_MAX = 3
 
 EPILOG = """\b
@@ -51,12 +57,16 @@ def doctor(
 
     Only looks. Exit code 1: a finding stops a graceful shutdown.
     """
-    from ebbtide.cli.guard import DONE, NOT_SO
-    from ebbtide.cli.output import show_json
+    from rich.text import Text
+
+    from ebbtide.cli.common.guard import DONE, NOT_SO
+    from ebbtide.cli.common.output import remark, show, show_json
     from ebbtide.doctor.gather import gather
     from ebbtide.doctor.rules import examine
+    from ebbtide.node import LocalNode
+    from ebbtide.text import visible
 
-    options = options_of(
+    options = run_options(
         mode,
         cri=cri,
         kubeconfig=kubeconfig,
@@ -66,15 +76,18 @@ def doctor(
         runtime=runtime,
         socket=socket,
     )
-    sight = gather(options)
-    findings, node = examine(sight), sight.node
+    here = LocalNode(options)
+    snapshot = gather(here)
+    findings, node = examine(snapshot), snapshot.node
     healthy = not any(finding.level == "critical" for finding in findings)
     if output == "json":
         show_json(document(findings, healthy) | {"mode": PROCESS if node is None else node.mode})
     else:
-        _tell(findings)
+        print_findings(findings)
         if node is not None:
-            _tell_mode(node)
+            show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
+    if here.source:
+        remark(f"judged {here.source}")
     return DONE if healthy else NOT_SO
 
 
@@ -88,11 +101,12 @@ def document(findings: list[Finding], healthy: bool) -> dict[str, Any]:
     }
 
 
-def _tell(findings: list[Finding]) -> None:
+def print_findings(findings: list[Finding]) -> None:
+    """Each finding with its cure below it, the gravest first."""
     from rich.table import Table
     from rich.text import Text
 
-    from ebbtide.cli.output import STYLES, show
+    from ebbtide.cli.common.output import STYLES, show
     from ebbtide.text import visible
 
     if not findings:
@@ -113,18 +127,9 @@ def _tell(findings: list[Finding]) -> None:
 def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
     """The first few of each code; the last of them with how many more there are, else 0."""
     totals = Counter(each.code for each in findings)
-    told: Counter[str] = Counter()
+    shown: Counter[str] = Counter()
     for each in findings:
-        told[each.code] += 1
-        if told[each.code] <= ALIKE_MAX:
-            is_last = told[each.code] == ALIKE_MAX
+        shown[each.code] += 1
+        if shown[each.code] <= ALIKE_MAX:
+            is_last = shown[each.code] == ALIKE_MAX
             yield each, totals[each.code] - ALIKE_MAX if is_last else 0
-
-
-def _tell_mode(node: NodeSeen) -> None:
-    from rich.text import Text
-
-    from ebbtide.cli.output import show
-    from ebbtide.text import visible
-
-    show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))

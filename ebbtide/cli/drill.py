@@ -1,21 +1,45 @@
-"""``ebbtide drill``: measure what a shutdown would need on the live node; does the budget hold?"""
+"""``ebbtide drill``: measure what a shutdown would need on the live node; does the budget hold?
+
+The measurements are a sync where the journal lives, a call to logind, a process, a connection to each hook,
+and on a Kubernetes node those of `ebbtide.cli.drill_node`. Nothing is signalled, no hook is run, and the
+one file that is written is taken away again.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
+import trio
 
-from ebbtide.cli.node_options import node_options, options_of, refuse_unfit
-from ebbtide.cli.options import DURATION, config_option, journal_option, output_option, runtime_option
+from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.logind.manager import read_preparing
+from ebbtide.actors.edges.process.start import CannotStart, spawn
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.common.options import (
+    DURATION,
+    config_option,
+    journal_option,
+    node_options,
+    output_option,
+    refuse_unfit,
+    run_options,
+    runtime_option,
+)
+from ebbtide.doctor.gather import FoundPods, HookTarget
+from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from actors.policy.plan import Plan
-    from ebbtide.drill.budget import Budget
-    from ebbtide.drill.measure import Measured
+    from ebbtide.actors.policy.plan import Plan
+
 
 DRILL_VERSION = 1
 MILLISECOND = 1_000_000
@@ -52,16 +76,12 @@ def drill(
 
     Exit code 1: the budget does not hold, or something that a shutdown needs does not answer.
     """
-    from ebbtide.cli.guard import DONE, NOT_SO
-    from ebbtide.cli.output import remark, show_json
-    from ebbtide.cli.sources import daemon_mode, grant_to_come, read_config
-    from ebbtide.doctor.pods import look_at_pods
-    from ebbtide.drill.budget import judge
-    from ebbtide.drill.measure import measure
-    from ebbtide.plan_view import build_plan
+    from ebbtide.cli.common.guard import DONE, NOT_SO
+    from ebbtide.cli.common.output import remark, show_json
+    from ebbtide.node import LocalNode
+    from ebbtide.plan import build_plan
 
-    loaded = read_config(configs)
-    options = options_of(
+    options = run_options(
         mode,
         cri=cri,
         kubeconfig=kubeconfig,
@@ -70,23 +90,25 @@ def drill(
         journal=journal,
         runtime=runtime,
     )
-    pods = look_at_pods(options, loaded.options.node, daemon_mode(runtime))
-    refuse_unfit(pods.seen, looked=pods.places is not None)
-    settings = loaded.settings
-    plan = build_plan(settings, pods.manifests, grant_to_come(grant, settings.raise_grant, runtime))
+    node = LocalNode(options)
+    settings, pods = node.configuration.settings, node.pods
+    refuse_unfit(pods.seen, looked=pods.parts is not None)
+    if node.source:
+        remark(f"measured {node.source}")
+    plan = build_plan(settings, pods.manifests, node.grant_ns(grant, as_raised=True))
     measured = []
-    for each in measure(journal, pods):
+    for each in measure(node.options.journal, pods):
         remark(f"measured: {each.what} {each.target}")
         measured.append(each)
-    budget = judge(plan, measured)
+    budget = judge_budget(plan, measured)
     if output == "json":
-        show_json(document(plan, measured, budget) | {"mode": pods.mode})
+        show_json(drill_document(plan, measured, budget) | {"mode": pods.mode})
     else:
-        _tell(measured, budget)
+        _print_drill(measured, budget)
     return DONE if budget.holds else NOT_SO
 
 
-def document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> dict[str, Any]:
+def drill_document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> dict[str, Any]:
     """``kind: Drill``; times in milliseconds, ``slackSeconds`` null when graceful shutdown is off."""
     return {
         "kind": "Drill",
@@ -113,31 +135,232 @@ def document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> dict[s
     }
 
 
-def _tell(measured: Sequence[Measured], budget: Budget) -> None:
+def _print_drill(measured: Sequence[Measured], budget: Budget) -> None:
     from rich.text import Text
 
-    from ebbtide.cli.output import show, table
+    from ebbtide.cli.common.output import show, table
     from ebbtide.text import visible
 
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
-    show(table(headings, map(_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
+    show(table(headings, map(_measured_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
     for each in measured:
         if each.error and not each.needed:
             show(Text(visible(f"not needed: {each.what} {each.target}: {each.error}"), style="dim"))
     for line in budget.missing:
         show(Text(visible(line), style="yellow"))
     verdict = "holds" if budget.holds else "does not hold"
-    room = "" if budget.slack_ns is None else f" of {_ms(budget.slack_ns)} beside the waves"
+    room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
     style = "green" if budget.holds else "red"
-    show(Text(f"the budget {verdict}: a shutdown would need {_ms(budget.overhead_ns)}{room}", style=style))
+    show(
+        Text(f"the budget {verdict}: a shutdown would need {_ms_text(budget.overhead_ns)}{room}", style=style)
+    )
 
 
-def _row(each: Measured) -> tuple[str, ...]:
+def _measured_row(each: Measured) -> tuple[str, ...]:
     if each.error:
-        return each.what, each.target, "-", "-", _ms(each.limit_ns), "failed"
+        return each.what, each.target, "-", "-", _ms_text(each.limit_ns), "failed"
     verdict = "ok" if each.good else "slow"
-    return each.what, each.target, _ms(each.median_ns), _ms(each.worst_ns), _ms(each.limit_ns), verdict
+    return (
+        each.what,
+        each.target,
+        _ms_text(each.median_ns),
+        _ms_text(each.worst_ns),
+        _ms_text(each.limit_ns),
+        verdict,
+    )
 
 
-def _ms(duration_ns: int) -> str:
+def _ms_text(duration_ns: int) -> str:
     return f"{duration_ns / MILLISECOND:.2f} ms"
+
+
+#: Enough for a median and a bad case, few enough for a second in all.
+SAMPLES = 20
+#: What one step writes: an order and its outcome of some hundred bytes, rounded up to a page.
+WRITE_BYTES = 4096
+#: A hook's connection that is not there after this is as good as refused.
+CONNECT_SECONDS_MAX = 1.0
+#: A local bus that needs longer than this makes arming and release slow.
+BUS_NS_MAX = 50_000_000
+#: Starting the smallest process; more is taken from every exec hook's grace.
+EXEC_NS_MAX = 100_000_000
+CONNECT_NS_MAX = 100_000_000
+
+NO_OP = ("true",)
+
+
+class Measured(NamedTuple):
+    """``samples_ns`` are sorted; empty with ``error`` where it could not be measured. Over ``limit_ns``
+    a shutdown would suffer. ``needed`` False: the mode has another way.
+    """
+
+    what: str
+    target: str
+    samples_ns: tuple[int, ...]
+    limit_ns: int
+    error: str = ""
+    needed: bool = True
+
+    @property
+    def median_ns(self) -> int:
+        return self.samples_ns[len(self.samples_ns) // 2] if self.samples_ns else 0
+
+    @property
+    def worst_ns(self) -> int:
+        return self.samples_ns[-1] if self.samples_ns else 0
+
+    @property
+    def good(self) -> bool:
+        return not self.error and self.median_ns <= self.limit_ns
+
+
+def measure(journal: Path, pods: FoundPods) -> Iterator[Measured]:
+    """Each measurement as it is made."""
+    yield measure_sync(journal)
+    yield measure_logind()
+    yield measure_exec()
+    if pods.parts is not None:
+        from ebbtide.cli.drill_node import measure_node
+
+        yield from measure_node(pods.mode, pods.parts, pods.known)
+    yield from map(measure_connection, pods.targets)
+
+
+def sampled(once: Callable[[], object], samples: int = SAMPLES) -> tuple[int, ...]:
+    taken = []
+    for _ in range(samples):
+        began_ns = time.monotonic_ns()
+        once()
+        taken.append(time.monotonic_ns() - began_ns)
+    return tuple(sorted(taken))
+
+
+def measure_sync(journal: Path) -> Measured:
+    """A page appended and synced, as orders that outlive the boot wait for it."""
+    place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
+    made = Measured("journal sync", str(place), (), BARRIER_NS_MAX)
+    try:
+        with tempfile.TemporaryFile(dir=place, prefix=".drill-", buffering=0) as file:
+            return made._replace(samples_ns=sampled(lambda: _append_page(file.fileno())))
+    except OSError as error:
+        return made._replace(error=f"cannot write: {error.strerror}")
+
+
+def _append_page(descriptor: int) -> None:
+    os.write(descriptor, bytes(WRITE_BYTES))
+    os.fdatasync(descriptor)
+
+
+def measure_logind() -> Measured:
+    """A property of logind, read over one connection."""
+    address = system_bus_address()
+    made = Measured("logind call", address, (), BUS_NS_MAX)
+
+    async def ask(connection: Bus) -> tuple[int, ...]:
+        taken = []
+        for _ in range(SAMPLES):
+            began_ns = time.monotonic_ns()
+            await read_preparing(connection)
+            taken.append(time.monotonic_ns() - began_ns)
+        return tuple(sorted(taken))
+
+    try:
+        return made._replace(samples_ns=trio.run(ask_once, address, ask))
+    except BusError as error:
+        return made._replace(error=str(error))
+
+
+def measure_exec() -> Measured:
+    """A hook that does nothing, started as hooks are, and waited for."""
+    made = Measured("exec", NO_OP[0], (), EXEC_NS_MAX)
+    try:
+        with open(os.devnull, "wb") as output:
+            return made._replace(samples_ns=sampled(lambda: _run_no_op(output.fileno())))
+    except CannotStart as error:
+        return made._replace(error=str(error))
+
+
+def _run_no_op(output: int) -> None:
+    child = spawn(NO_OP, os.environ, "", output)
+    os.close(child.pidfd)
+    os.waitpid(child.pid, 0)
+
+
+def measure_connection(target: HookTarget) -> Measured:
+    """Only a connection, no request: a hook would begin to drain the pod."""
+    made = Measured("httpGet target", target.name, (), CONNECT_NS_MAX, target.error)
+    if target.error:
+        return made
+    try:
+        return made._replace(samples_ns=sampled(lambda: _connect_to((target.host, target.port)), 1))
+    except OSError as error:
+        return made._replace(error=error.strerror or str(error))
+
+
+def _connect_to(place: tuple[str, int]) -> None:
+    socket.create_connection(place, CONNECT_SECONDS_MAX).close()
+
+
+# Does the budget hold? What was measured against the time that a shutdown has beside its waves.
+
+
+#: Synced records on the way of a shutdown: the announcement, each wave's statuses, and the release.
+SYNCS_PER_WAVE = 2
+SYNCS_BESIDE = 2
+#: Calls to logind on the way: the inventory's none, the release's and its proof.
+LOGIND_CALLS = 3
+#: Once a wave, since its pods are asked for side by side: what goes before its first signal or delete.
+MEASURED_ONCE_A_WAVE = ("exec", "CRI container status", "API dry-run patch", "API dry-run delete")
+#: Once a shutdown.
+MEASURED_ONCE = ("CRI list of sandboxes", "kubelet unit")
+
+
+class Budget(NamedTuple):
+    """``overhead_ns``: what syncs, calls and process starts would take beside the waves' periods, at the
+    worst that was measured. ``slack_ns``: what is granted on top of the periods, 0 where not even they are.
+    ``missing``: why it does not hold, each in a line.
+    """
+
+    overhead_ns: int
+    slack_ns: int | None
+    missing: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.missing
+
+
+def judge_budget(plan: Plan, measured: Sequence[Measured]) -> Budget:
+    """Pure. The grant is the plan's; where it is not known the reserve counts as granted."""
+    overhead_ns = _overhead_ns(len(plan.waves), measured)
+    slack_ns = plan.reserve_seconds * NS_PER_SECOND
+    if plan.grant_seconds is not None:
+        slack_ns = min(slack_ns, (plan.grant_seconds - plan.requested_seconds) * NS_PER_SECOND)
+    missing = [f"{each.what} {each.target}: {each.error}" for each in measured if each.error and each.needed]
+    if not plan.enabled:
+        return Budget(overhead_ns, None, ("graceful shutdown is off: set shutdownGracePeriod", *missing))
+    if slack_ns < 0:
+        missing.append(
+            f"logind grants {plan.grant_seconds} s of the {plan.requested_seconds} s that the waves need"
+        )
+    elif overhead_ns > slack_ns:
+        missing.append(
+            f"{_tenths_of_ms(overhead_ns)} of overhead do not fit into"
+            f" {_tenths_of_ms(slack_ns)} of reserve: raise reserve"
+        )
+    return Budget(overhead_ns, max(0, slack_ns), tuple(missing))
+
+
+def _overhead_ns(waves: int, measured: Sequence[Measured]) -> int:
+    worst = {each.what: each.worst_ns for each in measured}
+    syncs = SYNCS_BESIDE + SYNCS_PER_WAVE * waves
+    return (
+        syncs * worst.get("journal sync", 0)
+        + LOGIND_CALLS * worst.get("logind call", 0)
+        + sum(waves * worst.get(each, 0) for each in MEASURED_ONCE_A_WAVE)
+        + sum(worst.get(each, 0) for each in MEASURED_ONCE)
+    )
+
+
+def _tenths_of_ms(duration_ns: int) -> str:
+    return f"{duration_ns / 1_000_000:.1f} ms"

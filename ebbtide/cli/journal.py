@@ -1,13 +1,31 @@
-"""``ebbtide journal``: episodes, events, and whether a journal is intact."""
+"""``ebbtide journal``: episodes, events, and whether a journal is intact.
+
+``ls`` is in `ebbtide.cli.common.episodes`, ``pack``'s work in `ebbtide.cli.journal_pack`, which loads more.
+"""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
-from ebbtide.cli.options import need_command, output_option
-from ebbtide.cli.reading import journals_option
+from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.options import need_command, output_option
+from ebbtide.cli.common.output import pairs, show, show_json
+from ebbtide.cli.common.reading import conclude, journals_option, open_journal, sources_of
+from ebbtide.cli.common.records import (
+    PodLabels,
+    follow_journal,
+    record_json_line,
+    record_text_line,
+)
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Header
 
 LS_EPILOG = """\b
 Examples:
@@ -45,24 +63,24 @@ def journal(ctx: click.Context) -> None:
     need_command(ctx)
 
 
-@journal.command(epilog=LS_EPILOG)
+@journal.command("ls", epilog=LS_EPILOG)
 @journals_option
 @output_option("table", "json")
-def ls(journals: tuple[Path, ...], output: str) -> int:
+def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List the shutdowns that a journal tells of."""
-    from ebbtide.cli.episodes import list_episodes
+    from ebbtide.cli.common.episodes import list_episodes
 
     return list_episodes(journals, output)
 
 
-@journal.command(epilog=SHOW_EPILOG)
+@journal.command("show", epilog=SHOW_EPILOG)
 @journals_option
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is being written.")
 @click.option(
     "--since",
     default="",
-    metavar="SEQ|TIME|AGO",
-    help="From a record's number, a time, or a while ago (10m).",
+    metavar="SEQ|AGO|TIME",
+    help="From here: 214, 10m ago, or a time.",
 )
 @click.option(
     "--actor",
@@ -74,7 +92,7 @@ def ls(journals: tuple[Path, ...], output: str) -> int:
     "--pod", default="", metavar="POD", help="Only what names this pod: namespace/name, a name, or a UID."
 )
 @output_option("table", "json")
-def show(
+def show_command(
     journals: tuple[Path, ...],
     follow: bool,
     since: str,
@@ -86,25 +104,21 @@ def show(
 
     As JSON it is one object a line. Fields at their default are left out.
     """
-    from ebbtide.cli.showing import Wanted, show_events
-
-    return show_events(journals, Wanted(since, actor, pod), output, follow=follow)
+    return show_events(journals, EventFilter(since, actor, pod), output, follow=follow)
 
 
-@journal.command(epilog=CHECK_EPILOG)
+@journal.command("check", epilog=CHECK_EPILOG)
 @journals_option
 @output_option("table", "json")
-def check(journals: tuple[Path, ...], output: str) -> int:
+def check_command(journals: tuple[Path, ...], output: str) -> int:
     """Read all of a journal and verify every record and every link.
 
     Exit code 4: the tail is torn, everything before it is intact. 5: corrupt. 6: another version wrote it.
     """
-    from ebbtide.cli.checking import check_journal
-
     return check_journal(journals, output)
 
 
-@journal.command(epilog=PACK_EPILOG, context_settings={"ignore_unknown_options": True})
+@journal.command("pack", epilog=PACK_EPILOG, context_settings={"ignore_unknown_options": True})
 @click.argument("episode", required=False)
 @journals_option
 @click.option(
@@ -123,7 +137,7 @@ def check(journals: tuple[Path, ...], output: str) -> int:
     help="Names become pseudonyms, outputs are dropped, and the logic runs again: it verifies as itself.",
 )
 @click.option("--all", "everything", is_flag=True, help="The whole journal, not one shutdown.")
-def pack(
+def pack_command(
     episode: str | None, journals: tuple[Path, ...], file: Path, redacted: bool, everything: bool
 ) -> int:
     """Make one file of a shutdown, to attach to a ticket.
@@ -132,6 +146,159 @@ def pack(
     pseudonym is whose stands nowhere; records keep their numbers and times, and the first one names the
     original by its id and its last hash.
     """
-    from ebbtide.cli.packing import pack_journal
+    from ebbtide.cli.journal_pack import pack_journal
 
     return pack_journal(journals, episode, file, everything=everything, redacted=redacted)
+
+
+# ``ebbtide journal check``: is every record there, and is it what was written?
+
+
+CHECK_VERSION = 1
+
+
+def check_journal(journals: tuple[Path, ...], output: str) -> int:
+    """The exit code of the verdict."""
+    history = open_journal(journals)
+    verdict = history.read()
+    if output == "json":
+        show_json(check_document(history, verdict))
+        return verdict.exit_code
+    header = verdict.header
+    node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "nobody"
+    rows = [
+        ("journal", verdict.journal_id.hex()),
+        ("written by", node),
+        ("segments", str(len(history.path.segments))),
+        ("records", f"{verdict.first_seq} to {verdict.end.seq}"),
+        ("known durable", f"to {verdict.durable_seq}"),
+        ("state", verdict.state),
+    ]
+    rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
+    show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
+    return conclude(verdict)
+
+
+def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
+    """``kind: JournalCheck``; ``records`` counts what is intact, ``findings`` names file, byte and record."""
+    return {
+        "kind": "JournalCheck",
+        "version": CHECK_VERSION,
+        "state": verdict.state,
+        "journalId": verdict.journal_id.hex(),
+        "segments": len(history.path.segments),
+        "records": verdict.end.seq - verdict.first_seq + 1 if verdict.first_seq else 0,
+        "firstSeq": verdict.first_seq,
+        "lastSeq": verdict.end.seq,
+        "durableSeq": verdict.durable_seq,
+        "otherJournals": list(history.path.others),
+        "findings": [
+            {
+                "segment": finding.segment,
+                "offset": finding.offset,
+                "seq": finding.seq,
+                "state": finding.row.state,
+                "reason": finding.reason,
+                "meaning": finding.row.meaning,
+            }
+            for finding in verdict.findings
+        ],
+    }
+
+
+# ``ebbtide journal show``: a stream from the segments to standard output, filtered on the way.
+
+
+RECORD_COLOURS = {
+    "dim": {"dim": True},
+    "fact": {"fg": "cyan"},
+    "order": {"fg": "magenta"},
+    "decision": {"fg": "green"},
+}
+
+RecordTest = Callable[[Header, RawRecord], bool]
+RecordPrinter = Callable[[Header, RawRecord], bytes]
+
+
+class EventFilter(NamedTuple):
+    """What the options say."""
+
+    since: str = ""
+    actor: str = ""
+    pod: str = ""
+
+
+def show_events(journals: tuple[Path, ...], wanted: EventFilter, output: str, *, follow: bool) -> int:
+    """Exit code 0, or that of the journal's verdict. Raises Refused for what cannot be looked for."""
+    history, labels = open_journal(journals), PodLabels(wanted.pod)
+    tests = _filter_tests(wanted, labels)
+    if wanted.pod:
+        # Every UID of the pod is known before the first line; one that is followed may be yet to
+        # come.
+        must_be_there = not follow
+        for raw in open_journal(journals).raw():
+            labels.learn(raw)
+        if must_be_there and not labels.uids:
+            pod, look = labels.wanted, "'ebbtide journal show --actor edge' shows those that came"
+            raise Refused(f"no pod {pod!r} in this journal: {look}")
+    printer = record_json_line if output == "json" else _text_printer(labels)
+    if follow:
+        _write_events(follow_journal(sources_of(journals)), labels, tests, printer)
+        return DONE
+    _write_events(history.batches(), labels, tests, printer)
+    return conclude(history.verdict)
+
+
+def _write_events(
+    batches: Iterable[Batch | None], labels: PodLabels, tests: list[RecordTest], printer: RecordPrinter
+) -> None:
+    """A batch at a time: neither a write for each record nor a journal in memory."""
+    out = sys.stdout.buffer
+    for batch in batches:
+        if batch is None:
+            out.flush()
+            continue
+        header, records = batch
+        for raw in records:
+            labels.learn(raw)
+        for test in tests:
+            records = [raw for raw in records if test(header, raw)]
+        out.writelines([printer(header, raw) for raw in records])
+    out.flush()
+
+
+def _text_printer(labels: PodLabels) -> RecordPrinter:
+    coloured = sys.stdout.isatty()
+
+    def paint(name: str, text: str) -> str:
+        style = RECORD_COLOURS.get(name)
+        return click.style(text, **style) if coloured and style else text  # type: ignore[arg-type]
+
+    return lambda header, raw: record_text_line(header, raw, labels, paint)
+
+
+def _filter_tests(wanted: EventFilter, labels: PodLabels) -> list[RecordTest]:
+    """One for each option that is given."""
+    tests: list[RecordTest] = []
+    if wanted.since:
+        from ebbtide.cli.common.selection import parse_moment
+
+        scale, value = parse_moment(wanted.since, "--since")
+        if scale == "since_ns":
+            raise Refused(
+                f"--since {wanted.since} is a time since a shutdown's signal, and this is no one shutdown:"
+                f" write {wanted.since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"
+            )
+        if scale == "seq":
+            tests.append(lambda header, raw: raw.seq >= value)
+        else:
+            tests.append(lambda header, raw: header.wall_ns(raw.mono_ns) >= value)
+    if wanted.actor:
+        from ebbtide.cli.common.selection import known_actor
+        from ebbtide.replay.timeline import is_actor, short_name
+
+        name = known_actor(wanted.actor)
+        tests.append(lambda header, raw: is_actor(name, raw.actor, short_name(raw.actor)))
+    if wanted.pod:
+        tests.append(lambda header, raw: labels.concerns(raw))
+    return tests

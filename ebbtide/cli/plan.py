@@ -7,17 +7,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
-from ebbtide.cli.node_options import node_options, options_of, refuse_unfit
-from ebbtide.cli.options import DURATION, config_option, output_option, runtime_option
-from ebbtide.cli.pooling import pooled_option
+from ebbtide.cli.common.options import (
+    DURATION,
+    config_option,
+    node_options,
+    output_option,
+    refuse_unfit,
+    run_options,
+    runtime_option,
+)
+from ebbtide.cli.common.pooling import pooled_option
 
 if TYPE_CHECKING:
-    from ebbtide.cli.replaying.advise_fit import Past
-    from ebbtide.doctor.seen import NodeSeen
-    from ebbtide.manifests import Manifest
-    from ebbtide.options import RunOptions
-    from events.model import Settings
+    from ebbtide.doctor.snapshot import NodeSnapshot
+
 
 EPILOG = """\b
 Examples:
@@ -65,35 +70,60 @@ def plan(
     Without --pods on a Kubernetes node: the pods that its runtime has, with what the API server knows of
     them, and who would end them.
     """
-    import msgspec
+    from ebbtide.cli.common import output as out
+    from ebbtide.cli.common.guard import Refused
+    from ebbtide.config import default_paths, load_named
+    from ebbtide.manifests import load_manifests
+    from ebbtide.node import LocalNode
+    from ebbtide.plan import build_plan, describe_termination, plan_json, plan_tables
 
-    from ebbtide.cli import output as out
-    from ebbtide.plan_view import build_plan, plan_json, plan_tables
-
-    past = _past(history)
-    settings, known_ns = _given(configs, grant, past)
-    options = options_of(
+    options = run_options(
         mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
     )
-    manifests, seen = _pods(pods, options, settings)
-    made = build_plan(settings, manifests, known_ns)
+    if pods and any((mode, cri, kubeconfig, node_name)):
+        raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
+    node, past = LocalNode(options), None
+    if history:
+        from ebbtide.cli.replay.advise import (
+            fit_exit_code,
+            fit_json,
+            fit_lines,
+            judge_fit,
+            read_fleet_history,
+        )
+
+        past = read_fleet_history(history)
+    # Whose settings and grant: those that are named, else with a history the fleet's, else this node's.
+    if past is None:
+        settings, grant_ns, source = node.configuration.settings, node.grant_ns(grant), node.source
+    else:
+        known = None if configs or default_paths() else past.settings()
+        settings, source = (load_named(configs).settings if known is None else known), ""
+        grant_ns = past.grant_ns if known is not None and grant is None else grant
+    if source:
+        out.remark(f"planned {source}")
+    seen = None
+    if pods:
+        manifests = load_manifests(pods, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
+    else:
+        manifests, seen = list(node.pods.manifests), node.pods.seen
+        refuse_unfit(seen, looked=node.pods.parts is not None)
+    made = build_plan(settings, manifests, grant_ns)
     if made.enabled:
-        missing = (*_missing_here(seen), *_missing(pods or manifests or seen, runtime, known_ns))
+        daemon_found = bool(pods or manifests or seen) or node.status.document is not None
+        missing = _not_known(seen, runtime, daemon_found, grant_ns)
         made = msgspec.structs.replace(made, warnings=(*made.warnings, *missing))
     listed = [manifest.pod for manifest in manifests]
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
     if seen is not None:
-        from ebbtide.plan_means import describe
-
-        more, lines = describe(seen, listed, settings)
+        bus, _ = node.logind
+        more, lines = describe_termination(seen, listed, settings, bus is not None and bus.kubelet_lock)
         document, shown = document | more, [*shown, *lines]
     if past is not None:
-        from ebbtide.cli.replaying import advise_fit
-
-        found = advise_fit.judge(made, listed, past, settings)
-        document["history"] = advise_fit.fit_json(found, past)
-        shown.append(advise_fit.fit_lines(found, past))
-        code = advise_fit.exit_code(found, past)
+        found = judge_fit(made, listed, past, settings)
+        document["history"] = fit_json(found, past)
+        shown.append(fit_lines(found, past))
+        code = fit_exit_code(found, past)
     if output == "table":
         for each in shown:
             out.show(each)
@@ -102,65 +132,19 @@ def plan(
     return code
 
 
-def _pods(
-    named: tuple[str, ...], options: RunOptions, settings: Settings
-) -> tuple[list[Manifest], NodeSeen | None]:
-    """The named ones, or those that run here; of a node also what was seen of it. Raises Refused."""
-    from ebbtide.cli.guard import Refused
-    from ebbtide.cli.sources import daemon_mode, read_config, read_pods
-
-    if named:
-        if any((options.mode, options.cri, options.kubeconfig, options.node_name)):
-            raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
-        return read_pods(named, settings), None
-    from ebbtide.doctor.pods import look_at_pods
-
-    section = read_config(options.config).options.node
-    found = look_at_pods(options, section, daemon_mode(options.runtime))
-    refuse_unfit(found.seen, looked=found.places is not None)
-    return list(found.manifests), found.seen
-
-
-def _past(history: tuple[Path, ...]) -> Past | None:
-    if not history:
-        return None
-    from ebbtide.cli.replaying.advise_fit import read_past
-
-    return read_past(history)
-
-
-def _given(configs: tuple[Path, ...], grant: int | None, past: Past | None) -> tuple[Settings, int | None]:
-    """Settings and grant: as named, else the fleet's, else this node's."""
-    from ebbtide.cli.sources import grant_or_logind, read_config
-    from ebbtide.config import default_paths
-
-    if past is None:
-        return read_config(configs).settings, grant_or_logind(grant)
-    known = None if configs or default_paths() else past.settings()
-    if known is None:
-        return read_config(configs).settings, grant
-    return known, past.grant_ns if grant is None else grant
-
-
-def _missing_here(seen: NodeSeen | None) -> Iterator[tuple[str, str]]:
-    """What of a Kubernetes node could not be asked."""
-    if seen is None:
-        return
-    if seen.missing or seen.runtime.problem:
+def _not_known(
+    seen: NodeSnapshot | None, runtime: Path, daemon_found: bool, grant_ns: int | None
+) -> Iterator[tuple[str, str]]:
+    """What the plan could not know, as warnings, so that an empty one is not taken for good news."""
+    if seen is not None and (seen.missing or seen.runtime.problem):
         why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
         yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
-    elif not seen.api.answers:
+    elif seen is not None and not seen.api.answers:
         yield (
             "priorities-unknown",
             "the API server does not answer: priorities are those of the daemon's cache and of manifests",
         )
-
-
-def _missing(found: object, runtime: Path, grant_ns: int | None) -> Iterator[tuple[str, str]]:
-    """What the plan could not know, so that an empty one is not taken for good news."""
-    from ebbtide.cli.sources import daemon_answers
-
-    if not found and not daemon_answers(runtime):
+    if not daemon_found:
         yield (
             "no-pods",
             f"no daemon was found in {runtime}: no pod is planned; start it, or name pods with --pods",
@@ -168,5 +152,5 @@ def _missing(found: object, runtime: Path, grant_ns: int | None) -> Iterator[tup
     if grant_ns is None:
         yield (
             "grant-unknown",
-            "logind does not answer: the plan takes all for granted; say with --grant what is",
+            "logind does not answer: the plan assumes that everything is granted; name a limit with --grant",
         )

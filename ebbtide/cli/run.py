@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.guard import DONE, Refused
-from ebbtide.cli.options import config_option, journal_option, runtime_option, socket_option
+from ebbtide.cli.common.guard import DONE, Refused
+from ebbtide.cli.common.options import config_option, journal_option, runtime_option, socket_option
 from ebbtide.options import MODES, PROCESS, RunOptions
 
 if TYPE_CHECKING:
     from ebbtide.config import Loaded
-    from ebbtide.places import Places
+    from ebbtide.modes import NodeParts
+
 
 KEEP_LOCK = "--keep-lock"
 #: Options of a Kubernetes node.
-NODES = ("--cri", "--kubeconfig", "--node-name")
+NODE_OPTIONS = ("--cri", "--kubeconfig", "--node-name")
 #: In which the kubelet's own graceful shutdown, and its metrics, go on.
 OBSERVE = "observe"
 
@@ -107,25 +108,25 @@ def run(
         configs, pods, journal, runtime, socket, capture_lines, mode, cri, kubeconfig, node_name
     )
     if keep_lock:
-        from ebbtide.keeper import become
+        from ebbtide.supervisor import become_supervisor
 
-        become([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
+        become_supervisor([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
     import trio
 
-    from ebbtide.assemble import loader, real
+    from ebbtide.daemon import configuration_loader, daemon_under_logind
 
-    loaded = loader(options)()
-    places = _checked(options, loaded)
+    loaded = configuration_loader(options)()
+    parts = _checked_parts(options, loaded)
 
     async def live() -> None:
-        daemon = await real(options, loaded, places)
+        daemon = await daemon_under_logind(options, loaded, parts)
         await daemon.run()
 
     trio.run(live)
     return DONE
 
 
-def _checked(options: RunOptions, loaded: Loaded) -> Places | None:
+def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
     """Each mode needs its own kind of pods. Raises Refused."""
     if options.mode == OBSERVE and loaded.options.metrics_kubelet_names:
         # The kubelet exports its metrics itself: nobody else may use their names.
@@ -133,8 +134,15 @@ def _checked(options: RunOptions, loaded: Loaded) -> Places | None:
             f"metricsKubeletNames cannot be used in mode {OBSERVE}: the kubelet exports these itself"
         )
     if options.of_node:
-        return _places(options, loaded)
-    given = zip(NODES, (options.cri, options.kubeconfig, options.node_name), strict=True)
+        from ebbtide.modes import ModeUnavailable, find_node_parts
+
+        if options.pods is not None:
+            raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
+        try:
+            return find_node_parts(options, loaded.options.node)
+        except ModeUnavailable as error:
+            raise Refused(str(error)) from None
+    given = zip(NODE_OPTIONS, (options.cri, options.kubeconfig, options.node_name), strict=True)
     if of_node := next((name for name, value in given if value is not None), None):
         raise Refused(f"{of_node} is for a Kubernetes node: leave it out, or choose another --mode")
     if options.pods is None:
@@ -142,14 +150,3 @@ def _checked(options: RunOptions, loaded: Loaded) -> Places | None:
     if not options.pods.exists():
         raise Refused(f"{options.pods} does not exist: name a file or a folder with --pods")
     return None
-
-
-def _places(options: RunOptions, loaded: Loaded) -> Places:
-    from ebbtide.places import Unfit, find
-
-    if options.pods is not None:
-        raise Refused(f"--pods is for mode {PROCESS}: add --mode {PROCESS}, or leave it out")
-    try:
-        return find(options, loaded.options.node)
-    except Unfit as error:
-        raise Refused(str(error)) from None

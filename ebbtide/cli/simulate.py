@@ -1,14 +1,36 @@
-"""``ebbtide simulate``: a whole shutdown in virtual time, on a modelled node."""
+"""``ebbtide simulate``: a whole shutdown in virtual time, on a modelled node.
+
+One seed to look at, or many to find one that breaks; where the journal goes; and how a simulation is shown:
+its shutdowns, what went wrong on the node, and whether everything held.
+"""
 
 from __future__ import annotations
 
 import gc
+import shlex
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import click
 
-from ebbtide.cli.options import DURATION, output_option
+from ebbtide import __version__
+from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
+from ebbtide.cli.common.options import DURATION, output_option
+from ebbtide.cli.common.output import pairs, remark, show, show_json, table
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.model import ShutdownRecord, WaveRecord
+from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
+from ebbtide.replay.sim.scenario import NodeMode
+from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
+from ebbtide.replay.sim.world_log import Happening
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
 
 EPILOG = """\b
 Examples:
@@ -27,7 +49,7 @@ Every verb that reads works on it.
 PODS_MAX, RUNS_MAX, SEED_MAX = 10_000, 1_000_000, 2**63 - 1
 
 
-class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
+class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
     """``A..B``, both included."""
 
     name = "seeds"
@@ -42,7 +64,7 @@ class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
         return seeds
 
 
-@click.command(epilog=EPILOG)
+@click.command("simulate", epilog=EPILOG)
 @click.option(
     "--config",
     "configs",
@@ -72,7 +94,7 @@ class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
 )
 @click.option("--seed", type=click.IntRange(0, SEED_MAX), metavar="N", help="The seed.  [default: 0]")
 @click.option("--runs", type=click.IntRange(1, RUNS_MAX), metavar="N", help="So many seeds, from --seed on.")
-@click.option("--seeds", type=Seeds(), metavar="A..B", help="These seeds, both included.")
+@click.option("--seeds", type=SeedRange(), metavar="A..B", help="These seeds, both included.")
 @click.option(
     "--mode",
     type=click.Choice(("auto", "api", "cri", "observe", "process")),
@@ -93,7 +115,7 @@ class Seeds(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older v
     help="Keep the journal here; of several runs each in a folder node-SEED.  [default: it is not kept]",
 )
 @output_option("table", "json")
-def simulate(output: str, **options: Any) -> int:
+def simulate_command(output: str, **options: Any) -> int:
     """Run a whole shutdown in virtual time on modelled pods, and check it.
 
     The decisions are the daemon's own, the node is a model: what its pods, logind, runtime and API server do
@@ -102,7 +124,439 @@ def simulate(output: str, **options: Any) -> int:
     Exit code 1: an invariant does not hold; the command that shows it again is printed.
     """
     gc.disable()  # what one run loads and makes is used to its end; many runs turn it on again
-    from ebbtide.cli.simulating.asked import Asked
-    from ebbtide.cli.simulating.running import run
 
-    return run(Asked(**options), output)
+    return run_simulations(SimulateOptions(**options), output)
+
+
+# What was asked of ``simulate``, as the simulator wants it, and as a command that asks for it again.
+
+
+class SimulateOptions(NamedTuple):
+    """The options as they were given."""
+
+    configs: tuple[Path, ...]
+    pods: tuple[str, ...]
+    synthetic: int | None
+    behaviour: Path | None
+    seed: int | None
+    runs: int | None
+    seeds: range | None
+    calm: bool
+    mode: str | None
+    api_lost_after: int | None
+    journal: Path | None
+
+    @property
+    def several(self) -> bool:
+        return self.runs is not None or self.seeds is not None
+
+    def all_seeds(self) -> Sequence[int]:
+        """Raises Refused."""
+        if self.seeds is not None:
+            if self.seed is not None or self.runs is not None:
+                raise Refused("--seeds says which seeds: leave --seed and --runs out")
+            return self.seeds
+        first = self.seed or 0
+        return range(first, first + (self.runs or 1))
+
+    def command(self, seed: int) -> str:
+        """What shows this one seed again; a journal to look at is a good idea then."""
+        options = [
+            *(word for path in self.configs for word in ("--config", str(path))),
+            *(word for path in self.pods for word in ("--pods", path)),
+            *(("--synthetic", str(self.synthetic)) if self.synthetic is not None else ()),
+            *(("--behaviour", str(self.behaviour)) if self.behaviour is not None else ()),
+            *(("--mode", self.mode) if self.mode is not None else ()),
+            *(("--api-lost-after", f"{self.api_lost_after}ns") if self.api_lost_after is not None else ()),
+            *(("--calm",) if self.calm else ()),
+        ]
+        return shlex.join(["ebbtide", "simulate", *options, "--seed", str(seed)])
+
+    def wanted(self) -> SimulationRequest:
+        """Read what the options name. Raises Refused, ConfigError, ManifestError, BehaviourError."""
+        if self.pods and self.synthetic is not None:
+            raise Refused("--pods says which pods there are: leave --synthetic out")
+        if self.behaviour is not None and self.calm:
+            raise Refused("--behaviour says what goes wrong: leave --calm out")
+        wanted = SimulationRequest(
+            version=__version__,
+            calm=self.calm,
+            synthetic=SYNTHETIC_PODS if self.synthetic is None else self.synthetic,
+            mode=self._mode(),
+        )
+        wanted = wanted._replace(api_lost_after_ns=self.api_lost_after)
+        wanted = self._with_configuration(wanted)
+        if self.pods:
+            wanted = self._with_pods(wanted)
+        if self.behaviour is not None:
+            from ebbtide.cli.simulate_behaviour import load_behaviour
+
+            wanted = wanted._replace(behaviour=load_behaviour(self.behaviour))
+        return wanted
+
+    def _mode(self) -> NodeMode:
+        """In mode process there is no Kubernetes node to model."""
+        mode: NodeMode = "" if self.mode in (None, "process") else cast(NodeMode, self.mode)
+        if self.api_lost_after is not None and not (mode or self.behaviour):
+            raise Refused(
+                "--api-lost-after is about a Kubernetes node: name its --mode auto, api, cri or observe"
+            )
+        return mode
+
+    def _with_configuration(self, wanted: SimulationRequest) -> SimulationRequest:
+        """The files that were named: this machine's own, unasked, would make a seed another journal here."""
+        if not self.configs:
+            return wanted
+        from ebbtide.config import load
+
+        loaded = load(self.configs)
+        return wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
+
+    def _with_pods(self, wanted: SimulationRequest) -> SimulationRequest:
+        from ebbtide.manifests import load_manifests
+
+        zero = wanted.settings.gate("PodLifecycleSleepActionAllowZero")
+        manifests = load_manifests(self.pods, allow_zero_sleep=zero)
+        return wanted._replace(pods=tuple(each.pod for each in manifests if not each.finished))
+
+
+#: How often a long run says where it is.
+PROGRESS_SECONDS = 5.0
+
+
+def run_simulations(asked: SimulateOptions, output: str) -> int:
+    """The exit code. Raises Refused and what reading the files raises."""
+    wanted = asked.wanted()
+    if asked.journal is not None:
+        refuse_existing(asked.journal)
+    return (_run_many if asked.several else _run_one)(asked, wanted, output)
+
+
+def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
+    (seed,) = asked.all_seeds()
+    simulated = simulate(wanted, seed)
+    if asked.journal is not None:
+        write_journal(asked.journal, simulated.files())
+    if output == "json":
+        show_json(run_document(simulated, asked.command(seed), asked.journal))
+    else:
+        for table in run_tables(simulated, asked.journal):
+            show(table)
+    _remark_breaches(asked, simulated)
+    if asked.journal is None and output == "table":
+        remark("the journal was not kept: name a directory for it with --journal")
+    return NOT_SO if simulated.breaches else DONE
+
+
+def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
+    gc.enable()
+    tally = Tally()
+    began = time.monotonic()
+    for simulated in _run_seeds(asked, wanted):
+        tally.add(simulated, asked.command(simulated.seed))
+        _remark_breaches(asked, simulated)
+        if asked.journal is not None:
+            write_journal(asked.journal / f"node-{simulated.seed}", simulated.files())
+    tally.seconds = time.monotonic() - began
+    if output == "json":
+        show_json(many_document(tally, asked.journal))
+    else:
+        for table in many_tables(tally, asked.journal):
+            show(table)
+    return NOT_SO if tally.broken else DONE
+
+
+def _run_seeds(asked: SimulateOptions, wanted: SimulationRequest) -> Iterator[Simulated]:
+    """One after the other; on a terminal it is said how far it is."""
+    seeds = asked.all_seeds()
+    told = time.monotonic()
+    for count, seed in enumerate(seeds):
+        now = time.monotonic()
+        if now - told > PROGRESS_SECONDS and sys.stderr.isatty():
+            told = now
+            remark(f"{count} of {len(seeds)} runs")
+        yield simulate(wanted, seed)
+
+
+def _remark_breaches(asked: SimulateOptions, simulated: Simulated) -> None:
+    """A seed that breaks an invariant names the command that shows it again."""
+    if simulated.breaches:
+        for line in lines_of_breaches(simulated, asked.command(simulated.seed)):
+            remark(line)
+
+
+# Where a simulated journal goes: a directory of its own, never into one that is there.
+
+
+#: As the daemon's own journal (`events.disk`).
+FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
+
+
+def refuse_existing(directory: Path) -> Path:
+    """Raises Refused where something is there already: a journal is never written over, or mixed."""
+    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        raise Refused(f"{directory} is there already: name a new directory with --journal")
+    return directory
+
+
+def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
+    """Write the segments. Raises OSError."""
+    directory.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+    for name, data in files.items():
+        path = directory / name
+        path.touch(mode=FILE_MODE)
+        path.write_bytes(data)
+
+
+# What many runs come to: counts of outcomes and fates, and the seeds that broke something.
+
+
+class BrokenSeed(NamedTuple):
+    """A seed with what did not hold, and the command that shows it again."""
+
+    seed: int
+    breaches: list[Breach]
+    command: str
+
+
+class Tally:
+    """Counts over all runs so far."""
+
+    def __init__(self) -> None:
+        self.runs = self.events = self.bytes = 0
+        self.seconds = 0.0
+        self.outcomes: Counter[str] = Counter()
+        self.pods: Counter[str] = Counter()
+        self.broken: list[BrokenSeed] = []
+
+    def add(self, simulated: Simulated, command: str) -> None:
+        self.runs += 1
+        self.events += len(simulated.machine.journal.records)
+        self.bytes += sum(map(len, simulated.files().values()))
+        for account in simulated.shutdown_records():
+            self.outcomes[account.outcome] += 1
+            self.pods.update(pod.outcome or "unknown" for pod in account.pods)
+        if simulated.breaches:
+            self.broken.append(BrokenSeed(simulated.seed, simulated.breaches, command))
+
+
+SIMULATION_VERSION = 1
+
+#: Every invariant, and that the journal reads back and replays.
+CHECKS_COUNT = len(OF_BOOTS) + len(OF_RUNS) + 2
+
+#: Breaches of one run that are told; the first ones say it.
+BREACHES_SHOWN = 10
+
+#: Happenings that nobody wishes for, in the words of the trail.
+MISFORTUNES = {
+    "crash": "the daemon died",
+    "bus-lost": "the connection to the bus broke",
+    "logind-gone": "logind went away",
+    "withdraw": "the shutdown was withdrawn",
+    "limit": "logind's limit was reached",
+    "api-lost": "the API server was lost",
+    "api-back": "the API server came back",
+}
+
+POWER_CUT = "power cut"
+
+
+def seconds_text(duration_ns: int | None) -> str:
+    """With milliseconds."""
+    return "" if duration_ns is None else f"{duration_ns / NS_PER_SECOND:.3f} s"
+
+
+def _json_seconds(duration_ns: int | None) -> float | None:
+    return None if duration_ns is None else round(duration_ns / NS_PER_SECOND, 6)
+
+
+# --- one run -----------------------------------------------------------------------------------
+
+
+def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[RenderableType]:
+    """The run, then each of its shutdowns with its waves."""
+    shutdowns = list(simulated.shutdown_records())
+    yield pairs(_run_rows(simulated, shutdowns, journal))
+    for account in shutdowns:
+        yield ""
+        yield pairs(_shutdown_rows(account))
+        yield table(
+            ("WAVE", "PRIORITY", "PERIOD", "PODS", "BEGAN", "TOOK", "OUTCOME"),
+            (_wave_row(wave) for wave in account.waves),
+            right=("WAVE", "PRIORITY", "PERIOD", "PODS", "BEGAN", "TOOK"),
+        )
+
+
+def _run_rows(
+    simulated: Simulated, shutdowns: list[ShutdownRecord], journal: Path | None
+) -> Iterator[tuple[str, str]]:
+    written, files = simulated.machine.journal, simulated.files()
+    yield "seed", str(simulated.seed)
+    yield "pods", str(len(simulated.machine.plan.pods))
+    yield "went wrong", "; ".join(_misfortunes(simulated)) or "nothing on the node itself"
+    if not shutdowns:
+        yield "shutdowns", "none: graceful shutdown is off in this configuration"
+    size = sum(map(len, files.values()))
+    yield "journal", f"{len(written.records)} events, {len(files)} segments, {size // 1000} kB"
+    yield "head", written.head.hex()
+    if journal is not None:
+        yield "kept in", str(journal)
+    yield "checked", _invariants_text(simulated.breaches)
+
+
+def _invariants_text(breaches: list[Breach]) -> str:
+    if not breaches:
+        return f"it verifies identical, and all {CHECKS_COUNT} invariants hold"
+    return f"{len(breaches)} breaches of {len({each.invariant for each in breaches})} invariants"
+
+
+def _misfortunes(simulated: Simulated) -> Iterator[str]:
+    """What happened to the node, with the time since its shutdown's signal."""
+    trail, faults = simulated.machine.log, simulated.machine.plan.faults
+    signal_ns = next((seen.at_ns for seen in trail.of("shutdown")), 0)
+    if faults.api != "works":
+        yield f"the API server {faults.api}"
+    if faults.runtime_refuses != "nothing":
+        yield f"the runtime refuses {faults.runtime_refuses}"
+    for seen in trail.seen:
+        text = _misfortune(seen)
+        if text:
+            yield f"{text} at {(seen.at_ns - signal_ns) / NS_PER_SECOND:+.3f} s"
+
+
+def _misfortune(seen: Happening) -> str:
+    if seen.what == "down":
+        return "the power was cut" if seen.detail == POWER_CUT else ""
+    if seen.what == "crash" and seen.detail != "by the plan":
+        return ""
+    return MISFORTUNES.get(seen.what, "")
+
+
+def _shutdown_rows(account: ShutdownRecord) -> Iterator[tuple[str, str]]:
+    yield "shutdown", account.id
+    yield "kind", account.kind
+    if account.by.means:
+        over = ", handed over to the runtime" if account.by.handed_over_ns is not None else ""
+        yield "means", f"{account.by.means}{over}: {account.by.reason}"
+    yield "outcome", account.outcome
+    yield "took", seconds_text(account.ended_ns) or "it was cut short"
+    yield "budget", f"{seconds_text(account.budget_ns)} of a grant of {seconds_text(account.grant_ns)}"
+    counts = Counter(pod.outcome or "unknown" for pod in account.pods)
+    yield "pods by fate", ", ".join(f"{count} {fate}" for fate, count in counts.most_common()) or "none"
+
+
+def _wave_row(wave: WaveRecord) -> tuple[str, ...]:
+    took_ns = None if wave.began_ns is None or wave.ended_ns is None else wave.ended_ns - wave.began_ns
+    return (
+        str(wave.index),
+        str(wave.priority),
+        seconds_text(wave.planned_ns),
+        str(len(wave.pods)),
+        seconds_text(wave.began_ns),
+        seconds_text(took_ns),
+        wave.outcome,
+    )
+
+
+def lines_of_breaches(simulated: Simulated, command: str) -> Iterator[str]:
+    """Each breach, and the command that shows it again."""
+    for breach in simulated.breaches[:BREACHES_SHOWN]:
+        yield f"seed {simulated.seed}: {breach.invariant}: {breach.sentence}"
+    if len(simulated.breaches) > BREACHES_SHOWN:
+        yield f"seed {simulated.seed}: and {len(simulated.breaches) - BREACHES_SHOWN} more"
+    yield f"to see it again: {command} --journal simulated-{simulated.seed}"
+
+
+def run_document(simulated: Simulated, command: str, journal: Path | None) -> dict[str, Any]:
+    """The whole run as one JSON document; durations in seconds."""
+    files = simulated.files()
+    return {
+        "kind": "Simulation",
+        "version": SIMULATION_VERSION,
+        "seed": simulated.seed,
+        "command": command,
+        "node": simulated.machine.plan.node,
+        "pods": len(simulated.machine.plan.pods),
+        "misfortunes": list(_misfortunes(simulated)),
+        "shutdowns": [
+            {
+                "id": account.id,
+                "traceId": account.trace_id,
+                "kind": account.kind,
+                "means": account.by.means,
+                "handedOver": account.by.handed_over_ns is not None,
+                "outcome": account.outcome,
+                "seconds": _json_seconds(account.ended_ns),
+                "budgetSeconds": _json_seconds(account.budget_ns),
+                "grantSeconds": _json_seconds(account.grant_ns),
+                "pods": dict(sorted(Counter(pod.outcome or "unknown" for pod in account.pods).items())),
+                "waves": [
+                    {
+                        "priority": wave.priority,
+                        "periodSeconds": _json_seconds(wave.planned_ns),
+                        "pods": len(wave.pods),
+                        "beganSeconds": _json_seconds(wave.began_ns),
+                        "endedSeconds": _json_seconds(wave.ended_ns),
+                        "outcome": wave.outcome,
+                    }
+                    for wave in account.waves
+                ],
+            }
+            for account in simulated.shutdown_records()
+        ],
+        "events": len(simulated.machine.journal.records),
+        "bytes": sum(map(len, files.values())),
+        "journalId": simulated.machine.journal.journal_id.hex(),
+        "head": simulated.machine.journal.head.hex(),
+        "journal": None if journal is None else str(journal),
+        "invariants": CHECKS_COUNT,
+        "breaches": _breach_documents(simulated.breaches),
+    }
+
+
+def _breach_documents(breaches: list[Breach]) -> list[dict[str, str]]:
+    return [each._asdict() for each in breaches]
+
+
+# --- many runs ---------------------------------------------------------------------------------
+
+
+def many_tables(tally: Tally, journal: Path | None) -> Iterator[RenderableType]:
+    """Counts, and every seed that broke something."""
+    yield pairs(_tally_rows(tally, journal))
+    if tally.broken:
+        yield ""
+        rows = ((str(each.seed), each.breaches[0].invariant, each.command) for each in tally.broken)
+        yield table(("SEED", "BROKE", "TO SEE IT AGAIN"), rows, right=("SEED",))
+
+
+def _tally_rows(tally: Tally, journal: Path | None) -> Iterator[tuple[str, str]]:
+    yield "runs", f"{tally.runs} in {tally.seconds:.1f} s"
+    for name, counts in (("shutdowns", tally.outcomes), ("pods by fate", tally.pods)):
+        yield name, ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
+    yield "events", str(tally.events)
+    if journal is not None:
+        yield "kept in", f"{journal}/node-SEED"
+    held = f"all {CHECKS_COUNT} invariants hold in every run"
+    yield "checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held
+
+
+def many_document(tally: Tally, journal: Path | None) -> dict[str, Any]:
+    """The counts as one JSON document."""
+    return {
+        "kind": "Simulations",
+        "version": SIMULATION_VERSION,
+        "runs": tally.runs,
+        "seconds": round(tally.seconds, 3),
+        "outcomes": dict(sorted(tally.outcomes.items())),
+        "pods": dict(sorted(tally.pods.items())),
+        "events": tally.events,
+        "bytes": tally.bytes,
+        "journal": None if journal is None else str(journal),
+        "invariants": CHECKS_COUNT,
+        "broken": [
+            {"seed": each.seed, "command": each.command, "breaches": _breach_documents(each.breaches)}
+            for each in tally.broken
+        ],
+    }

@@ -8,9 +8,9 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.options import output_option, runtime_option, socket_option
-from ebbtide.cli.reading import journals_option
-from ebbtide.options import JOURNAL_PATH, control_socket
+from ebbtide.cli.common.options import output_option, runtime_option, socket_option
+from ebbtide.cli.common.reading import journals_option
+from ebbtide.options import JOURNAL_PATH
 
 EPILOG = """\b
 Examples:
@@ -40,26 +40,34 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
     Exit code 1: it is not protected; the daemon does not answer, or is not armed. 4, 5, 6: the journal is
     torn, corrupt, incompatible.
     """
-    from ebbtide.cli.guard import DONE, NOT_SO, worst
-    from ebbtide.cli.output import show_json
-    from ebbtide.control import ControlError, ask
+    from ebbtide.cli.common.guard import DONE, NOT_SO, worst
+    from ebbtide.cli.common.output import show_json
+    from ebbtide.node import LocalNode
+    from ebbtide.options import RunOptions
 
+    answered, why = LocalNode(RunOptions(runtime=runtime, socket=socket)).status
     if ready:
-        return _probe(control_socket(runtime, socket))
-    from ebbtide.status_node import cached_pods
+        return _probe(answered, why)
+    from ebbtide.status import cached_pods
 
-    why = ""
-    try:
-        answer = ask("status", control_socket(runtime, socket))
-    except ControlError as error:
-        answer, why = {"kind": "Status", "version": 1, "armed": False, "phase": "down"}, str(error)
+    answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
     last, code = _last(journals)
     document = {**answer, "running": not why, "error": why or None, "lastShutdown": last}
-    document["knownPods"] = cached_pods(_place(document, journals))
+    # The journal that the daemon writes, else the named one: its pods are kept beside it.
+    location = document.get("journal", {}).get("location")
+    document["knownPods"] = cached_pods(
+        Path(location) if location else journals[0] if journals else JOURNAL_PATH
+    )
     if output == "json":
         show_json(document)
     else:
-        _tell(document)
+        from ebbtide.cli.common.output import pairs, show, table
+
+        show(pairs(_rows(document)))
+        if document.get("phase") in GOING_DOWN and document.get("shutdown"):
+            pods = document["shutdown"]["pods"]
+            rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
+            show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
     return worst((code, DONE if _protected(document) else NOT_SO))
 
 
@@ -67,17 +75,14 @@ def _protected(document: dict[str, Any]) -> bool:
     return bool(document["armed"]) or document["phase"] in GOING_DOWN
 
 
-def _probe(socket: Path) -> int:
+def _probe(answer: dict[str, Any] | None, why: str) -> int:
     """What a service manager hears as READY: it is armed, in a shutdown, or switched off on purpose, so that
     a rollout that switches it off can end.
     """
-    from ebbtide.cli.guard import DONE, NOT_SO, say
-    from ebbtide.control import ControlError, ask
+    from ebbtide.cli.common.guard import DONE, NOT_SO, say
 
-    try:
-        answer = ask("status", socket)
-    except ControlError as error:
-        say(str(error))
+    if answer is None:
+        say(why)
         return NOT_SO
     if _protected(answer) or not answer["enabled"]:
         return DONE
@@ -85,18 +90,12 @@ def _probe(socket: Path) -> int:
     return NOT_SO
 
 
-def _place(document: dict[str, Any], journals: tuple[Path, ...]) -> Path:
-    """The journal that the daemon writes, else the named one: its pods are kept beside it."""
-    location = document.get("journal", {}).get("location")
-    return Path(location) if location else journals[0] if journals else JOURNAL_PATH
-
-
 def _last(journals: tuple[Path, ...]) -> tuple[dict[str, Any] | None, int]:
     """The journal's last episode, None where it tells of none; and its exit code, with a remark on why."""
-    from ebbtide.cli.episodes import document, read_episodes
-    from ebbtide.cli.guard import DONE, Refused
-    from ebbtide.cli.output import remark
-    from ebbtide.cli.reading import open_journal
+    from ebbtide.cli.common.episodes import episode_document, read_episodes
+    from ebbtide.cli.common.guard import DONE, Refused
+    from ebbtide.cli.common.output import remark
+    from ebbtide.cli.common.reading import open_journal
 
     try:
         found, code = read_episodes(open_journal(journals))
@@ -105,17 +104,7 @@ def _last(journals: tuple[Path, ...]) -> tuple[dict[str, Any] | None, int]:
     except OSError as error:
         remark(f"ebbtide: the journal cannot be read: {error.filename or ''}: {error.strerror}; use sudo")
         return None, DONE
-    return document(found[-1]) if found else None, code
-
-
-def _tell(document: dict[str, Any]) -> None:
-    from ebbtide.cli.output import pairs, show, table
-
-    show(pairs(_rows(document)))
-    if document.get("phase") in GOING_DOWN and document.get("shutdown"):
-        pods = document["shutdown"]["pods"]
-        rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
-        show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
+    return episode_document(found[-1]) if found else None, code
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -134,8 +123,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _running(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from ebbtide.cli.events import rfc3339
-    from ebbtide.status_node import node_rows
+    from ebbtide.cli.common.records import rfc3339
+    from ebbtide.status import node_rows
 
     off = "graceful shutdown is off by configuration"
     why = document["whyNot"] if document["enabled"] else off

@@ -5,9 +5,23 @@ from ebbtide.config.loading import (
     ConfigError,
     Loaded,
     Options,
+    configuration_from_values,
+    configuration_values,
     default_paths,
     load,
+    load_named,
     parse,
 )
 
-__all__ = ["DEFAULT_PATH", "ConfigError", "Loaded", "Options", "default_paths", "load", "parse"]
+__all__ = [
+    "DEFAULT_PATH",
+    "ConfigError",
+    "Loaded",
+    "Options",
+    "configuration_from_values",
+    "configuration_values",
+    "default_paths",
+    "load",
+    "load_named",
+    "parse",
+]

@@ -8,13 +8,119 @@ exhaust the interpreter's.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias
 
 import msgspec
 import yaml
 
-from ebbtide.config.scalars import DocumentError, quote, resolve
+# What one word of YAML means, and how it is shown in a message.
+#
+# The rules are those by which Kubernetes' own tools read a manifest: YAML 1.1 without the base-60 numbers and
+# without dates.
+
+
+Scalar: TypeAlias = "str | int | float | bool | None"
+
+#: Longest piece of someone's text that a message repeats.
+QUOTE_LENGTH_MAX = 60
+
+#: No number in use has more digits; int() on a long text is quadratic.
+DIGITS_MAX = 40
+
+_NULL = ("", "~", "null", "Null", "NULL")
+_TRUE = ("true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON")
+_FALSE = ("false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF")
+_SCALARS_BY_TEXT: dict[str, Scalar] = {
+    **dict.fromkeys(_NULL, None),
+    **dict.fromkeys(_TRUE, True),
+    **dict.fromkeys(_FALSE, False),
+}
+
+_INTS = tuple(
+    (re.compile(rf"[-+]?{pattern}"), base)
+    for pattern, base in (
+        (r"0b(?P<digits>_*[01][01_]*)", 2),
+        (r"0x(?P<digits>_*[0-9a-fA-F][0-9a-fA-F_]*)", 16),
+        (r"0o?(?P<digits>_*[0-7][0-7_]*)", 8),
+        (r"(?P<digits>0|[1-9][0-9_]*)", 10),
+    )
+)
+_FLOAT = re.compile(
+    r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
+
+_STR, _INT_TAG, _FLOAT_TAG, _BOOL, _NULL_TAG = (
+    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")
+)
+
+
+class DocumentError(Exception):
+    """A text cannot be used; ``message`` is one line with the cure, ``line`` 0 where it is not known."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.message = one_line(message)
+        self.line = line
+
+
+def one_line(text: str) -> str:
+    """``text`` without line breaks and without characters that a terminal would obey."""
+    joined = " ".join(text.split())
+    return "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in joined)
+
+
+def quote(text: str) -> str:
+    """Someone's text inside a message: in quotes, shortened, harmless."""
+    cut = text if len(text) <= QUOTE_LENGTH_MAX else text[: QUOTE_LENGTH_MAX - 1] + "…"
+    return one_line(repr(cut))
+
+
+def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar:
+    """The value of a scalar: ``plain`` when it was written without quotes and without a tag.
+
+    Raises DocumentError on a tag that is not in use, and where text and tag disagree.
+    """
+    if tag == _STR or tag == "!" or (tag is None and not plain):
+        return text
+    value = _plain_scalar(text, line)
+    if tag is not None and not isinstance(value, _types_of_tag(tag, line)):
+        raise DocumentError(f"a value does not fit its tag {quote(tag)}: leave the tag out", line)
+    return value
+
+
+def _types_of_tag(tag: str, line: int) -> type | tuple[type, ...]:
+    kinds: dict[str, type | tuple[type, ...]] = {
+        _INT_TAG: int,
+        _FLOAT_TAG: (int, float),
+        _BOOL: bool,
+        _NULL_TAG: type(None),
+    }
+    if tag not in kinds:
+        raise DocumentError(f"the tag {quote(tag)} is not used here: leave it out", line)
+    return kinds[tag]
+
+
+def _plain_scalar(text: str, line: int) -> Scalar:
+    if text in _SCALARS_BY_TEXT:
+        return _SCALARS_BY_TEXT[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    for pattern, base in _INTS:
+        if match := pattern.fullmatch(text):
+            digits = match["digits"]
+            if len(digits) > DIGITS_MAX:
+                raise DocumentError(f"a number of {len(digits)} digits: it is out of range", line)
+            size = int(digits.replace("_", ""), base)
+            return -size if text.startswith("-") else size
+    return (
+        float(text.replace("_", "").lower().replace(".inf", "inf").replace(".nan", "nan"))
+        if _FLOAT.fullmatch(text)
+        else text
+    )
+
 
 #: Deeper than any Kubernetes object; shallow enough that walking a tree may recurse.
 DEPTH_MAX = 64
@@ -60,7 +166,7 @@ class _Anchored(msgspec.Struct, gc=False):
 def parse_yaml(text: str) -> list[Node]:
     """The documents of a YAML text, empty ones left out. Raises DocumentError."""
     try:
-        return [document for document in _Builder().documents(text) if document.value is not None]
+        return [document for document in _YamlBuilder().documents(text) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The end of a text without a last line break counts as a line more.
@@ -71,7 +177,7 @@ def parse_yaml(text: str) -> list[Node]:
         raise DocumentError(f"not text: {error.reason}", line) from error
 
 
-def decode(raw: bytes, bytes_max: int) -> str:
+def decode_text(raw: bytes, bytes_max: int) -> str:
     """UTF-8 text, with or without a byte order mark. Raises DocumentError when too long or not text."""
     if len(raw) > bytes_max:
         raise DocumentError(f"larger than {bytes_max} bytes: split it into several files", 0)
@@ -82,7 +188,7 @@ def decode(raw: bytes, bytes_max: int) -> str:
         raise DocumentError("not UTF-8 text: save it as UTF-8", line) from error
 
 
-class _Builder:
+class _YamlBuilder:
     """Turns parser events into nodes. One a text."""
 
     def __init__(self) -> None:
@@ -122,9 +228,12 @@ class _Builder:
         if top is not None and top.mapping and top.key is None:
             self._anchor(event.anchor, Node(event.value, line), 1)
             self._count(1, line)
-            top.key, top.key_line = _key(event), line
+            top.key, top.key_line = (
+                "\0" + _MERGE if event.value == _MERGE and not event.implicit[0] else str(event.value),
+                line,
+            )
             return
-        node = Node(resolve(event.value, event.tag, event.implicit[0], line), line)
+        node = Node(resolve_scalar(event.value, event.tag, event.implicit[0], line), line)
         self._anchor(event.anchor, node, 1)
         self._place(node, 1)
 
@@ -157,7 +266,7 @@ class _Builder:
         elif top.key is None:
             raise DocumentError("a field's name must be a word, not a list or a mapping", node.line)
         else:
-            _enter(top, top.key, node)
+            _enter_field(top, top.key, node)
             top.key = None
 
     def _anchor(self, name: str | None, node: Node, size: int) -> None:
@@ -174,14 +283,7 @@ class _Builder:
 _MERGE = "<<"
 
 
-def _key(event: Any) -> str:
-    """A name is text however it would resolve as a value; a quoted ``<<`` is an ordinary name."""
-    if event.value == _MERGE and not event.implicit[0]:
-        return "\0" + _MERGE
-    return str(event.value)
-
-
-def _enter(top: _Open, key: str, node: Node) -> None:
+def _enter_field(top: _Open, key: str, node: Node) -> None:
     if key == _MERGE:
         top.merged.append(node)
         return
@@ -199,3 +301,83 @@ def _with_merged(done: _Open) -> dict[str, Node]:
                 raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
             fields = {**source.value, **fields}
     return fields
+
+
+# JSON as the same trees as YAML: what ``kubectl -o json`` prints is large, and this is fast.
+#
+# A text may hold several objects one after another. Lines are not known here (0 in every node): a message
+# names the document by its number instead.
+
+
+_SPACE = " \t\r\n"
+
+
+def looks_like_json(text: str) -> bool:
+    """Whether it is worth a try: YAML's flow style begins the same way."""
+    return text.lstrip(_SPACE)[:1] in ("{", "[")
+
+
+def parse_json(text: str) -> list[Node]:
+    """The documents of a text. Raises DocumentError; one that is not JSON at all may still be YAML."""
+    decoder = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=_json_int)
+    documents, position, builder = [], _skip_space(text, 0), _JsonBuilder()
+    while position < len(text):
+        try:
+            raw, end = decoder.raw_decode(text, position)
+        except json.JSONDecodeError as error:
+            raise DocumentError(f"not JSON: {error.msg}", error.lineno) from error
+        except RecursionError as error:
+            raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0) from error
+        documents.append(builder.node(raw, 0))
+        position = _skip_space(text, end)
+    return [document for document in documents if document.value is not None]
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """A JSON object before its names are checked."""
+
+
+class _JsonBuilder:
+    def __init__(self) -> None:
+        self._nodes = 0
+
+    def node(self, raw: Any, depth: int) -> Node:
+        self._nodes += 1
+        if self._nodes > NODES_MAX:
+            raise DocumentError(f"more than {NODES_MAX} values: split it", 0)
+        if depth >= DEPTH_MAX and isinstance(raw, list):
+            raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
+        if isinstance(raw, _Pairs):
+            return Node(self._fields(raw, depth))
+        if isinstance(raw, list):
+            return Node([self.node(each, depth + 1) for each in raw])
+        return Node(_json_text(raw) if isinstance(raw, str) else raw)
+
+    def _fields(self, pairs: _Pairs, depth: int) -> dict[str, Node]:
+        fields: dict[str, Node] = {}
+        for key, raw in pairs:
+            if key in fields:
+                raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
+            fields[_json_text(key)] = self.node(raw, depth + 1)
+        return fields
+
+
+def _json_text(text: str) -> str:
+    """Refuses half a surrogate pair, which JSON can spell and nothing can write down."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DocumentError(f"{quote(text)} holds half a character: write it whole", 0) from error
+    return text
+
+
+def _json_int(text: str) -> int:
+    if len(text) > DIGITS_MAX:
+        raise DocumentError(f"a number of {len(text)} digits: it is out of range", 0)
+    return int(text)
+
+
+def _skip_space(text: str, position: int) -> int:
+    while position < len(text) and text[position] in _SPACE:
+        position += 1
+    return position

@@ -65,29 +65,23 @@ def _sum_ns(text: str, body: str) -> int:
     while position < len(body):
         term = _TERM.match(body, position)
         if term is None:
-            raise ValueError(_complaint(text, body[position:]))
-        total_ns += _term_ns(text, term)
+            raise ValueError(
+                f"duration {text!r} has no unit: {_EXAMPLES}"
+                if _DIGITS.fullmatch(body[position:])
+                else f"{text!r} is not a duration: {_EXAMPLES}"
+            )
+        whole, fraction, unit = term["whole"], term["fraction"] or "", term["unit"]
+        if not whole and not fraction:
+            raise ValueError(f"{text!r} is not a duration: {_EXAMPLES}")
+        if unit not in UNITS_NS:
+            raise ValueError(f"duration {text!r} has the unknown unit {unit!r}: use ns, us, ms, s, m or h")
+        unit_ns = UNITS_NS[unit]
+        scale: int = 10 ** len(fraction)
+        total_ns += int(whole or "0") * unit_ns + int(fraction or "0") * unit_ns // scale
         position = term.end()
     if not body:
         raise ValueError(f"{text!r} is not a duration: {_EXAMPLES}")
     return total_ns
-
-
-def _term_ns(text: str, term: re.Match[str]) -> int:
-    whole, fraction, unit = term["whole"], term["fraction"] or "", term["unit"]
-    if not whole and not fraction:
-        raise ValueError(f"{text!r} is not a duration: {_EXAMPLES}")
-    if unit not in UNITS_NS:
-        raise ValueError(f"duration {text!r} has the unknown unit {unit!r}: use ns, us, ms, s, m or h")
-    unit_ns = UNITS_NS[unit]
-    scale: int = 10 ** len(fraction)
-    return int(whole or "0") * unit_ns + int(fraction or "0") * unit_ns // scale
-
-
-def _complaint(text: str, rest: str) -> str:
-    if _DIGITS.fullmatch(rest):
-        return f"duration {text!r} has no unit: {_EXAMPLES}"
-    return f"{text!r} is not a duration: {_EXAMPLES}"
 
 
 def _small(size_ns: int) -> str:

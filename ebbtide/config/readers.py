@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
-from ebbtide.config.documents import Node
+from ebbtide.config.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
 from ebbtide.config.durations import DURATION_NS_MAX, format_duration, parse_duration
-from ebbtide.config.scalars import QUOTE_LENGTH_MAX, DocumentError, quote
-from events.base import NS_PER_SECOND
-from events.model import Period
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Period
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 
@@ -160,11 +159,13 @@ def path(node: Node, name: str) -> str:
 
 def drop_in_folder(node: Node, name: str) -> str:
     """One of the folders that logind reads, however it is written (a trailing slash, ``..``)."""
-    from actors.edges.logind.dropins import FOLDERS  # late: with it comes the whole edge
+    from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS  # late: with it comes the whole edge
 
     value = os.path.normpath(path(node, name)).replace("//", "/")
-    if value not in FOLDERS:
-        raise DocumentError(f"{name} is {quote(value)}: logind reads only {', '.join(FOLDERS)}", node.line)
+    if value not in DROP_IN_FOLDERS:
+        raise DocumentError(
+            f"{name} is {quote(value)}: logind reads only {', '.join(DROP_IN_FOLDERS)}", node.line
+        )
     return value
 
 
@@ -229,3 +230,62 @@ def show_gates(value: dict[str, bool]) -> dict[str, bool]:
 
 def _wrong(node: Node, path: str, wanted: str) -> DocumentError:
     return DocumentError(f"{path} is {describe(node)}: it must be {wanted}", node.line)
+
+
+# A field that is a mapping with fields of its own: one table says how each is read and shown.
+#
+# The same rules hold in it as in the document: an unknown name is an error that names the nearest one, and a
+# field without a value counts as absent.
+
+
+class SectionField(NamedTuple):
+    """One field of a section: its name in the section's Struct, and its way in and out."""
+
+    attribute: str
+    read: Callable[[Node, str], Any]
+    show: Callable[[Any], Any] = show_plain
+
+
+def read_section(node: Node, path: str, fields: Mapping[str, SectionField]) -> dict[str, Any]:
+    """What the section says, by attribute. Raises DocumentError."""
+    values: dict[str, Any] = {}
+    for name, value in mapping(node, path).items():
+        if name not in fields:
+            raise unknown(path, name, fields, value.line)
+        if value.value is not None:
+            values[fields[name].attribute] = fields[name].read(value, f"{path}.{name}")
+    return {attribute: value for attribute, value in values.items() if value is not None}
+
+
+def show_section(said: Mapping[str, Any], fields: Mapping[str, SectionField]) -> dict[str, Any]:
+    """``said``: values by attribute. One that is None is left out: it can be read again only so."""
+    found = ((name, field, said.get(field.attribute)) for name, field in fields.items())
+    return {name: field.show(value) for name, field, value in found if value is not None}
+
+
+# Where to listen: a field that names an address and a port, or a socket's path.
+
+
+PORT_MAX = 2**16 - 1
+
+
+def listen_address(node: Node, name: str) -> str:
+    """Only addresses, no names: a lookup may need a network that is not there."""
+    value = text(node, name)
+    host, _, port = value.rpartition(":")
+    if value.startswith("unix:"):
+        return "unix:" + path(Node(value.removeprefix("unix:"), node.line), name)
+    if value and not (_is_address(host) and port.isascii() and port.isdecimal() and int(port) <= PORT_MAX):
+        cure = "write an address and a port (127.0.0.1:9464, [::1]:9464) or unix:PATH"
+        raise DocumentError(f"{name} is {quote(value)}: {cure}", node.line)
+    return value
+
+
+def _is_address(host: str) -> bool:
+    import ipaddress  # late: few configurations name one
+
+    try:
+        version = ipaddress.ip_address(host.strip("[]")).version
+    except ValueError:
+        return False
+    return (version == 6) == (host[:1] + host[-1:] == "[]")

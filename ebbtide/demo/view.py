@@ -1,118 +1,314 @@
-"""The live view: waves, their pods, and the time that is left, as one frame from the node's standing."""
+"""What the demo shows: the live view of waves and pods, and the last page with every pod's outcome and why.
+
+The live view is one frame from the daemon's status; the last page is made from the shutdown's record.
+"""
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ebbtide.standing import PodStanding, Standing, WaveStanding
+from ebbtide.cli.common.output import STYLES
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import ProcessReport
+from ebbtide.events.record.model import AutopsyRecord, PodRecord, ShutdownRecord
+from ebbtide.events.record.stops import pod_end_ns
+from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 from ebbtide.text import visible
-from events.base import NS_PER_SECOND
 
 #: With it a wave's row fits into 80 columns.
 BAR_WIDTH = 14
 
 
-class Look(NamedTuple):
+class PhaseLook(NamedTuple):
     """How a pod's phase is drawn."""
 
     mark: str
     style: str
 
 
-WAITING, AT_WORK = Look("○", "dim"), Look("●", "cyan")
-LOOKS = {
+WAITING, AT_WORK = PhaseLook("○", "dim"), PhaseLook("●", "cyan")
+PHASE_LOOKS = {
     "waiting": WAITING,
-    "SIGKILL": Look("●", "bold red"),
-    "graceful": Look("✔", "green"),
-    "spared": Look("✔", "cyan"),
-    "killed": Look("✘", "red"),
-    "failed": Look("✘", "bold red"),
-    "unknown": Look("?", "yellow"),
+    "SIGKILL": PhaseLook("●", "bold red"),
+    "graceful": PhaseLook("✔", "green"),
+    "spared": PhaseLook("✔", "cyan"),
+    "killed": PhaseLook("✘", "red"),
+    "failed": PhaseLook("✘", "bold red"),
+    "unknown": PhaseLook("?", "yellow"),
 }
-OVER = frozenset(LOOKS) - {"waiting", "SIGKILL"}
+ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
 
 
-def frame(standing: Standing, now_ns: int) -> RenderableType:
+def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
     """One frame; ``now_ns`` is the monotonic clock."""
     body = Table.grid(padding=(0, 1), expand=True)
     body.add_column(no_wrap=True, min_width=22)
     body.add_column(no_wrap=True, min_width=19)
     body.add_column(no_wrap=True, justify="right", min_width=6)
     body.add_column(no_wrap=True, overflow="ellipsis", ratio=1)
-    for wave in standing.waves.values():
-        pods = [pod for pod in standing.pods.values() if pod.wave == wave.wave]
-        body.add_row(*_wave(wave, pods, now_ns))
+    for wave in status.waves.values():
+        pods = [pod for pod in status.pods.values() if pod.wave == wave.wave]
+        body.add_row(*_wave_cells(wave, pods, now_ns))
         for pod in pods:
-            body.add_row(*_pod(pod, now_ns))
-    return Group(_head(standing, now_ns), body)
+            body.add_row(*_pod_cells(pod, now_ns))
+    return Group(_frame_head(status, now_ns), body)
 
 
-def _head(standing: Standing, now_ns: int) -> RenderableType:
-    budget_ns = max(1, standing.deadline_ns - standing.began_ns)
-    end_ns = standing.released_ns or now_ns
-    used_ns = min(max(0, end_ns - standing.began_ns), budget_ns)
-    ended = sum(pod.phase in OVER for pod in standing.pods.values())
+def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
+    budget_ns = max(1, status.deadline_ns - status.began_ns)
+    end_ns = status.released_ns or now_ns
+    used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
+    ended = sum(pod.phase in ENDED_PHASES for pod in status.pods.values())
     head = Table.grid(expand=True)
     head.add_column(no_wrap=True)
     head.add_column(no_wrap=True, justify="right")
-    left = f"{_seconds(budget_ns - used_ns)} of {_seconds(budget_ns)} left"
+    left = f"{_seconds_left(budget_ns - used_ns)} of {_seconds_left(budget_ns)} left"
     title = Text.assemble(
-        (standing.kind or "shutdown", "bold"),
-        f"  {ended} of {len(standing.pods)} pods in {len(standing.waves)} waves",
+        (status.kind or "shutdown", "bold"),
+        f"  {ended} of {len(status.pods)} pods in {len(status.waves)} waves",
     )
-    head.add_row(title, Text(f"released, {left}" if standing.released_ns else left, style="bold"))
+    head.add_row(title, Text(f"released, {left}" if status.released_ns else left, style="bold"))
     return Group(
         head, ProgressBar(total=budget_ns, completed=budget_ns - used_ns, complete_style="blue"), Text()
     )
 
 
-def _wave(wave: WaveStanding, pods: list[PodStanding], now_ns: int) -> Iterator[RenderableType]:
-    ended = sum(pod.phase in OVER for pod in pods)
+def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterator[RenderableType]:
+    ended = sum(pod.phase in ENDED_PHASES for pod in pods)
     waiting = wave.phase == "waiting"
     style = "dim" if waiting else "bold"
     yield Text(f"wave {wave.wave}", style=style)
     yield Text(f"priority {wave.priority}" if waiting or pods else "no pods", style="dim")
     yield Text(f"{ended}/{len(pods)}", style=style)
-    period = _seconds(wave.period_ns)
+    period = _seconds_left(wave.period_ns)
     if waiting:
         yield Text(f"{period}, waiting", style="dim")
     elif wave.ended_ns:
-        took = _seconds(wave.ended_ns - wave.began_ns)
+        took = _seconds_left(wave.ended_ns - wave.began_ns)
         yield Text(
             f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
         )
     else:
-        yield _bar(wave, now_ns)
+        yield _wave_bar(wave, now_ns)
 
 
-def _bar(wave: WaveStanding, now_ns: int) -> RenderableType:
+def _wave_bar(wave: WaveStatus, now_ns: int) -> RenderableType:
     total_ns = max(1, wave.deadline_ns - wave.began_ns)
     used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
     cell = Table.grid(padding=(0, 1))
     cell.add_column(no_wrap=True)
     cell.add_column(no_wrap=True)
     bar = ProgressBar(total=total_ns, completed=used_ns, width=BAR_WIDTH, complete_style="cyan")
-    cell.add_row(bar, Text(f"{_seconds(used_ns)} of {_seconds(total_ns)}"))
+    cell.add_row(bar, Text(f"{_seconds_left(used_ns)} of {_seconds_left(total_ns)}"))
     return cell
 
 
-def _pod(pod: PodStanding, now_ns: int) -> Iterator[RenderableType]:
-    look = LOOKS.get(pod.phase, AT_WORK)
-    at_work = pod.phase not in OVER and pod.began_ns > 0
+def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
+    look = PHASE_LOOKS.get(pod.phase, AT_WORK)
+    at_work = pod.phase not in ENDED_PHASES and pod.began_ns > 0
     took_ns = now_ns - pod.began_ns if at_work else pod.elapsed_ns
     yield Text.assemble(
         ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
     )
     yield Text(pod.phase, style=look.style)
-    yield Text("" if look is WAITING else _seconds(took_ns))
+    yield Text("" if look is WAITING else _seconds_left(took_ns))
     yield Text(visible(pod.reason) or f"grace {pod.grace_seconds} s", style="dim")
 
 
-def _seconds(ns: int) -> str:
+def _seconds_left(ns: int) -> str:
     return f"{max(0, ns) / NS_PER_SECOND:.1f} s"
+
+
+# --- the last page: every pod's outcome and why, the autopsies, and where to look further ---------
+
+
+class PodRow(NamedTuple):
+    """One pod's fate. ``wave`` and ``grace_seconds`` are None for a pod that was turned away."""
+
+    pod: str
+    wave: int | None
+    grace_seconds: int | None
+    outcome: str
+    took_ns: int
+    why: str
+
+
+def pod_rows(shutdown: ShutdownRecord) -> list[PodRow]:
+    """In the order of the waves; those that were turned away last."""
+    by_uid = {pod.uid: pod for pod in shutdown.pods}
+    planned = [by_uid[uid] for wave in shutdown.waves for uid in wave.pods]
+    return [_pod_row(pod, shutdown) for pod in planned] + [
+        PodRow(pod.label, None, None, "rejected", 0, pod.reason)
+        for pod in shutdown.pods
+        if pod.outcome == "rejected"
+    ]
+
+
+def _pod_row(pod: PodRecord, shutdown: ShutdownRecord) -> PodRow:
+    if pod.outcome is None:
+        reason = "not ended when the machine was let go"
+        return PodRow(pod.label, pod.wave, pod.grace_seconds, "unknown", 0, reason)
+    took_ns = 0 if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
+    asked = pod.wanted_grace_seconds
+    is_cut = asked is not None and asked > pod.grace_seconds
+    why = [
+        pod.reason,
+        *(text for _, text in sorted(_pod_notes(pod))),
+        *([f"asked for {asked} s, its wave has {pod.grace_seconds} s"] if is_cut else []),
+    ]
+    return PodRow(pod.label, pod.wave, pod.grace_seconds, pod.outcome, took_ns, "; ".join(why))
+
+
+def _pod_notes(pod: PodRecord) -> Iterator[tuple[int, str]]:
+    """What its reason does not say, and when it happened: a hook that failed is in the reason already."""
+    for hook in pod.hooks:
+        if hook.result == "done" and hook.ended_ns is not None:
+            early = f" ended early, {hook.reason}" if hook.early else ""
+            took = _seconds_left(hook.ended_ns - hook.began_ns)
+            yield hook.ended_ns, f"preStop {hook.kind} {took}{early}"
+    for container in pod.containers:
+        if container.signalled_ns is not None and container.stop_signal != "SIGTERM":
+            yield container.signalled_ns, f"stopped with {container.stop_signal}"
+    exits = sorted(
+        (each.exited_ns, each.name, each.sidecar) for each in pod.containers if each.exited_ns is not None
+    )
+    for (before_ns, _, _), (exited_ns, name, sidecar) in pairwise(exits):
+        if sidecar:
+            yield exited_ns, f"sidecar {name} ended {_seconds_left(exited_ns - before_ns)} after the rest"
+
+
+DEMO_VERSION = 1
+
+MEANT_TO_END = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP")
+
+#: Where to look further, with the option that names the journal added.
+NEXT_COMMANDS = (
+    ("what happened, line by line", "replay timeline"),
+    ("where the time went", "replay blame"),
+    ("one pod's story", "journal show --pod legacy-0"),
+    ("a page for the browser", "replay report -o report.html"),
+    ("every event, and what caused it", "journal show"),
+    ("the shutdown in one line", "journal ls"),
+    ("the same again, from its facts", "replay verify"),
+)
+
+
+def last_page(shutdown: ShutdownRecord, trace_id: str, journal: Path, program: str) -> RenderableType:
+    """The last page, for people."""
+    parts: list[RenderableType] = [Text(), _pods_table(pod_rows(shutdown)), Text()]
+    taken = [(autopsy.at_ns, pod.label, autopsy) for pod in shutdown.pods for autopsy in pod.autopsies]
+    for _, label, autopsy in sorted(taken, key=lambda each: each[0]):
+        parts += [*_autopsy_texts(label, autopsy), Text()]
+    parts += [Text(_total_text(shutdown), style="bold"), Text(f"trace id {trace_id}"), Text()]
+    return Group(*parts, Text("Look further:", style="bold"), *_next_commands(journal, program))
+
+
+def last_page_json(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[str, Any]:
+    """``kind: Demo``; seconds from the signal to the release."""
+    return {
+        "kind": "Demo",
+        "version": DEMO_VERSION,
+        "shutdown": shutdown.kind,
+        "seconds": (shutdown.ended_ns or 0) / NS_PER_SECOND,
+        "traceId": trace_id,
+        "journal": str(journal),
+        "pods": [
+            {
+                "pod": row.pod,
+                "wave": row.wave,
+                "graceSeconds": row.grace_seconds,
+                "outcome": row.outcome,
+                "seconds": row.took_ns / NS_PER_SECOND,
+                "why": row.why,
+            }
+            for row in pod_rows(shutdown)
+        ],
+    }
+
+
+def _pods_table(rows: list[PodRow]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("POD", "WAVE", "GRACE", "OUTCOME", "TOOK", "WHY"):
+        right = heading in ("WAVE", "GRACE", "TOOK")
+        table.add_column(heading, justify="right" if right else "left", no_wrap=heading != "WHY")
+    for row in rows:
+        outcome = Text(row.outcome, style=STYLES.get(row.outcome, ""))
+        table.add_row(
+            Text(visible(row.pod)),
+            _number_text(row.wave),
+            _grace_text(row),
+            outcome,
+            _took_text(row),
+            Text(visible(row.why)),
+        )
+    return table
+
+
+def _number_text(value: int | None) -> str:
+    return "-" if value is None else str(value)
+
+
+def _grace_text(row: PodRow) -> str:
+    return "-" if row.grace_seconds is None else f"{row.grace_seconds} s"
+
+
+def _took_text(row: PodRow) -> str:
+    return "-" if row.wave is None else f"{row.took_ns / NS_PER_SECOND:.1f} s"
+
+
+def _autopsy_texts(label: str, autopsy: AutopsyRecord) -> Iterator[Text]:
+    """What a straggler was doing, its processes as a tree."""
+    name = f"{label}, container {autopsy.container}"
+    yield Text(f"Autopsy of {visible(name)}, just before SIGKILL:", style="bold")
+    depths = _depths(autopsy.processes)
+    for process in autopsy.processes:
+        yield Text(f"  {'  ' * depths[process.pid]}{visible(_process_text(process))}")
+    for line in autopsy.last_lines:
+        yield Text(f"  its last words: {visible(line)}", style="italic")
+
+
+def _depths(processes: tuple[ProcessReport, ...]) -> dict[int, int]:
+    depths: dict[int, int] = {}
+    for process in processes:
+        depths[process.pid] = depths.get(process.parent_pid, -1) + 1
+    return depths
+
+
+def _process_text(process: ProcessReport) -> str:
+    where = f" in {process.wait_channel}" if process.wait_channel else ""
+    plural = "" if process.connections == 1 else "s"
+    open_ = f", {process.connections} open connection{plural}" if process.connections else ""
+    return f"{process.command} ({process.pid}) {process.state}{where}{open_}{_ignored_signals(process)}"
+
+
+def _ignored_signals(process: ProcessReport) -> str:
+    """The signals that are meant to end a program by name; of the others the number."""
+    meant = [name for name in process.signals_ignored if name in MEANT_TO_END]
+    others = len(process.signals_ignored) - len(meant)
+    more = f" and {others} others" if others and meant else ""
+    return f", ignores {' '.join(meant)}{more}" if meant else ""
+
+
+def _total_text(shutdown: ShutdownRecord) -> str:
+    counts = Counter(row.outcome for row in pod_rows(shutdown))
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    return f"The machine was let go after {(shutdown.ended_ns or 0) / NS_PER_SECOND:.1f} s: {outcomes}."
+
+
+def _next_commands(journal: Path, program: str) -> Iterator[Text]:
+    width = max(len(meaning) for meaning, _ in NEXT_COMMANDS)
+    for meaning, command in NEXT_COMMANDS:
+        whole = shlex.join((program, *command.split(), "--journal", str(journal)))
+        line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
+        line.no_wrap, line.overflow = True, "ignore"
+        yield line

@@ -1,50 +1,81 @@
-"""Looking at the configuration, the daemon, logind, the journal and the pods, without changing anything."""
+"""Looking at the configuration, the daemon, logind, the journal and the pods, without changing anything.
+
+The pods are those that a shutdown would end, whatever they are here: local processes (from the records that
+a daemon keeps of them for its own next life), or a Kubernetes node's. With them come what their httpGet
+hooks would ask, and what their stop signals would do.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
 import trio
 
-from actors.edges.bus import Bus as Connection
-from actors.edges.bus import BusError, ask_once, system_bus_address
-from actors.edges.logind.dropins import DropIns
-from actors.edges.logind.names import MANAGER, SYSTEMD, WHO, is_kubelet_lock
-from actors.edges.logind.reader import ask_all, grant, preparing
-from ebbtide.config import ConfigError, Loaded, default_paths, load
-from ebbtide.config.node import NodeSection
-from ebbtide.control import ControlError, ask
+from ebbtide.actors.edges.http_get import BadHook, request_of
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.bus import Bus as Connection
+from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.linux.signals import SignalForecast, forecast_signal
+from ebbtide.actors.edges.logind.drop_ins import DropIns
+from ebbtide.actors.edges.logind.manager import (
+    INHIBIT_WHO,
+    MANAGER,
+    ask_all,
+    is_kubelet_lock,
+    read_grant_ns,
+    read_preparing,
+)
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+from ebbtide.actors.edges.process.pods import RECORD_VERSION, PodRecord
+from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.cli.common.records import PodLabels, payload_of
+from ebbtide.config import ConfigError
+from ebbtide.config.schema import NodeSection
 from ebbtide.doctor.machine import acpid_runs, power_key_file
-from ebbtide.doctor.pods import look_at_pods
-from ebbtide.doctor.sight import Bus, Sight, Store
-from ebbtide.doctor.starts import Starts
-from ebbtide.options import RunOptions
-from ebbtide.plan_view import build_plan
-from events.history import History
-from events.source import DirectorySource
+from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.messages import START_POD_KEY
+from ebbtide.events.reader import History
+from ebbtide.manifests import Manifest
+from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
+from ebbtide.node import LocalNode
+from ebbtide.options import PROCESS, RunOptions
+from ebbtide.plan import build_plan
+
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.cri.pods import PodEntry
+    from ebbtide.actors.edges.kubernetes.pods import KnownPod
+
 
 #: logind answers in under a millisecond.
 LOGIND_SECONDS_MAX = 3.0
 
 
-def gather(options: RunOptions) -> Sight:
+def gather(node: LocalNode) -> Snapshot:
     """Look at everything; a mode that is empty is found out. Raises nothing but PermissionError, where a
     folder is for root only.
     """
-    loaded, config_error = _config(options.config)
-    status, status_error = _status(options.control_socket)
-    bus, bus_error = look_at_logind()
-    store = look_at_journal(options.journal)
-    running = str((status or {}).get("mode", "")) or store.mode
-    pods = look_at_pods(options, loaded.options.node if loaded is not None else NodeSection(), running)
+    loaded, config_error = None, ""
+    try:
+        loaded = node.configuration
+        node.check_files()
+    except ConfigError as error:
+        config_error = str(error)
+    (status, status_error), (bus, bus_error), store = node.status, node.logind, node.journal
+    section = loaded.options.node if loaded is not None else NodeSection()
+    pods = look_at_pods(node.options, section, node.status.mode or store.mode)
     raise_grant = loaded is not None and loaded.settings.raise_grant
-    return Sight(
+    # A limit that the daemon may raise is no reason to cut a pod.
+    grant_ns = None if bus is None or raise_grant else bus.grant_ns
+    return Snapshot(
         config_error=config_error,
         raise_grant=raise_grant,
-        plan=None if loaded is None else build_plan(loaded.settings, pods.manifests, _coming(loaded, bus)),
+        plan=None if loaded is None else build_plan(loaded.settings, pods.manifests, grant_ns),
         status=status,
         status_error=status_error,
         bus=bus,
@@ -60,36 +91,15 @@ def gather(options: RunOptions) -> Sight:
     )
 
 
-def _coming(loaded: Loaded, bus: Bus | None) -> int | None:
-    """The grant that a shutdown would have: a limit that the daemon may raise is no reason to cut a pod."""
-    if bus is None or loaded.settings.raise_grant:
-        return None
-    return bus.grant_ns
-
-
-def _config(configs: Sequence[Path]) -> tuple[Loaded | None, str]:
-    try:
-        return load(configs or default_paths()), ""
-    except ConfigError as error:
-        return None, str(error)
-
-
-def _status(socket: Path) -> tuple[dict[str, Any] | None, str]:
-    try:
-        return ask("status", socket), ""
-    except ControlError as error:
-        return None, str(error)
-
-
 # --- logind ------------------------------------------------------------------------------------
 
 
-def look_at_logind() -> tuple[Bus | None, str]:
+def look_at_logind() -> tuple[LogindState | None, str]:
     """What logind says, or why it says nothing."""
 
-    async def look() -> Bus | None:
+    async def look() -> LogindState | None:
         with trio.move_on_after(LOGIND_SECONDS_MAX):
-            return await ask_once(system_bus_address(), _questions)
+            return await ask_once(system_bus_address(), _ask_logind)
         return None
 
     try:
@@ -99,12 +109,14 @@ def look_at_logind() -> tuple[Bus | None, str]:
     return found, "" if found is not None else f"no answer within {LOGIND_SECONDS_MAX:g} s"
 
 
-async def _questions(bus: Connection) -> Bus:
-    limit, going, rows, key, version = await ask_all(bus, grant, preparing, _inhibitors, _power_key, _systemd)
-    return Bus(
+async def _ask_logind(bus: Connection) -> LogindState:
+    limit, going, rows, key, version = await ask_all(
+        bus, read_grant_ns, read_preparing, _inhibitors, _read_power_key, _read_systemd_version
+    )
+    return LogindState(
         grant_ns=limit,
         preparing=going,
-        our_lock=any(_is_ours(row) for row in rows),
+        our_lock=any(_is_our_lock(row) for row in rows),
         kubelet_lock=any(is_kubelet_lock(row) for row in rows),
         power_key=key,
         systemd=version,
@@ -115,12 +127,12 @@ async def _inhibitors(bus: Connection) -> Any:
     return (await bus.method(MANAGER, "ListInhibitors"))[0]
 
 
-def _is_ours(row: tuple[str, str, str, str, int, int]) -> bool:
+def _is_our_lock(row: tuple[str, str, str, str, int, int]) -> bool:
     what, who, _, mode, _, _ = row
-    return who == WHO and mode == "delay" and "shutdown" in what.split(":")
+    return who == INHIBIT_WHO and mode == "delay" and "shutdown" in what.split(":")
 
 
-async def _power_key(bus: Connection) -> str:
+async def _read_power_key(bus: Connection) -> str:
     """Empty where this logind does not tell."""
     try:
         return str(await bus.get(MANAGER, "HandlePowerKey"))
@@ -128,7 +140,7 @@ async def _power_key(bus: Connection) -> str:
         return ""
 
 
-async def _systemd(bus: Connection) -> str:
+async def _read_systemd_version(bus: Connection) -> str:
     """systemd's version; empty where it cannot be asked (a logind on a bus of its own)."""
     try:
         return str(await bus.get(SYSTEMD, "Version"))
@@ -139,19 +151,21 @@ async def _systemd(bus: Connection) -> str:
 # --- the journal -------------------------------------------------------------------------------
 
 
-def look_at_journal(path: Path) -> Store:
+def look_at_journal(path: Path) -> JournalState:
     """Its health by a whole reading, and the room that is left for it."""
-    place = _nearest(path)
+    # The directory, or what of its path exists: that is where it will be made.
+    absolute = path.absolute()
+    place = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     try:
         room = os.statvfs(place)
         history = History([DirectorySource(path)])
-        starts = Starts()
+        starts = LastStart()
         for raw in history.raw():
             starts.take(raw)
         verdict = history.verdict if history.path.segments or history.path.tail else None
     except OSError as error:
-        return Store(str(path), error=f"{error.filename or path}: {error.strerror}")
-    return Store(
+        return JournalState(str(path), error=f"{error.filename or path}: {error.strerror}")
+    return JournalState(
         str(path),
         exists=path.is_dir(),
         writable=os.access(place, os.W_OK),
@@ -162,7 +176,192 @@ def look_at_journal(path: Path) -> Store:
     )
 
 
-def _nearest(path: Path) -> Path:
-    """The directory, or what of its path exists: that is where it will be made."""
-    absolute = path.absolute()
-    return next(folder for folder in (absolute, *absolute.parents) if folder.exists())
+# How the last daemon began, from the journal: in which mode, and which pods it could not start.
+#
+# Such a pod has neither a process nor a record.
+
+
+class LastStart:
+    """Folded from the records of a journal; a daemon that begins tries all of its manifests again."""
+
+    def __init__(self) -> None:
+        self._labels = PodLabels()
+        self._failed: dict[str, str] = {}
+        #: Of the last daemon that began; empty where the journal has none.
+        self.mode = ""
+
+    def take(self, raw: RawRecord) -> None:
+        self._labels.learn(raw)
+        if raw.tag == "DaemonStarted":
+            self._failed = {}
+            self._began(payload_of(raw))
+        elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:
+            self._ended(payload_of(raw))
+
+    def _began(self, data: Any) -> None:
+        self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
+
+    def _ended(self, data: Any) -> None:
+        """Only an edited journal holds anything but a mapping here."""
+        if not isinstance(data, dict):
+            return
+        uid = str(data.get("key")).removeprefix(START_POD_KEY).rpartition("/")[0]
+        self._failed.pop(uid, None)
+        if data.get("result") == "failed":
+            self._failed[uid] = str(data.get("reason") or "no reason was given")
+
+    @property
+    def failed(self) -> tuple[tuple[str, str], ...]:
+        """(namespace/name, reason) of each."""
+        return tuple((self._labels.get(uid, uid), reason) for uid, reason in self._failed.items())
+
+
+AUTO_MODE = "auto"
+
+
+class FoundPods(NamedTuple):
+    """``targets`` are what httpGet hooks would ask. ``seen``, ``known`` (what the API server lists) and
+    ``parts`` are a Kubernetes node's.
+    """
+
+    mode: str
+    manifests: tuple[Manifest, ...] = ()
+    forecasts: tuple[SignalForecast, ...] = ()
+    targets: tuple[HookTarget, ...] = ()
+    seen: NodeSnapshot | None = None
+    known: tuple[KnownPod, ...] = ()
+    parts: NodeParts | None = None
+
+
+def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:
+    """``running``: the daemon's mode, for when ``options`` names none. Raises PermissionError."""
+    mode = options.mode or (
+        AUTO_MODE
+        if any((options.cri, options.kubeconfig, options.node_name)) and running in ("", PROCESS)
+        else running
+    )
+    mode = mode or detect_mode(section, options.runtime)
+    return (
+        _pods_of_processes(options.runtime)
+        if mode == PROCESS
+        else _pods_of_node(options._replace(mode=mode), section)
+    )
+
+
+def detect_mode(section: NodeSection, runtime: Path) -> str:
+    """What this machine looks like. A runtime's socket alone is none of a node's marks: every machine with
+    Docker has one.
+    """
+    if running_pods(runtime):
+        return PROCESS
+    named = section.cri_socket or section.kubeconfig or section.node_name
+    root = Path(section.kubelet_root)
+    kubelet = first_existing([root]) and first_existing(SOCKETS, Path.is_socket)
+    return AUTO_MODE if named or kubelet or first_existing(KUBECONFIGS) else PROCESS
+
+
+def _pods_of_processes(runtime: Path) -> FoundPods:
+    found = running_pods(runtime)
+    return FoundPods(
+        PROCESS,
+        tuple(Manifest(pod=each.pod, spec=each.spec, source=str(runtime)) for each in found),
+        tuple(forecast for each in found for forecast in forecasts_of_processes(each)),
+        tuple(target for each in found for target in targets_of_processes(each)),
+    )
+
+
+def _pods_of_node(options: RunOptions, section: NodeSection) -> FoundPods:
+    """Imported late: the bus, YAML, and where they are installed gRPC and the API's client."""
+    from ebbtide.doctor.node import look_at_node
+
+    found = look_at_node(options, section)
+    targets = tuple(target for entry in found.entries for target in targets_of_containers(entry))
+    return FoundPods(
+        options.mode, found.manifests, found.forecasts, targets, found.seen, found.known, found.parts
+    )
+
+
+# What the httpGet hooks of running pods would ask, by address: for the drill, which only connects.
+
+
+#: Where local processes are.
+LOOPBACK_ADDRESS = "127.0.0.1"
+
+
+class HookTarget(NamedTuple):
+    """``name`` is the pod's and the container's; ``error``: why the hook is no request at all."""
+
+    name: str
+    host: str = ""
+    port: int = 0
+    error: str = ""
+
+
+def targets_of_processes(pod: PodRecord, pod_ip: str = LOOPBACK_ADDRESS) -> Iterator[HookTarget]:
+    return _targets_of(pod.pod.label, (*pod.spec.init, *pod.spec.containers), pod_ip)
+
+
+def targets_of_containers(pod: PodEntry) -> Iterator[HookTarget]:
+    """A pod in the node's network has no address of its own; its hooks ask the node's."""
+    from ebbtide.actors.edges.cri.orders import node_address  # with gRPC: only where pods are containers
+
+    specs = [entry.spec for entry in pod.containers.values()]
+    return _targets_of(f"{pod.namespace}/{pod.name}", specs, pod.pod_ip or node_address())
+
+
+def _targets_of(label: str, containers: Iterable[ContainerSpec], pod_ip: str) -> Iterator[HookTarget]:
+    for container in containers:
+        action = container.pre_stop
+        if isinstance(action, HttpGetAction):
+            name = f"{label} {container.name}"
+            try:
+                request = request_of(action, container, pod_ip)
+            except BadHook as error:
+                yield HookTarget(name, error=str(error))
+            else:
+                yield HookTarget(name, request.host, request.port)
+
+
+# The pods that a daemon runs as local processes, from the records it keeps for its own next life.
+#
+# Only read: a record that cannot be used is passed over, and stays.
+
+
+_record_decoder = msgspec.msgpack.Decoder(PodRecord)
+
+
+def running_pods(runtime: Path) -> list[PodRecord]:
+    """The pods of this boot with at least one process alive, oldest first. Raises PermissionError."""
+    folder = runtime / "process" / "pods"
+    try:
+        paths = sorted(folder.iterdir(), key=lambda path: path.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    records = filter(None, map(_read_record, paths))
+    return [
+        record
+        for record in records
+        if record.boot_id == proc.boot_id_with_dashes()
+        and any(proc.is_same_process(each.pid, each.start_ticks) for each in record.containers)
+    ]
+
+
+def forecasts_of_processes(pod: PodRecord) -> list[SignalForecast]:
+    """What the stop signal would do to the first process of each container that runs."""
+    signals = {container.name: container.stop_signal for container in pod.pod.containers}
+    found = [
+        forecast_signal(pod.pod.uid, each.name, each.pid, signals.get(each.name, "SIGTERM"))
+        for each in pod.containers
+        if proc.is_same_process(each.pid, each.start_ticks)
+    ]
+    return [each for each in found if each is not None]
+
+
+def _read_record(path: Path) -> PodRecord | None:
+    if path.name.startswith("."):
+        return None
+    try:
+        record = _record_decoder.decode(path.read_bytes())
+    except (FileNotFoundError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+        return None
+    return record if record.version == RECORD_VERSION else None

@@ -13,25 +13,25 @@ from typing import Any
 
 from jeepney import DBusAddress
 
-from actors.edges.bus import Bus, BusError, Refused
-from actors.edges.logind.names import SYSTEMD
-from actors.edges.process import proc
-from actors.policy.periods import effective_periods, requested_seconds
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused
+from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.config import ConfigError, load
-from ebbtide.doctor.seen import ONE_UNIT, Kubelet
-from events.base import NS_PER_SECOND
+from ebbtide.doctor.snapshot import SINGLE_UNIT_DISTRIBUTIONS, KubeletState
+from ebbtide.events.base import NS_PER_SECOND
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
-NOT_FOUND = "not-found"
-RUNNING = ("active", "activating", "reloading")
+UNIT_NOT_FOUND = "not-found"
+ACTIVE_STATES = ("active", "activating", "reloading")
 
 #: Where kubeadm and others keep the kubelet's settings, if its command line does not say.
 KUBELET_CONFIG = Path("/var/lib/kubelet/config.yaml")
 COMMAND_BYTES_MAX = 64 * 1024
 #: Their ``server`` and ``agent`` have the kubelet inside.
-KUBELETS = ("kubelet", "k3s", "rke2")
-ACPID = "acpid"
+KUBELET_PROGRAMS = ("kubelet", "k3s", "rke2")
+ACPID_PROGRAM = "acpid"
 
 LOGIND_FOLDERS = tuple(
     Path(folder, "systemd/logind.conf.d") for folder in ("/etc", "/run", "/usr/local/lib", "/usr/lib")
@@ -46,31 +46,31 @@ async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
     """Is there such a unit, and is it active? None: the service manager does not say. Raises BusError."""
     try:
         (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit)
-    except Refused as error:
+    except BusRefused as error:
         return (False, False) if error.name == NO_SUCH_UNIT else (None, None)
     address = DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
-    if await _ask(bus, address, "LoadState") == NOT_FOUND:
+    if await _unit_property(bus, address, "LoadState") == UNIT_NOT_FOUND:
         return False, False
-    state = await _ask(bus, address, "ActiveState")
-    return True, None if state is None else state in RUNNING
+    state = await _unit_property(bus, address, "ActiveState")
+    return True, None if state is None else state in ACTIVE_STATES
 
 
-async def _ask(bus: Bus, address: DBusAddress, name: str) -> Any:
+async def _unit_property(bus: Bus, address: DBusAddress, name: str) -> Any:
     try:
         return await bus.get(address, name)
-    except Refused:
+    except BusRefused:
         return None
 
 
-async def look_at_kubelet(bus: Bus, unit: str, node: str) -> Kubelet:
+async def look_at_kubelet(bus: Bus, unit: str, node: str) -> KubeletState:
     """Its unit, its process, and what its settings ask for. Raises BusError."""
     loaded, active = await unit_state(bus, unit)
-    others = [other for other in ONE_UNIT if other != unit]
+    others = [other for other in SINGLE_UNIT_DISTRIBUTIONS if other != unit]
     beside = tuple([other for other in others if (await unit_state(bus, other))[1]])
     return kubelet_process(node)._replace(unit=unit, loaded=loaded, active=active, beside=beside)
 
 
-async def boot_ns(bus: Bus) -> int | None:
+async def last_boot_ns(bus: Bus) -> int | None:
     """How long the last boot took, firmware and loader included where they told; None while it is not
     finished, or where the service manager does not say. systemd counts in microseconds.
     """
@@ -89,49 +89,49 @@ async def boot_ns(bus: Bus) -> int | None:
 
 def commands() -> Iterator[tuple[int, list[str]]]:
     """Every process's number and words, those of the kernel left out."""
-    for pid in proc.pids():
+    for pid in proc.all_pids():
         if data := proc.read_bytes(f"/proc/{pid}/cmdline", COMMAND_BYTES_MAX):
             yield pid, os.fsdecode(data).rstrip("\0").split("\0")
 
 
-def called(words: list[str], name: str) -> bool:
-    return words[0].rpartition("/")[2] == name
+def is_program(argv: list[str], name: str) -> bool:
+    return argv[0].rpartition("/")[2] == name
 
 
 def acpid_runs() -> bool:
-    return any(called(words, ACPID) for _, words in commands())
+    return any(is_program(argv, ACPID_PROGRAM) for _, argv in commands())
 
 
-def kubelet_process(node: str) -> Kubelet:
+def kubelet_process(node: str) -> KubeletState:
     """The kubelet of this node: the one that was given its name, else the first that was given none."""
-    found = [(pid, words) for pid, words in commands() if called(words, KUBELETS[0])]
-    ours = [each for each in found if flag(each[1], "hostname-override").lower() == node]
-    unnamed = [each for each in found if not flag(each[1], "hostname-override")]
-    for pid, words in (*ours, *unnamed):
-        config, grace_ns = kubelet_settings(pid, words)
-        return Kubelet(pid=pid, config=config, grace_ns=grace_ns)
-    return Kubelet()
+    found = [(pid, argv) for pid, argv in commands() if is_program(argv, KUBELET_PROGRAMS[0])]
+    ours = [each for each in found if command_line_flag(each[1], "hostname-override").lower() == node]
+    unnamed = [each for each in found if not command_line_flag(each[1], "hostname-override")]
+    for pid, argv in (*ours, *unnamed):
+        config, grace_ns = kubelet_settings(pid, argv)
+        return KubeletState(pid=pid, config=config, grace_ns=grace_ns)
+    return KubeletState()
 
 
-def flag(words: list[str], name: str) -> str:
+def command_line_flag(argv: list[str], name: str) -> str:
     """``--name=value`` or ``--name value``; the last one counts, as with Go's flags."""
     value = ""
-    for at, word in enumerate(words):
+    for at, word in enumerate(argv):
         if word.startswith(f"--{name}="):
             value = word.partition("=")[2]
-        elif word == f"--{name}" and at + 1 < len(words):
-            value = words[at + 1]
+        elif word == f"--{name}" and at + 1 < len(argv):
+            value = argv[at + 1]
     return value
 
 
-def kubelet_settings(pid: int, words: list[str]) -> tuple[str, int | None]:
+def kubelet_settings(pid: int, argv: list[str]) -> tuple[str, int | None]:
     """Its configuration file, and the graceful shutdown that it asks for in all; None: it cannot be read.
 
     The file is looked up as that process sees it, which may be in a mount namespace of its own.
     """
-    name = flag(words, "config") or str(KUBELET_CONFIG)
+    name = command_line_flag(argv, "config") or str(KUBELET_CONFIG)
     root = Path(f"/proc/{pid}/root")
-    folder = flag(words, "config-dir")
+    folder = command_line_flag(argv, "config-dir")
     paths = [root / name.lstrip("/")]
     if folder:
         paths += sorted((root / folder.lstrip("/")).glob("*.conf"))

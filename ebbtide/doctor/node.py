@@ -1,7 +1,8 @@
 """Looking at a Kubernetes node for the doctor, the plan and the drill: everything at once, and bounded.
 
 Each look is on its own: what does not answer is missing from the whole, and says why. gRPC and the API's
-client are imported only here, and only where they are installed.
+client are imported only here, and only where they are installed. Here are also a node's pods as the API
+server lists them, and the static pods in the kubelet's folder.
 """
 
 from __future__ import annotations
@@ -9,139 +10,277 @@ from __future__ import annotations
 import contextlib
 import time
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+import msgspec
 import trio
+import yaml
 
-from actors.edges.bus import Bus, BusError, ask_once, system_bus_address
-from actors.edges.cri.table import PodEntry
-from actors.edges.cri.views import cached, known_of, view
-from actors.edges.kubernetes.cache import Cache
-from actors.edges.kubernetes.calling import Known
-from actors.edges.kubernetes.manifests import read as read_manifests
-from actors.edges.kubernetes.store import Store
-from actors.edges.process.forecast import Forecast
-from actors.edges.process.spec import ProcessSpec
-from ebbtide.config.node import NodeSection
+from ebbtide.actors.edges.cri.pods import PodEntry, api_pod_view, known_pod_of, pod_view
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
+from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.pod_spec import ProcessSpec
+from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import machine
-from ebbtide.doctor.listed import Listed
-from ebbtide.doctor.seen import Api, Kubelet, NodeSeen, Runtime
-from ebbtide.doctor.statics import static_pods
-from ebbtide.manifests import Manifest
+from ebbtide.doctor.snapshot import (
+    ApiServerState,
+    KubeletState,
+    NodePod,
+    NodeSnapshot,
+    RuntimeState,
+    StaticPod,
+)
+from ebbtide.events.model import Pod
+from ebbtide.extras import missing_packages
+from ebbtide.manifests import FILE_BYTES_MAX, FILES_MAX, Manifest
+from ebbtide.modes import ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
-from ebbtide.places import PACKAGES, Places, Unfit, find
-from ebbtide.runtimes import lasting_folder
-from events.model import Pod
+
+# Static pods whose manifests give no number for their priority, from the kubelet's folder of them.
+
+
+STATIC_POD_SUFFIXES = (".yaml", ".yml", ".json")
+
+
+class _StaticMetadata(msgspec.Struct):
+    name: str = ""
+    namespace: str = "default"
+
+
+class _StaticSpec(msgspec.Struct, rename="camel"):
+    priority: int | None = None
+    priority_class_name: str = ""
+
+
+class _StaticManifest(msgspec.Struct):
+    metadata: _StaticMetadata = msgspec.field(default_factory=_StaticMetadata)
+    spec: _StaticSpec = msgspec.field(default_factory=_StaticSpec)
+
+
+def static_pods(folder: Path) -> tuple[StaticPod, ...]:
+    """Those without ``spec.priority``, in the order of their files. What cannot be read is passed over: the
+    kubelet's log says more of it than could be said here.
+    """
+    try:
+        paths = [path for path in sorted(folder.iterdir())[:FILES_MAX] if path.suffix in STATIC_POD_SUFFIXES]
+    except OSError:
+        return ()
+    found = [(path, pod) for path in paths if (pod := _read_static_pod(path)) is not None]
+    return tuple(
+        StaticPod(f"{pod.metadata.namespace}/{pod.metadata.name}", str(path), pod.spec.priority_class_name)
+        for path, pod in found
+        if pod.spec.priority is None
+    )
+
+
+def _read_static_pod(path: Path) -> _StaticManifest | None:
+    try:
+        with open(path, "rb") as file:
+            document = yaml.safe_load(file.read(FILE_BYTES_MAX))
+        return msgspec.convert(document, _StaticManifest)
+    except (OSError, ValueError, RecursionError, yaml.YAMLError, msgspec.ValidationError):
+        return None
+
+
+# A node's pods as the API server lists them: what a shutdown needs of each, and what tells agents apart.
+#
+# The first is the daemon's own projection; images and host paths are of no use to it, so they are read here.
+
+
+#: Labels whose values say what a pod is.
+TELLING_LABELS = (
+    "app",
+    "k8s-app",
+    "name",
+    "component",
+    "app.kubernetes.io/name",
+    "app.kubernetes.io/component",
+)
+TERMINAL_PHASES = ("Succeeded", "Failed")
+
+T = TypeVar("T")
+
+
+class ListedPods(NamedTuple):
+    """The same pods twice, those that have ended left out."""
+
+    known: tuple[KnownPod, ...] = ()
+    pods: tuple[NodePod, ...] = ()
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] | None = None
+
+
+class _HostPath(msgspec.Struct):
+    path: str = ""
+
+
+class _Volume(msgspec.Struct, rename="camel"):
+    host_path: _HostPath | None = None
+
+
+class _Container(msgspec.Struct):
+    image: str = ""
+
+
+class _Spec(msgspec.Struct):
+    containers: list[_Container] | None = None
+    volumes: list[_Volume] | None = None
+
+
+class _Pod(msgspec.Struct):
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+class _Pods(msgspec.Struct):
+    items: list[_Pod] = []
+
+
+class _Objects(msgspec.Struct):
+    items: list[PodObject] = []
+
+
+def pods_of_list(body: bytes) -> ListedPods:
+    """From a PodList as JSON. Raises ValueError."""
+    pairs = zip(_decoded_list(body, _Objects).items, _decoded_list(body, _Pods).items, strict=True)
+    going = [
+        (project_pod(each), pod) for each, pod in pairs if (each.status.phase or "") not in TERMINAL_PHASES
+    ]
+    return ListedPods(tuple(each for each, _ in going), tuple(_node_pod(each, pod) for each, pod in going))
+
+
+def _decoded_list(body: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except msgspec.DecodeError as error:
+        raise ValueError(f"its list of pods cannot be read: {error}") from None
+
+
+def _node_pod(each: KnownPod, pod: _Pod) -> NodePod:
+    labels = pod.metadata.labels or {}
+    said = [each.name, *(container.image for container in pod.spec.containers or ())]
+    said += [labels[name] for name in TELLING_LABELS if name in labels]
+    volumes = pod.spec.volumes or ()
+    return NodePod(
+        uid=each.uid,
+        label=f"{each.namespace}/{each.name}",
+        host_network=each.host_network,
+        daemon=each.daemon,
+        volumes=each.volumes,
+        paths=tuple(volume.host_path.path for volume in volumes if volume.host_path is not None),
+        terms=tuple(text.lower() for text in said),
+    )
+
 
 MACHINE_SECONDS_MAX = 3.0
 
 
-class Found(NamedTuple):
+class FoundNode(NamedTuple):
     """``manifests`` are the pods as a plan takes them, ``entries`` as the runtime has them."""
 
-    seen: NodeSeen
+    seen: NodeSnapshot
     manifests: tuple[Manifest, ...] = ()
-    forecasts: tuple[Forecast, ...] = ()
+    forecasts: tuple[SignalForecast, ...] = ()
     entries: tuple[PodEntry, ...] = ()
-    known: tuple[Known, ...] = ()
-    places: Places | None = None
+    known: tuple[KnownPod, ...] = ()
+    parts: NodeParts | None = None
 
 
-def missing_packages() -> tuple[str, ...]:
-    """Of the extra ``node``; nothing is imported."""
-    return tuple(name for name in PACKAGES if find_spec(name.partition(".")[0]) is None)
-
-
-def look_at_node(options: RunOptions, section: NodeSection) -> Found:
+def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
     """Everything of the node, side by side. Raises nothing; ``options.mode`` is one of the node's."""
-    blank = NodeSeen(options.mode, options.node_name or "", now_s=int(time.time()))
-    if missing := missing_packages():
-        return Found(blank._replace(missing=missing))
+    blank = NodeSnapshot(options.mode, options.node_name or "", now_s=int(time.time()))
+    if missing := missing_packages("node"):
+        return FoundNode(blank._replace(missing=missing))
     unfit = ""
     try:
-        places = find(options, section)
-    except Unfit as error:
+        parts = find_node_parts(options, section)
+    except ModeUnavailable as error:
         unfit = str(error)
     try:
         # What a strict mode refuses is looked for all the same.
-        places = places if not unfit else find(options._replace(mode="auto"), section)
-    except Unfit:
-        return Found(blank._replace(unfit=unfit))
-    found = trio.run(partial(_look, options, places))
-    return found._replace(seen=found.seen._replace(unfit=unfit), places=places)
+        parts = parts if not unfit else find_node_parts(options._replace(mode="auto"), section)
+    except ModeUnavailable:
+        return FoundNode(blank._replace(unfit=unfit))
+    found = trio.run(partial(_look_at_all, options, parts))
+    return found._replace(seen=found.seen._replace(unfit=unfit), parts=parts)
 
 
-async def _look(options: RunOptions, places: Places) -> Found:
-    looks = _Looks(places, lasting_folder(options))
+async def _look_at_all(options: RunOptions, parts: NodeParts) -> FoundNode:
+    looks = _NodeLooks(parts, lasting_folder(options))
     async with trio.open_nursery() as nursery:
         for look in (looks.machine, looks.runtime, looks.cluster):
             nursery.start_soon(look)
     return looks.found(options.mode)
 
 
-class _Looks:
+class _NodeLooks:
     """Three looks, each bounded, each with its own answer."""
 
-    def __init__(self, places: Places, lasting: Path) -> None:
-        self._places = places
+    def __init__(self, parts: NodeParts, lasting: Path) -> None:
+        self._parts = parts
         self._lasting = lasting
-        self._kubelet = Kubelet(places.kubelet_unit)
+        self._kubelet = KubeletState(parts.kubelet_unit)
         self._boot_ns: int | None = None
-        self._runtime = Runtime()
+        self._runtime = RuntimeState()
         self._entries: tuple[PodEntry, ...] = ()
-        self._api = Api()
-        self._listed = Listed()
+        self._api = ApiServerState()
+        self._listed = ListedPods()
 
     async def machine(self) -> None:
         """Without a service manager the kubelet's process is all that can be seen."""
-        unit = self._places.kubelet_unit
+        unit = self._parts.kubelet_unit
         with contextlib.suppress(BusError), trio.move_on_after(MACHINE_SECONDS_MAX):
             await ask_once(system_bus_address(), self._ask_the_manager)
             return
-        self._kubelet = machine.kubelet_process(self._places.node)._replace(unit=unit)
+        self._kubelet = machine.kubelet_process(self._parts.node)._replace(unit=unit)
 
     async def _ask_the_manager(self, bus: Bus) -> None:
-        self._kubelet = await machine.look_at_kubelet(bus, self._places.kubelet_unit, self._places.node)
-        self._boot_ns = await machine.boot_ns(bus)
+        self._kubelet = await machine.look_at_kubelet(bus, self._parts.kubelet_unit, self._parts.node)
+        self._boot_ns = await machine.last_boot_ns(bus)
 
     async def runtime(self) -> None:
-        from ebbtide.doctor import containers
+        from ebbtide.doctor import runtime as containers
 
-        self._runtime, self._entries = await containers.look(self._places.cri_socket)
+        self._runtime, self._entries = await containers.look_at_runtime(self._parts.cri_socket)
 
     async def cluster(self) -> None:
-        from ebbtide.doctor import cluster
+        from ebbtide.doctor import api_server as cluster
 
-        if self._places.has_api:
-            self._api, self._listed = await cluster.look(self._places.kubeconfig, self._places.node)
+        if self._parts.has_api:
+            self._api, self._listed = await cluster.look_at_api_server(
+                self._parts.kubeconfig, self._parts.node
+            )
 
     def _views(self) -> list[Pod]:
         """As the daemon has them: what runs, with what the watch, its cache or a manifest tells; without a
         runtime, those that are known.
         """
-        store = Store()
-        store.restore(Cache(self._lasting, self._places.node, lambda level, line: None).load())
-        store.set_manifests(read_manifests(self._places.static_pods, self._places.node))
+        store = PodStore()
+        store.restore(PodCache(self._lasting, self._parts.node, lambda level, line: None).load())
+        store.set_manifests(read_manifests(self._parts.static_pods, self._parts.node))
         if self._api.answers:
             store.replace(self._listed.known, resource_version="")
         if self._runtime.problem and not self._entries:
-            return [pod for pod in map(cached, store.pods()) if pod is not None]
-        return [view(entry, known_of(entry, store)) for entry in self._entries]
+            return [pod for pod in map(api_pod_view, store.pods()) if pod is not None]
+        return [pod_view(entry, known_pod_of(entry, store)) for entry in self._entries]
 
-    def found(self, mode: str) -> Found:
-        from ebbtide.doctor import containers
+    def found(self, mode: str) -> FoundNode:
+        from ebbtide.doctor import runtime as containers
 
-        seen = NodeSeen(
+        seen = NodeSnapshot(
             mode=mode,
-            name=self._places.node,
+            name=self._parts.node,
             now_s=int(time.time()),
             kubelet=self._kubelet,
             runtime=self._runtime,
             api=self._api,
             pods=self._listed.pods,
-            statics=static_pods(self._places.static_pods),
+            statics=static_pods(self._parts.static_pods),
             boot_ns=self._boot_ns,
         )
         pods = self._views()
@@ -149,5 +288,5 @@ class _Looks:
             Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
             for pod in pods
         )
-        forecasts = tuple(containers.forecasts(self._entries))
-        return Found(seen, manifests, forecasts, self._entries, self._listed.known)
+        forecasts = tuple(containers.forecasts_of_containers(self._entries))
+        return FoundNode(seen, manifests, forecasts, self._entries, self._listed.known)

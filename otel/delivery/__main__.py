@@ -1,5 +1,4 @@
-"""``python -m otel.delivery``: the exporter's process, started by the daemon and told its job on standard
-input.
+"""``python -m ebbtide.otel.delivery``: the exporter's process, its job on standard input.
 
 It gives way to everybody: lowest priority, first to go when memory is short, a limit on its own.
 """
@@ -12,19 +11,23 @@ import resource
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
-from otel.delivery import cursor as cursors
-from otel.delivery.control import DONE, KEPT, LINE_BYTES_MAX, WRONG, Asked, Job, Told, line
-from otel.delivery.destination import BadDestination
-from otel.delivery.exporter import LINGER_SECONDS, Exporter
-from otel.delivery.surroundings import innermost
-
-if TYPE_CHECKING:
-    from otel.delivery.errand import Errand
+from ebbtide.otel.delivery import cursor as cursors
+from ebbtide.otel.delivery.control import (
+    EXIT_DONE,
+    EXIT_KEPT,
+    EXIT_WRONG,
+    LINE_BYTES_MAX,
+    DaemonRequest,
+    ExporterReport,
+    Job,
+    encode_line,
+)
+from ebbtide.otel.delivery.destination import BadDestination
+from ebbtide.otel.delivery.exporter import LINGER_SECONDS, Exporter, innermost_error
 
 NICE = 19
 #: Five times what 4 096 waiting spans, a journal's chunks and the libraries have been seen to need.
@@ -39,7 +42,7 @@ UNWELL_LOOK_SECONDS = 0.1
 CHUNK_BYTES = 4096
 
 
-def give_way() -> None:
+def lower_priority() -> None:
     """What is refused here (a system call filter) is no reason not to go on."""
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
@@ -49,7 +52,7 @@ def give_way() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))
 
 
-class Lines:
+class InputLines:
     """Standard input, line by line; None at its end."""
 
     def __init__(self) -> None:
@@ -66,56 +69,51 @@ class Lines:
         return found
 
 
-class Speaker:
+class DaemonPipe:
     """Standard output; a daemon that has gone, or does not read, is not waited for."""
 
     def __init__(self) -> None:
         os.set_blocking(sys.stdout.fileno(), False)
 
     def log(self, level: int, text: str) -> None:
-        self.say(Told(text=text, level=level))
+        self.send(ExporterReport(text=text, level=level))
 
     def well(self, reason: str) -> None:
-        self.say(Told(well=not reason, text=reason))
+        self.send(ExporterReport(well=not reason, text=reason))
 
-    def say(self, told: Told) -> None:
+    def send(self, report: ExporterReport) -> None:
         with suppress(OSError):
-            os.write(sys.stdout.fileno(), line(told))
+            os.write(sys.stdout.fileno(), encode_line(report))
 
 
-async def work() -> int:
+async def run_exporter() -> int:
     """Its exit code."""
-    lines, voice = Lines(), Speaker()
-    first = await lines.next()
+    requests, pipe = InputLines(), DaemonPipe()
+    first = await requests.next()
     if first is None:
-        return WRONG
-    from otel.delivery.errand import Errand  # late: at the lowest priority
+        return EXIT_WRONG
+    from ebbtide.otel.delivery.export_run import ExportRun  # late: at the lowest priority
 
     try:
-        errand = Errand(msgspec.json.decode(first, type=Job), voice)
+        run = ExportRun(msgspec.json.decode(first, type=Job), pipe)
     except BadDestination as error:
-        voice.log(3, f"traces: {error}")
-        return WRONG
+        pipe.log(3, f"traces: {error}")
+        return EXIT_WRONG
     try:
-        if not await _locked(errand.directory):
-            voice.log(4, f"traces: another process exports the journal in {errand.directory}")
-            return KEPT
-        return await _do(errand, lines, voice)
+        if not await _locked(run.directory):
+            pipe.log(4, f"traces: another process exports the journal in {run.directory}")
+            return EXIT_KEPT
+        # Until the rest of an older journal has been sent, the daemon's requests wait in the pipe.
+        if await run.finish_former():
+            return EXIT_KEPT
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_listen, requests, pipe, run.exporters, nursery)
+            delivered = await run.run()
+            nursery.cancel_scope.cancel()
+        return EXIT_DONE if delivered else EXIT_KEPT
     except* OSError as group:
-        voice.log(4, f"traces: the journal cannot be read: {innermost(group)}")
-    return KEPT
-
-
-async def _do(errand: Errand, lines: Lines, voice: Speaker) -> int:
-    """Raises OSError."""
-    # Until the rest has gone, the daemon's words wait in the pipe.
-    if await errand.finish_former():
-        return KEPT
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(_listen, lines, voice, errand.exporters, nursery)
-        went = await errand.run()
-        nursery.cancel_scope.cancel()
-    return DONE if went else KEPT
+        pipe.log(4, f"traces: the journal cannot be read: {innermost_error(group)}")
+    return EXIT_KEPT
 
 
 async def _locked(directory: str) -> bool:
@@ -133,14 +131,16 @@ async def _locked(directory: str) -> bool:
     return False
 
 
-async def _listen(lines: Lines, voice: Speaker, exporters: Sequence[Exporter], nursery: trio.Nursery) -> None:
+async def _listen(
+    requests: InputLines, pipe: DaemonPipe, exporters: Sequence[Exporter], nursery: trio.Nursery
+) -> None:
     """What is durable concerns all of them, a flush the traces, the first one."""
-    while (said := await lines.next()) is not None:
-        asked = msgspec.json.decode(said, type=Asked)
+    while (line := await requests.next()) is not None:
+        request = msgspec.json.decode(line, type=DaemonRequest)
         for exporter in exporters:
-            exporter.learn(asked.durable)
-        if asked.flush:
-            nursery.start_soon(_flush, voice, exporters[0], asked)
+            exporter.learn(request.durable)
+        if request.flush:
+            nursery.start_soon(_flush, pipe, exporters[0], request)
     for exporter in exporters:
         exporter.leave()
     with trio.move_on_after(LINGER_SECONDS):
@@ -150,14 +150,14 @@ async def _listen(lines: Lines, voice: Speaker, exporters: Sequence[Exporter], n
         exporter.stop()
 
 
-async def _flush(voice: Speaker, exporter: Exporter, asked: Asked) -> None:
-    text = await exporter.flush(asked.durable)
-    voice.say(Told(text=text, flushed=True, number=asked.number))
+async def _flush(pipe: DaemonPipe, exporter: Exporter, request: DaemonRequest) -> None:
+    text = await exporter.flush(request.durable)
+    pipe.send(ExporterReport(text=text, flushed=True, number=request.number))
 
 
 def main() -> int:
-    give_way()
-    return trio.run(work)
+    lower_priority()
+    return trio.run(run_exporter)
 
 
 if __name__ == "__main__":

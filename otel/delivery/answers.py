@@ -1,15 +1,150 @@
 """What a back end's answer means for the batch that it answers: taken, again later, not ever, or not now.
 
-Two tables, one for HTTP's status codes and one for gRPC's (OTLP specification, "Failures"); everything that a
-transport learns becomes one of four values, so that what is done about it stands in one place.
+First the protobuf of an answer, read without a schema compiler: ``ExportTraceServiceResponse`` (how many
+spans were not taken, and why), ``google.rpc.Status`` (why a request was refused) and the ``RetryInfo`` in
+it (when to come again). The bytes are anybody's: every length is checked, and nonsense ends in one
+exception.
+
+Then two tables, one for HTTP's status codes and one for gRPC's (OTLP specification, "Failures"); everything
+that a transport learns becomes one of four values, so that what is done about it stands in one place.
+
+Last, a server's text without our secrets: one that repeats the request it got would carry the values of
+headers into the log, the cursor, and the terminal. What is found is starred out in place: the length stays,
+so that a protobuf message stays one.
 """
 
 from __future__ import annotations
 
+import base64
 import email.utils
+import html
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
+from urllib.parse import quote
 
-from otel.delivery.wire import NS_PER_SECOND, NotWire, partial_success, plain, refusal
+from ebbtide.events.base import NS_PER_SECOND
+
+# --- protobuf, read without a schema compiler -----------------------------------------------------
+
+VARINT_BYTES_MAX = 10
+#: An answer of a few hundred bytes is a long one; more is not an answer to us.
+ANSWER_BYTES_MAX = 64 * 1024
+REASON_CHARACTERS_MAX = 300
+RETRY_INFO = b"google.rpc.RetryInfo"
+
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
+
+MessageField = tuple[int, int | bytes]
+
+
+class NotProtobuf(ValueError):
+    """These bytes are no protobuf message."""
+
+
+class PartialSuccess(NamedTuple):
+    """``rejected``: spans that were not taken and must not be sent again."""
+
+    rejected: int = 0
+    reason: str = ""
+
+
+class StatusMessage(NamedTuple):
+    """A ``google.rpc.Status``. ``retry_ns``: when to come again, None if nothing is said."""
+
+    code: int = 0
+    reason: str = ""
+    retry_ns: int | None = None
+
+
+def parse_partial_success(data: bytes) -> PartialSuccess:
+    """Of an ``ExportTraceServiceResponse``; empty bytes are one, and mean that all was taken. Raises
+    NotProtobuf.
+    """
+    rejected, reason = 0, ""
+    for inner in _submessages(data, 1):
+        for number, value in message_fields(inner):
+            if number == 1 and isinstance(value, int):
+                rejected = value
+            elif number == 2 and isinstance(value, bytes):
+                reason = printable_line(value)
+    return PartialSuccess(rejected, reason)
+
+
+def parse_status(data: bytes) -> StatusMessage:
+    """Of a ``google.rpc.Status``. Raises NotProtobuf."""
+    code, reason, retry_ns = 0, "", None
+    for number, value in message_fields(data):
+        if number == 1 and isinstance(value, int):
+            code = value
+        elif number == 2 and isinstance(value, bytes):
+            reason = printable_line(value)
+        elif number == 3 and isinstance(value, bytes):
+            retry_ns = _parse_retry_ns(value) if retry_ns is None else retry_ns
+    return StatusMessage(code, reason, retry_ns)
+
+
+def printable_line(text: bytes | str) -> str:
+    """A server's text in one printable line of bounded length."""
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    line = " ".join(decoded[: 2 * REASON_CHARACTERS_MAX].split())
+    return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
+
+
+def message_fields(data: bytes) -> Iterator[MessageField]:
+    """Number and value of each field: an integer or bytes. Raises NotProtobuf."""
+    at = 0
+    while at < len(data):
+        key, at = _parse_varint(data, at)
+        number, kind = key >> 3, key & 7
+        if not number:
+            raise NotProtobuf("field number 0")
+        if kind == _VARINT:
+            value, at = _parse_varint(data, at)
+            yield number, value
+            continue
+        size, at = _parse_varint(data, at) if kind == _BYTES else (_FIXED_SIZES.get(kind, -1), at)
+        if size < 0 or at + size > len(data):
+            raise NotProtobuf("a field is cut short" if size >= 0 else f"wire type {kind}")
+        yield number, data[at : at + size]
+        at += size
+
+
+def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = 0
+    for index, byte in enumerate(data[at : at + VARINT_BYTES_MAX]):
+        value |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return value, at + index + 1
+    raise NotProtobuf("a number is cut short")
+
+
+def _submessages(data: bytes, wanted: int) -> Iterator[bytes]:
+    for number, value in message_fields(data):
+        if number == wanted:
+            if not isinstance(value, bytes):
+                raise NotProtobuf(f"field {wanted} is no message")
+            yield value
+
+
+def _parse_retry_ns(packed: bytes) -> int | None:
+    """Of a ``google.protobuf.Any`` that may hold a ``RetryInfo``: its ``Duration``, never negative."""
+    parts = dict(message_fields(packed))
+    kind, inner = parts.get(1, b""), parts.get(2, b"")
+    if not (isinstance(kind, bytes) and isinstance(inner, bytes) and kind.endswith(RETRY_INFO)):
+        return None
+    for delay in _submessages(inner, 1):
+        duration = dict(message_fields(delay))
+        seconds, nanos = duration.get(1, 0), duration.get(2, 0)
+        if isinstance(seconds, int) and isinstance(nanos, int) and seconds < 2**62:
+            return seconds * NS_PER_SECOND + min(nanos, NS_PER_SECOND)
+    return 0
+
+
+# --- what an answer means -------------------------------------------------------------------------
 
 
 class Accepted(NamedTuple):
@@ -64,31 +199,36 @@ GRPC_REJECTED = {3: "INVALID_ARGUMENT"}
 GRPC_EXHAUSTED = 8
 
 
-def of_http(status: int, content_type: str, retry_after: str, body: bytes, now_wall_s: float) -> Answer:
+def answer_of_http(
+    status: int, content_type: str, retry_after: str, body: bytes, now_wall_s: float
+) -> Answer:
     """``body`` is the whole answer's, uncompressed; ``now_wall_s`` is what a date in Retry-After is measured
     by.
     """
     named = content_type.partition(";")[0].strip().lower()
     protobuf = named == PROTOBUF
     if 200 <= status < 300:
-        return _taken(body, protobuf or not (named or body))
-    words = _words(body, protobuf)
-    reason = f"HTTP {status}: {words}" if words else f"HTTP {status}"
+        return _acknowledged(body, protobuf or not (named or body))
+    text = printable_line(body) if not protobuf else ""
+    if protobuf:
+        with suppress(NotProtobuf):
+            text = parse_status(body).reason
+    reason = f"HTTP {status}: {text}" if text else f"HTTP {status}"
     if status in HTTP_RETRYABLE:
-        return Again(reason, _after_ns(retry_after, now_wall_s))
+        return Again(reason, _parse_retry_after(retry_after, now_wall_s))
     if status in HTTP_REJECTED:
         return Rejected(reason, too_large=status == HTTP_TOO_LARGE)
     return Refused(reason)
 
 
-def of_grpc(code: int, name: str, words: str, details: bytes) -> Answer:
+def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
     """``details`` are the bytes of ``grpc-status-details-bin``, if the server sent them."""
     try:
-        retry_ns = refusal(details).retry_ns
-    except NotWire:
+        retry_ns = parse_status(details).retry_ns
+    except NotProtobuf:
         retry_ns = None
-    words = plain(words)
-    reason = f"gRPC {name}: {words}" if words else f"gRPC {name}"
+    text = printable_line(text)
+    reason = f"gRPC {name}: {text}" if text else f"gRPC {name}"
     if code in GRPC_RETRYABLE or (code == GRPC_EXHAUSTED and retry_ns is not None):
         return Again(reason, None if retry_ns is None else min(retry_ns, AFTER_NS_MAX))
     if code in GRPC_REJECTED or code == GRPC_EXHAUSTED:
@@ -96,33 +236,23 @@ def of_grpc(code: int, name: str, words: str, details: bytes) -> Answer:
     return Refused(reason)
 
 
-def of_response(body: bytes) -> Answer:
+def answer_of_message(body: bytes) -> Answer:
     """A successful call's message."""
-    return _taken(body, protobuf=True)
+    return _acknowledged(body, protobuf=True)
 
 
-def _taken(body: bytes, protobuf: bool) -> Answer:
+def _acknowledged(body: bytes, protobuf: bool) -> Answer:
     """Only an answer that OTLP knows is an acknowledgement: a welcome page is not, an empty one neither."""
     if not protobuf:
         return Again("the answer is not OTLP's: is this the right endpoint?")
     try:
-        rejected, reason = partial_success(body)
-    except NotWire as error:
+        rejected, reason = parse_partial_success(body)
+    except NotProtobuf as error:
         return Again(f"the answer cannot be read: {error}")
     return Accepted(rejected, reason)
 
 
-def _words(body: bytes, protobuf: bool) -> str:
-    """The server's reason: of a Status message, or of a plain text."""
-    if not protobuf:
-        return plain(body)
-    try:
-        return refusal(body).reason
-    except NotWire:
-        return ""
-
-
-def _after_ns(text: str, now_wall_s: float) -> int | None:
+def _parse_retry_after(text: str, now_wall_s: float) -> int | None:
     """Retry-After: whole seconds or a date (RFC 9110, 10.2.3); what cannot be read says nothing."""
     text = text.strip()
     if text.isascii() and text.isdecimal():
@@ -132,3 +262,43 @@ def _after_ns(text: str, now_wall_s: float) -> int | None:
     except (ValueError, TypeError, OverflowError):
         return None
     return min(max(0, int(seconds * NS_PER_SECOND)), AFTER_NS_MAX)
+
+
+# --- a server's text without our secrets ----------------------------------------------------------
+
+#: Shorter values are found as whole words only: as letters they are in every sentence.
+SHORT_BYTES_MAX = 4
+BASIC_SCHEME = "basic"
+
+Mask = Callable[[bytes], bytes]
+
+
+def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
+    """Stars out the values, their parts behind a scheme (``Bearer``), and Basic's name and password, also
+    escaped as in HTML, JSON or a URL.
+    """
+    found: set[bytes] = set()
+    for _, value in headers:
+        for part in _secret_parts(value):
+            forms = (part, html.escape(part), json.dumps(part)[1:-1], quote(part, safe=""))
+            found.update(form.encode() for form in forms)
+    patterns = []
+    for text in sorted(found - {b""}, key=len, reverse=True):
+        whole = re.escape(text)
+        patterns.append(whole if len(text) > SHORT_BYTES_MAX else rb"(?<!\w)" + whole + rb"(?!\w)")
+    if not patterns:
+        return lambda data: data
+    any_of_them = re.compile(b"|".join(patterns))
+    return lambda data: any_of_them.sub(lambda match: b"*" * len(match[0]), data)
+
+
+def _secret_parts(value: str) -> Iterator[str]:
+    yield value
+    scheme, _, rest = value.partition(" ")
+    yield rest.strip()
+    if scheme.lower() == BASIC_SCHEME:
+        try:
+            pair = base64.b64decode(rest.strip()).decode()
+        except ValueError:
+            return
+        yield from (pair, pair.partition(":")[2])

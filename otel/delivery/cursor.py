@@ -14,10 +14,11 @@ from pathlib import Path
 
 import msgspec
 
+from ebbtide.events.files import replace_file
+
 FILE_NAME, LOGS_NAME = "traces.json", "logs.json"
 LOCK_NAME = "traces.lock"
 FORMAT = 1
-FILE_MODE = 0o600
 
 #: A cursor is a few kilobytes; what is larger is not one.
 CURSOR_BYTES_MAX = 256 * 1024
@@ -94,18 +95,8 @@ def load_first(directories: Sequence[str | os.PathLike[str]], name: str = FILE_N
 
 def save(directory: str | os.PathLike[str], cursor: Cursor, name: str = FILE_NAME) -> None:
     """Durable when it returns. Raises OSError."""
-    folder = Path(directory)
-    part = folder / f"{name}.part"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    try:
-        data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
-        while data:
-            data = data[os.write(descriptor, data) :]
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(part, folder / name)
-    _sync_directory(folder)
+    data = msgspec.json.format(msgspec.json.encode(cursor), indent=2) + b"\n"
+    replace_file(Path(directory), name, data)
 
 
 def keep_from(
@@ -127,11 +118,3 @@ def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Calla
     """The record up to which every span has arrived, for the metrics; 0 where nothing is known."""
     cursor = load_first(directories)
     return cursor.seq if cursor is not None and cursor.journal == journal_id().hex() else 0
-
-
-def _sync_directory(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -88,34 +88,29 @@ def resolve(*places: Given) -> Destination | None:
 
     An endpoint switches tracing on, wherever it stands. Raises BadDestination.
     """
-    told = next((each for each in places if each.endpoint or each.traces_endpoint), None)
-    if told is None:
+    first = next((each for each in places if each.endpoint or each.traces_endpoint), None)
+    if first is None:
         return None
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
-    values = {name: _first(places, name) for name in (*names, "compression", "signals")}
-    values = {name: value for name, value in values.items() if value is not None}
+    values: dict[str, Any] = {}
+    for each in reversed(places):
+        for name in (*names, "compression", "signals"):
+            if (value := getattr(each, name)) is not None:
+                values[name] = value
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
     check_headers(protocol, values.get("headers", ()))
-    return Destination(endpoint=_whole(told, protocol), **values)
-
-
-def _first(places: tuple[Given, ...], name: str) -> Any:
-    return next((value for each in places if (value := getattr(each, name)) is not None), None)
-
-
-def _whole(told: Given, protocol: Protocol) -> str:
-    """The URL that requests go to. The gRPC method is the same everywhere, so its URL has no path."""
-    parts = urlsplit(told.traces_endpoint or told.endpoint or "")
+    parts = urlsplit(first.traces_endpoint or first.endpoint or "")
+    path, query = parts.path, parts.query
     if protocol == "grpc":
-        return urlunsplit((parts.scheme, parts.netloc, "", "", ""))
-    path = parts.path or ""
-    if told.traces_endpoint:
+        path, query = "", ""  # the method is the same everywhere, so its URL has no path
+    elif first.traces_endpoint:
         path = path or "/"
     elif not path.endswith(TRACES_PATH):
         path = path.rstrip("/") + TRACES_PATH
-    return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))
+    endpoint = urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+    return Destination(endpoint=endpoint, **values)
 
 
 def checked_endpoint(text: str) -> str:
@@ -173,7 +168,10 @@ def from_environment(environ: Mapping[str, str]) -> Given:
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if off or (exporters != [""] and "otlp" not in exporters):
         return Given()
-    found = {name: _read(environ, name, *row) for name, row in _VARIABLES.items()}
+    found: dict[str, Any] = {}
+    for field, (suffix, read) in _VARIABLES.items():
+        variable, value = _value(environ, suffix)
+        found[field] = None if value is None else _named(variable, read, value)
     insecure = (_value(environ, "INSECURE")[1] or "").lower() == "true"
     for name, variable in (("traces_endpoint", f"{_TRACES}ENDPOINT"), ("endpoint", f"{_GENERAL}ENDPOINT")):
         if text := environ.get(variable, "").strip():
@@ -189,11 +187,6 @@ def _value(environ: Mapping[str, str], name: str) -> tuple[str, str | None]:
         if text := environ.get(prefix + name, "").strip():
             return prefix + name, text
     return _GENERAL + name, None
-
-
-def _read(environ: Mapping[str, str], name: str, suffix: str, read: Any) -> Any:
-    variable, text = _value(environ, suffix)
-    return None if text is None else _named(variable, read, text)
 
 
 def _named(variable: str, read: Any, *args: Any) -> Any:

@@ -1,26 +1,71 @@
 """The exporter's work: read what is durable, send what has ended there, remember how far that came, and go.
 
-It runs beside the shutdown in a process of its own and may be killed at any moment. Everything that it holds
-can be made again from the journal; nothing that it does is waited for longer than somebody decided
+It runs beside the shutdown in a process of its own and may be killed at any moment. Everything that it
+holds can be made again from the journal; nothing that it does is waited for longer than somebody decided
 beforehand.
+
+`Exporter` has two loops, one from the journal to `PendingSpans` and one from there to the back end. Spans
+come in the order of the records that end them and leave in it, so one number tells what is settled. Where
+reading has to begin again is another matter: a projection can begin only outside of a shutdown.
+`DeliveryProgress` is the cursor while it moves: what is settled, what was rejected, what a back end refuses
+for now.
 """
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from contextlib import suppress
+from typing import Any, Protocol, TypeVar, TypeVarTuple, Unpack
 
 import trio
+from msgspec.structs import replace
 
-from events.codec import BadPayload
-from otel.delivery.courier import BATCH_SPANS_MAX, Courier, Encode, GaveUp, Loss, Sender
-from otel.delivery.cursor import Cursor
-from otel.delivery.ledger import Ledger
-from otel.delivery.stock import Projecting, Stock
-from otel.delivery.surroundings import Voice, in_thread, innermost
-from otel.delivery.tail import Tail
-from otel.projection import Projection
-from otel.span import Span
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.codec import BadPayload, RawRecord
+from ebbtide.events.reader import Batch
+from ebbtide.events.segment import Header
+from ebbtide.otel.delivery.cursor import Cursor, Rejection
+from ebbtide.otel.delivery.sender import (
+    BATCH_SPANS_MAX,
+    BatchEncoder,
+    GaveUp,
+    Loss,
+    RetryingSender,
+    Sender,
+    wall_ns,
+)
+from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.span import Resource, Span
+from ebbtide.otel.traces.projection import Projection
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class ExporterLog(Protocol):
+    """Where the exporter reports what happened; must not block."""
+
+    def log(self, level: int, text: str) -> None: ...
+
+    def well(self, reason: str) -> None:
+        """The back end answers, or why it does not: after its first answer, and whenever that changes."""
+
+
+async def in_thread(work: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    """A disk that hangs holds nobody who asks how far we are."""
+    return await trio.to_thread.run_sync(work, *args, abandon_on_cancel=True)
+
+
+def innermost_error(error: BaseException) -> BaseException:
+    """The first error out of the groups of nurseries."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+# --- the two loops --------------------------------------------------------------------------------
 
 #: How often new records are looked for: soon in a shutdown, where somebody may wait, else seldom.
 LOOK_SECONDS, LOOK_IDLE_SECONDS = 0.02, 0.25
@@ -43,21 +88,21 @@ class Exporter:
         self,
         tail: Tail,
         sender: Sender,
-        encode: Encode,
-        voice: Voice,
+        encode: BatchEncoder,
+        log: ExporterLog,
         keep: Callable[[Cursor], None],
         blocking: Callable[..., Awaitable[Any]] = in_thread,
-        project: Callable[[], Projecting] = Projection,
+        project: Callable[[], SignalProjection] = Projection,
         name: str = "traces",
     ) -> None:
         self._project, self._name, self._items = project, name, "spans" if name == "traces" else "records"
-        self._tail, self._voice, self._blocking = tail, voice, blocking
-        self._courier = Courier(
-            sender, encode, settled=self._settled, lost=self._lost, trouble=self._troubled
+        self._tail, self._log, self._blocking = tail, log, blocking
+        self._sending = RetryingSender(
+            sender, encode, settled=self._settled, lost=self._lost, trouble=self._trouble_changed
         )
         self._sender = sender
-        self._ledger = Ledger(keep, blocking)
-        self._stock = Stock(project=project)
+        self._progress = DeliveryProgress(keep, blocking)
+        self._pending = PendingSpans(project=project)
         self._poke, self._changed = trio.Event(), trio.Event()
         self._empty_looks = 0
         self._leaving = False
@@ -74,7 +119,10 @@ class Exporter:
         """Until there is nothing left to do; why it did not all go, or nothing."""
         reason = ""
         try:
-            self._begin(found)
+            end_seq = self._tail.end_seq()
+            cursor = self._progress.begin(found, self._tail.journal_id.hex(), end_seq)
+            self._tail.from_seq = cursor.from_seq
+            self._pending = PendingSpans(cursor.seq, self._project)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._read)
                 nursery.start_soon(self._send)
@@ -82,34 +130,33 @@ class Exporter:
                 await self._idle()
                 nursery.cancel_scope.cancel()
         except* GaveUp as group:
-            error = innermost(group)
+            error = innermost_error(group)
             assert isinstance(error, GaveUp)
-            reason = self._give_up(error)
+            reason, self.gave_up = str(error), True
+            if error.refused and self._pending:
+                # After the same refusal at so many starts the spans there are no longer held on to.
+                passed_over = self._progress.refused(self._pending, reason)
+                if passed_over:
+                    self._lost(Loss(tuple(passed_over), len(passed_over), reason))
+                    self._pending.drop(len(passed_over))
         except* BadPayload as group:
-            reason = f"the journal holds a record that cannot be read: {innermost(group)}"
-            self._voice.log(3, f"{self._name}: {reason}")
+            reason = f"the journal holds a record that cannot be read: {innermost_error(group)}"
+            self._log.log(3, f"{self._name}: {reason}")
         except* OSError as group:
-            reason = f"the journal cannot be read: {innermost(group)}"
-            self._voice.log(3, f"{self._name}: {reason}")
+            reason = f"the journal cannot be read: {innermost_error(group)}"
+            self._log.log(3, f"{self._name}: {reason}")
         finally:
             with trio.move_on_after(CLOSE_SECONDS_MAX, shield=True):
                 await self._sender.aclose()
         if self._tail.damage and not reason:
             reason = self._tail.damage
-            self._voice.log(3, f"{self._name}: {reason}: what stands behind it is not sent")
+            self._log.log(3, f"{self._name}: {reason}: what stands behind it is not sent")
         with trio.move_on_after(LINGER_SECONDS, shield=True):
-            await self._ledger.save(self._stock)
+            await self._progress.save(self._pending)
         return reason
 
-    def _begin(self, found: Cursor | None) -> None:
-        """From the cursor, if it is this journal's."""
-        end_seq = self._tail.end_seq()
-        cursor = self._ledger.begin(found, self._tail.journal_id.hex(), end_seq)
-        self._tail.from_seq = cursor.from_seq
-        self._stock = Stock(cursor.seq, self._project)
-
     async def _idle(self) -> None:
-        """Until nothing is left and no shutdown is under way, or it was told to leave and nothing more
+        """Until nothing is left and no shutdown is under way, or the daemon has gone and nothing more
         comes.
         """
         while True:
@@ -125,11 +172,11 @@ class Exporter:
     @property
     def _done(self) -> bool:
         caught_up = self._empty_looks > (1 if self._leaving else 0)
-        complete = self._leaving or not self._stock.episode or bool(self._tail.damage)
-        return caught_up and not self._stock and complete
+        complete = self._leaving or not self._pending.episode or bool(self._tail.damage)
+        return caught_up and not self._pending and complete
 
     def leave(self) -> None:
-        """The daemon has gone. The look that is under way may have missed its last words."""
+        """The daemon has gone. The look that is under way may have missed its last records."""
         self._leaving, self._empty_looks = True, 0
         self._poke.set()
         self._change()
@@ -137,7 +184,7 @@ class Exporter:
     @property
     def unwell(self) -> str:
         """Why nothing arrives; empty where it does, or nothing was tried."""
-        return self._courier.unwell
+        return self._sending.unwell
 
     def stop(self) -> None:
         """At once; what is not acknowledged is left to the next start."""
@@ -150,64 +197,52 @@ class Exporter:
             self._poke = trio.Event()
             batches = await self._blocking(self._tail.read, READ_RECORDS)
             for batch in batches:
-                self._stock.add(batch, self._tail.journal_id)
-                self._tell_unknown()
+                self._pending.add(batch, self._tail.journal_id)
+                # Shutdowns that another version recorded are reported once: that one can export them.
+                for episode, version in self._pending.refused.items():
+                    if episode not in self._unknown:
+                        self._unknown.append(episode)
+                        what = f"the shutdown at record {episode} needs projection version {version}"
+                        how = "export it with the ebbtide that recorded it"
+                        self._log.log(4, f"{self._name}: {what}: {how}")
                 await trio.lowlevel.checkpoint()
             self._empty_looks = 0 if batches else self._empty_looks + 1
             self._change()
-            while self._stock.full:
+            while self._pending.full:
                 await self._next_change()
             if not batches:
-                pause = LOOK_SECONDS if self._stock.episode else LOOK_IDLE_SECONDS
+                pause = LOOK_SECONDS if self._pending.episode else LOOK_IDLE_SECONDS
                 with trio.move_on_after(pause):
                     await self._poke.wait()
 
-    def _tell_unknown(self) -> None:
-        """Shutdowns that another version recorded, once each: they can be exported with that one."""
-        for episode, version in self._stock.refused.items():
-            if episode not in self._unknown:
-                self._unknown.append(episode)
-                what = f"the shutdown at record {episode} needs projection version {version}"
-                self._voice.log(4, f"{self._name}: {what}: export it with the ebbtide that recorded it")
-
     async def _send(self) -> None:
         while True:
-            while not self._stock:
+            while not self._pending:
                 await self._next_change()
-            spans, resource = self._stock.next(BATCH_SPANS_MAX)
-            await self._courier.deliver(spans, resource)
+            spans, resource = self._pending.next(BATCH_SPANS_MAX)
+            await self._sending.deliver(spans, resource)
 
     async def _settled(self, spans: Sequence[Span]) -> None:
         self.delivered += len(spans)
-        self._tell_well("")
-        self._stock.drop(len(spans))
+        self._report_well("")
+        self._pending.drop(len(spans))
         self._change()
-        await self._ledger.settled(self._stock)
+        await self._progress.settled(self._pending)
 
     def _lost(self, loss: Loss) -> None:
-        rejection = self._ledger.rejected(loss)
+        rejection = self._progress.rejected(loss)
         what = f"{loss.number} {self._items} of {rejection.trace_id} were rejected"
-        self._voice.log(4, f"{self._name}: {what}: {loss.reason}")
+        self._log.log(4, f"{self._name}: {what}: {loss.reason}")
 
-    def _troubled(self, reason: str) -> None:
-        self._voice.log(4 if reason else 6, f"{self._name}: {reason or 'they arrive again'}")
-        self._tell_well(reason)
+    def _trouble_changed(self, reason: str) -> None:
+        self._log.log(4 if reason else 6, f"{self._name}: {reason or 'they arrive again'}")
+        self._report_well(reason)
         self._change()
 
-    def _tell_well(self, reason: str) -> None:
+    def _report_well(self, reason: str) -> None:
         if reason != self._unwell:
             self._unwell = reason
-            self._voice.well(reason)
-
-    def _give_up(self, error: GaveUp) -> str:
-        """On record; after the same refusal at so many starts the spans there are no longer held on to."""
-        self.gave_up = True
-        if error.refused and self._stock:
-            passed_over = self._ledger.refused(self._stock, str(error))
-            if passed_over:
-                self._lost(Loss(tuple(passed_over), len(passed_over), str(error)))
-                self._stock.drop(len(passed_over))
-        return str(error)
+            self._log.well(reason)
 
     # --- being asked --------------------------------------------------------------------------
 
@@ -220,8 +255,8 @@ class Exporter:
         is not well. Whoever asks bounds the time.
         """
         self.learn(seq)
-        while self._stock.settled_seq < seq:
-            if reason := self._courier.unwell or (self._tail.damage if not self._stock else ""):
+        while self._pending.settled_seq < seq:
+            if reason := self._sending.unwell or (self._tail.damage if not self._pending else ""):
                 return reason
             with trio.move_on_after(LOOK_SECONDS):
                 await self._next_change()
@@ -235,3 +270,163 @@ class Exporter:
 
     async def _next_change(self) -> None:
         await self._changed.wait()
+
+
+# --- what waits to be sent ------------------------------------------------------------------------
+
+#: Spans that wait: some megabytes. Then reading waits for the back end.
+PENDING_SPANS_MAX = 4096
+
+
+class SignalProjection(Protocol):
+    """A projection of the journal, fed with whole steps in order."""
+
+    refused: dict[int, int]
+
+    def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> Sequence[Any]: ...
+
+    def resource(self, episode: int) -> Resource: ...
+
+
+class PendingSpans:
+    """``after_seq``: spans that ended at or before this record are settled already and are not given
+    again.
+    """
+
+    def __init__(self, after_seq: int = 0, project: Callable[[], SignalProjection] = Projection) -> None:
+        self._projection = project()
+        self._after_seq = after_seq
+        self._spans: deque[Span] = deque()
+        #: The last record that was read, the last of them outside of a shutdown, and the open shutdown's
+        #: number.
+        self.read_seq = 0
+        self._outside_seq = 0
+        self.episode = 0
+        #: For each shutdown with spans here, and the open one: the last record before it that is outside of
+        #: any.
+        self._outside: dict[int, int] = {}
+        self.made = 0
+
+    def __len__(self) -> int:
+        return len(self._spans)
+
+    @property
+    def full(self) -> bool:
+        return len(self._spans) >= PENDING_SPANS_MAX
+
+    @property
+    def refused(self) -> dict[int, int]:
+        """Shutdowns of a projection version that this code does not have, by number."""
+        return self._projection.refused
+
+    def add(self, batch: Batch, journal_id: bytes) -> None:
+        """Durable records, whole steps in order. Raises events.codec.BadPayload."""
+        for raw in batch.records:
+            if not raw.episode:
+                self._outside_seq = raw.seq
+            elif raw.episode != self.episode:
+                self._outside.setdefault(raw.episode, self._outside_seq)
+            self.episode = raw.episode
+        self.read_seq = batch.records[-1].seq
+        for span in self._projection.feed(batch.header, batch.records, journal_id):
+            if span.seq > self._after_seq:
+                self._spans.append(span)
+                self.made += 1
+
+    def next(self, count_max: int) -> tuple[Sequence[Span], Resource]:
+        """The first spans, all of one shutdown; there must be one. They stay until `drop`."""
+        first = self._spans[0]
+        taken: list[Span] = []
+        for span in self._spans:
+            if span.episode != first.episode or len(taken) == count_max:
+                break
+            taken.append(span)
+        return taken, self._projection.resource(first.episode)
+
+    def drop(self, count: int) -> None:
+        """The first so many are settled."""
+        for _ in range(count):
+            self._spans.popleft()
+        needed = {self.episode, self._spans[0].episode if self._spans else self.episode}
+        oldest = min(needed - {0}, default=0)
+        for episode in [each for each in self._outside if each < oldest or not oldest]:
+            del self._outside[episode]
+
+    @property
+    def settled_seq(self) -> int:
+        """Every span that ended at or before this record has been given and dropped."""
+        return self._spans[0].seq - 1 if self._spans else self.read_seq
+
+    @property
+    def from_seq(self) -> int:
+        """Reading from this record on makes all the spans again that are not settled, the open ones too."""
+        episode = self._spans[0].episode if self._spans else self.episode
+        return self._outside.get(episode, self._outside_seq) if episode else self.read_seq + 1
+
+
+# --- the cursor while it moves --------------------------------------------------------------------
+
+#: The cursor is written so seldom while spans flow: its sync must not queue behind the journal's.
+SAVE_SECONDS = 1.0
+#: Spans that were refused for so long, and at so many starts, are put on record and passed over: long enough
+#: for somebody to come back from holidays and renew a token, and not for ever in the way of all others.
+REFUSED_DAYS_MAX, REFUSALS_MAX = 7, 5
+NS_PER_DAY = 86_400 * NS_PER_SECOND
+
+
+class DeliveryProgress:
+    """``keep`` writes the cursor, and may raise OSError; ``blocking`` runs what waits for a disk."""
+
+    def __init__(self, keep: Callable[[Cursor], None], blocking: Callable[..., Awaitable[Any]]) -> None:
+        self._keep, self._blocking = keep, blocking
+        self._saved_at = -math.inf
+        self.cursor = Cursor(journal="")
+
+    def begin(self, found: Cursor | None, journal: str, end_seq: int) -> Cursor:
+        """From where it was left, if that is this journal's and in it."""
+        ours = found is not None and found.of(journal, end_seq)
+        self.cursor = found if found is not None and ours else Cursor(journal=journal)
+        return self.cursor
+
+    async def settled(self, pending: PendingSpans) -> None:
+        """Something arrived, or was rejected: no refusal stands any more. Written now and then."""
+        self.cursor = replace(self.cursor, reason="", refusals=0, refused_wall_ns=0)
+        if trio.current_time() - self._saved_at > SAVE_SECONDS:
+            await self.save(pending)
+
+    async def save(self, pending: PendingSpans) -> None:
+        """One that cannot be written costs a repetition."""
+        self._saved_at = trio.current_time()
+        seq, from_seq = self.cursor.seq, self.cursor.from_seq
+        if pending.read_seq:
+            seq, from_seq = max(seq, pending.settled_seq), max(from_seq, pending.from_seq)
+        self.cursor = replace(self.cursor, seq=seq, from_seq=from_seq, wall_ns=wall_ns())
+        with suppress(OSError):
+            await self._blocking(self._keep, self.cursor)
+
+    def rejected(self, loss: Loss) -> Rejection:
+        """On record, and written with what is settled next."""
+        first, last = loss.spans[0], loss.spans[-1]
+        rejection = Rejection(
+            wall_ns=wall_ns(),
+            trace_id=first.trace_id.hex(),
+            spans=loss.number,
+            first_seq=first.seq,
+            last_seq=last.seq,
+            reason=loss.reason,
+        )
+        self.cursor = self.cursor.with_rejection(rejection)
+        self._saved_at = -math.inf
+        return rejection
+
+    def refused(self, pending: PendingSpans, reason: str) -> Sequence[Span]:
+        """The spans that are no longer held on to: those at a place that was refused for too long."""
+        now_ns, since_ns = wall_ns(), self.cursor.refused_wall_ns
+        if not 0 < since_ns <= now_ns:  # the first time, or a clock that was set back
+            since_ns = now_ns
+        refusals = self.cursor.refusals + 1
+        self.cursor = replace(self.cursor, reason=reason, refusals=refusals, refused_wall_ns=since_ns)
+        if refusals < REFUSALS_MAX or now_ns - since_ns < REFUSED_DAYS_MAX * NS_PER_DAY:
+            return ()
+        self.cursor = replace(self.cursor, refusals=0, refused_wall_ns=0)
+        return pending.next(BATCH_SPANS_MAX)[0]

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
-from events.catalog import Path, Segment, find_path
-from events.frames import RawRecord
-from events.history import Batch
-from events.scan import Scan
-from events.segment import Header, Link
-from events.storage import Source
+from ebbtide.events.catalog import JournalPath, Segment, Source, find_path
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.reader import Batch, Scan
+from ebbtide.events.segment import Header, Link
 
 #: Records read ahead of what is durable: a shutdown of a hundred pods. Then reading waits for the disk.
 HELD_MAX = 20_000
@@ -35,7 +33,7 @@ class Tail:
         #: Reading begins at this record at the latest.
         self.from_seq = from_seq
         self._names: tuple[tuple[str, str], ...] = ()
-        self._path: Path | None = None
+        self._path: JournalPath | None = None
         self._at: Link | None = None
         self._header: Header | None = None
         self._open_step: list[RawRecord] = []
@@ -68,7 +66,7 @@ class Tail:
         return scan.end.seq
 
     def learn(self, durable_seq: int) -> None:
-        """The daemon's word for what its disk has confirmed."""
+        """What the daemon reports its disk to have confirmed."""
         self.durable_seq = max(self.durable_seq, durable_seq)
 
     def read(self, records_max: int) -> list[Batch]:
@@ -113,24 +111,22 @@ class Tail:
     def _pass(self) -> Iterator[None]:
         """All that is there now, one piece at a time."""
         segments = self.look().segments
-        first = self._first(segments)
+        # Reading goes on in the segment where it stopped, or begins at the last one that begins no later than
+        # `from_seq`.
+        if self._at is not None:
+            at = self._at.segment
+            first = next((i for i, each in enumerate(segments) if each.number >= at), len(segments))
+        else:
+            begins = [each.header.link.seq + 1 if each.header else 0 for each in segments]
+            reached = [i for i, seq in enumerate(begins) if seq <= max(self.from_seq, begins[0])]
+            first = max(reached, default=0)
         for index in range(first, len(segments)):
             if self.damage:
                 return
             following = segments[index + 1].header if index + 1 < len(segments) else None
             yield from self._segment(segments[index], following.link if following is not None else None)
 
-    def _first(self, segments: Sequence[Segment]) -> int:
-        """Where reading goes on, or begins: at the last segment that begins no later than ``from_seq``."""
-        if self._at is not None:
-            found = [index for index, each in enumerate(segments) if each.number >= self._at.segment]
-            return found[0] if found else len(segments)
-        begins = [each.header.link.seq + 1 if each.header else 0 for each in segments]
-        return max(
-            (index for index, seq in enumerate(begins) if seq <= max(self.from_seq, begins[0])), default=0
-        )
-
-    def look(self) -> Path:
+    def look(self) -> JournalPath:
         """The path, found anew only where files came or went; sizes are always those of now."""
         sizes = {
             (source.location, file.name): file.size for source in self._sources for file in source.files()
@@ -161,14 +157,20 @@ class Tail:
             records = [*self._open_step, *piece.records]
             whole = len(records) - len(piece.records) + piece.whole if piece.whole else 0
             self._open_step = records[whole:]
-            self._hold(Batch(piece.header, records[:whole]))
+            # What a failed file has already given is carried over to the next one with its numbers.
+            after = self.read_seq
+            fresh = [raw for raw in records[:whole] if raw.seq > after]
+            if fresh:
+                self._held.append(Batch(piece.header, fresh))
             self._at, self._header = scan.end, scan.header
             self.learn(0 if volatile else scan.durable_seq)
             yield
         self._at, self._header = scan.end, scan.header
         self.learn(0 if volatile else scan.durable_seq)
-        if limit is not None and scan.damage is not None and _there(segment):
-            self.damage = f"{segment.name} is damaged behind record {scan.end.seq}: {scan.damage}"
+        if limit is not None and scan.damage is not None:
+            # One that retention took while it was read is not damaged.
+            if any(file.name == segment.name for file in segment.source.files()):
+                self.damage = f"{segment.name} is damaged behind record {scan.end.seq}: {scan.damage}"
         elif limit is not None and not volatile:
             self.learn(limit.seq)
 
@@ -180,17 +182,3 @@ class Tail:
             kept = [raw for raw in batch.records if raw.seq <= link.seq]
             if kept:
                 self._held.append(Batch(batch.header, kept))
-
-    def _hold(self, batch: Batch) -> None:
-        """Records that a failed file has already given are carried over to the next one with their
-        numbers.
-        """
-        after = self.read_seq
-        records = [raw for raw in batch.records if raw.seq > after]
-        if records:
-            self._held.append(Batch(batch.header, records))
-
-
-def _there(segment: Segment) -> bool:
-    """One that retention took while it was read is not damaged."""
-    return any(file.name == segment.name for file in segment.source.files())

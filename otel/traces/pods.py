@@ -1,24 +1,48 @@
-"""Waves and pods: when each began, what became of it, and whether a deadline was missed."""
+"""Waves, pods and containers: when each began, what became of it, and whether a deadline was missed.
+
+Below a pod: its hooks, the time from the stop signal to the exit, and what SIGKILL found. A span that
+belongs to an order has the order's key, so that whoever carried it out could name it beforehand
+(`otel.span.order_span_id`).
+"""
 
 from __future__ import annotations
 
-from events.decisions import PodEnded, PodPlanned, PodRejected, PodStopBegan, WaveEnded, WaveStarted
-from otel import attributes as at
-from otel.ids import KILL, STOP
-from otel.span import Attributes, Value
-from otel.traces.spans import Open
-from otel.traces.trace import Carried, PodFacts, Trace, counted, milliseconds
+from ebbtide.events.decisions import (
+    HookEnded,
+    HookStarted,
+    KillContainer,
+    PodEnded,
+    PodPlanned,
+    PodRejected,
+    PodStopBegan,
+    RunHook,
+    SendSignal,
+    WaveEnded,
+    WaveStarted,
+)
+from ebbtide.events.facts import AutopsyTaken, ContainerExited, OrderEnded
+from ebbtide.events.model import ProcessReport
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import HOOK_ROLE, KILL_ROLE, STOP_ROLE, Attributes, AttributeValue
+from ebbtide.otel.traces.trace import (
+    OpenSpan,
+    PodFacts,
+    Trace,
+    counted,
+    milliseconds,
+    seconds_text,
+)
 
 #: Names in one attribute; the rest is counted.
 NAMES_MAX = 64
 
 MS_PER_SECOND = 1000
 
-#: Means by which the kubelet ends a pod.
+#: Termination modes in which the kubelet ends a pod.
 BY_KUBELET = ("api", "observe")
 
 #: Outcomes of a pod that are errors whatever led to them.
-ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
+POD_ERRORS: dict[str, at.Error] = {"killed": "killed", "failed": "survived-sigkill"}
 
 
 # --- waves -------------------------------------------------------------------------------------
@@ -56,7 +80,7 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     had_time = wave.attributes[at.PERIOD] != 0
     if event.outcome == "overran" and had_time and not trace.asked_to_stop:
         trace.fail(
-            wave, "deadline-missed", f"deadline missed by {_count(names, len(event.mounted))}", attributes
+            wave, "deadline-missed", f"deadline missed by {_missed_by(names, len(event.mounted))}", attributes
         )
     else:
         trace.end(wave, attributes)
@@ -69,7 +93,7 @@ def wave_failed(trace: Trace, subject: str) -> None:
         trace.end(wave, ((at.WAVE_OUTCOME, "failed"),))
 
 
-def _count(names: tuple[str, ...], mounted: int) -> str:
+def _missed_by(names: tuple[str, ...], mounted: int) -> str:
     shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
     if names or not mounted:
         return f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
@@ -81,7 +105,7 @@ def _count(names: tuple[str, ...], mounted: int) -> str:
 
 def pod_planned(trace: Trace, event: PodPlanned) -> None:
     pod = event.pod
-    plan: list[tuple[str, Value]] = []
+    plan: list[tuple[str, AttributeValue]] = []
     if pod.priority is not None:
         plan.append((at.POD_PRIORITY, pod.priority))
     if pod.grace_seconds is not None:
@@ -89,7 +113,7 @@ def pod_planned(trace: Trace, event: PodPlanned) -> None:
     if event.late:
         plan.append((at.LATE, True))
     if event.means:
-        plan.append((at.POD_MEANS, event.means))
+        plan.append((at.POD_TERMINATION_MODE, event.means))
     trace.pods[pod.uid] = PodFacts(
         pod.label,
         ((at.NAMESPACE, pod.namespace), (at.POD_NAME, pod.name), (at.POD_UID, pod.uid)),
@@ -103,8 +127,8 @@ def facts_of(trace: Trace, uid: str) -> PodFacts:
     return trace.pods.get(uid) or PodFacts(uid, ((at.POD_UID, uid),), ())
 
 
-def stop_began(trace: Trace, event: PodStopBegan) -> None:
-    """The fallback may say it once more in the same step, with a truer grace: the first word stands."""
+def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
+    """The fallback may say it once more in the same step, with a truer grace: the first record counts."""
     if event.uid in trace.open_pods:
         return
     facts = facts_of(trace, event.uid)
@@ -112,65 +136,52 @@ def stop_began(trace: Trace, event: PodStopBegan) -> None:
     pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), (*facts.names, *given, *facts.plan))
     trace.open_pods[event.uid] = pod
     for former in trace.carried.pop(event.uid, ()):
-        _continue(trace, pod, former)
-
-
-def _continue(trace: Trace, pod: Open, former: Carried) -> None:
-    """A hook or stop that the cancelled shutdown before began, and this one waits for."""
-    role, container = former.place
-    again = trace.begin(role, former.key, pod.span_id, (*former.attributes, (at.CONTINUED, True)))
-    again.links.append(former.link)
-    pod.children[(role, container)] = again
+        # A hook or stop that the cancelled shutdown before began, and this one waits for.
+        role, container = former.place
+        again = trace.begin(role, former.key, pod.span_id, (*former.attributes, (at.CONTINUED, True)))
+        again.links.append(former.link)
+        pod.children[(role, container)] = again
 
 
 def pod_ended(trace: Trace, event: PodEnded) -> None:
-    """What still runs of a pod that has its last word ends with it, unseen."""
+    """What still runs of a pod that has ended on record ends with it, unseen."""
     trace.outcomes[event.uid] = event.outcome
     pod = trace.open_pods.pop(event.uid, None)
     fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
     if pod is None:
-        _never_begun(trace, event, fate)
+        # Spared by a cancel, found too late, or its wave never came. Of a power cut there is nothing to say.
+        if not trace.gone:
+            facts = facts_of(trace, event.uid)
+            attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan)
+            pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), attributes)
+            error = _pod_error(trace, event) if event.uid in trace.pods else None
+            _end_pod(trace, pod, error, event.reason, fate)
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
-    _end_children(trace, pod, event)
-    _end_pod(trace, pod, _error(trace, event), event.reason, fate)
+    for child in pod.children.values():
+        if event.outcome == "failed" and child.name in (STOP_ROLE, KILL_ROLE):
+            trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
+        else:
+            trace.end(child, ((at.CUT, True),), trace.cut_ns)
+    _end_pod(trace, pod, _pod_error(trace, event), event.reason, fate)
 
 
-def _end_pod(trace: Trace, pod: Open, error: at.Error | None, reason: str, fate: Attributes) -> None:
+def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, fate: Attributes) -> None:
     if error is None:
         trace.end(pod, fate, trace.cut_ns)
     else:
         trace.fail(pod, error, reason, fate)
 
 
-def _end_children(trace: Trace, pod: Open, event: PodEnded) -> None:
-    for child in pod.children.values():
-        if event.outcome == "failed" and child.name in (STOP, KILL):
-            trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
-        else:
-            trace.end(child, ((at.CUT, True),), trace.cut_ns)
-
-
-def _error(trace: Trace, event: PodEnded) -> at.Error | None:
-    """Killed, or there when the budget was over. What a power cut took, or people let go, missed nothing."""
+def _pod_error(trace: Trace, event: PodEnded) -> at.Error | None:
+    """Killed, or there when the budget was over. What a power cut or a release took missed nothing."""
     if event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop:
         return "deadline-missed"
-    return ERRORS.get(event.outcome)
+    return POD_ERRORS.get(event.outcome)
 
 
-def _never_begun(trace: Trace, event: PodEnded, fate: Attributes) -> None:
-    """Spared by a cancel, found too late, or its wave never came. Of a power cut there is nothing to say."""
-    if trace.gone:
-        return
-    facts = facts_of(trace, event.uid)
-    attributes = (*facts.names, (at.WAVE, event.wave), *facts.plan)
-    pod = trace.begin("pod", event.uid, trace.wave_id(event.wave), attributes)
-    error = _error(trace, event) if event.uid in trace.pods else None
-    _end_pod(trace, pod, error, event.reason, fate)
-
-
-def rejected(trace: Trace, event: PodRejected) -> None:
+def pod_rejected(trace: Trace, event: PodRejected) -> None:
     namespace, _, name = event.label.partition("/")
     trace.outcomes.setdefault(event.uid, "rejected")
     trace.point(
@@ -179,3 +190,161 @@ def rejected(trace: Trace, event: PodRejected) -> None:
         trace.root.span_id,
         ((at.NAMESPACE, namespace), (at.POD_NAME, name), (at.POD_UID, event.uid), (at.REASON, event.reason)),
     )
+
+
+# --- containers -----------------------------------------------------------------------------------
+
+#: Results of a hook that are failures: it failed, or its deadline was missed.
+HOOK_ERRORS: dict[str, at.Error] = {"failed": "hook-failed", "timed-out": "hook-timed-out"}
+
+#: What a runtime says of a container that SIGKILL ended: 128 + 9, or nothing.
+KILLED_CODES = (None, 137)
+
+
+def _open_children(trace: Trace, uid: str) -> dict[tuple[str, str], OpenSpan]:
+    pod = trace.open_pods.get(uid)
+    return {} if pod is None else pod.children
+
+
+def begin_below_pod(trace: Trace, role: str, uid: str, container: str, key: str) -> OpenSpan | None:
+    """Below its pod. The second of its kind for a container is a retry of the first, which ends unheard.
+
+    ``container`` empty: it is about the pod as a whole.
+    """
+    pod = trace.open_pods.get(uid)
+    if pod is None:
+        return None
+    before = pod.children.get((role, container))
+    if before is not None:
+        trace.end(before, ((at.RESULT, "unknown"),))
+    attributes = facts_of(trace, uid).names
+    if container:
+        attributes = (*attributes, (at.CONTAINER, container))
+    retried = b"" if before is None else before.span_id
+    span = pod.children[(role, container)] = trace.begin_again(role, key, pod.span_id, attributes, retried)
+    return span
+
+
+# --- hooks -------------------------------------------------------------------------------------
+
+
+def hook_started(trace: Trace, event: HookStarted) -> None:
+    """The order, if it has one, follows at once and gives the span its key."""
+    limit_ns = max(0, event.until_ns - trace.raw.mono_ns)
+    trace.hook = ((at.HOOK_KIND, event.kind), (at.HOOK_UNTIL, milliseconds(limit_ns)))
+    if event.kind not in ("exec", "httpGet"):
+        _begin_hook(trace, event.uid, event.container, f"{event.uid}/{event.container}")
+
+
+def hook_ordered(trace: Trace, event: RunHook) -> None:
+    _begin_hook(trace, event.uid, event.container, event.key)
+
+
+def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
+    span = begin_below_pod(trace, HOOK_ROLE, uid, container, key)
+    if span is not None:
+        span.attributes.update(trace.hook)
+
+
+def hook_outcome(trace: Trace, event: OrderEnded) -> None:
+    """The exit code stands in the order's outcome, which comes before the actor's own event."""
+    if event.exit_code is not None:
+        trace.exit_codes[event.key] = event.exit_code
+
+
+def hook_ended(trace: Trace, event: HookEnded) -> None:
+    role = (HOOK_ROLE, event.container)
+    span = _open_children(trace, event.uid).pop(role, None)
+    attributes: Attributes = ((at.HOOK_RESULT, event.result),)
+    if span is None:
+        # It never ran: switched off, or no grace was left for it.
+        span = begin_below_pod(trace, HOOK_ROLE, event.uid, event.container, f"{event.uid}/{event.container}")
+        if span is None:
+            return
+        _open_children(trace, event.uid).pop(role, None)
+    elif (code := trace.exit_codes.pop(span.key, None)) is not None:
+        attributes = (*attributes, (at.EXIT_CODE, code))
+    if event.early:
+        attributes = (*attributes, (at.HOOK_EARLY, True))
+    if event.reason:
+        attributes = (*attributes, (at.REASON, event.reason))
+    error = HOOK_ERRORS.get(event.result)
+    if error is None:
+        trace.end(span, attributes)
+    else:
+        trace.fail(span, error, f"preStop {event.result}: {event.reason}", attributes)
+
+
+# --- stop and SIGKILL --------------------------------------------------------------------------
+
+
+def stop_ordered(trace: Trace, event: SendSignal) -> None:
+    span = begin_below_pod(trace, STOP_ROLE, event.uid, event.container, event.key)
+    if span is not None:
+        span.attributes[at.SIGNAL] = event.signal
+
+
+def kill_ordered(trace: Trace, event: KillContainer) -> None:
+    span = begin_below_pod(trace, KILL_ROLE, event.uid, event.container, event.key)
+    if span is None:
+        return
+    stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
+    if stop is not None:
+        span.parent_id = stop.span_id
+    span.attributes.update(trace.findings.pop((event.uid, event.container), ()))
+
+
+def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
+    """Each process becomes an event of the stop; the first one's state goes on to the kill as well.
+
+    Its last lines stay in the journal: what a program wrote is not for every back end.
+    """
+    stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
+    if stop is None:
+        return
+    for process in event.processes:
+        what: Attributes = (
+            (at.PID, process.pid),
+            (at.PARENT_PID, process.parent_pid),
+            (at.COMMAND, process.command),
+            *_process_state(process),
+            (at.CAUGHT, process.signals_caught),
+            (at.CONNECTIONS, process.connections),
+        )
+        stop.note("autopsy", trace.now_ns, what)
+    for process in event.processes[:1]:
+        trace.findings[(event.uid, event.container)] = _process_state(process)
+
+
+def _process_state(process: ProcessReport) -> Attributes:
+    found: Attributes = ((at.STATE, process.state),)
+    if process.wait_channel:
+        found = (*found, (at.WAITING_IN, process.wait_channel))
+    if process.signals_ignored:
+        found = (*found, (at.IGNORED, process.signals_ignored))
+    return found
+
+
+def container_exited(trace: Trace, event: ContainerExited) -> None:
+    children = _open_children(trace, event.uid)
+    how: Attributes = ()
+    if event.exit_code is not None:
+        how = (*how, (at.EXIT_CODE, event.exit_code))
+    if event.signal:
+        how = (*how, (at.EXIT_SIGNAL, event.signal))
+    kill = children.pop((KILL_ROLE, event.container), None)
+    stop = children.pop((STOP_ROLE, event.container), None)
+    pod = trace.open_pods.get(event.uid)
+    if kill is None and stop is None and pod is not None and facts_of(trace, event.uid).by_kubelet:
+        # Whom we have not signalled has no span for it: its end is an event of its pod.
+        pod.note("container.exited", trace.now_ns, ((at.CONTAINER, event.container), *how))
+    # By our SIGKILL or by another's. A runtime may say it with a code, an adopted process says nothing.
+    ordered = kill is not None and event.exit_code in KILLED_CODES
+    killed = event.signal == "SIGKILL" if event.signal else ordered
+    for span in (kill, stop):
+        if span is not None and killed:
+            signal = span.attributes.get(at.SIGNAL, "it was sent")
+            took = seconds_text(trace.now_ns - span.start_ns)
+            trace.fail(span, "killed", f"ended by SIGKILL, {took} after {signal}", how)
+        elif span is not None:
+            trace.end(span, how)

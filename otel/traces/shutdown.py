@@ -1,44 +1,94 @@
-"""The shutdown as a whole: its begin, what happened beside its waves, its one end.
+"""The shutdown as a whole and its node: the root span's begin and its one end, and the orders below it.
 
 It ends with the durable order to release the lock, or with its last word where there was no release. Where
 the record breaks off it ends with the record, and only another boot (or userspace) can say that it did: a
 daemon that died may come back.
+
+Then what is done for the node as a whole: listing the pods, announcing, delivering statuses, the release.
+Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
+is given once more: that is another span, linked to the one before.
+
+Last, what only a Kubernetes node has: how its pods are ended, the kubelet's stop, deletes, mounts,
+statuses. In mode process none of this is on record, so that its traces are what they were.
 """
 
 from __future__ import annotations
 
-from events.decisions import (
+from ebbtide.events.decisions import (
     ActorFailed,
+    AnnounceNode,
+    AwaitStatuses,
+    AwaitUnmounts,
+    CheckMounts,
     DeadlineMoved,
+    DeletePod,
+    DeleteRefused,
+    DeliverStatuses,
+    DetachCertified,
     EpisodeClosed,
     FallbackEngaged,
+    FlushTraces,
+    HandedOver,
+    LeftUndone,
+    MeansChosen,
+    PlanMade,
+    PodsEnded,
+    PublishCertificate,
+    ReleaseLock,
     Resumed,
     ShutdownBegan,
     ShutdownCancelled,
+    StatusesSettled,
+    StopKubelet,
+    TakeInventory,
+    WithdrawPods,
 )
-from events.facts import (
+from ebbtide.events.facts import (
+    ApiRead,
     ClockStepped,
     DaemonStarted,
     DurabilityLate,
     HurryRequested,
+    InventoryTaken,
+    KubeletRead,
+    MountsRead,
+    OrderEnded,
     ReleaseRequested,
+    RuntimeRead,
+    StatusesSeen,
     StorageFailed,
     StorageMoved,
 )
-from otel import attributes as at
-from otel.ids import HOOK, KILL, STOP, SpanIds, boot_trace_id
-from otel.span import Attributes, Span
-from otel.traces.pods import wave_failed
-from otel.traces.spans import LENGTH_NS_MIN
-from otel.traces.trace import Carried, Start, Trace, counted, milliseconds
+from ebbtide.events.messages import parse_order_key
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import (
+    HOOK_ROLE,
+    KILL_ROLE,
+    ORDER_ROLES,
+    STOP_ROLE,
+    Attributes,
+    Span,
+    SpanIds,
+    boot_trace_id,
+)
+from ebbtide.otel.traces.pods import begin_below_pod, hook_outcome, wave_failed
+from ebbtide.otel.traces.trace import (
+    LENGTH_NS_MIN,
+    CarriedSpan,
+    DaemonStart,
+    OpenSpan,
+    Trace,
+    counted,
+    milliseconds,
+)
 
 NEXT_BOOT = "next boot"
 
 #: Roles that go on with their pod in the next shutdown.
-GO_ON = (HOOK, STOP, KILL)
+CONTINUED_ROLES = (HOOK_ROLE, STOP_ROLE, KILL_ROLE)
 
 
-def began(trace: Trace, event: ShutdownBegan) -> None:
+def shutdown_began(trace: Trace, event: ShutdownBegan) -> None:
     trace.version = event.projection_version
     trace.root.attributes.update(
         {
@@ -54,10 +104,10 @@ def began(trace: Trace, event: ShutdownBegan) -> None:
 # --- the end -----------------------------------------------------------------------------------
 
 
-def released(trace: Trace) -> None:
+def shutdown_released(trace: Trace) -> None:
     """The first release ends the shutdown. What comes after it has spans of its own.
 
-    Where the fallback was first, pods may be there whose last word follows in this very step.
+    Where the fallback was first, pods may be there whose end follows in this very step.
     """
     if trace.open_pods:
         trace.left_behind(len(trace.open_pods))
@@ -70,7 +120,8 @@ def released(trace: Trace) -> None:
 def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> None:
     if trace.root.over:
         return
-    counts: Attributes = tuple((name, _count(trace, of)) for of, name in at.POD_COUNTS.items())
+    outcomes = list(trace.outcomes.values())
+    counts: Attributes = tuple((name, outcomes.count(of)) for of, name in at.POD_COUNTS.items())
     attributes: Attributes = (
         (at.OUTCOME, outcome),
         (at.LAST_WAVE, trace.last_wave),
@@ -88,20 +139,16 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
         trace.end(trace.root, attributes, end_ns)
 
 
-def _count(trace: Trace, outcome: str) -> int:
-    return sum(each == outcome for each in trace.outcomes.values())
-
-
-def closed(trace: Trace, event: EpisodeClosed) -> None:
-    """The last word. What is still open ends here, or where the record of its boot ended."""
+def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
+    """What is still open ends here, or where the record of its boot ended."""
     if event.followed:
-        trace.carried = _left_on_their_way(trace)
+        trace.carried = {uid: _spans_to_continue(trace, pod) for uid, pod in trace.open_pods.items()}
     if trace.gone and trace.start is not None:
         _next_boot(trace, event.outcome, trace.start)
-    close(trace, event.outcome, trace.cut_ns, gone=trace.gone)
+    close_trace(trace, event.outcome, trace.cut_ns, gone=trace.gone)
 
 
-def close(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
+def close_trace(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
     """Everything ends, the shutdown's own span last."""
     cancel = trace.named.pop("cancel", None)
     if cancel is not None and not gone:
@@ -114,19 +161,16 @@ def close(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
     trace.over = True
 
 
-def _left_on_their_way(trace: Trace) -> dict[str, list[Carried]]:
-    return {
-        uid: [
-            Carried(place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued"))
-            for place, child in pod.children.items()
-            if place[0] in GO_ON
-        ]
-        for uid, pod in trace.open_pods.items()
-    }
+def _spans_to_continue(trace: Trace, pod: OpenSpan) -> list[CarriedSpan]:
+    return [
+        CarriedSpan(place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued"))
+        for place, child in pod.children.items()
+        if place[0] in CONTINUED_ROLES
+    ]
 
 
-def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
-    """The time without us, in a trace of its own: hours of darkness would leave nothing to see here."""
+def _next_boot(trace: Trace, outcome: str, start: DaemonStart) -> None:
+    """The time without a daemon, in a trace of its own: hours of it would leave nothing to see here."""
     trace_id = boot_trace_id(start.raw.hash)
     trace.finished.append(
         Span(
@@ -152,25 +196,25 @@ def _next_boot(trace: Trace, outcome: str, start: Start) -> None:
 # --- a start -----------------------------------------------------------------------------------
 
 
-def started(trace: Trace, event: DaemonStarted) -> None:
+def daemon_started(trace: Trace, event: DaemonStarted) -> None:
     """Where the record before it ends is known only now."""
     moved = event.boot_id != trace.boot_id
-    trace.start = Start(trace.raw, event.boot_id, trace.last_ns, moved=moved)
+    trace.start = DaemonStart(trace.raw, event.boot_id, trace.last_ns, moved=moved)
 
 
-def end_start(trace: Trace) -> None:
+def end_daemon_start(trace: Trace) -> None:
     """A start in another boot ends the shutdown, even where no actor is left to say so."""
     start, trace.start = trace.start, None
     if start is not None and start.moved and not trace.over:
-        close(trace, "complete" if trace.root.over else "truncated", start.cut_ns, gone=True)
+        close_trace(trace, "complete" if trace.root.over else "truncated", start.cut_ns, gone=True)
 
 
-def abandon(trace: Trace) -> None:
-    """Another shutdown is told of, and nothing closed this one: what is between is missing."""
-    close(trace, "truncated", trace.last_ns, gone=True)
+def abandon_trace(trace: Trace) -> None:
+    """Another shutdown begins, and nothing closed this one: what is between is missing."""
+    close_trace(trace, "truncated", trace.last_ns, gone=True)
 
 
-def resumed(trace: Trace, event: Resumed) -> None:
+def shutdown_resumed(trace: Trace, event: Resumed) -> None:
     """The same shutdown goes on in another process: the time between the two is a span."""
     if trace.start is None or trace.start.moved:
         return
@@ -183,7 +227,7 @@ def resumed(trace: Trace, event: Resumed) -> None:
 # --- beside the waves --------------------------------------------------------------------------
 
 
-def cancelled(trace: Trace, event: ShutdownCancelled) -> None:
+def shutdown_cancelled(trace: Trace, event: ShutdownCancelled) -> None:
     trace.note("cancelled", ((at.REASON, event.reason),))
     if "cancel" not in trace.named:
         trace.named["cancel"] = trace.begin("cancel", "", trace.root.span_id, ((at.REASON, event.reason),))
@@ -197,7 +241,7 @@ def actor_failed(trace: Trace, event: ActorFailed) -> None:
 
 
 def fallback_engaged(trace: Trace, event: FallbackEngaged) -> None:
-    """One span from its first care to the end of the shutdown, an event each time it takes over more."""
+    """One span from its first pod to the end of the shutdown, an event each time it takes over more."""
     fallback = trace.named.get("fallback")
     if fallback is None:
         fallback = trace.named["fallback"] = trace.begin("fallback", "", trace.root.span_id)
@@ -210,11 +254,11 @@ def deadline_moved(trace: Trace, event: DeadlineMoved) -> None:
     trace.note("deadline.moved", ((at.LEFT, milliseconds(left_ns)), (at.OVERTIME, event.overtime)))
 
 
-def hurried(trace: Trace, event: HurryRequested) -> None:
+def hurry_requested(trace: Trace, event: HurryRequested) -> None:
     trace.note("hurry", ((at.ASKED_POD, event.pod), (at.ASKED_BY, event.asked_by)))
 
 
-def release_asked(trace: Trace, event: ReleaseRequested) -> None:
+def release_requested(trace: Trace, event: ReleaseRequested) -> None:
     trace.note("release.asked", ((at.ASKED_BY, event.asked_by),))
 
 
@@ -232,8 +276,211 @@ def storage_moved(trace: Trace, event: StorageMoved) -> None:
 
 
 def clock_stepped(trace: Trace, event: ClockStepped) -> None:
-    trace.note("clock.stepped", ((at.DELTA, _towards_zero(event.delta_ns)),))
+    towards_zero = milliseconds(abs(event.delta_ns)) * (-1 if event.delta_ns < 0 else 1)
+    trace.note("clock.stepped", ((at.DELTA, towards_zero),))
 
 
-def _towards_zero(ns: int) -> int:
-    return milliseconds(ns) if ns >= 0 else -milliseconds(-ns)
+# --- orders for the node as a whole ---------------------------------------------------------------
+#
+# Each is the span of one order, from its record to its outcome. An order whose outcome was lost with a daemon
+# is given once more: that is another span, linked to the one before.
+
+
+def begin_for_node(
+    trace: Trace, order: str, key: str, attributes: Attributes, parent: bytes | None = None
+) -> None:
+    """Below the shutdown, or ``parent``. The next of its kind after one that was lost is a retry."""
+    role = ORDER_ROLES[order]
+    before = trace.lost.pop(role, b"")
+    below = trace.root.span_id if parent is None else parent
+    trace.orders[key] = trace.begin_again(role, key, below, (*attributes, (at.ORDER, key)), before)
+
+
+def order_ended(trace: Trace, event: OrderEnded) -> None:
+    span = trace.orders.pop(event.key, None)
+    if span is None:
+        hook_outcome(trace, event)
+        return
+    if event.result == "unknown" or (span.name == "inventory" and event.result != "done"):
+        trace.lost[span.name] = span.span_id
+    attributes: Attributes = ((at.RESULT, event.result),)
+    if event.reason:
+        attributes = (*attributes, (at.REASON, event.reason))
+    if event.result == "timed-out":
+        trace.fail(span, "deadline-missed", event.reason or "not done in time", attributes)
+    else:
+        trace.end(span, attributes)
+
+
+# --- inventory and plan ------------------------------------------------------------------------
+
+
+def inventory_ordered(trace: Trace, event: TakeInventory) -> None:
+    begin_for_node(trace, "TakeInventory", event.key, ((at.REFRESH, event.refresh),))
+
+
+def inventory_taken(trace: Trace, event: InventoryTaken) -> None:
+    span = trace.orders.get(event.key)
+    if span is None:
+        return
+    before = trace.listed.pop(event.key, 0)
+    if event.part < event.parts:
+        trace.listed[event.key] = before + len(event.pods)
+    else:
+        span.attributes.update({at.FOUND: before + len(event.pods), at.SOURCE: event.source})
+
+
+def plan_made(trace: Trace, event: PlanMade) -> None:
+    attributes: Attributes = ((at.WAVES, len(event.waves)), (at.PODS, event.pods))
+    trace.point("plan", "", trace.root.span_id, attributes)
+
+
+# --- node and statuses -------------------------------------------------------------------------
+
+
+def node_announced(trace: Trace, event: AnnounceNode) -> None:
+    begin_for_node(trace, "AnnounceNode", event.key, ((at.READY, event.ready),))
+
+
+def statuses_ordered(trace: Trace, event: DeliverStatuses) -> None:
+    begin_for_node(trace, "DeliverStatuses", event.key, ((at.STATUSES, len(event.statuses)),))
+
+
+def export_ordered(trace: Trace, event: FlushTraces) -> None:
+    """The wait for the back end. It is part of what took the time, so it is a span like any other."""
+    begin_for_node(trace, "FlushTraces", event.key, ())
+
+
+def pods_ended(trace: Trace, event: PodsEnded) -> None:
+    """From here on only statuses are waited for."""
+    trace.left_behind(len(event.unfinished))
+    if "flush" not in trace.named:
+        trace.named["flush"] = trace.begin("flush", "", trace.root.span_id)
+
+
+def statuses_settled(trace: Trace, event: StatusesSettled) -> None:
+    flush = trace.named.pop("flush", None)
+    if flush is None:
+        return
+    attributes = ((at.UNDELIVERED, event.undelivered),)
+    if event.undelivered:
+        text = f"{counted(event.undelivered, 'status')} not delivered in time"
+        trace.fail(flush, "deadline-missed", text, attributes)
+    else:
+        trace.end(flush, attributes)
+
+
+def release_ordered(trace: Trace, event: ReleaseLock) -> None:
+    """Its outcome may be lost with the machine: the shutdown does not wait for it, nor does its span."""
+    begin_for_node(trace, "ReleaseLock", event.key, ())
+
+
+# --- a Kubernetes node ----------------------------------------------------------------------------
+#
+# In mode process none of this is on record, so that its traces are what they were.
+
+MS_PER_SECOND = 1000
+
+
+# --- who ends the pods -------------------------------------------------------------------------
+
+
+def termination_mode_chosen(trace: Trace, event: MeansChosen) -> None:
+    trace.root.attributes[at.TERMINATION_MODE] = event.means
+    trace.note("means.chosen", ((at.TERMINATION_MODE, event.means), (at.REASON, event.reason)))
+
+
+def handed_over(trace: Trace, event: HandedOver) -> None:
+    trace.root.attributes[at.HANDED_OVER] = True
+    trace.note("handed.over", ((at.REASON, event.reason),))
+
+
+def kubelet_stop_ordered(trace: Trace, event: StopKubelet) -> None:
+    begin_for_node(trace, "StopKubelet", event.key, ())
+
+
+def kubelet_read(trace: Trace, event: KubeletRead) -> None:
+    if event.active is not None:
+        _health(trace, "kubelet", answers=event.active, error="")
+
+
+def runtime_read(trace: Trace, event: RuntimeRead) -> None:
+    _health(trace, "runtime", answers=event.reachable, error=event.error)
+
+
+def api_read(trace: Trace, event: ApiRead) -> None:
+    _health(trace, "api", answers=event.reachable, error=event.error)
+
+
+def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
+    why: Attributes = ((at.REASON, error),) if error else ()
+    trace.note("health", ((at.PART, part), (at.ANSWERS, answers), *why))
+
+
+# --- pods --------------------------------------------------------------------------------------
+
+
+def delete_ordered(trace: Trace, event: DeletePod) -> None:
+    """The call alone: what the kubelet then does is the pod's own span."""
+    role = ORDER_ROLES["DeletePod"]
+    grace_ms = event.grace_seconds * MS_PER_SECOND
+    given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
+    span = begin_below_pod(trace, role, event.uid, "", event.key)
+    if span is not None:
+        span.attributes.update(given)
+        trace.orders[event.key] = span
+
+
+def delete_refused(trace: Trace, event: DeleteRefused) -> None:
+    pod = trace.open_pods.get(event.uid)
+    if pod is not None:
+        pod.note("delete.refused", trace.now_ns, ((at.REASON, event.reason),))
+
+
+def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
+    """Below the wave that waits for it."""
+    wave = parse_order_key(event.key).uid
+    parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root.span_id
+    begin_for_node(trace, "AwaitUnmounts", event.key, ((at.ABOUT_PODS, len(event.uids)),), parent)
+
+
+def pods_withdrawn(trace: Trace, event: WithdrawPods) -> None:
+    begin_for_node(trace, "WithdrawPods", event.key, ((at.ABOUT_PODS, len(event.uids)),))
+
+
+# --- the end -----------------------------------------------------------------------------------
+
+
+def statuses_awaited(trace: Trace, event: AwaitStatuses) -> None:
+    begin_for_node(trace, "AwaitStatuses", event.key, ((at.ABOUT_PODS, len(event.uids)),))
+
+
+def statuses_seen(trace: Trace, event: StatusesSeen) -> None:
+    span = trace.orders.get(event.key)
+    if span is not None:
+        span.attributes[at.MISSING] = len(event.missing)
+
+
+def mounts_checked(trace: Trace, event: CheckMounts) -> None:
+    begin_for_node(trace, "CheckMounts", event.key, ())
+
+
+def mounts_read(trace: Trace, event: MountsRead) -> None:
+    span = trace.orders.get(event.key)
+    if span is not None:
+        span.attributes[at.MOUNTED] = len(event.mounted)
+
+
+def detach_certified(trace: Trace, event: DetachCertified) -> None:
+    trace.root.attributes[at.SAFE_TO_DETACH] = event.safe
+    found: Attributes = ((at.STILL_RUNNING, len(event.running)), (at.MOUNTED, len(event.mounted)))
+    trace.note("detach.certified", ((at.SAFE_TO_DETACH, event.safe), *found))
+
+
+def certificate_published(trace: Trace, event: PublishCertificate) -> None:
+    begin_for_node(trace, "PublishCertificate", event.key, ((at.SAFE_TO_DETACH, event.safe),))
+
+
+def left_undone(trace: Trace, event: LeftUndone) -> None:
+    counts: Attributes = ((at.STILL_RUNNING, len(event.running)), (at.MISSING, len(event.without_status)))
+    trace.note("left.undone", counts)

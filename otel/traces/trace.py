@@ -1,30 +1,180 @@
-"""One shutdown while it is being read: its root span, and what its spans' stories must remember."""
+"""One shutdown's trace while its records are being read: the spans that are open, and those that have just
+ended.
+
+A span is made once, when it ends, from what stood in the journal until then. What becomes of it afterwards
+is never written into it: another reader, at another time, must make the same bytes.
+
+`Trace` adds the root span and what the functions of `otel.traces.pods` and `otel.traces.shutdown` must
+remember from one record to the next.
+"""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from events.decisions import PROJECTION_VERSION
-from events.frames import RawRecord
-from events.record import episode_id
-from events.segment import Header
-from otel import attributes as at
-from otel.ids import trace_id
-from otel.span import Attributes, Link
-from otel.traces.spans import Open, Spans
+from ebbtide.events.base import episode_id
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.decisions import PROJECTION_VERSION
+from ebbtide.events.segment import Header
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import (
+    Attributes,
+    AttributeValue,
+    Span,
+    SpanEvent,
+    SpanIds,
+    SpanLink,
+    Status,
+    trace_id_of,
+)
+
+#: Of one span; as many as OpenTelemetry's own SDKs keep.
+EVENTS_MAX = 128
+
+#: Jaeger corrects a span without length, and then takes its copies for different spans.
+LENGTH_NS_MIN = 1
+
+
+class OpenSpan:
+    """A span that has begun. ``children`` are those that cannot outlive it, by role and container."""
+
+    __slots__ = (
+        "attributes",
+        "children",
+        "dropped",
+        "events",
+        "key",
+        "links",
+        "name",
+        "over",
+        "parent_id",
+        "span_id",
+        "start_ns",
+    )
+
+    def __init__(self, name: str, key: str, span_id: bytes, parent_id: bytes, start_ns: int) -> None:
+        self.name = name
+        self.key = key
+        self.span_id = span_id
+        self.parent_id = parent_id
+        self.start_ns = start_ns
+        self.attributes: dict[str, AttributeValue] = {}
+        self.events: list[SpanEvent] = []
+        self.links: list[SpanLink] = []
+        self.children: dict[tuple[str, str], OpenSpan] = {}
+        self.dropped = 0
+        self.over = False
+
+    def note(self, name: str, time_ns: int, attributes: Attributes = ()) -> None:
+        """Something that happened within it; nothing once it is over."""
+        if self.over:
+            return
+        if len(self.events) < EVENTS_MAX:
+            self.events.append(SpanEvent(name, time_ns, attributes))
+        else:
+            self.dropped += 1
+
+
+class Spans:
+    """``raw`` and ``now_ns`` (wall clock) are of the record that is being read."""
+
+    def __init__(self, trace_id: bytes, episode: int, first: RawRecord) -> None:
+        self.trace_id = trace_id
+        self.episode = episode
+        self.raw = first
+        self.now_ns = first.wall_ns
+        self.finished: list[Span] = []
+        self.opened: dict[bytes, OpenSpan] = {}
+        self._ids = SpanIds(trace_id)
+        self._attempts: dict[tuple[str, str], int] = {}
+
+    def begin(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> OpenSpan:
+        """A span begins now. A key that was there already gives another attempt, never the same id."""
+        attempt = self._attempts.get((name, key), 0)
+        self._attempts[(name, key)] = attempt + 1
+        span_id = self._ids.of(name, key, attempt)
+        made = self.opened[span_id] = OpenSpan(name, key, span_id, parent, self.now_ns)
+        made.attributes.update(attributes)
+        return made
+
+    def begin_again(
+        self, name: str, key: str, parent: bytes, attributes: Attributes, before: bytes
+    ) -> OpenSpan:
+        """A span that may be a retry: ``before`` is the id of the one that it links to, or empty."""
+        made = self.begin(name, key, parent, attributes)
+        if before:
+            made.links.append(self.link(before, "retry"))
+        return made
+
+    def end(
+        self,
+        span: OpenSpan,
+        attributes: Attributes = (),
+        end_ns: int | None = None,
+        status: Status = "unset",
+        text: str = "",
+    ) -> None:
+        """The span is over; a second end changes nothing."""
+        if span.over:
+            return
+        span.over = True
+        self.opened.pop(span.span_id, None)
+        span.attributes.update(attributes)
+        if span.dropped:
+            span.attributes[at.DROPPED] = span.dropped
+        end_ns = self.now_ns if end_ns is None else end_ns
+        self.finished.append(
+            Span(
+                self.trace_id,
+                span.span_id,
+                span.parent_id,
+                span.name,
+                span.start_ns,
+                max(span.start_ns + LENGTH_NS_MIN, end_ns),
+                tuple(span.attributes.items()),
+                self.episode,
+                self.raw.seq,
+                tuple(span.events),
+                tuple(span.links),
+                status,
+                text,
+            )
+        )
+
+    def fail(
+        self,
+        span: OpenSpan,
+        error: at.Error,
+        text: str,
+        attributes: Attributes = (),
+        end_ns: int | None = None,
+    ) -> None:
+        """It ends with an error: for people ``text`` says which, for queries ``error``."""
+        self.end(span, (*attributes, (at.ERROR_TYPE, error)), end_ns, "error", text)
+
+    def point(self, name: str, key: str, parent: bytes, attributes: Attributes = ()) -> None:
+        """A span of no time: something that is worth a line of its own."""
+        self.end(self.begin(name, key, parent, attributes))
+
+    def link(self, span_id: bytes, what: str) -> SpanLink:
+        """To a span of this trace."""
+        return SpanLink(self.trace_id, span_id, ((at.LINK, what),))
+
+
+# --- one shutdown ---------------------------------------------------------------------------------
 
 NS_PER_MS = 1_000_000
 
 ROOT = "shutdown"
 
 
-class Carried(NamedTuple):
+class CarriedSpan(NamedTuple):
     """A hook or stop that goes on in the next shutdown. ``place``: its role and container."""
 
     place: tuple[str, str]
     key: str
     attributes: Attributes
-    link: Link
+    link: SpanLink
 
 
 class PodFacts(NamedTuple):
@@ -39,7 +189,7 @@ class PodFacts(NamedTuple):
     by_kubelet: bool = False
 
 
-class Start:
+class DaemonStart:
     """A start of the daemon in the middle: ``cut_ns`` is where the record before it ends."""
 
     def __init__(self, raw: RawRecord, boot_id: str, cut_ns: int, *, moved: bool) -> None:
@@ -53,36 +203,36 @@ class Start:
 class Trace(Spans):
     """Times are wall-clock nanoseconds: the first record's, plus the monotonic difference within its boot.
 
-    ``fact`` is the one of the step that is being told. ``last_ns`` is the time of the record before.
+    ``fact`` is the one of the step that is being read. ``last_ns`` is the time of the record before.
     """
 
     def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
-        super().__init__(trace_id(first.hash), episode, first)
+        super().__init__(trace_id_of(first.hash), episode, first)
         self.boot_id = header.identity.boot_id
         self.version = PROJECTION_VERSION
         self.offset_ns = first.wall_ns - first.mono_ns
         self.fact = first
         self.last_ns = first.wall_ns
-        self.start: Start | None = None
+        self.start: DaemonStart | None = None
         self.over = False
         self.root = self.begin(ROOT, "", parent=b"")
         self.root.attributes[at.EPISODE] = episode_id(header.journal_id, episode)
         # Waves.
         self.waves: dict[int, bytes] = {}
-        self.open_waves: dict[int, Open] = {}
+        self.open_waves: dict[int, OpenSpan] = {}
         self.last_wave = -1
         # Pods and their containers.
         self.pods: dict[str, PodFacts] = {}
-        self.open_pods: dict[str, Open] = {}
+        self.open_pods: dict[str, OpenSpan] = {}
         self.outcomes: dict[str, str] = {}
         self.hook: Attributes = ()
         self.exit_codes: dict[str, int] = {}
         self.findings: dict[tuple[str, str], Attributes] = {}
         #: What the cancelled shutdown before left on its way, by UID.
-        self.carried: dict[str, list[Carried]] = {}
+        self.carried: dict[str, list[CarriedSpan]] = {}
         # Orders, and spans of which there is one at a time.
-        self.orders: dict[str, Open] = {}
-        self.named: dict[str, Open] = {}
+        self.orders: dict[str, OpenSpan] = {}
+        self.named: dict[str, OpenSpan] = {}
         self.listed: dict[str, int] = {}
         #: By role, an order that will be given again: the next one of its kind is a retry.
         self.lost: dict[str, bytes] = {}
@@ -124,7 +274,7 @@ def milliseconds(ns: int) -> int:
     return ns // NS_PER_MS
 
 
-def seconds(ns: int) -> str:
+def seconds_text(ns: int) -> str:
     """For people: three decimals."""
     return f"{ns // 1_000_000_000}.{ns // NS_PER_MS % 1000:03d} s"
 

@@ -2,29 +2,32 @@
 
 Orders are matched by their stable key, without its ordinal where that has no twin. The outcome comes at the
 recorded delay after the order. What came from outside comes at its recorded time, up to the new run's own
-release: after that the machine is down. What came after the recorded release comes as long after the new one.
+release: after that the machine is down. What came after the recorded release comes as long after the new
+one.
 
 An order that was open when the record ended has its outcome just behind that, or after the slowest time of
 its kind. One that hung longer than any other of its kind is a bet: in the grim run it hangs for ever.
 
-What the record does not have is counted here (`replay.whatif.performing` states it), and kept out of the
+What the record does not have is counted here (`replay.whatif.run` states it), and kept out of the
 pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
 is done after the slowest time of its kind. What becomes of containers and hooks is decided in
-`replay.whatif.way` and `replay.whatif.hooks`.
+`replay.whatif.world` and `replay.whatif.world`.
 
 A restart in the record stays one: no daemon hears anything between the last record of the old process and
-the start of the new one, whatever the settings. Drop the start (``--drop-event``) to see the run without it.
+the start of the new one, whatever the settings. Drop the start (``--drop-event``) to see the run without
+it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple, cast
 
 from msgspec.structs import replace
 
-from events.base import Event, Fact, Order
-from events.decisions import (
+from ebbtide.actors.system import System
+from ebbtide.events.base import Event, Fact, Order, Record
+from ebbtide.events.decisions import (
     CancelOrder,
     KillContainer,
     PodPlanned,
@@ -34,62 +37,73 @@ from events.decisions import (
     TakeAutopsy,
     TakeInventory,
 )
-from events.facts import ContainerExited, InventoryTaken, OrderEnded
-from events.record import Record
-from replay.virtual.loop import Entry
-from replay.whatif.evidence import Evidence
-from replay.whatif.hooks import HookRun
-from replay.whatif.seen import Answer, ContainerSeen, Seen, Whose
-from replay.whatif.stage import Stage
-from replay.whatif.tape import Tape, up_to_next
-from replay.whatif.way import MOMENT_NS, Common, Way
+from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, OrderEnded, Result
+from ebbtide.events.model import Container
+from ebbtide.events.record.format import span
+from ebbtide.replay.sim.loop import RANKS, REST, TICKS, Agenda, Entry, Loop, World
+from ebbtide.replay.whatif.record import (
+    Answer,
+    ChangedFact,
+    ContainerKey,
+    Downtime,
+    RecordedBehaviour,
+    RecordedContainer,
+    RecordedHook,
+    RecordedShutdown,
+    up_to_next,
+)
 
 #: Orders that may have no recorded twin without anybody being misled: they move nothing that is measured.
-BESIDE = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
+HARMLESS_ORDERS = (SendSignal, KillContainer, TakeAutopsy, CancelOrder)
 
 
-class Recorded:
+class RecordedWorld:
     """One run's world. ``invented``: outcomes that the record has not, by type of order.
 
     ``missed``: facts too late. ``first_kills``: pods that were not killed in the record and are now.
     """
 
-    def __init__(self, tape: Tape, seen: Seen, stage: Stage, *, hopeful: bool) -> None:
+    def __init__(
+        self, shutdown: RecordedShutdown, seen: RecordedBehaviour, run_agenda: RunAgenda, *, hopeful: bool
+    ) -> None:
         self.evidence = Evidence()
         self.invented: dict[str, int] = {}
         self._invented: dict[str, str] = {}
         self.missed = 0
         self.first_kills: dict[str, None] = {}
-        self._tape, self._seen, self._stage = tape, seen, stage
-        self._common = Common(stage, self.evidence, hopeful, tape.last_ns, self.first_kills)
+        self._shutdown, self._seen, self._run_agenda = shutdown, seen, run_agenda
+        self._common = RunContext(run_agenda, self.evidence, hopeful, shutdown.last_ns, self.first_kills)
         self._hooks: dict[str, HookRun] = {}
         self._released = False
         self._given: dict[str, None] = {}
         #: Recorded orders by their family: each is offered once, because what was given stays so.
         self._twins = {family: iter(keys) for family, keys in _families(seen.answers).items()}
-        self._outside: list[Entry] = [stage.tell(told.at_ns, told.event, told) for told in seen.outside]
-        self._ways: dict[Whose, Way] = {
-            whose: Way(whose, container, self._common) for whose, container in seen.containers.items()
+        self._outside: list[Entry] = [
+            run_agenda.tell(changed.at_ns, changed.event, changed) for changed in seen.outside
+        ]
+        self._containers: dict[ContainerKey, ContainerRun] = {
+            whose: ContainerRun(whose, container, self._common)
+            for whose, container in seen.containers.items()
         }
 
     def answer(self, records: Sequence[Record]) -> None:
-        for record in up_to_next(records, self._tape.first_seq):
+        for record in up_to_next(records, self._shutdown.first_seq):
             event = record.event
-            note = _NOTES.get(type(event))
+            note = _EVENT_HANDLERS.get(type(event))
             if note is not None:
                 note(self, event)
             if isinstance(event, Order):
-                self._answer(event)
-
-    def _answer(self, order: Order) -> None:
-        """By its key; a hook's own outcome is the hook's business."""
-        twin = self._twin(order.key)
-        answers = self._seen.answers.get(twin, ())
-        if not answers and twin not in self._seen.silenced:
-            self._invent(order, self._open_ns(twin))
-        for answer in answers:
-            if not (order.key in self._hooks and isinstance(answer.told.event, OrderEnded)):
-                self._play(order, answer)
+                # By its key; a hook's own outcome is the hook's business.
+                twin = self._twin(event.key)
+                answers = self._seen.answers.get(twin, ())
+                if not answers and twin not in self._seen.silenced:
+                    # So long the record shows that it had no outcome.
+                    asked_ns = self._seen.asked_ns.get(twin)
+                    open_ns = 0 if asked_ns is None else self._shutdown.last_ns - asked_ns + MOMENT_NS
+                    self._invent(event, open_ns)
+                for answer in answers:
+                    if not (event.key in self._hooks and isinstance(answer.changed.event, OrderEnded)):
+                        self._play(event, answer)
 
     def _twin(self, key: str) -> str:
         """The recorded order of this key; else the next of its kind that this run has not given.
@@ -105,22 +119,19 @@ class Recorded:
         return found
 
     def _play(self, order: Order, answer: Answer) -> None:
-        now_ns = self._stage.now_ns
+        now_ns = self._run_agenda.now_ns
         if not answer.restart:
-            self._stage.tell(now_ns + answer.delay_ns, _keyed(answer.told.event, order.key), answer.told)
+            self._run_agenda.tell(
+                now_ns + answer.delay_ns, _keyed(answer.changed.event, order.key), answer.changed
+            )
             return
         restarts = (down for down in self._seen.downtimes if down.seq == answer.restart)
         down = next((down for down in restarts if now_ns <= down.begin_ns), None)
         if down is not None:
-            fact = _keyed(answer.told.event, order.key)
-            self._stage.tell(down.end_ns + answer.delay_ns, fact, answer.told)
+            fact = _keyed(answer.changed.event, order.key)
+            self._run_agenda.tell(down.end_ns + answer.delay_ns, fact, answer.changed)
         else:
             self._invent(order)
-
-    def _open_ns(self, twin: str) -> int:
-        """So long the record shows that it had no outcome."""
-        asked_ns = self._seen.asked_ns.get(twin)
-        return 0 if asked_ns is None else self._tape.last_ns - asked_ns + MOMENT_NS
 
     def _invent(self, order: Order, open_ns: int = 0) -> None:
         name = type(order).__name__
@@ -128,30 +139,30 @@ class Recorded:
         hangs = open_ns > slowest_ns + MOMENT_NS and not self._common.hopeful
         if order.key in self._hooks or hangs:
             return
-        if not isinstance(order, BESIDE):
+        if not isinstance(order, HARMLESS_ORDERS):
             self._invented[order.key] = name
         delay_ns = max(slowest_ns, open_ns)
-        at_ns = self._stage.now_ns + delay_ns
+        at_ns = self._run_agenda.now_ns + delay_ns
         for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
-            assert isinstance(answer.told.event, InventoryTaken)
-            self._stage.tell(at_ns, _keyed(answer.told.event, order.key))
-        self._stage.tell(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
+            assert isinstance(answer.changed.event, InventoryTaken)
+            self._run_agenda.tell(at_ns, _keyed(answer.changed.event, order.key))
+        self._run_agenda.tell(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
 
     # --- notes --------------------------------------------------------------------------------
 
-    def _way(self, uid: str, container: str) -> Way:
+    def _container(self, uid: str, container: str) -> ContainerRun:
         whose = (uid, container)
-        if whose not in self._ways:
-            self._ways[whose] = Way(whose, ContainerSeen(), self._common)
-        return self._ways[whose]
+        if whose not in self._containers:
+            self._containers[whose] = ContainerRun(whose, RecordedContainer(), self._common)
+        return self._containers[whose]
 
     def planned(self, event: PodPlanned) -> None:
         for spec in event.pod.containers:
-            self._way(event.pod.uid, spec.name).planned(spec)
+            self._container(event.pod.uid, spec.name).planned(spec)
 
     def run_hook(self, order: RunHook) -> None:
-        way = self._way(order.uid, order.container)
-        self._hooks[order.key] = HookRun(order, way, self._common, self._seen.downtimes)
+        container_run = self._container(order.uid, order.container)
+        self._hooks[order.key] = HookRun(order, container_run, self._common, self._seen.downtimes)
 
     def cancel(self, order: CancelOrder) -> None:
         if order.target in self._hooks:
@@ -165,28 +176,28 @@ class Recorded:
             self._hooks[event.key].ended(event)
 
     def signal(self, order: SendSignal) -> None:
-        self._way(order.uid, order.container).signalled()
+        self._container(order.uid, order.container).signalled()
 
     def kill(self, order: KillContainer) -> None:
-        self._way(order.uid, order.container).killed()
+        self._container(order.uid, order.container).killed()
 
     def exited(self, event: ContainerExited) -> None:
-        self._way(event.uid, event.container).gone()
+        self._container(event.uid, event.container).gone()
 
     def release(self, order: ReleaseLock) -> None:
         """From here on the machine goes down: nobody outside has a say any more."""
         if self._released:
             return
         self._released = True
-        now_ns, seen = self._stage.now_ns, self._seen
+        now_ns, seen = self._run_agenda.now_ns, self._seen
         for entry in self._outside:
             self.missed += entry.what is not None and entry.at_ns > now_ns
-            self._stage.agenda.drop(entry)
+            self._run_agenda.agenda.drop(entry)
         after = seen.after_release
         for answer in after:
-            self._stage.tell(now_ns + answer.delay_ns, answer.told.event, answer.told)
-        tail_ns = self._tape.last_ns - seen.released.mono_ns if seen.released is not None else 0
-        self._stage.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
+            self._run_agenda.tell(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
+        tail_ns = self._shutdown.last_ns - seen.released.mono_ns if seen.released is not None else 0
+        self._run_agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
 
 
 def _families(keys: Iterable[str]) -> dict[str, list[str]]:
@@ -203,17 +214,466 @@ def _family(key: str) -> str:
 
 def _keyed(fact: Fact, key: str) -> Fact:
     """The recorded answer as that of this order."""
-    told = getattr(fact, "key", key)
-    return fact if told == key else replace(fact, key=key)
+    changed = getattr(fact, "key", key)
+    return fact if changed == key else replace(fact, key=key)
 
 
-_NOTES: dict[type[Event], Callable[[Recorded, Any], None]] = {
-    PodPlanned: Recorded.planned,
-    RunHook: Recorded.run_hook,
-    CancelOrder: Recorded.cancel,
-    OrderEnded: Recorded.ended,
-    SendSignal: Recorded.signal,
-    KillContainer: Recorded.kill,
-    ContainerExited: Recorded.exited,
-    ReleaseLock: Recorded.release,
+_EVENT_HANDLERS: dict[type[Event], Callable[[RecordedWorld, Any], None]] = {
+    PodPlanned: RecordedWorld.planned,
+    RunHook: RecordedWorld.run_hook,
+    CancelOrder: RecordedWorld.cancel,
+    OrderEnded: RecordedWorld.ended,
+    SendSignal: RecordedWorld.signal,
+    KillContainer: RecordedWorld.kill,
+    ContainerExited: RecordedWorld.exited,
+    ReleaseLock: RecordedWorld.release,
 }
+
+
+# Hooks in a new run: the recorded outcome at the recorded delay, or a bet where there is only a bound.
+#
+# A hook that ran to its own end takes that long again. One that was cut after 10 s needed more than 10 s: in
+# the hopeful run it ends just after that, in the other only when it is cut again. Of a hook that the record
+# does not have, or has otherwise, nothing is known: at once in the hopeful run, never in the other.
+
+
+class HookRun:
+    """One hook of the new run, from its order to its outcome."""
+
+    def __init__(
+        self, order: RunHook, container_run: ContainerRun, common: RunContext, downtimes: list[Downtime]
+    ) -> None:
+        self._order = order
+        self._container = container_run
+        self._common = common
+        self._began_ns = common.run_agenda.now_ns
+        self._bet = False
+        self._over = False
+        container_run.hook_ran = False
+        container_run.hooked()
+        # Whether the record's hook is the one that is run now.
+        then, now = container_run.seen.spec, container_run.spec
+        is_same_hook = then is None or now is None or then.hook == now.hook
+        self._seen = container_run.seen.hook if is_same_hook else None
+        self._end: Entry | None = self._begin(downtimes)
+
+    def cut(self, cancel: CancelOrder) -> None:
+        """Cancelled by the pod's actor: its outcome says so, as soon as it did in the record."""
+        if self._over:
+            return
+        self._over = True
+        self._common.run_agenda.agenda.drop(self._end)
+        known = self._seen
+        ran_ns = self._common.run_agenda.now_ns - self._began_ns
+        if known is not None and not known.ran_out and ran_ns > self._known_ns(known):
+            self._weaken(known)
+        result: Result = "timed-out" if cancel.timed_out else "cancelled"
+        if known is None or known.cut is None:
+            self._tell(0, OrderEnded(key=self._order.key, result=result))
+        elif known.ended is not None:
+            event = cast(OrderEnded, known.ended.event)
+            same = known.cut_timed_out == cancel.timed_out
+            self._tell(
+                known.ended.at_ns - known.cut.mono_ns, event if same else replace(event, result=result)
+            )
+
+    def ended(self, event: OrderEnded) -> None:
+        """Its outcome came."""
+        if self._over:
+            return
+        self._over = True
+        self._container.hook_ran = event.result in ("done", "failed")
+        if self._bet and self._seen is not None:
+            self._weaken(self._seen)
+
+    # --- its own end --------------------------------------------------------------------------
+
+    def _begin(self, downtimes: list[Downtime]) -> Entry | None:
+        known = self._seen
+        if known is None:
+            why = f"the record does not show how long the hook of {self._order.container} takes"
+            self._common.evidence.weaken(self._order.uid, "assumed", why)
+            return self._done(0) if self._common.hopeful else None
+        if known.ended is not None and known.ran_out:
+            return self._tell(known.ended.at_ns - known.began.mono_ns, cast(OrderEnded, known.ended.event))
+        if known.ended is not None and known.bounded:
+            # Its edge ends it when its time is over, as much later, or sooner, than that as in the record.
+            assert known.ended is not None
+            ran_ns = known.ended.at_ns - known.began.mono_ns
+            if self._common.hopeful and self._order.timeout_ns > known.timeout_ns:
+                return self._bet_on(known)
+            slack_ns = ran_ns - known.timeout_ns
+            return self._tell(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
+        down = self._lost_in(known, downtimes)
+        if down is not None and known.ended is not None:
+            return self._common.run_agenda.tell(known.ended.at_ns, known.ended.event, known.ended)
+        return self._bet_on(known)
+
+    def _lost_in(self, known: RecordedHook, downtimes: list[Downtime]) -> Downtime | None:
+        """The restart that lost its outcome, if it comes while this one runs."""
+        if not known.lost:
+            return None
+        return next((down for down in downtimes if self._began_ns <= down.begin_ns), None)
+
+    def _bet_on(self, known: RecordedHook) -> Entry | None:
+        if not self._common.hopeful:
+            return None
+        self._bet = True
+        return self._done(self._known_ns(known) + MOMENT_NS)
+
+    def _known_ns(self, known: RecordedHook) -> int:
+        """So long it ran, and had not ended."""
+        ended_ns = known.ended.at_ns if known.ended is not None else None
+        ends = (known.alive_ns, known.cut.mono_ns if known.cut is not None else None, ended_ns)
+        until_ns = next((each for each in ends if each is not None), self._common.end_ns)
+        return max(0, until_ns - known.began.mono_ns)
+
+    # --- shared -------------------------------------------------------------------------------
+
+    def _weaken(self, known: RecordedHook) -> None:
+        why = f"the hook of {self._order.container} needed more than {span(self._known_ns(known))}"
+        self._common.evidence.weaken(self._order.uid, "bound", why)
+
+    def _done(self, delay_ns: int) -> Entry:
+        return self._tell(delay_ns, OrderEnded(key=self._order.key, result="done", elapsed_ns=delay_ns))
+
+    def _tell(self, delay_ns: int, event: OrderEnded) -> Entry:
+        """A recorded outcome keeps its place where it keeps its time; its key is this order's."""
+        changed = self._seen.ended if self._seen is not None and self._seen.ended is not None else None
+        recorded = changed if changed is not None and event is changed.event else None
+        fact = event if event.key == self._order.key else replace(event, key=self._order.key)
+        return self._common.run_agenda.tell(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
+
+
+# A container's way down in a new run, with what the record shows of it.
+#
+#     recorded                    after the stop signal of the new run
+#     exited after its signal     exits the same time after it; other signal or hook before it: a bet
+#     killed                      nothing is known beyond the time that it had: a bet
+#     exited in its hook          exits the same time after the hook's start; a signal before that: a bet
+#     exited by itself            exits at that time, whatever is done; a signal before that: a bet
+#     still there at the end      as one that was killed then
+#     never asked to stop         a bet from the signal on
+#
+# A *bet* is where the record has only a bound. The new run is made twice: once the container ends just after
+# the bound (``hopeful``), once never by itself. SIGKILL ends it as fast as it did in the record; one that was
+# not killed there is a bet again: at once, or never.
+
+
+#: Just after a bound.
+MOMENT_NS = 1
+
+
+class RunContext(NamedTuple):
+    """What all containers of a run share. ``end_ns``: until when the record knows anything.
+
+    ``first_kills``: pods with a container that is killed and was not in the record.
+    """
+
+    run_agenda: RunAgenda
+    evidence: Evidence
+    hopeful: bool
+    end_ns: int
+    first_kills: dict[str, None]
+
+
+class ContainerRun:
+    """``spec``: by the new run's plan. ``hook_ran`` None: none was run; else whether it ran to its end."""
+
+    def __init__(self, whose: ContainerKey, seen: RecordedContainer, common: RunContext) -> None:
+        self.seen = seen
+        self.spec: Container | None = None
+        self.hook_ran: bool | None = None
+        self._uid, self._name = whose
+        self._common = common
+        self._own: Entry | None = None
+        #: When it ends by itself; while no daemon runs that is heard of only later.
+        self._own_ns = 0
+        self._bet = ""
+        self._signalled_ns: int | None = None
+        self._killed = self._gone = False
+        if seen.how == "by-itself" and seen.exited is not None:
+            self._ends_at(seen.exited.at_ns, recorded=True)
+
+    def planned(self, spec: Container) -> None:
+        """From here on somebody looks at it: what ended before that now, and did not then, is found gone."""
+        self.spec = spec
+        then, exited = self.seen.planned, self.seen.exited
+        if then is not None and exited is not None and self._gone and then.seq < exited.seq:
+            self._exit(self._now_ns, recorded=True)
+
+    def hooked(self) -> None:
+        """Its hook begins, a real one: a sleep asks nothing of it."""
+        hook, exited = self.seen.hook, self.seen.exited
+        if self.seen.how == "in-hook" and hook is not None and exited is not None:
+            self._ends_at(self._now_ns + exited.at_ns - hook.began.mono_ns, recorded=True)
+
+    def signalled(self) -> None:
+        """The first stop signal; a repeated one changes nothing."""
+        if self._signalled_ns is None:
+            self._signalled_ns = self._now_ns
+            {"stopped": self._stopped, "killed": self._outlives, "stays": self._outlives}.get(
+                self.seen.how, self._hurried
+            )()
+
+    def killed(self) -> None:
+        """SIGKILL: whatever it would have done by itself later it does not do."""
+        if self._killed:
+            return
+        self._killed = True
+        seen = self.seen
+        # Its end is on its way: nobody ran to see it.
+        if (self._own is not None and self._own_ns < self._now_ns) or self._ends_first():
+            return
+        self._common.run_agenda.agenda.drop(self._own)
+        self._judge_kill()
+        if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
+            self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
+        elif seen.how != "stays" or seen.killed is None:
+            # SIGKILL that the record does not have.
+            why = f"the record does not show how long SIGKILL takes for {self._name}"
+            self._common.evidence.weaken(self._uid, "assumed", why)
+            self._common.first_kills[self._uid] = None
+            if self._common.hopeful:
+                self._exit(self._now_ns, signal="SIGKILL")
+
+    def gone(self) -> None:
+        """It was seen to exit: if that was a bet, the record does not say so."""
+        if self._bet and not self._killed:
+            self._weaken(self._bet)
+        first, gone, self._gone = self.seen.exited, self._gone, True
+        if first is None or gone:
+            return
+        for changed in self.seen.exited_again:
+            self._common.run_agenda.tell(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
+
+    def _ends_first(self) -> bool:
+        """It was ordered to be killed in the record too, and ended by itself before that came to it."""
+        seen, own = self.seen, self._own
+        if seen.how != "stopped" or seen.killed is None or seen.exited is None or own is None:
+            return False
+        return seen.killed.seq < seen.exited.seq and (
+            own.at_ns <= self._now_ns + seen.exited.at_ns - seen.killed.mono_ns
+        )
+
+    # --- after the signal ---------------------------------------------------------------------
+
+    def _stopped(self) -> None:
+        seen = self.seen
+        assert seen.exited is not None
+        assert seen.signalled is not None
+        took_ns = seen.exited.at_ns - seen.signalled.mono_ns
+        if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
+            self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
+            took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
+        if self._is_other_stop():
+            why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
+            self._common.evidence.weaken(self._uid, "assumed", why)
+            if not self._common.hopeful:
+                return
+        self._ends_at(self._now_ns + took_ns, recorded=True)
+
+    def _is_other_stop(self) -> bool:
+        """Another signal, or a hook that was run then and not now, or now and not then.
+
+        That a hook that was cut now has its time is a bet of the hook's own.
+        """
+        seen = self.seen
+        ran = seen.hook.ran_out if seen.hook is not None else None
+        other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
+        signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
+        return other_hook or len(dict.fromkeys(signals)) > 1
+
+    def _outlives(self) -> None:
+        """It had so much time in the record, and was still there."""
+        had_ns = self._had_ns()
+        if self.seen.refused:
+            why = f"the runtime refuses to stop {self._name}, as it did in the record"
+            self._common.evidence.weaken(self._uid, "assumed", why)
+        elif had_ns is None:
+            self._unknown()
+        elif self._common.hopeful:
+            self._bet = f"{self._name} needed more than {span(had_ns)} after its stop signal"
+            self._ends_at(self._now_ns + had_ns + MOMENT_NS)
+
+    def _had_ns(self) -> int | None:
+        """From its stop signal to SIGKILL, or to the end of the record; None: it never had one."""
+        seen = self.seen
+        if seen.signalled is None:
+            return None
+        end_ns = seen.killed.mono_ns if seen.killed is not None else self._common.end_ns
+        return max(0, end_ns - seen.signalled.mono_ns)
+
+    def _hurried(self) -> None:
+        """It is asked to stop before it did, in the record, without being asked."""
+        if self._own is None:
+            self._unknown()
+            return
+        self._weaken(f"{self._name} ended without a stop signal in the record, and has one before that now")
+        if self._common.hopeful:
+            self._common.run_agenda.agenda.drop(self._own)
+            self._ends_at(self._now_ns, recorded=True)
+
+    def _unknown(self) -> None:
+        self._common.evidence.weaken(self._uid, "assumed", f"the record does not show how {self._name} stops")
+        if self._common.hopeful:
+            self._ends_at(self._now_ns)
+
+    def _judge_kill(self) -> None:
+        had_ns = self._had_ns()
+        judged = self.seen.how in ("killed", "stays") and not self.seen.refused
+        if not judged or had_ns is None or self._signalled_ns is None:
+            return
+        if self._now_ns - self._signalled_ns > had_ns:
+            self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
+
+    # --- shared -------------------------------------------------------------------------------
+
+    @property
+    def _now_ns(self) -> int:
+        return self._common.run_agenda.now_ns
+
+    def _weaken(self, why: str) -> None:
+        self._common.evidence.weaken(self._uid, "bound", why)
+
+    def _ends_at(self, at_ns: int, *, recorded: bool = False) -> None:
+        """By itself."""
+        self._own, self._own_ns = self._exit(at_ns, recorded=recorded), at_ns
+
+    def _exit(self, at_ns: int, *, recorded: bool = False, signal: str = "") -> Entry:
+        changed = self.seen.exited if recorded else None
+        if changed is not None:
+            return self._common.run_agenda.tell(at_ns, changed.event, changed)
+        return self._common.run_agenda.tell(
+            at_ns, ContainerExited(uid=self._uid, container=self._name, signal=signal)
+        )
+
+
+# Where a new run is performed: the agenda of facts to come, and when each may be heard.
+#
+# Three rules make that a run with nothing changed is the record again. A fact that comes at its recorded time
+# comes in its recorded place; a tick is as late as the recorded tick of the same deadline was; while no
+# daemon ran nothing is heard. What comes at another time comes in the order of `replay.sim.loop`'s lanes.
+
+
+#: Lanes above every place in a record.
+RANK_SPAN = 1 << 60
+
+#: After everything else at that instant.
+RANK_LAST = 9 * RANK_SPAN
+
+
+class RunAgenda:
+    """One run's agenda. ``over``: what comes now is no longer part of the shutdown."""
+
+    def __init__(self, shutdown: RecordedShutdown, seen: RecordedBehaviour) -> None:
+        self.agenda = Agenda(shutdown.signal_ns)
+        self.over = False
+        self._shutdown = shutdown
+        self._downtimes = seen.downtimes
+        # As recorded, but for ticks that were late only because of a restart that is left out.
+        kept = [down.seq for down in seen.downtimes] + [answer.changed.seq for answer in seen.after_release]
+        gone = [
+            each.mono_ns
+            for each in shutdown.facts
+            if isinstance(each.event, DaemonStarted) and each.seq not in kept
+        ]
+        self._late = {
+            deadline_ns: place
+            for deadline_ns, place in shutdown.late.items()
+            if not any(deadline_ns <= at_ns <= place[0] for at_ns in gone)
+        }
+
+    @property
+    def now_ns(self) -> int:
+        return self.agenda.now_ns
+
+    def tell(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
+        """``changed``: the recorded fact that this is, whose place it takes if the time is the same."""
+        at_ns = self._heard_ns(max(at_ns, self.now_ns))
+        if changed is not None and at_ns == changed.mono_ns:
+            return self.agenda.put(at_ns, fact, 2 * changed.seq)
+        lane = (1 + RANKS.get(type(fact), REST)) * RANK_SPAN
+        return self.agenda.put(
+            at_ns, fact, lane + (2 * changed.seq if changed is not None else RANK_SPAN // 2)
+        )
+
+    def end(self, at_ns: int) -> None:
+        """Nothing is heard after this; of what comes at the instant of the record's end, all that it has."""
+        lane = 2 * self._shutdown.last_fact_seq + 1 if at_ns == self._shutdown.last_ns else RANK_LAST
+        self.agenda.put(at_ns, self._close, lane)
+
+    def _close(self) -> None:
+        self.over = True
+
+    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
+        late = self._late.get(deadline_ns)
+        return late or (self._heard_ns(deadline_ns), (1 + TICKS) * RANK_SPAN)
+
+    def _heard_ns(self, at_ns: int) -> int:
+        """Nobody hears anything between the last record of a process and the start of the next one."""
+        ends = (down.end_ns for down in self._downtimes if down.begin_ns < at_ns < down.end_ns)
+        return next(ends, at_ns)
+
+
+class RunLoop(Loop):
+    """The loop of one run."""
+
+    def __init__(self, system: System, run_agenda: RunAgenda, world: World, wall_offset_ns: int) -> None:
+        super().__init__(system, run_agenda.agenda, world, wall_offset_ns)
+        self._run_agenda = run_agenda
+
+    def perform(self) -> list[Record]:
+        """Everything up to its end, or to the next shutdown. Raises replay.sim.loop.RanAway."""
+        records: list[Record] = []
+        for step in self.steps():
+            records += step
+            if self.system.episode != records[0].seq:
+                break
+        return records
+
+    def tick_due(self, deadline_ns: int) -> tuple[int, int]:
+        return self._run_agenda.tick_due(deadline_ns)
+
+    def _next(self, until_ns: int | None) -> Fact | None:
+        fact = super()._next(until_ns)
+        return None if self._run_agenda.over else fact
+
+
+# How well the record supports what a new run says of each pod.
+#
+# ``observed``: the record shows it. ``bound``: the record gives a limit ("it needed more than 20 s"), and the
+# run went beyond it. ``assumed``: the record says nothing of it. A pod has the weakest of what was used for
+# it, in either of the two runs.
+
+
+Level = Literal["observed", "bound", "assumed"]
+
+LEVELS: tuple[Level, ...] = ("observed", "bound", "assumed")
+
+
+class Support(NamedTuple):
+    """``why`` is a sentence for people; empty when observed."""
+
+    level: Level = "observed"
+    why: str = ""
+
+
+class Evidence:
+    """By pod; who is not in it is observed."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, Support] = {}
+
+    def weaken(self, uid: str, level: Level, why: str) -> None:
+        """The first reason of a level stays."""
+        known = self.of(uid)
+        if LEVELS.index(level) > LEVELS.index(known.level):
+            self._found[uid] = Support(level, why)
+
+    def of(self, uid: str) -> Support:
+        return self._found.get(uid, Support())
+
+
+def weakest(found: Iterable[Support]) -> Support:
+    return max(found, key=lambda each: LEVELS.index(each.level), default=Support())

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pytest
 
-from ebbtide.cli.guard import guarded
+from ebbtide.cli.common.guard import guarded
 from tests.account.making import write_two
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from events.base import NS_PER_SECOND, Event, Order
-from events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
-from events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
-from events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.base import NS_PER_SECOND, Event, Order
+from ebbtide.events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
+from ebbtide.events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings
 from tests.replay.shutdown import Book, armed, ended, started
 
 SECOND_NS = NS_PER_SECOND

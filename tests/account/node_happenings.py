@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from events import decisions as d
-from events import facts as f
-from events.base import Event
-from events.model import PlannedWave, Pod
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import Event
+from ebbtide.events.model import PlannedWave, Pod
 
 S = 1_000_000_000
 POD = Pod(uid="u-web", namespace="shop", name="web-0")

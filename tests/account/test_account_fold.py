@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from events.episodes import episodes
-from events.history import History
-from events.storage import DirectorySource
-from replay.account.fold import accounts
-from replay.account.model import Account
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.model import ShutdownRecord
 from tests.account.conftest import same_as_golden
 from tests.account.worlds import PARTS, histories
 
@@ -20,10 +20,10 @@ GOLDEN = Path(__file__).parent.parent / "golden"
 MS = 1_000_000
 
 
-def agree(history: History) -> Iterator[Account]:
+def agree(history: History) -> Iterator[ShutdownRecord]:
     """Every account, once it is compared with the summary of its episode."""
     for boot_id in (None, "another boot"):
-        told = list(accounts(history, boot_id=boot_id))
+        told = list(shutdown_records(history, boot_id=boot_id))
         listed = list(episodes(history, boot_id=boot_id))
         assert len(told) == len(listed)
         for account, episode in zip(told, listed, strict=True):
@@ -52,7 +52,7 @@ def test_accounts_agree_with_the_list_of_shutdowns(part: int) -> None:
             assert_orderly(account)
 
 
-def assert_orderly(account: Account) -> None:
+def assert_orderly(account: ShutdownRecord) -> None:
     """What begins before it ends, and is told once."""
     assert len({pod.uid for pod in account.pods}) == len(account.pods)
     for pod in account.pods:
@@ -64,12 +64,12 @@ def assert_orderly(account: Account) -> None:
     assert [notice.seq for notice in account.notices[:-2]] == sorted(n.seq for n in account.notices[:-2])
 
 
-def golden() -> Account:
+def golden() -> ShutdownRecord:
     (account,) = agree_once(History([DirectorySource(GOLDEN / "shutdown-v1")]))
     return account
 
 
-def agree_once(history: History) -> list[Account]:
+def agree_once(history: History) -> list[ShutdownRecord]:
     found = list(agree(history))
     return found[: len(found) // 2]
 
@@ -102,7 +102,7 @@ def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_pat
     last = sorted((GOLDEN / "shutdown-v1").iterdir())[1:]
     for file in last:
         (tmp_path / file.name).write_bytes(file.read_bytes())
-    (account,) = list(accounts(History([DirectorySource(tmp_path)])))
+    (account,) = list(shutdown_records(History([DirectorySource(tmp_path)])))
     assert [period.seconds for period in account.configuration.periods] == [10, 5, 5]
     assert account.configuration.reserve_ns == 5_000 * MS
     assert {pod.outcome for pod in account.pods} == {"graceful", "killed"}

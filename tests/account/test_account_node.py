@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from events import decisions as d
-from events import facts as f
-from events.base import Event
-from events.model import Container, Pod
-from replay.account.model import Account, PodTold
-from replay.account.parts import parts
-from replay.blamed import blame
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import Event
+from ebbtide.events.model import Container, Pod
+from ebbtide.events.record.model import PodRecord, ShutdownRecord
+from ebbtide.events.record.stops import stop_parts
+from ebbtide.replay.blame import blame
 from tests.account.node_happenings import BY_PLAN, HANDED_OVER, S
 from tests.account.test_account_notices import BEGAN, tell
 
@@ -30,7 +30,7 @@ def planned(means: str) -> d.PodPlanned:
     return d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, means=means)  # type: ignore[arg-type]  # words of a table
 
 
-def told(*events: Event) -> tuple[Account, PodTold]:
+def told(*events: Event) -> tuple[ShutdownRecord, PodRecord]:
     account = tell(BEGAN, *events)
     return account, account.pods[0]
 
@@ -42,7 +42,7 @@ def test_a_deleted_pods_stop_begins_with_its_delete() -> None:
     account, pod = told(
         planned("api"), BEGUN, DELETE, f.OrderEnded(key=DELETE.key, result="done"), killed, ended
     )
-    (part,) = parts(pod, account)
+    (part,) = stop_parts(pod, account)
     assert (part.what, part.container, part.took_ns) == ("killed", "main", 2 * S)
     assert part.text == "deleted, exit code 137"
     assert [cost.part for cost in blame(account)] == [part]
@@ -54,7 +54,7 @@ def test_a_pod_that_was_handed_over_is_one_stop() -> None:
     signal = d.SendSignal(key="H/stop:main/u-web/0", uid="u-web", container="main", signal="SIGTERM")
     gone = f.ContainerExited(uid="u-web", container="main", exit_code=0)
     account, pod = told(planned("api"), BEGUN, DELETE, HANDED_OVER, signal, gone)
-    (part,) = parts(pod, account)
+    (part,) = stop_parts(pod, account)
     assert (part.what, part.text) == ("stop", "deleted, SIGTERM after 2s, exit code 0")
 
 
@@ -62,7 +62,7 @@ def test_a_pod_that_the_kubelet_ends_by_itself_stops_with_its_wave() -> None:
     """Nothing was ordered for it at all."""
     gone = f.ContainerExited(uid="u-web", container="main", exit_code=0)
     account, pod = told(planned("observe"), BEGUN, gone)
-    (part,) = parts(pod, account)
+    (part,) = stop_parts(pod, account)
     assert (part.text, part.took_ns) == ("by the kubelet, exit code 0", S)
 
 

@@ -6,19 +6,18 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from events import decisions as d
-from events import facts as f
-from events.base import Event
-from events.codec import encode_event
-from events.frames import RawRecord
-from events.history import Batch, History
-from events.model import Container, Hook, PlannedPod, PlannedWave, Pod
-from events.recovery import Verdict
-from events.segment import Link
-from events.storage import DirectorySource
-from replay.account.fold import accounts
-from replay.account.model import Account
-from replay.account.notices import SENTENCES
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import Event
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import RawRecord, encode_event
+from ebbtide.events.model import Container, Hook, PlannedPod, PlannedWave, Pod
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.builder import NOTICE_TEXTS
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Link
 from tests.account import node_happenings
 from tests.account.conftest import SHUTDOWN
 
@@ -79,9 +78,9 @@ class Tale:
         return INTACT
 
 
-def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> Account:
+def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> ShutdownRecord:
     signal = f.PrepareForShutdown(active=True)
-    (account,) = accounts(Tale(before, (signal, *within)), boot_id=boot_id)  # type: ignore[arg-type]
+    (account,) = shutdown_records(Tale(before, (signal, *within)), boot_id=boot_id)  # type: ignore[arg-type]
     return account
 
 
@@ -241,7 +240,7 @@ def test_each_happening_is_told(code: str) -> None:
 
 def test_every_sentence_is_tried() -> None:
     """And there is none that nothing leads to."""
-    assert sorted(SENTENCES) == sorted((*TOLD, *ELSEWHERE))
+    assert sorted(NOTICE_TEXTS) == sorted((*TOLD, *ELSEWHERE))
 
 
 @pytest.mark.parametrize(
@@ -313,6 +312,6 @@ def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
 
 def test_the_first_record_of_a_shutdown_may_be_a_start() -> None:
     """The process is then the one that was there at the signal, and none that came in between."""
-    (account,) = accounts(Tale((), (started(), BEGAN)))  # type: ignore[arg-type]
+    (account,) = shutdown_records(Tale((), (started(), BEGAN)))  # type: ignore[arg-type]
     assert [(process.seq, process.at_ns) for process in account.processes] == [(1, None)]
     assert not account.notices

@@ -7,18 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from events.codec import BadPayload, decode_event
-from events.facts import Tick
-from events.frames import RawRecord
-from events.history import Batch, History
-from events.recovery import Verdict
-from events.segment import Link
-from events.storage import DirectorySource
-from replay.account.fold import accounts
-from replay.account.model import Account
-from replay.blamed import blame
-from replay.chain import critical_chain
-from replay.diffing import diff
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import BadPayload, RawRecord, decode_event
+from ebbtide.events.facts import Tick
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Link
+from ebbtide.replay.blame import blame
+from ebbtide.replay.critical_chain import critical_chain
+from ebbtide.replay.diff import diff
 from tests.account.conftest import SHUTDOWN
 from tests.account.worlds import histories
 
@@ -43,8 +42,8 @@ class Edited:
         return INTACT
 
 
-def told(batches: list[Batch]) -> list[Account]:
-    return list(accounts(Edited(batches)))  # type: ignore[arg-type]  # all that is asked of a history
+def told(batches: list[Batch]) -> list[ShutdownRecord]:
+    return list(shutdown_records(Edited(batches)))  # type: ignore[arg-type]  # all that is asked of a history
 
 
 def edited(batches: list[Batch], edit: Callable[[RawRecord], list[RawRecord]]) -> list[Batch]:
@@ -110,7 +109,7 @@ def test_no_journal_is_too_strange_to_be_told() -> None:
     """Whatever was done to the records, there is an account, and every reading verb has its answer."""
     draw = random.Random(7)
     journals = [golden(), *(list(history.batches()) for history in histories(0))]
-    before: Account | None = None
+    before: ShutdownRecord | None = None
     for _ in range(ROUNDS):
         batches = edited(draw.choice(journals), misfortune(draw))
         if draw.random() < 0.2:

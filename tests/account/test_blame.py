@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from replay.account.model import Account, ContainerTold, HookTold, PodTold, WaveTold
-from replay.blamed import blame
-from replay.chain import critical_chain
+from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.replay.blame import blame
+from ebbtide.replay.critical_chain import critical_chain
 from tests.account.worlds import PARTS, told
 
 
 def container(
     name: str, signalled_ns: int, exited_ns: int | None, killed_ns: int | None = None
-) -> ContainerTold:
+) -> ContainerRecord:
     signal = "SIGKILL" if killed_ns is not None and exited_ns is not None else ""
-    return ContainerTold(
+    return ContainerRecord(
         name=name,
         signalled_ns=signalled_ns,
         killed_ns=killed_ns,
@@ -24,11 +24,11 @@ def container(
     )
 
 
-def pod(name: str, wave: int, *containers: ContainerTold, hooks: tuple[HookTold, ...] = ()) -> PodTold:
+def pod(name: str, wave: int, *containers: ContainerRecord, hooks: tuple[HookRecord, ...] = ()) -> PodRecord:
     begins = [each.signalled_ns or 0 for each in containers] + [hook.began_ns for hook in hooks]
     ends = [each.exited_ns for each in containers]
     known = [end_ns for end_ns in ends if end_ns is not None]
-    return PodTold(
+    return PodRecord(
         uid=name,
         namespace="shop",
         name=name,
@@ -41,9 +41,9 @@ def pod(name: str, wave: int, *containers: ContainerTold, hooks: tuple[HookTold,
     )
 
 
-def shutdown(*waves: tuple[int, int, tuple[PodTold, ...]], pods_ended_ns: int) -> Account:
+def shutdown(*waves: tuple[int, int, tuple[PodRecord, ...]], pods_ended_ns: int) -> ShutdownRecord:
     """Waves by begin, end and pods."""
-    return Account(
+    return ShutdownRecord(
         id="00010203-1",
         trace_id="",
         journal_id="",
@@ -61,7 +61,7 @@ def shutdown(*waves: tuple[int, int, tuple[PodTold, ...]], pods_ended_ns: int) -
         last_ns=pods_ended_ns,
         pods_ended_ns=pods_ended_ns,
         waves=tuple(
-            WaveTold(
+            WaveRecord(
                 index=index,
                 priority=index,
                 planned_ns=0,
@@ -76,7 +76,7 @@ def shutdown(*waves: tuple[int, int, tuple[PodTold, ...]], pods_ended_ns: int) -
     )
 
 
-def figures(account: Account) -> list[tuple[str, str, int, int]]:
+def figures(account: ShutdownRecord) -> list[tuple[str, str, int, int]]:
     return [(cost.pod.name, cost.part.container, cost.took_ns, cost.alone_ns) for cost in blame(account)]
 
 
@@ -97,7 +97,7 @@ def test_the_slowest_is_waited_for_alone_from_the_next_slowest_on() -> None:
 
 def test_a_hook_and_the_stop_after_it_share_the_time() -> None:
     """What came before the next slowest had ended is shared with that one."""
-    hook = HookTold(container="main", kind="exec", began_ns=0, until_ns=100, ended_ns=60, result="done")
+    hook = HookRecord(container="main", kind="exec", began_ns=0, until_ns=100, ended_ns=60, result="done")
     account = shutdown(
         (
             0,

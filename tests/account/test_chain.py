@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-import replay
-from events.model import Period, Settings
-from replay.account.model import Account
-from replay.chain import Away, Chain, Segment, critical_chain
+from ebbtide import replay
+from ebbtide.events.model import Period, Settings
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.account.making import keep, pod, shutdown
 from tests.account.worlds import PARTS, told
 from tests.replay.shutdown import Book
@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000
 
 
-def whole(account: Account) -> int:
+def whole(account: ShutdownRecord) -> int:
     """How long the shutdown took, as ``journal ls`` counts: to the release's order where it is on record."""
     if account.outcome not in ("complete", "cancelled"):
         return account.last_ns
@@ -28,7 +28,7 @@ def whole(account: Account) -> int:
     return account.ended_ns
 
 
-def assert_whole(chain: Chain, account: Account) -> None:
+def assert_whole(chain: Chain, account: ShutdownRecord) -> None:
     """Leaf after leaf, each where the one before ended, from the signal to the end."""
     leaves = [leaf for segment in chain.segments for leaf in segment.leaves()]
     assert chain.total_ns == whole(account), account.id
@@ -82,7 +82,7 @@ def test_the_trace_is_waited_for_after_the_statuses(tmp_path: Path) -> None:
     ]
 
 
-def cut_short(folder: Path) -> Account:
+def cut_short(folder: Path) -> ShutdownRecord:
     """The golden shutdown's first segment, seen from a later boot."""
     first = sorted(GOLDEN.iterdir())[0]
     (folder / first.name).write_bytes(first.read_bytes())

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from ebbtide.cli.replaying.timeline_show import _last
-from events.segment import header_length
+from ebbtide.cli.replay.timeline import _last_episode
+from ebbtide.events.segment import header_length
 from tests.account.conftest import SHUTDOWN, Run
-from tests.report.journals import story
+from tests.replay.report.journals import story
 
 #: This machine's boot is that of the journal: without the damage its shutdown would count as running.
 BOOT = "boot-1"
@@ -32,9 +32,9 @@ DOCUMENTS = {
 @pytest.fixture(params=["torn", "corrupt"])
 def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     """The golden shutdown without its end: (what state it is in, where)."""
-    monkeypatch.setattr("ebbtide.cli.episodes.boot_id", lambda: BOOT)
-    monkeypatch.setattr("ebbtide.cli.replaying.timeline_show.boot_id", lambda: BOOT)
-    monkeypatch.setattr("actors.edges.boot.boot_id", lambda: BOOT)
+    monkeypatch.setattr("ebbtide.cli.common.episodes.boot_id", lambda: BOOT)
+    monkeypatch.setattr("ebbtide.cli.replay.timeline.boot_id", lambda: BOOT)
+    monkeypatch.setattr("ebbtide.actors.edges.linux.proc.boot_id", lambda: BOOT)
     journal = tmp_path / "journal"
     shutil.copytree(SHUTDOWN, journal)
     _, second, third = sorted(journal.iterdir())
@@ -136,6 +136,6 @@ def test_advice_of_one_shutdown_knows_what_stands_behind_it(run: Run, two: Path,
 def test_a_shutdown_is_followed_across_a_write_under_way(run: Run, hurt: tuple[str, Path]) -> None:
     """In the boot that goes on a torn tail may be half a write; a corrupt journal is not gone on with."""
     state, journal = hurt
-    last = _last((journal,))
+    last = _last_episode((journal,))
     assert last is not None
     assert last.outcome == {"torn": "running", "corrupt": "truncated"}[state]

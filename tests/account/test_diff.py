@@ -7,23 +7,22 @@ from itertools import pairwise
 import pytest
 from msgspec.structs import replace
 
-import replay
-from replay.account.model import Account, PodTold
-from replay.diff_pairs import owner, pairs
-from replay.diffing import diff
+from ebbtide import replay
+from ebbtide.events.record.model import PodRecord, ShutdownRecord
+from ebbtide.replay.diff import diff, owner, pod_pairs
 from tests.account.conftest import SHUTDOWN
 from tests.account.worlds import told
 
 MS = 1_000_000
 
 
-def account() -> Account:
+def account() -> ShutdownRecord:
     return replay.open(SHUTDOWN).shutdown().account
 
 
-def named(*names: str, node: str = "node-1") -> Account:
+def named(*names: str, node: str = "node-1") -> ShutdownRecord:
     """A shutdown of pods of these names."""
-    pods = tuple(PodTold(uid=f"{node}:{at}", namespace="shop", name=name) for at, name in enumerate(names))
+    pods = tuple(PodRecord(uid=f"{node}:{at}", namespace="shop", name=name) for at, name in enumerate(names))
     return replace(account(), node=node, pods=pods, waves=())
 
 
@@ -40,11 +39,11 @@ def named(*names: str, node: str = "node-1") -> Account:
 )
 def test_owners(name: str, expected: str) -> None:
     """Only endings that Kubernetes draws, or a node's name, are taken off."""
-    assert owner(PodTold(uid="u", namespace="shop", name=name), "node-1") == expected
+    assert owner(PodRecord(uid="u", namespace="shop", name=name), "node-1") == expected
 
 
-def paired(a: Account, b: Account) -> list[tuple[str | None, str | None]]:
-    return [(one and one.name, other and other.name) for one, other in pairs(a, b)]
+def paired(a: ShutdownRecord, b: ShutdownRecord) -> list[tuple[str | None, str | None]]:
+    return [(one and one.name, other and other.name) for one, other in pod_pairs(a, b)]
 
 
 def test_pods_are_paired_by_name_before_owner() -> None:
@@ -102,6 +101,6 @@ def test_diff_of_any_two_worlds() -> None:
         assert sorted(change.delta_ns for change in there.changes) == sorted(
             -change.delta_ns for change in back.changes
         )
-        found = list(pairs(a, b))
+        found = list(pod_pairs(a, b))
         assert sorted(pair.a.uid for pair in found if pair.a) == sorted(pod.uid for pod in a.pods)
         assert sorted(pair.b.uid for pair in found if pair.b) == sorted(pod.uid for pod in b.pods)

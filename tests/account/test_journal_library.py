@@ -11,12 +11,11 @@ from typing import NamedTuple
 
 import pytest
 
-import replay
-from events.facts import PrepareForShutdown
-from events.frames import RawRecord
-from events.packed import NotPacked, write
-from replay.choice import NoSuchShutdown, pick
-from replay.journal import NoJournal, Unreadable, readable
+from ebbtide import replay
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.facts import PrepareForShutdown
+from ebbtide.events.pack import NotPacked, write_pack
+from ebbtide.replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 
@@ -102,7 +101,9 @@ def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
     """One file, with the same shutdowns in it."""
     packed = tmp_path / "node-1.ebpack"
     with packed.open("wb") as file:
-        write(file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in GOLDEN.iterdir()])
+        write_pack(
+            file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in GOLDEN.iterdir()]
+        )
     assert replay.open(packed).shutdown().account == replay.open(GOLDEN).shutdown().account
     with pytest.raises(NotPacked, match="is no packed journal"):
         replay.open(next(GOLDEN.iterdir()))
@@ -111,7 +112,7 @@ def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
 def test_reading_a_journal_to_its_accounts_gives_its_verdict() -> None:
     """Read to the end once, it is not read again for that."""
     journal = replay.open(GOLDEN)
-    assert len(list(journal.accounts())) == 1
+    assert len(list(journal.shutdown_records())) == 1
     assert journal.verdict.state == "intact"
     assert [record.seq for record in journal.records()][:2] == [1, 2]
     assert repr(journal).startswith("<Journal 00010203 in ")

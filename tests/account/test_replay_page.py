@@ -9,14 +9,22 @@ from pathlib import Path
 
 import pytest
 
-import replay
+from ebbtide import replay
 from ebbtide.cli.replay import SECTIONS
 from tests.account.page import PAGE, ROOT, blocks, examples, fits, perform
 
 VERBS = [verb for section in SECTIONS.values() for verb in section]
 
 #: What the library exports beside verbs: types, and errors.
-NO_VERBS = ("Journal", "Shutdown", "Account", "NoJournal", "NoSuchShutdown", "WrongChange", "NoEvidence")
+NO_VERBS = (
+    "Journal",
+    "Shutdown",
+    "ShutdownRecord",
+    "NoJournal",
+    "NoSuchShutdown",
+    "WrongChange",
+    "NoEvidence",
+)
 
 
 @pytest.mark.slow

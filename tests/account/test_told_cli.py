@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from events.model import Period, Settings
+from ebbtide.events.model import Period, Settings
 from tests.account.conftest import SHUTDOWN, Run, same_as_golden
 from tests.account.making import keep, pod, shutdown
 from tests.replay.shutdown import Book

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-import replay
+from ebbtide import replay
 from tests.account.conftest import Run, same_as_golden
 
 #: What went wrong on the node, by the seed that draws it.

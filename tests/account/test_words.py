@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from replay.account.words import plural, rfc3339, span
+from ebbtide.events.record.format import plural, rfc3339, span
 
 MS, S = 1_000_000, 1_000_000_000
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from events.history import History
-from replay.account.fold import accounts
-from replay.account.model import Account
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.model import ShutdownRecord
 from tests.world.worlds import Name, try_out
 
 #: About 35 ms each.
@@ -22,7 +22,7 @@ def histories(part: int) -> Iterator[History]:
         yield history
 
 
-def told(part: int) -> Iterator[Account]:
+def told(part: int) -> Iterator[ShutdownRecord]:
     """Their shutdowns, seen from a later boot."""
     for history in histories(part):
-        yield from accounts(history, boot_id="a later boot")
+        yield from shutdown_records(history, boot_id="a later boot")

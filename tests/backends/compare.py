@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from events.history import History
-from events.source import DirectorySource
-from otel.encode import encode_traces
-from otel.projection import Projection
-from otel.span import Resource, Span
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.span import Resource, Span
+from ebbtide.otel.traces.projection import Projection
 from tests.backends.backends import Kept, Key
 
 #: What Jaeger, and the Collector for a file, add to a span of their own accord.

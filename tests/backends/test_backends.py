@@ -11,20 +11,16 @@ import pytest
 import trio
 
 from benchmarks.episodes import lay_out
-from events.history import History
-from events.source import DirectorySource
-from otel.delivery.answers import Accepted
-from otel.delivery.courier import Sender
-from otel.delivery.destination import Destination
-from otel.delivery.senders import sender_for
-from otel.delivery.signals import LOGS, METRICS_METHOD, METRICS_PATH, at
-from otel.encode import encode_traces
-from otel.encode_logs import encode_logs
-from otel.logs import Logs
-from otel.metrics.fold import fold
-from otel.metrics.otlp import encode_metrics
-from otel.metrics.reading import Around
-from otel.metrics.state import Meters
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.otel.delivery.answers import Accepted
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.export_run import LOGS, METRICS_METHOD, METRICS_PATH, destination_for
+from ebbtide.otel.delivery.sender import Sender, sender_for
+from ebbtide.otel.logs import Logs
+from ebbtide.otel.meters import Meters, fold
+from ebbtide.otel.metrics import ReadContext
+from ebbtide.otel.otlp import encode_logs, encode_metrics, encode_traces
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE
@@ -152,9 +148,9 @@ def test_the_collector_takes_logs_and_metrics(
     before = {kind: len(collector.requests(kind)) for kind in ("resourceLogs", "resourceMetrics")}
     for path, method, request in (
         (LOGS.path, LOGS.method, encode_logs(first, resource)),
-        (METRICS_PATH, METRICS_METHOD, encode_metrics(meters, Around(now_ns), resource)),
+        (METRICS_PATH, METRICS_METHOD, encode_metrics(meters, ReadContext(now_ns), resource)),
     ):
-        trio.run(send_to, at(destination(collector, protocol), path), method, request)
+        trio.run(send_to, destination_for(destination(collector, protocol), path), method, request)
     logs_taken, metrics_taken = (collector.wait_beside(kind, number) for kind, number in before.items())
     taken = logs_taken["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
     assert [each["body"]["stringValue"] for each in taken] == [record.body for record in first]

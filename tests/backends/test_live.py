@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from events.decisions import FlushTraces, ReleaseLock
-from events.facts import OrderEnded
+from ebbtide.events.decisions import FlushTraces, ReleaseLock
+from ebbtide.events.facts import OrderEnded
 from tests.backends.backends import Backend, Kept
 from tests.backends.compare import assert_same, shutdowns
 from tests.beds.logind import missing
@@ -56,7 +56,9 @@ def exporter_of(pid: int) -> int:
     lists = Path(f"/proc/{pid}/task").glob("*/children")
     children = [each for path in lists for each in path.read_text().split()]
     (found,) = [
-        int(each) for each in children if b"otel.delivery" in Path(f"/proc/{each}/cmdline").read_bytes()
+        int(each)
+        for each in children
+        if b"ebbtide.otel.delivery" in Path(f"/proc/{each}/cmdline").read_bytes()
     ]
     return found
 

@@ -16,7 +16,7 @@ from jeepney import DBusAddress, HeaderFields, Message, MessageType, new_error, 
 from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, open_dbus_connection
 
-from actors.edges.logind.names import INTERFACE, NAME, PATH
+from ebbtide.actors.edges.logind.manager import LOGIND_NAME, LOGIND_PATH, MANAGER_INTERFACE
 
 
 class FakeLogin1:
@@ -60,7 +60,7 @@ class FakeLogin1:
             await self._connection.send(new_method_return(message, "h", (passed,)))
 
     async def emit(self, member: str, signature: str, *body: Any) -> None:
-        manager = DBusAddress(PATH, None, INTERFACE)
+        manager = DBusAddress(LOGIND_PATH, None, MANAGER_INTERFACE)
         await self._connection.send(new_signal(manager, member, signature or None, body))
 
 
@@ -70,7 +70,7 @@ async def fake_login1(address: str) -> AsyncIterator[FakeLogin1]:
     connection = await open_dbus_connection(address, enable_fds=True)
     async with connection:
         async with connection.router() as router:
-            reply = await router.send_and_get_reply(message_bus.RequestName(NAME))
+            reply = await router.send_and_get_reply(message_bus.RequestName(LOGIND_NAME))
         assert reply.body == (1,), "somebody else owns logind's name"
         fake = FakeLogin1(connection)
         async with trio.open_nursery() as nursery:

@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import take
-from actors.logic.system import System
-from events.base import NS_PER_SECOND, Event, Order
-from events.chain import Chain, Start
-from events.decisions import ReleaseLock, SendSignal, TakeInventory
-from events.facts import (
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
+from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
+from ebbtide.events.facts import (
     ClockStepped,
     ContainerExited,
     DaemonStarted,
@@ -27,11 +25,10 @@ from events.facts import (
     SettingsLoaded,
     Tick,
 )
-from events.model import Container, Period, Pod, Settings
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
+from ebbtide.events.model import Container, Period, Pod, Settings
+from ebbtide.events.segment import Identity
+from tests.journals import segment, write_segment
 
-JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
 NOWHERE = "unix:path=/nonexistent/bus"
@@ -85,7 +82,7 @@ class Node:
     def checkpoint(self) -> None:
         """What every segment begins with."""
         seq, self.system.next_seq = self.system.next_seq, self.system.next_seq + 1
-        event = take(self.system)
+        event = take_checkpoint(self.system)
         self.records.append(_record(seq, self.mono_ns, 0, "journal", event))
 
     def feed(self, fact: Event) -> None:
@@ -162,14 +159,9 @@ def write(
     folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = LOGIC_FLAGS
 ) -> Path:
     """A journal of one segment; its file. The last frame knows all before it durable."""
-    folder.mkdir(parents=True, exist_ok=True)
-    chain = Chain(IDENTITY._replace(logic_flags=flags), Start(JOURNAL_ID, Link(), 1))
-    items = chain.begin_segment(Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND))
-    items += [chain.append(record, max(0, record.seq - 1)) for record in records]
-    items += [chain.seal()] if sealed else []
-    path = folder / file_name(1, JOURNAL_ID)
-    path.write_bytes(b"".join(item.data for item in items))
-    return path
+    anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
+    identity = IDENTITY._replace(logic_flags=flags)
+    return write_segment(folder, segment(records, identity=identity, anchor=anchor, sealed=sealed))
 
 
 def whole_shutdown(folder: Path) -> Path:

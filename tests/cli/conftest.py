@@ -21,7 +21,7 @@ def _away(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
     """``run("journal", "ls", ...)`` without a process of its own."""
-    from ebbtide.cli.guard import guarded
+    from ebbtide.cli.common.guard import guarded
 
     def call(*arguments: str | Path) -> Ran:
         code = guarded([str(argument) for argument in arguments])

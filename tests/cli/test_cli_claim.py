@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.claim import RuntimeTaken, claim
 from ebbtide.control import Request, Verb, ask, serve
+from ebbtide.host import RuntimeTaken, lock_runtime
 
 
 async def _status(request: Request, uid: int) -> object:
@@ -30,9 +30,9 @@ async def _served(path: Path) -> object:
 
 def test_a_second_daemon_on_one_runtime_folder_is_refused_by_name_and_pid(tmp_path: Path) -> None:
     """Two daemons would both adopt the same pods and run their hooks twice."""
-    claim(tmp_path)
+    lock_runtime(tmp_path)
     with pytest.raises(RuntimeTaken, match=r"ebbtide \(process \d+\) runs with .*: end it first"):
-        claim(tmp_path)
+        lock_runtime(tmp_path)
 
 
 async def test_a_file_that_is_not_a_socket_is_never_removed(tmp_path: Path) -> None:

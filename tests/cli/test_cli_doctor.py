@@ -20,29 +20,33 @@ from conftest import Run
 from test_cli_journal import damage
 from test_cli_people import STATUS
 
-from actors.edges.process import proc
-from actors.edges.process.forecast import Forecast
-from actors.edges.process.record import RECORD_VERSION, ContainerRecord, PodRecord
-from actors.edges.process.spec import ContainerSpec, HttpGetAction, ProcessSpec
-from actors.policy import explain
-from actors.policy.plan import Plan
-from ebbtide.doctor.cures import CURES
-from ebbtide.doctor.gather import look_at_journal
-from ebbtide.doctor.rules import FREE_BYTES_MIN, RULES, examine
-from ebbtide.doctor.rules_pods import OF_THE_GRANT
-from ebbtide.doctor.running import forecasts, running_pods
-from ebbtide.doctor.sight import Bus, Sight, Store
-from ebbtide.doctor.targets import of_processes
-from ebbtide.drill.budget import judge
-from ebbtide.drill.measure import Measured, connection, process, sync
-from ebbtide.manifests import pods as manifest_pods
-from events.base import NS_PER_SECOND
-from events.facts import DropInsRead, OrderEnded
-from events.history import History
-from events.model import Container, Pod
-from events.storage import DirectorySource
+from ebbtide import manifests as manifest_pods
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
+from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
+from ebbtide.actors.policy import plan as explain
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.drill import Measured, judge_budget, measure_connection, measure_exec, measure_sync
+from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
+from ebbtide.doctor.rules import (
+    ACCESS_RULES,
+    CURES,
+    FREE_BYTES_MIN,
+    GRANT_WARNINGS,
+    NODE_RULES,
+    POD_RULES,
+    RULES,
+    examine,
+)
+from ebbtide.doctor.snapshot import JournalState, LogindState, Snapshot
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.facts import DropInsRead, OrderEnded
+from ebbtide.events.model import Container, Pod
+from ebbtide.events.reader import History
 
-BUS = Bus(
+BUS = LogindState(
     grant_ns=40 * NS_PER_SECOND,
     preparing=False,
     our_lock=True,
@@ -51,7 +55,7 @@ BUS = Bus(
     systemd="252.39-1~deb12u1",
 )
 PLAN = Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5)
-WELL = Sight(
+WELL = Snapshot(
     config_error="",
     raise_grant=True,
     plan=PLAN,
@@ -60,7 +64,7 @@ WELL = Sight(
     bus=BUS,
     bus_error="",
     files=DropInsRead(),
-    store=Store("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
+    store=JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
     forecasts=(),
     labels={},
 )
@@ -68,7 +72,9 @@ SMALL = BUS._replace(grant_ns=10 * NS_PER_SECOND)
 OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
 #: Whatever this machine looks like.
 HERE = ("--mode", "process")
-DEAF = Forecast(uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it")
+DEAF = SignalForecast(
+    uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it"
+)
 
 
 def test_a_node_that_is_well_has_no_finding() -> None:
@@ -91,10 +97,15 @@ ILL: list[tuple[dict[str, Any], str, str, str]] = [
     ({"bus": BUS._replace(kubelet_lock=True)}, "warning", "kubelet-too", "shutdownGracePeriod: 0s"),
     ({"bus": BUS._replace(systemd="249.11")}, "warning", "systemd-old", "systemctl poweroff"),
     ({"bus": BUS._replace(power_key="ignore")}, "warning", "power-key-ignored", "HandlePowerKey"),
-    ({"store": Store("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
-    ({"store": Store("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
-    ({"store": Store("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
-    ({"store": Store("/j", failed_starts=(("shop/web-0", "why"),))}, "warning", "pod-down", "manifest"),
+    ({"store": JournalState("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
+    ({"store": JournalState("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
+    ({"store": JournalState("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
+    (
+        {"store": JournalState("/j", failed_starts=(("shop/web-0", "why"),))},
+        "warning",
+        "pod-down",
+        "manifest",
+    ),
     ({"acpid": True}, "warning", "acpid", "systemctl disable"),
     ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
     (
@@ -122,16 +133,16 @@ def test_every_warning_of_a_plan_has_a_cure() -> None:
     """No warning of the policy's or of a manifest's is cured by looking at it."""
     sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
     codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
-    assert codes - OF_THE_GRANT == set(CURES)
+    assert codes - GRANT_WARNINGS == set(CURES)
 
 
 def test_every_rule_is_tried() -> None:
     """Each rule of every machine fires for at least one of the ills, or for a damaged journal or a late look;
     those of a Kubernetes node are tried in tests/doctor.
     """
-    ours = [rule for rule in RULES if rule.__module__ == "ebbtide.doctor.rules"]
+    ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
     silent = [rule for rule in ours if not any(list(rule(WELL._replace(**ill[0]))) for ill in ILL)]
-    assert [rule.__name__ for rule in silent] == ["_preparing", "_journal_state"]
+    assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
 
 
 def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
@@ -149,7 +160,7 @@ def test_a_machine_that_goes_down_already_is_a_note() -> None:
 
 def test_the_gravest_comes_first() -> None:
     """Critical findings stand before warnings, whatever the order of the rules."""
-    sight = WELL._replace(store=Store("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore"))
+    sight = WELL._replace(store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore"))
     assert [finding.level for finding in examine(sight)] == ["critical", "warning", "warning"]
 
 
@@ -210,7 +221,7 @@ def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
     hook = HttpGetAction(port=9, path="/drain")
     record = PodRecord(
         version=RECORD_VERSION,
-        boot_id=proc.boot_id(),
+        boot_id=proc.boot_id_with_dashes(),
         order="start",
         pod=Pod(uid="u-1", namespace="shop", name="web-0", containers=(Container(name="web"),)),
         spec=ProcessSpec(uid="u-1", containers=(ContainerSpec(name="web", argv=("web",), pre_stop=hook),)),
@@ -235,7 +246,7 @@ def test_running_pods_are_read_and_nothing_is_touched(tmp_path: Path, deaf_pod: 
 
 def test_a_deaf_process_is_forecast(deaf_pod: PodRecord) -> None:
     """A real process that ignores its stop signal is known before it matters."""
-    (found,) = forecasts(deaf_pod)
+    (found,) = forecasts_of_processes(deaf_pod)
     assert (found.container, found.verdict) == ("web", "ignores")
 
 
@@ -260,7 +271,7 @@ def test_plan_without_pods_takes_the_running_ones(run: Run, tmp_path: Path, deaf
 
 def test_sync_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
     """Real syncs in the journal's directory; no file stays."""
-    measured = sync(tmp_path)
+    measured = measure_sync(tmp_path)
     assert len(measured.samples_ns) == 20
     assert measured.median_ns > 0
     assert list(tmp_path.iterdir()) == []
@@ -268,19 +279,26 @@ def test_sync_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
 
 def test_sync_where_nothing_can_be_written() -> None:
     """A place that cannot be written is an error in words, not an exception."""
-    assert sync(Path("/proc")).error.startswith("cannot write: ")
+    assert measure_sync(Path("/proc")).error.startswith("cannot write: ")
 
 
 def test_a_process_start_is_measured() -> None:
     """Real processes, all of them waited for."""
-    assert process().worst_ns > 0
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    before = children()
+    assert measure_exec().worst_ns > 0
+    assert children() == before
+
+
+def children() -> list[str]:
+    """Of this process, also those that have ended and that nobody has waited for."""
+    return sorted(
+        pid for tasks in Path("/proc/self/task").glob("*/children") for pid in tasks.read_text().split()
+    )
 
 
 def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
     """A hook whose port nobody serves is found; no request is sent."""
-    (measured,) = map(connection, of_processes(deaf_pod))
+    (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error
 
@@ -290,11 +308,13 @@ def test_budget() -> None:
     quick = [Measured("journal sync", "/j", (1_000_000,), 20_000_000)]
     slow = [Measured("journal sync", "/j", (3 * NS_PER_SECOND,), 20_000_000)]
     waves = msgspec.structs.replace(PLAN, grant_seconds=40)
-    assert judge(waves, quick).holds
-    assert not judge(msgspec.structs.replace(PLAN, grant_seconds=20), quick).holds
-    assert "raise reserve" in judge(waves, slow).missing[0]
-    assert judge(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == ("logind call x: gone",)
-    assert not judge(Plan(enabled=False), quick).holds
+    assert judge_budget(waves, quick).holds
+    assert not judge_budget(msgspec.structs.replace(PLAN, grant_seconds=20), quick).holds
+    assert "raise reserve" in judge_budget(waves, slow).missing[0]
+    assert judge_budget(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == (
+        "logind call x: gone",
+    )
+    assert not judge_budget(Plan(enabled=False), quick).holds
 
 
 def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
@@ -324,7 +344,7 @@ def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
     """logind's 5 s of today are no reason against 30 s that the daemon asks for when it arms; a file that
     wins against its drop-in is, and so is raiseGrant: false.
     """
-    monkeypatch.setattr("ebbtide.cli.sources.logind_grant", lambda: 5 * NS_PER_SECOND)
+    monkeypatch.setattr("ebbtide.node.logind_grant_ns", lambda: 5 * NS_PER_SECOND)
     text = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
     config = tmp_path / "config.yaml"
     arguments = (
@@ -347,7 +367,7 @@ def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
 
     config.write_text(text)
     assert missing() == []
-    monkeypatch.setattr("actors.edges.logind.dropins.DropIns.read", lambda _: OVERRIDDEN)
+    monkeypatch.setattr("ebbtide.actors.edges.logind.drop_ins.DropIns.read", lambda _: OVERRIDDEN)
     assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
     config.write_text(text + "raiseGrant: false\n")
     assert missing() == ["logind grants 5 s of the 30 s that the waves need"]

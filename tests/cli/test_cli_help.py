@@ -12,10 +12,9 @@ import pytest
 from cli_bed import ebbtide
 from conftest import Run
 
-from actors.policy.means import NODE_MODES
 from ebbtide import __version__
-from ebbtide.cli.app import SECTIONS, cli
-from ebbtide.cli.lazy import Lazy
+from ebbtide.actors.policy.termination_mode import NODE_MODES
+from ebbtide.cli.app import SECTIONS, LazyGroup, cli
 from ebbtide.options import MODES, PROCESS
 
 
@@ -101,7 +100,8 @@ def test_every_option_says_what_it_is_for(path: tuple[str, ...]) -> None:
 def test_help_imports_nothing_that_it_does_not_need() -> None:
     """``ebbtide run --help`` loads neither tables nor Trio nor any other command."""
     code = (
-        "import sys; from ebbtide.cli.guard import guarded; guarded(['run', '--help']); print(*sys.modules)"
+        "import sys; from ebbtide.cli.common.guard import guarded;"
+        " guarded(['run', '--help']); print(*sys.modules)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
@@ -113,7 +113,7 @@ def test_help_imports_nothing_that_it_does_not_need() -> None:
 
 def test_sections_name_each_command_once() -> None:
     """The table of commands has no command twice."""
-    assert isinstance(cli, Lazy)
+    assert isinstance(cli, LazyGroup)
     assert len(cli.entries) == sum(map(len, SECTIONS.values()))
 
 

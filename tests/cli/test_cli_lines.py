@@ -8,15 +8,13 @@ from collections.abc import Sequence
 import pytest
 from rich.console import Console
 
-from ebbtide.demo.chronicle import Row
-from ebbtide.demo.ending import _pods
-from ebbtide.lines import Lines, tell
+from ebbtide.demo.view import PodRow, _pods_table
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.model import Container, Pod, ProcessReport
+from ebbtide.log import LineContext, log_lines
 from ebbtide.text import visible
-from events import decisions as d
-from events import facts as f
-from events.base import NS_PER_SECOND, Event
-from events.model import Container, Pod, ProcessReport
-from events.record import Record
 
 NASTY = "bad\x1b]0;owned\x07\nshutdown closed: complete\r\x9b31m\u2028\u202e"
 SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u202e"
@@ -28,7 +26,7 @@ def said(*events: Event) -> list[str]:
         Record(seq=n, mono_ns=n, wall_ns=0, episode=1, cause=0, actor="edge", last=True, event=event)
         for n, event in enumerate(events, 1)
     ]
-    return [line for _, line in tell(Lines(), records)]
+    return [line for _, line in log_lines(LineContext(), records)]
 
 
 def report(command: str = "sleep", connections: int = 0) -> ProcessReport:
@@ -85,8 +83,8 @@ def test_printable_text_stays_as_it_is() -> None:
 def test_the_demos_last_page_shows_it_too() -> None:
     """A reason with an escape sequence stays one row."""
     out = io.StringIO()
-    row = Row(pod=NASTY, wave=0, grace_seconds=1, outcome="killed", took_ns=0, why=NASTY)
-    Console(file=out, width=4096).print(_pods([row]))
+    row = PodRow(pod=NASTY, wave=0, grace_seconds=1, outcome="killed", took_ns=0, why=NASTY)
+    Console(file=out, width=4096).print(_pods_table([row]))
     assert out.getvalue().count("\n") == 2
     assert out.getvalue().count(SHOWN) == 2
 
@@ -103,9 +101,15 @@ def test_connections_are_counted_as_people_do(count: int, words: str) -> None:
 @pytest.mark.parametrize(
     "key, words",
     [
-        ("ConfigReconciler/drop-in//0", "the disk is late: changing the drop-in for logind went ahead"),
-        ("HookActor/stop:main/u/0", "the disk is late: the stop signal for shop/web-0/main went ahead"),
-        ("Other/new{thing}/x/0", "the disk is late: Other/new{thing}/x/0 went ahead"),
+        (
+            "ConfigReconciler/drop-in//0",
+            "the disk did not answer within 20 ms: changing the drop-in for logind started",
+        ),
+        (
+            "HookActor/stop:main/u/0",
+            "the disk did not answer within 20 ms: the stop signal for shop/web-0/main started",
+        ),
+        ("Other/new{thing}/x/0", "the disk did not answer within 20 ms: Other/new{thing}/x/0 started"),
     ],
 )
 def test_an_order_is_told_in_words(key: str, words: str) -> None:
@@ -132,10 +136,10 @@ def test_a_lock_that_was_never_held_is_not_called_released() -> None:
     """Without a lock there is nothing to release; a shutdown that an earlier process began had one."""
     assert release([began(lock_held=True)]) == "lock released"
     assert release([]) == "lock released"
-    assert release([began(lock_held=False)]) == "nothing is held, the machine may go"
+    assert release([began(lock_held=False)]) == "no lock was held, nothing to release"
 
 
 def test_pods_that_outlive_the_budget_have_not_ended() -> None:
     """Either all have ended, or some were given up on."""
     assert said(d.PodsEnded())[-1].endswith(" s all pods ended")
-    assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s given up on: u")
+    assert said(d.PodsEnded(unfinished=("u",)))[-1].endswith(" s not ended in time: u")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trio
 from cli_bed import Ran
-from test_cli_people import Daemon
+from test_cli_people import STATUS, Daemon
 
-from events.decisions import PodEnded, SendSignal
-from events.facts import HurryRequested, ReleaseRequested
+from ebbtide.events.decisions import PodEnded, SendSignal
+from ebbtide.events.facts import HurryRequested, ReleaseRequested
 from tests.beds.logind import missing
 from tests.daemon.rig import EBBTIDE, Rig
 from tests.daemon.rig import rig as new_rig
@@ -93,6 +93,7 @@ async def test_the_doctor_misses_the_lock(rig: Rig) -> None:
     """A daemon that believes it is armed, and a logind that lists no lock of ours: critical."""
     rig.runtime.mkdir()
     believer = Daemon(rig.runtime / "ebbtide.sock")
+    believer.answers["status"] = STATUS
     try:
         ill = await ebbtide(rig, *doctor(rig), "-o", "json")
     finally:

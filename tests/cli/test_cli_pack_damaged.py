@@ -11,10 +11,10 @@ import msgspec
 import pytest
 from conftest import Run
 
-import replay.redact.rewrite
-from events.decisions import PodEnded
-from events.history import History
-from events.source import DirectorySource
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodEnded
+from ebbtide.events.reader import History
+from ebbtide.replay.redact import _SegmentWriter
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "shutdown-v1-states-digest"
 HOW = pytest.mark.parametrize("how", [(), ("--redact",), ("--all",), ("--all", "--redact")], ids=" ".join)
@@ -112,7 +112,7 @@ def test_where_the_original_lay_is_not_told(
         return read(self, file, offset, size)
 
     monkeypatch.setattr(DirectorySource, "read", failing)
-    monkeypatch.setattr("events.scan.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("ebbtide.events.reader.CHUNK_BYTES", 4096)
     file = tmp_path / "copy.zip"
     assert run("journal", "pack", "--redact", "--journal", journal, "-o", file).code == 5
     with zipfile.ZipFile(file) as archive:
@@ -137,13 +137,13 @@ def test_a_copy_that_does_not_verify_gets_no_name(
     run: Run, journal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Should the logic ever decide by a name, the copy is not what it says: one line, and no file."""
-    record = replay.redact.rewrite._Scribe._record
+    record = _SegmentWriter._record
 
-    def wrong(self: replay.redact.rewrite._Scribe, raw: object) -> object:
+    def wrong(self: _SegmentWriter, raw: object) -> object:
         made = record(self, raw)  # type: ignore[arg-type]  # handed on as it comes
         return msgspec.structs.replace(made, cause=1) if isinstance(made.event, PodEnded) else made
 
-    monkeypatch.setattr(replay.redact.rewrite._Scribe, "_record", wrong)
+    monkeypatch.setattr(_SegmentWriter, "_record", wrong)
     ran = run("journal", "pack", "--redact", "--journal", journal, "-o", tmp_path / "copy.zip")
     assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
     assert "nothing was packed" in ran.err

@@ -15,10 +15,10 @@ from cli_bed import whole_shutdown
 from conftest import Run
 
 from ebbtide.control import ControlError, Request
-from ebbtide.standing import PodStanding, Standing
-from ebbtide.verbs import verbs
-from events.base import Event
-from events.facts import HurryRequested
+from ebbtide.daemon import control_verbs
+from ebbtide.events.base import Event
+from ebbtide.events.facts import HurryRequested
+from ebbtide.status import DaemonStatus, PodStatus
 
 STATUS: dict[str, Any] = {
     "kind": "Status",
@@ -56,6 +56,8 @@ class Daemon:
         self.path = path
         self.asked: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"ok": True, "data": STATUS}
+        #: By verb; a verb that is not here, of a daemon that has some, it does not know.
+        self.answers: dict[str, Any] = {}
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(path))
         self._listener.listen()
@@ -70,7 +72,13 @@ class Daemon:
                 return
             with client, client.makefile("rwb") as file:
                 self.asked.append(json.loads(file.readline()))
-                file.write(json.dumps(self.answer).encode() + b"\n")
+                file.write(json.dumps(self._reply(self.asked[-1]["verb"])).encode() + b"\n")
+
+    def _reply(self, verb: str) -> dict[str, Any]:
+        if not self.answers:
+            return self.answer
+        data = self.answers.get(verb)
+        return {"ok": False, "error": "not a request"} if data is None else {"ok": True, "data": data}
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -182,11 +190,11 @@ class Heard(list[Event]):
 async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
     """Nobody waits for it any more, and that is said; one that runs under the same name still can be."""
     pods = {
-        uid: PodStanding(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
+        uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
         for uid, label, phase in (("a", "shop/web", "killed"), ("b", "blog/web", "SIGTERM"))
     }
     heard = Heard()
-    hurry = verbs(Standing(phase="running", pods=pods), heard, dict, dict)["hurry"]  # type: ignore[arg-type]
+    hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
     with pytest.raises(ControlError, match=r"pod 'shop/web' has ended already \(killed\)"):
         await hurry(Request("hurry", "shop/web"), 0)
     assert heard == []

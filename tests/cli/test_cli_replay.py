@@ -11,10 +11,9 @@ from cli_bed import Node, whole_shutdown, write
 from conftest import Run
 from test_cli_journal import damage
 
-from ebbtide.cli.guard import PRECEDENCE, worst
-from events.base import Fact
-from events.facts import InventoryTaken
-from events.record import Record
+from ebbtide.cli.common.guard import PRECEDENCE, worst
+from ebbtide.events.base import Fact, Record
+from ebbtide.events.facts import InventoryTaken
 
 
 class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -9,10 +9,10 @@ import pytest
 from cli_bed import whole_shutdown
 from conftest import Run
 
-from ebbtide.cli.saving import SIDE_FILES
-from events.storage import LOCK_NAME, RESERVE_NAME
-from otel.delivery import cursor
-from otel.metrics import kept
+from ebbtide.cli.common.saving import SIDE_FILES
+from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
+from ebbtide.otel import meters as kept
+from ebbtide.otel.delivery import cursor
 
 #: Every command that writes a file, up to ``-o FILE``.
 WRITERS = (
@@ -102,5 +102,12 @@ def test_what_is_no_part_of_it_may_stand_beside_it(run: Run, journal: Path, word
 
 def test_the_names_are_those_that_are_used() -> None:
     """Whoever puts another file beside the segments names it here."""
-    used = (LOCK_NAME, RESERVE_NAME, cursor.FILE_NAME, cursor.LOGS_NAME, cursor.LOCK_NAME, kept.FILE_NAME)
+    used = (
+        LOCK_NAME,
+        RESERVE_NAME,
+        cursor.FILE_NAME,
+        cursor.LOGS_NAME,
+        cursor.LOCK_NAME,
+        kept.METERS_FILE_NAME,
+    )
     assert used == SIDE_FILES

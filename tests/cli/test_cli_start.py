@@ -18,14 +18,14 @@ UNWANTED = (
     "h11",
     "asyncio",
     "zipfile",
-    "actors.runner",
-    "actors.edges.bus",
-    "events.storage",
-    "events.writer",
+    "ebbtide.actors.runner",
+    "ebbtide.actors.edges.linux.bus",
+    "ebbtide.events.disk",
+    "ebbtide.events.writer",
     "ebbtide.daemon",
     "ebbtide.config",
-    "replay.divergence",
-    "replay.redact",
+    "ebbtide.replay.divergence",
+    "ebbtide.replay.redact",
 )
 
 
@@ -37,12 +37,12 @@ def test_a_reading_command_starts_lean(tmp_path: Path, words: str) -> None:
     whole_shutdown(tmp_path)
     arguments = [*words.split(), "--journal", str(tmp_path)]
     code = (
-        f"import sys; from ebbtide.cli.guard import guarded; code = guarded({arguments!r});"
+        f"import sys; from ebbtide.cli.common.guard import guarded; code = guarded({arguments!r});"
         "print('', *sys.modules); sys.exit(code)"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
     imported = set(done.stdout.splitlines()[-1].split())
-    assert "events.history" in imported
+    assert "ebbtide.events.reader" in imported
     assert not imported & set(UNWANTED)

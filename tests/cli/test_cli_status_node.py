@@ -13,11 +13,9 @@ import pytest
 from conftest import Run
 from test_cli_people import STATUS, Daemon
 
-from ebbtide.standing import PodStanding, Standing
-from ebbtide.standing_node import CertificateStanding
-from ebbtide.status_node import cached_pods, node_json
+from ebbtide.status import DaemonStatus, DetachCertificate, PodStatus, cached_pods, node_json
 
-WELL = Standing(kubelet=True, runtime=True, api=True)
+WELL = DaemonStatus(kubelet=True, runtime=True, api=True)
 
 
 @pytest.fixture
@@ -27,7 +25,9 @@ def daemon(tmp_path: Path) -> Any:
     made.close()
 
 
-def shown(run: Run, daemon: Daemon, folder: Path, standing: Standing, mode: str = "auto") -> dict[str, str]:
+def shown(
+    run: Run, daemon: Daemon, folder: Path, standing: DaemonStatus, mode: str = "auto"
+) -> dict[str, str]:
     """The table's rows by their names."""
     answer = {**STATUS, "mode": mode, "node": node_json(standing)}
     daemon.answer = {"ok": True, "data": json.loads(json.dumps(answer))}
@@ -50,7 +50,7 @@ def test_a_node_that_is_well(run: Run, daemon: Daemon, tmp_path: Path) -> None:
 
 def test_what_does_not_answer_says_why(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """With the error; and what nobody has said yet is told apart."""
-    standing = Standing(kubelet=False, kubelet_lock=True, runtime=False, runtime_error="gone")
+    standing = DaemonStatus(kubelet=False, kubelet_lock=True, runtime=False, runtime_error="gone")
     rows = shown(run, daemon, tmp_path, standing)
     assert rows["kubelet"] == "not active, holds a delay lock of its own"
     assert rows["runtime"] == "does not answer: gone"
@@ -71,8 +71,8 @@ def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
         means_reason="mode api",
         handed_over="the API server refused",
         left_undone=("u-1",),
-        certificate=CertificateStanding(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
-        pods={"u-1": PodStanding(label="shop/db-0", wave=0, grace_seconds=1, priority=0)},
+        certificate=DetachCertificate(safe=False, ended=3, running=("u-1",), mounted=(("u-1", "pv"),)),
+        pods={"u-1": PodStatus(label="shop/db-0", wave=0, grace_seconds=1, priority=0)},
     )
     rows = shown(run, daemon, tmp_path, standing)
     assert rows["pods ended by"] == "api (mode api)"
@@ -84,14 +84,14 @@ def test_a_shutdown_on_a_node(run: Run, daemon: Daemon, tmp_path: Path) -> None:
 
 def test_a_certificate_that_is_safe(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """One line that may be acted on."""
-    standing = msgspec.structs.replace(WELL, certificate=CertificateStanding(safe=True, ended=3))
+    standing = msgspec.structs.replace(WELL, certificate=DetachCertificate(safe=True, ended=3))
     rows = shown(run, daemon, tmp_path, standing)
     assert rows["volumes"] == "safe to detach: 3 pods ended, nothing is mounted"
 
 
 def test_local_processes_have_no_such_lines(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """In mode process, and with a daemon that is older than these words."""
-    assert not {"mode", "kubelet", "runtime"} & shown(run, daemon, tmp_path, Standing(), "process").keys()
+    assert not {"mode", "kubelet", "runtime"} & shown(run, daemon, tmp_path, DaemonStatus(), "process").keys()
     daemon.answer = {"ok": True, "data": STATUS}
     assert "API server" not in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
 

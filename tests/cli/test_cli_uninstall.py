@@ -10,9 +10,9 @@ import pytest
 from cli_bed import Node, write
 from conftest import Run
 
-from ebbtide import places
-from ebbtide.uninstall.steps import Step
-from events.facts import DaemonStarted
+from ebbtide import modes as places
+from ebbtide.cli.uninstall import Step
+from ebbtide.events.facts import DaemonStarted
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     async def no_unit(dry_run: bool) -> Step:
         return Step("unit", "ebbtide.service", "nothing")
 
-    monkeypatch.setattr("ebbtide.uninstall.unit.remove", no_unit)
+    monkeypatch.setattr("ebbtide.cli.uninstall.remove_unit", no_unit)
     monkeypatch.setattr(places, "KUBECONFIGS", (tmp_path / "ours", tmp_path / "joining"))
     monkeypatch.setattr(places, "JOINING", tmp_path / "joining")
     monkeypatch.setattr(places, "in_a_pod", lambda: False)

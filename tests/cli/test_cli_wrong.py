@@ -183,7 +183,7 @@ def test_an_unexpected_failure_is_one_line_that_names_it(
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("ebbtide.config.view.show_table", broken)
+    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
     ran = run("config", "show", "--config", folder / "config.yaml")
     assert (ran.code, ran.out) == (1, "")
     assert ran.err == (
@@ -197,7 +197,7 @@ def test_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch, folder: Pa
     def broken(*_: object) -> None:
         raise ZeroDivisionError("by design")
 
-    monkeypatch.setattr("ebbtide.config.view.show_table", broken)
+    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
     monkeypatch.setenv("EBBTIDE_DEBUG", "1")
     with pytest.raises(ZeroDivisionError, match="by design"):
         run("config", "show", "--config", folder / "config.yaml")

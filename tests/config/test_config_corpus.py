@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ebbtide.config import ConfigError, load, parse
 from ebbtide.config.readers import GATES
-from ebbtide.config.types import FIELDS
+from ebbtide.config.schema import FIELDS
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "config").iterdir())
 

@@ -11,9 +11,17 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.config.documents import DEPTH_MAX, Node, decode, parse_yaml
-from ebbtide.config.jsontext import looks_like_json, parse_json
-from ebbtide.config.scalars import DocumentError, one_line, quote
+from ebbtide.config.documents import (
+    DEPTH_MAX,
+    DocumentError,
+    Node,
+    decode_text,
+    looks_like_json,
+    one_line,
+    parse_json,
+    parse_yaml,
+    quote,
+)
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
 VALUES = st.recursive(
@@ -134,11 +142,11 @@ def test_an_alias_costs_what_it_stands_for() -> None:
 
 def test_text_is_utf8_of_bounded_size() -> None:
     """A byte order mark is passed over; what is too long or no text is refused with its line."""
-    assert decode(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
+    assert decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
     with pytest.raises(DocumentError, match="larger than 3 bytes"):
-        decode(b"abcd", 3)
+        decode_text(b"abcd", 3)
     with pytest.raises(DocumentError, match="UTF-8") as raised:
-        decode(b"a: 1\nb: \xff", 100)
+        decode_text(b"a: 1\nb: \xff", 100)
     assert raised.value.line == 2
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ebbtide.config import ConfigError, Loaded, default_paths, load, parse
-from events.base import NS_PER_SECOND
-from events.model import Period, Settings
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Period, Settings
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"

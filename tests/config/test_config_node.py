@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.cli.config import configuration_json, configuration_yaml
 from ebbtide.config import ConfigError, Loaded, parse
-from ebbtide.config.node import IN_CLUSTER, NodeSection
-from ebbtide.config.view import show_json, show_yaml
+from ebbtide.config.schema import IN_CLUSTER, NodeSection
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 KUBELET = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
@@ -63,9 +63,9 @@ def test_every_field_of_the_section_arrives() -> None:
 def test_what_is_shown_can_be_loaded_again(text: str) -> None:
     """And means the same."""
     once = loaded(OWN + text)
-    again = loaded(show_yaml(once))
+    again = loaded(configuration_yaml(once))
     assert again.config == once.config
-    assert show_json(again)["values"] == show_json(once)["values"]
+    assert configuration_json(again)["values"] == configuration_json(once)["values"]
 
 
 def test_later_files_win_field_by_field() -> None:

@@ -10,10 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
-from ebbtide.config import Loaded, parse, view
+from ebbtide.cli import config as view
+from ebbtide.config import Loaded, parse
 from ebbtide.config.reference import render
-from ebbtide.config.types import FIELDS
-from events.base import NS_PER_SECOND
+from ebbtide.config.schema import FIELDS
+from ebbtide.events.base import NS_PER_SECOND
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 PAIR = OWN + "shutdownGracePeriod: 30s\nshutdownGracePeriodCriticalPods: 10s\n"
@@ -32,7 +33,7 @@ def printed(what: RenderableType) -> str:
 
 def test_the_table_has_a_row_for_every_field_and_gate() -> None:
     """With value and source."""
-    lines = printed(view.show_table(loaded(PAIR))).splitlines()
+    lines = printed(view.configuration_table(loaded(PAIR))).splitlines()
     assert any(line.split() == ["shutdownGracePeriod", "30s", "a.yaml:3"] for line in lines)
     assert any(line.split() == ["featureGates.PodLifecycleSleepAction", "true", "default"] for line in lines)
     assert len(lines) == 1 + len(FIELDS) - 1 + 4
@@ -40,7 +41,7 @@ def test_the_table_has_a_row_for_every_field_and_gate() -> None:
 
 def test_the_json_has_values_sources_and_the_periods_that_follow() -> None:
     """Migrated and sorted, as the waves will run."""
-    shown = view.show_json(loaded(PAIR))
+    shown = view.configuration_json(loaded(PAIR))
     assert (shown["enabled"], shown["requestedSeconds"]) == (True, 30)
     assert shown["periods"] == [
         {"priority": 0, "shutdownGracePeriodSeconds": 20},
@@ -64,18 +65,18 @@ def test_the_yaml_is_a_document_that_loads_to_the_same(
     """Whatever is configured, `config show -o yaml` can be used as a configuration."""
     entries = [f"{{priority: {p}, shutdownGracePeriodSeconds: {s}}}" for p, s in listed]
     form = f"ByPodPriority: [{', '.join(entries)}]" if listed else f": {seconds}s"
-    quoted = [view._plain("/" + path) for path in paths]
+    quoted = [view._yaml_line("/" + path) for path in paths]
     first = loaded(
         OWN + f"shutdownGracePeriod{form}\nfeatureGates: {{PodLifecycleSleepAction: {str(gate).lower()}}}\n"
-        f"journalFallbacks: [{', '.join(quoted)}]\n"
+        f"journalFallbacks:{''.join(f'{chr(10)}- {path}' for path in quoted) or ' []'}\n"
     )
-    again = loaded(view.show_yaml(first))
+    again = loaded(view.configuration_yaml(first))
     assert (again.settings, again.options) == (first.settings, first.options)
 
 
 def test_the_yaml_says_where_each_value_came_from() -> None:
     """In a comment behind it."""
-    lines = view.show_yaml(loaded(PAIR)).splitlines()
+    lines = view.configuration_yaml(loaded(PAIR)).splitlines()
     assert "shutdownGracePeriod: 30s  # a.yaml:3" in lines
     assert "  GracefulNodeShutdown: true  # default" in lines
 
@@ -96,17 +97,17 @@ def test_a_valid_configuration_is_checked_against_the_limit(
 ) -> None:
     """It fails only where the periods do not fit and the limit may not be raised."""
     grant_ns = None if grant_seconds is None else grant_seconds * NS_PER_SECOND
-    checked = view.check(loaded(PAIR + extra), grant_ns)
+    checked = view.check_configuration(loaded(PAIR + extra), grant_ns)
     assert (checked.honoured, checked.exit_code) == (honoured, 0 if honoured else 1)
     assert [code for code, _ in checked.findings] == codes
-    assert view.check_json(checked)["honoured"] is honoured
+    assert view.check_document(checked)["honoured"] is honoured
     verdict = "valid, and can be honoured" if honoured else "valid, but it cannot be honoured"
     assert printed(view.check_text(checked)).startswith(verdict)
 
 
 def test_a_configuration_that_is_off_is_said_to_be_off() -> None:
     """That is valid, and no failure."""
-    checked = view.check(loaded(""), 5 * NS_PER_SECOND)
+    checked = view.check_configuration(loaded(""), 5 * NS_PER_SECOND)
     assert (checked.enabled, checked.exit_code) == (False, 0)
     assert "graceful shutdown is off" in printed(view.check_text(checked))
 

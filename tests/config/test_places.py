@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from ebbtide import places
-from ebbtide.config.node import IN_CLUSTER, NodeSection
+from ebbtide import modes as places
+from ebbtide.config.schema import IN_CLUSTER, NodeSection
+from ebbtide.extras import EXTRAS, PackagesMissing
+from ebbtide.modes import ModeUnavailable, NodeParts, find_node_parts
 from ebbtide.options import RunOptions
-from ebbtide.places import Places, Unfit, find
 
 
 @pytest.fixture
@@ -42,15 +43,15 @@ def put(path: Path) -> Path:
     return path
 
 
-def found(mode: str, section: NodeSection | None = None, **options: Any) -> Places:
-    return find(RunOptions(mode=mode)._replace(**options), section or NodeSection())
+def found(mode: str, section: NodeSection | None = None, **options: Any) -> NodeParts:
+    return find_node_parts(RunOptions(mode=mode)._replace(**options), section or NodeSection())
 
 
 def test_on_an_ordinary_node_everything_is_found(runtime: Path) -> None:
     """Of several identities one of our own goes before the kubelet's."""
     kubelets, ours = put(places.KUBECONFIGS[1]), put(places.KUBECONFIGS[0])
     places.STATIC_PODS[1].mkdir(parents=True)
-    assert found("auto") == Places(
+    assert found("auto") == NodeParts(
         node=os.uname().nodename.lower(),
         cri_socket=runtime,
         kubeconfig=ours,
@@ -146,7 +147,7 @@ def test_what_a_mode_cannot_do_without_is_refused(
     machine: Path, mode: str, options: dict[str, Any], cure: str
 ) -> None:
     """In one line that names the option."""
-    with pytest.raises(Unfit) as refused:
+    with pytest.raises(ModeUnavailable) as refused:
         found(mode, **options)
     assert cure in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -156,9 +157,9 @@ def test_a_missing_package_is_named_with_what_to_install(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is imported to find that out."""
-    monkeypatch.setattr(places, "PACKAGES", ("trio", "no_such_package", "no_such_other"))
+    monkeypatch.setitem(EXTRAS, "node", ("trio", "no_such_package", "no_such_other"))
     with pytest.raises(
-        Unfit, match=r"auto needs no_such_package, no_such_other: pip install 'ebbtide\[node\]'"
+        PackagesMissing, match=r"auto needs no_such_package, no_such_other: pip install 'ebbtide\[node\]'"
     ):
         found("auto")
 
@@ -181,11 +182,11 @@ def test_a_file_that_is_no_kubeconfig(runtime: Path, mode: str, content: bytes) 
     path = put(places.KUBECONFIGS[1])
     path.write_bytes(content)
     section = NodeSection(kubeconfig=str(path))
-    with pytest.raises(Unfit, match=f"^kubeconfig {path}: .*--kubeconfig PATH$"):
+    with pytest.raises(ModeUnavailable, match=f"^kubeconfig {path}: .*--kubeconfig PATH$"):
         found(mode, kubeconfig=str(path))
     for where in (None, section):
         if mode in ("api", "observe"):
-            with pytest.raises(Unfit, match=r"no kubeconfig|current-context|no YAML"):
+            with pytest.raises(ModeUnavailable, match=r"no kubeconfig|current-context|no YAML"):
                 found(mode, where)
         else:
             assert found(mode, where).kubeconfig == path
@@ -200,9 +201,9 @@ def test_what_a_kubeconfig_names_may_come_later(runtime: Path) -> None:
 
 def test_a_pods_environment_names_its_node(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The downward API's word goes before a configuration that all nodes share, and after the option."""
-    monkeypatch.setenv(places.NODE_NAME, "worker-3")
+    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "worker-3")
     assert found("auto", NodeSection(node_name="a")).node == "worker-3"
     assert found("auto", node_name="b").node == "b"
-    monkeypatch.setenv(places.NODE_NAME, "Worker_3")
-    with pytest.raises(Unfit, match="'Worker_3' is no Node's name"):
+    monkeypatch.setenv(places.NODE_NAME_VARIABLE, "Worker_3")
+    with pytest.raises(ModeUnavailable, match="'Worker_3' is no Node's name"):
         found("auto")

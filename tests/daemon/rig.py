@@ -23,12 +23,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import trio
 
-from events.base import Event
-from events.decisions import Armed, GrantAssessed
-from events.history import History
-from events.record import Record
-from events.storage import DirectorySource
-from replay.engine import Replayer
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import Armed, GrantAssessed
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Replayer
 from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
 from tests.beds.notify import NotifyBed

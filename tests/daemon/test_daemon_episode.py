@@ -7,7 +7,7 @@ import signal
 import pytest
 import trio
 
-from events.decisions import (
+from ebbtide.events.decisions import (
     Armed,
     DeadlineMoved,
     EpisodeClosed,
@@ -16,7 +16,7 @@ from events.decisions import (
     ShutdownBegan,
     ShutdownCancelled,
 )
-from events.facts import ScheduleRead
+from ebbtide.events.facts import ScheduleRead
 from tests.daemon.rig import LOCK_NAME, Rig
 
 pytestmark = pytest.mark.root
@@ -216,5 +216,5 @@ async def test_people_hurry_and_release(rig: Rig) -> None:
     await rig.bed.started()
     with trio.fail_after(5):
         await rig.recorded(ReleaseLock)
-    assert "uid 0 says: hurry web" in rig.log()
-    assert "uid 0 says: release" in rig.log()
+    assert "uid 0 asked to hurry web" in rig.log()
+    assert "uid 0 asked to release" in rig.log()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from events.base import NS_PER_SECOND
-from events.decisions import GrantAssessed, PlanMade, ReleaseLock, ShutdownBegan, WriteDropIn
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import GrantAssessed, PlanMade, ReleaseLock, ShutdownBegan, WriteDropIn
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from events.decisions import Armed, PodEnded, ReleaseLock, ShutdownBegan
-from events.facts import StorageFailed, StorageMoved
+from ebbtide.events.decisions import Armed, PodEnded, ReleaseLock, ShutdownBegan
+from ebbtide.events.facts import StorageFailed, StorageMoved
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root

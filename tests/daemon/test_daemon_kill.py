@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 import trio
 
-from events.base import NS_PER_SECOND
-from events.decisions import HookEnded, PodEnded, ReleaseLock, Resumed, ShutdownBegan
-from events.facts import DaemonStarted
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import HookEnded, PodEnded, ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.facts import DaemonStarted
 from tests.daemon.rig import LOCK_NAME, Rig
 
 pytestmark = pytest.mark.root

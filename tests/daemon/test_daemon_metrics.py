@@ -10,8 +10,8 @@ import pytest
 import trio
 from prometheus_client.parser import text_string_to_metric_families
 
-from events.decisions import ReleaseLock
-from otel.metrics.kept import FILE_NAME
+from ebbtide.events.decisions import ReleaseLock
+from ebbtide.otel.meters import METERS_FILE_NAME
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root
@@ -62,7 +62,7 @@ async def test_metrics_over_a_shutdown_and_a_restart(rig: Rig) -> None:
     after = await scrape(rig)
     assert (after["ebbtide_pods_total graceful"], after["ebbtide_pods_total killed"]) == (1, 1)
     assert after["graceful_shutdown_end_time_seconds"] > after["graceful_shutdown_start_time_seconds"] > 0
-    for left in (None, FILE_NAME):
+    for left in (None, METERS_FILE_NAME):
         await rig.kill()
         if left is not None:
             os.unlink(rig.journal / left)

@@ -7,8 +7,8 @@ import signal
 import pytest
 import trio
 
-from events.decisions import Armed, Disarmed, ShutdownBegan
-from events.facts import SettingsRejected
+from ebbtide.events.decisions import Armed, Disarmed, ShutdownBegan
+from ebbtide.events.facts import SettingsRejected
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root

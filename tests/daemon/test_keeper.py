@@ -17,14 +17,14 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.keeper import pause_seconds
-from events.decisions import ReleaseLock, Resumed, ShutdownBegan
-from events.facts import DaemonStarted, OrderEnded
+from ebbtide.events.decisions import ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.facts import DaemonStarted, OrderEnded
+from ebbtide.supervisor import pause_seconds
 from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
 
 ROOT = Path(__file__).parents[2]
 ALONE = (sys.executable, "-I", "-S")
-KEEPER = (*ALONE, str(ROOT / "ebbtide" / "keeper.py"))
+KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
 KEPT = (*ALONE, str(Path(__file__).with_name("kept.py")))
 WAIT_SECONDS_MAX = 15
 POLL_SECONDS = 0.005

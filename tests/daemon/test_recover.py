@@ -16,19 +16,18 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.logic import container
-from actors.logic.course import EpisodeState
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import take
-from actors.logic.system import System
-from ebbtide.assemble import RECOVER_SECONDS_MAX, recover_in_time
+from ebbtide.actors import container
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.episode import EpisodeState
+from ebbtide.actors.system import LOGIC_FLAGS, System
 from ebbtide.control import ControlError, Request
-from ebbtide.recover import Recovered, recover
-from ebbtide.verbs import verbs
-from events.base import NS_PER_SECOND, Event, Fact
-from events.chain import Start
-from events.decisions import ActorFailed, HookStarted
-from events.facts import (
+from ebbtide.daemon import RECOVER_SECONDS_MAX, control_verbs, recover_in_time
+from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import HASH_BYTES
+from ebbtide.events.decisions import ActorFailed, HookStarted
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.events.facts import (
     ContainerExited,
     DaemonStarted,
     HurryRequested,
@@ -39,13 +38,10 @@ from events.facts import (
     ReleaseRequested,
     SettingsLoaded,
 )
-from events.frames import HASH_BYTES
-from events.model import Container, Hook, Period, Pod, Settings
-from events.record import Record, Stamp
-from events.segment import PREFIX, Identity, Link, header_length
-from events.source import DirectorySource
-from events.storage import DirectoryStorage
-from events.writer import Writer
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.segment import HEADER_PREFIX, Identity, Link, WriterStart, header_length
+from ebbtide.events.writer import Writer
+from ebbtide.recover import Recovered, recover
 from tests.beds.inside import PROJECT
 from tests.replay import shutdown
 
@@ -73,7 +69,7 @@ class Life:
         self.recovered, self.writer = recovered, writer
         self.system = recovered.system
         self.heard: list[Fact] = []
-        self.verbs = verbs(recovered.standing, self, dict, dict)
+        self.verbs = control_verbs(recovered.standing, self, dict, dict, dict)
 
     async def put(self, *facts: Fact) -> None:
         self.heard += facts
@@ -134,7 +130,7 @@ async def life(folder: Path) -> AsyncIterator[Life]:
         last_resort=lambda line: None,
     )
     await writer.open()
-    writer.begin_segment(Stamp(0, 0), take(recovered.system))
+    writer.begin_segment(Stamp(0, 0), take_checkpoint(recovered.system))
     recovered.system.next_seq += 1
     async with trio.open_nursery() as nursery:
         nursery.start_soon(writer.run)
@@ -258,7 +254,7 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             assert divergence is not None
             assert divergence.field == "kind"
             assert second.episode == first.episode
-            assert take(second.system).open_orders == take(first.system).open_orders
+            assert take_checkpoint(second.system).open_orders == take_checkpoint(first.system).open_orders
             assert second.recovered.standing.pods["u"].phase == "graceful"
 
 
@@ -328,14 +324,14 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     recovered = await recover_in_time(
         [AtOnce(tmp_path)], MACHINE, FRESH, wall_ns, lambda level, line: said.append(line)
     )
-    assert recovered.verdict.start(FRESH) == Start(FRESH, Link(), 1_900_000_000)
+    assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 1_900_000_000)
     assert "needs another version of ebbtide" in said[0]
     assert "going on without its history" in said[0]
 
 
 def _of_format(version: int, segment: bytes) -> bytes:
     """The same segment, its header written by another version."""
-    end = header_length(segment[: PREFIX.size]) - HASH_BYTES
+    end = header_length(segment[: HEADER_PREFIX.size]) - HASH_BYTES
     header = segment[:8] + version.to_bytes(2, "little") + segment[10:end]
     return header + hashlib.sha256(header).digest() + segment[end + HASH_BYTES :]
 

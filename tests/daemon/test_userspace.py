@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from actors.edges import system
+from ebbtide.actors.edges import service_manager as system
 
 
 @pytest.fixture
 def first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of a first process; the machine is a container."""
     (tmp_path / "container").write_text("systemd-nspawn\n")
-    monkeypatch.setattr(system, "CONTAINER", tmp_path / "container")
+    monkeypatch.setattr(system, "CONTAINER_FILE", tmp_path / "container")
     monkeypatch.setattr(system, "FIRST_PROCESS", tmp_path)
-    monkeypatch.setattr(system, "PRIVATE", f"unix:path={tmp_path}/nobody")
+    monkeypatch.setattr(system, "PRIVATE_SOCKET", f"unix:path={tmp_path}/nobody")
     return tmp_path
 
 

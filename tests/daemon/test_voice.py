@@ -9,16 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide import console
-from ebbtide.fields import fields_of
-from ebbtide.journald import SystemJournal, is_connected
-from ebbtide.voice import Voice
-from events.decisions import PodEnded, ShutdownBegan
-from events.history import History
-from events.record import Record
-from events.storage import DirectorySource
-from events.words import Names
-from otel.ids import span_id
+from ebbtide import log as console
+from ebbtide.events.base import Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodEnded, ShutdownBegan
+from ebbtide.events.messages import Names
+from ebbtide.events.reader import History
+from ebbtide.log import LogOutput, SystemJournal, is_connected_to_journald, journald_fields
+from ebbtide.otel.span import span_id_of
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "shutdown-v1"
 
@@ -80,19 +78,19 @@ def test_a_pods_line_names_its_pod_and_its_span() -> None:
     """What an operator searches for, and the ids under which the trace has the same."""
     record = golden(PodEnded)
     names, trace = Names({record.event.uid: "shop/web-0"}), bytes(range(16))  # type: ignore[attr-defined]
-    fields = fields_of(record, names, bytes(16), trace.hex())
+    fields = journald_fields(record, names, bytes(16), trace.hex())
     assert fields["POD"] == "shop/web-0"
     assert fields["EVENT"] == "PodEnded"
     assert fields["EPISODE"] == f"00000000-{record.episode}"
     assert fields["TRACE_ID"] == trace.hex()
-    assert fields["SPAN_ID"] == span_id(trace, "pod", fields["POD_UID"]).hex()
+    assert fields["SPAN_ID"] == span_id_of(trace, "pod", fields["POD_UID"]).hex()
 
 
 def test_a_shutdowns_line_has_its_root_span() -> None:
     """What is about no pod and no wave belongs to the shutdown."""
     trace = bytes(range(16))
-    fields = fields_of(golden(ShutdownBegan), Names(), bytes(16), trace.hex())
-    assert fields["SPAN_ID"] == span_id(trace, "shutdown", "").hex()
+    fields = journald_fields(golden(ShutdownBegan), Names(), bytes(16), trace.hex())
+    assert fields["SPAN_ID"] == span_id_of(trace, "shutdown", "").hex()
     assert "POD" not in fields
 
 
@@ -100,10 +98,10 @@ def test_only_the_real_stream_counts(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """``JOURNAL_STREAM`` is inherited also where output goes elsewhere: the descriptor has to be it."""
     with open(tmp_path / "stream", "w") as stream:
         status = os.fstat(stream.fileno())
-        assert is_connected(f"{status.st_dev}:{status.st_ino}", stream.fileno())
-        assert not is_connected(f"{status.st_dev}:{status.st_ino + 1}", stream.fileno())
-    assert not is_connected("", 2)
-    assert not is_connected("nonsense", 2)
+        assert is_connected_to_journald(f"{status.st_dev}:{status.st_ino}", stream.fileno())
+        assert not is_connected_to_journald(f"{status.st_dev}:{status.st_ino + 1}", stream.fileno())
+    assert not is_connected_to_journald("", 2)
+    assert not is_connected_to_journald("nonsense", 2)
 
 
 def test_without_a_system_journal_lines_go_to_standard_error(
@@ -111,16 +109,16 @@ def test_without_a_system_journal_lines_go_to_standard_error(
 ) -> None:
     """Plain in a terminal or a pipe, and nothing on the console."""
     monkeypatch.delenv("JOURNAL_STREAM", raising=False)
-    monkeypatch.setattr(console, "show", lambda line: pytest.fail("the console is not ours"))
-    Voice().report(5, "armed", {"EVENT": "ShutdownBegan"})
+    monkeypatch.setattr(console, "show_on_console", lambda line: pytest.fail("the console is not ours"))
+    LogOutput().report(5, "armed", {"EVENT": "ShutdownBegan"})
     assert capfd.readouterr().err == "armed\n"
 
 
 def test_the_console_shows_a_line_or_nothing(tmp_path: Path) -> None:
     """A terminal gets the line on a line of its own; one that is not there is no error."""
     ours, theirs = os.openpty()
-    console.show("the machine goes down", os.ttyname(theirs))
+    console.show_on_console("the machine goes down", os.ttyname(theirs))
     assert b"ebbtide: the machine goes down" in os.read(ours, 4096)
-    console.show("nobody hears", str(tmp_path / "none"))
+    console.show_on_console("nobody hears", str(tmp_path / "none"))
     os.close(ours)
     os.close(theirs)

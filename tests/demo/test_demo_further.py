@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.cli.guard import guarded
-from ebbtide.demo.ending import FURTHER
+from ebbtide.cli.common.guard import guarded
+from ebbtide.demo.view import NEXT_COMMANDS
 
 JOURNAL = Path(__file__).parents[1] / "golden" / "demo-v1"
 
 
-@pytest.mark.parametrize("command", [command for _, command in FURTHER])
+@pytest.mark.parametrize("command", [command for _, command in NEXT_COMMANDS])
 def test_each_of_them_answers(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As it is printed, on a journal that the demo has left."""
     monkeypatch.chdir(tmp_path)
@@ -21,6 +21,6 @@ def test_each_of_them_answers(command: str, tmp_path: Path, monkeypatch: pytest.
 
 def test_the_verbs_of_the_morning_after_are_named() -> None:
     """What happened, where the time went, and a page to send."""
-    named = " ".join(command for _, command in FURTHER)
+    named = " ".join(command for _, command in NEXT_COMMANDS)
     for verb in ("timeline", "blame", "report -o", "verify"):
         assert f"replay {verb}" in named

@@ -13,9 +13,9 @@ import pytest
 from demo_bed import COMMAND
 from rich.console import Console
 
-from ebbtide.demo.view import frame
-from ebbtide.standing import PodStanding, Standing, WaveStanding
-from events.base import NS_PER_SECOND
+from ebbtide.demo.view import live_frame
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 
 TOOLS = Path(__file__).parents[2] / "docs" / "tools"
 
@@ -30,8 +30,8 @@ def recorder() -> ModuleType:
 # --- frames ------------------------------------------------------------------------------------
 
 
-def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStanding:
-    return PodStanding(
+def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStatus:
+    return PodStatus(
         label=label,
         wave=wave,
         grace_seconds=5,
@@ -43,11 +43,11 @@ def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStanding:
     )
 
 
-def standing() -> Standing:
+def standing() -> DaemonStatus:
     """One second into a shutdown of two waves."""
-    made = Standing(kind="reboot", began_ns=NS_PER_SECOND, deadline_ns=11 * NS_PER_SECOND)
+    made = DaemonStatus(kind="reboot", began_ns=NS_PER_SECOND, deadline_ns=11 * NS_PER_SECOND)
     made.waves = {
-        0: WaveStanding(
+        0: WaveStatus(
             wave=0,
             priority=0,
             period_ns=6 * NS_PER_SECOND,
@@ -56,7 +56,7 @@ def standing() -> Standing:
             began_ns=NS_PER_SECOND,
             deadline_ns=7 * NS_PER_SECOND,
         ),
-        1: WaveStanding(wave=1, priority=1000, period_ns=4 * NS_PER_SECOND, pods=1),
+        1: WaveStatus(wave=1, priority=1000, period_ns=4 * NS_PER_SECOND, pods=1),
     }
     made.pods = {
         "a": pod("shop/web-0", 0, "graceful", "exit code 0"),
@@ -66,10 +66,10 @@ def standing() -> Standing:
     return made
 
 
-def drawn(of: Standing, now_ns: int, width: int = 80) -> str:
+def drawn(of: DaemonStatus, now_ns: int, width: int = 80) -> str:
     console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
     with console.file:
-        console.print(frame(of, now_ns))
+        console.print(live_frame(of, now_ns))
         return console.export_text()
 
 

@@ -13,12 +13,12 @@ from subprocess import PIPE
 import pytest
 from demo_bed import COMMAND, SECONDS_MAX, Ran, left_over, run_demo
 
-from ebbtide.cli.guard import guarded
-from ebbtide.demo.chronicle import Chronicle
-from ebbtide.demo.play import Played
-from events.history import History
-from events.storage import DirectorySource
-from replay.engine import Replayer
+from ebbtide.cli.common.guard import guarded
+from ebbtide.demo.run import DemoResult
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.replay.replayer import Replayer
 
 pytestmark = pytest.mark.slow
 
@@ -124,9 +124,8 @@ def test_json(
     ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """``-o json``: one document on standard output, and the director's words are not in it."""
-    told = Chronicle()
-    told.fold(list(History([DirectorySource(ran.journal)]).records()))
-    monkeypatch.setattr("ebbtide.cli.demo._play", lambda *_, **__: Played(told, "ab" * 16, True))
+    (shutdown,) = shutdown_records(History([DirectorySource(ran.journal)]))
+    monkeypatch.setattr("ebbtide.cli.demo._play", lambda *_, **__: DemoResult(shutdown, "ab" * 16, True))
     assert guarded(["demo", "-o", "json", "--journal", str(tmp_path / "journal")]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["kind"], document["shutdown"], document["traceId"]) == ("Demo", "poweroff", "ab" * 16)

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from tests.backends.compare import shutdowns
-from tests.delivery.collector import Collector, collecting
+from tests.otel.delivery.collector import Collector, collecting
 
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "demo", "--journal")
 DEMO_SECONDS_MAX = 40

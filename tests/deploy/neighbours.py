@@ -16,7 +16,7 @@ from typing import Any
 
 import grpc
 
-from actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import api_pb2 as api
 
 SERVICE = "runtime.v1.RuntimeService"
 THREADS = 8

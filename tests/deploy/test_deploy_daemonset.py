@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 import trio
 
-from events.decisions import DeletePod, MeansChosen, PodEnded, PodPlanned, ReleaseLock
-from events.facts import ApiRead, OrderEnded, RuntimeRead
+from ebbtide.events.decisions import DeletePod, MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from ebbtide.events.facts import ApiRead, OrderEnded, RuntimeRead
 from tests.beds.inside import PROJECT
 from tests.deploy.granted import applied
 from tests.deploy.rendering import Object, merged, place, rendered

@@ -15,8 +15,12 @@ from tests.test_footprint import CONFIG, PROGRAM, WAIT_SECONDS_MAX
 #: Imported once armed, in a thread.
 LATE = ("grpc", "google", "kubernetes", "aiohttp", "asyncio", "trio_asyncio", "h11", "http")
 #: What imports them, and the edge of another mode.
-OURS = {"actors.edges.cri.runtime", "actors.edges.kubernetes.runtime", "actors.edges.process.edge"}
-EDGES = ("cri", "kubernetes", "kubelet")
+OURS = {
+    "ebbtide.actors.edges.cri.runtime",
+    "ebbtide.actors.edges.kubernetes.runtime",
+    "ebbtide.actors.edges.process.edge",
+}
+EDGES = ("cri.edge", "kubernetes.edge", "kubelet")
 
 
 @pytest.mark.parametrize("mode", ["auto", "api", "cri", "observe"])
@@ -38,6 +42,6 @@ def test_no_client_is_loaded_before_arming(tmp_path: Path, mode: str) -> None:
                 daemon.terminate()
                 daemon.wait(WAIT_SECONDS_MAX)
     loaded = set(modules.read_text().split())
-    assert {f"actors.edges.{name}.edge" for name in EDGES} < loaded
+    assert {f"ebbtide.actors.edges.{name}" for name in EDGES} < loaded
     assert not loaded & OURS
     assert [name for name in loaded if name.partition(".")[0] in LATE] == []

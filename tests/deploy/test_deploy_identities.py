@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from events.decisions import (
+from ebbtide.events.decisions import (
     AnnounceNode,
     DeletePod,
     MeansChosen,
@@ -18,7 +18,7 @@ from events.decisions import (
     PublishCertificate,
     StopKubelet,
 )
-from events.facts import ApiRead, OrderEnded
+from ebbtide.events.facts import ApiRead, OrderEnded
 from tests.deploy.granted import applied, token
 from tests.node import identities
 from tests.node.bed import Bed

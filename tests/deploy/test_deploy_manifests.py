@@ -10,8 +10,7 @@ import pytest
 import yaml
 
 from ebbtide.config import parse
-from ebbtide.places import NODE_NAME
-from ebbtide.runtimes import OWN_UID
+from ebbtide.modes import NODE_NAME_VARIABLE, OWN_UID
 from tests.beds.golang import Module, built
 from tests.beds.skipping import or_skip
 from tests.deploy.rendering import APPLIED, ROOT, Object, place, rendered
@@ -62,7 +61,9 @@ def test_the_daemonset_can_do_its_work(name: str) -> None:
     )
     assert "--keep-lock" in container["args"]
     assert container["readinessProbe"]["exec"]["command"] == ["ebbtide", "status", "--ready"]
-    assert {OWN_UID, NODE_NAME, "DBUS_SYSTEM_BUS_ADDRESS"} == {each["name"] for each in container["env"]}
+    assert {OWN_UID, NODE_NAME_VARIABLE, "DBUS_SYSTEM_BUS_ADDRESS"} == {
+        each["name"] for each in container["env"]
+    }
     mounts = {each["mountPath"] for each in container["volumeMounts"]}
     assert {"/run/dbus", "/run/containerd", "/run/systemd", "/run/ebbtide", "/var/lib/ebbtide"} < mounts
     assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]

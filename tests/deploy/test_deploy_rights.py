@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from ebbtide.doctor.cluster import examine
-from ebbtide.doctor.seen import Api as Seen
+from ebbtide.doctor.api_server import examine_api_server
+from ebbtide.doctor.snapshot import ApiServerState as Seen
+from tests.actors.edges.kubernetes.rig import linked
 from tests.deploy.granted import account, applied, token
 from tests.deploy.rendering import Object
-from tests.kubernetes.rig import linked
 from tests.node.bed import Bed
 from tests.node.client import Api, Refused
 from tests.node.identities import Client
@@ -223,7 +223,7 @@ async def test_a_node_that_somebody_else_has_tainted(bed: Bed, granted: Api) -> 
     try:
         client = Client(await token(bed, "node-1"), "ebbtide-doctor")
         async with linked(bed.secrets.kubeconfig(client, bed.server, "doctor")) as link:
-            said, _ = await examine(link, Seen(), "node-1")
+            said, _ = await examine_api_server(link, Seen(), "node-1")
         assert (said.problem, said.taint) == ("", True)
         assert (await bed.api.get("/api/v1/nodes/node-1"))["spec"]["taints"] == [theirs]
     finally:

@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import trio
 
-from actors.edges.kubelet.unit import Unit
-from actors.edges.kubernetes.writes.memory import CERTIFICATE, CHANGED
-from ebbtide.claim import claim, claimed_by
-from ebbtide.uninstall import files
-from ebbtide.uninstall.kubelet import stopped_by_us
-from events.decisions import AnnounceNode, KubeletStopped, StartKubelet, StopKubelet
-from events.facts import DaemonStarted, OrderEnded
+from ebbtide.actors.edges.kubelet import KubeletUnit
+from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, CHANGED_ANNOTATION
+from ebbtide.cli import uninstall as files
+from ebbtide.cli.uninstall import stopped_by_us
+from ebbtide.events.decisions import AnnounceNode, KubeletStopped, StartKubelet, StopKubelet
+from ebbtide.events.facts import DaemonStarted, OrderEnded
+from ebbtide.host import lock_runtime, runtime_lock_owner
 from tests.node.bed import Bed
 from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.pods import STUBBORN, pod, running
@@ -94,7 +94,7 @@ async def test_a_kubelet_that_we_had_stopped_is_started(bed: Bed, tmp_path: Path
 
 
 async def active(bed: Bed, daemon: Daemon) -> bool | None:
-    return await Unit(bed.logind.address, daemon.member.unit).active()
+    return await KubeletUnit(bed.logind.address, daemon.member.unit).active()
 
 
 def test_a_kubelet_that_somebody_else_stopped_is_left_alone() -> None:
@@ -132,7 +132,7 @@ async def test_it_takes_back_exactly_what_is_ours(bed: Bed, abandoned: Daemon) -
         )
 
     before = await bed.api.get(NODE)
-    assert CHANGED in before["metadata"]["annotations"]
+    assert CHANGED_ANNOTATION in before["metadata"]["annotations"]
     assert (bed.root / DROP_IN).exists()
     code, said, _ = await uninstall("--dry-run")
     assert (code, said["dryRun"], results(said)["Node"], results(said)["drop-in"]) == (
@@ -147,7 +147,7 @@ async def test_it_takes_back_exactly_what_is_ours(bed: Bed, abandoned: Daemon) -
     assert (code, told) == (0, ""), said
     assert results(said)["Node"] == results(said)["drop-in"] == results(said)["logind's limit"] == "done"
     after = await bed.api.get(NODE)
-    assert not {CHANGED, CERTIFICATE} & set(after["metadata"]["annotations"])
+    assert not {CHANGED_ANNOTATION, CERTIFICATE_ANNOTATION} & set(after["metadata"]["annotations"])
     assert [taint for taint in after["spec"]["taints"] if taint["key"] != UNSCHEDULABLE] == [THEIRS]
     assert "unschedulable" not in after["spec"]
     kinds = {each["type"] for each in after["status"]["conditions"]}
@@ -165,7 +165,7 @@ async def test_the_node_alone_is_put_right_from_anywhere(bed: Bed, abandoned: Da
     more = ("--node-only", "--node-name", "node-1", "--kubeconfig", bed.kubeconfig)
     code, said, _ = await trio.to_thread.run_sync(lambda: call(*more, address="unix:path=/nowhere"))
     assert (code, [step["what"] for step in said["steps"]]) == (0, ["Node"])
-    assert CHANGED not in (await bed.api.get(NODE))["metadata"]["annotations"]
+    assert CHANGED_ANNOTATION not in (await bed.api.get(NODE))["metadata"]["annotations"]
     assert (bed.root / DROP_IN).exists()
 
 
@@ -189,10 +189,10 @@ def test_only_names_of_ours_are_removed(tmp_path: Path) -> None:
     """Whatever folder is named: a home is not a journal."""
     for name in ("0000000001-0a0b0c0d.ebj", "metrics", "letters.txt"):
         (tmp_path / name).touch()
-    steps = files.purge([tmp_path], tmp_path / "node", dry_run=True)
+    steps = files.remove_journals([tmp_path], tmp_path / "node", dry_run=True)
     assert [step.result for step in steps] == ["would", "nothing"]
     assert len(list(tmp_path.iterdir())) == 3
-    assert [step.result for step in files.purge([tmp_path], tmp_path / "node", dry_run=False)] == [
+    assert [step.result for step in files.remove_journals([tmp_path], tmp_path / "node", dry_run=False)] == [
         "done",
         "nothing",
     ]
@@ -201,11 +201,11 @@ def test_only_names_of_ours_are_removed(tmp_path: Path) -> None:
 
 def test_a_claim_is_seen_without_being_taken(tmp_path: Path) -> None:
     """By its process id, and nothing is made where there is none."""
-    assert claimed_by(tmp_path / "run") == ""
-    descriptor = claim(tmp_path / "run")
-    program = "import sys, pathlib, ebbtide.claim as c; print(c.claimed_by(pathlib.Path(sys.argv[1])))"
+    assert runtime_lock_owner(tmp_path / "run") == ""
+    descriptor = lock_runtime(tmp_path / "run")
+    program = "import sys, pathlib, ebbtide.host as c; print(c.runtime_lock_owner(pathlib.Path(sys.argv[1])))"
     argv = [sys.executable, "-c", program, str(tmp_path / "run")]
     assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == f"{os.getpid()}\n"
     os.close(descriptor)
-    assert claimed_by(tmp_path / "run") == ""
+    assert runtime_lock_owner(tmp_path / "run") == ""
     assert not (tmp_path / "none").exists()

@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
-from events.base import Event
-from events.decisions import Armed, EpisodeClosed, MeansChosen, ReleaseLock, ShutdownBegan, StopKubelet
-from events.facts import ApiRead, KubeletRead, OrderEnded, RuntimeRead
+from ebbtide.events.base import Event
+from ebbtide.events.decisions import (
+    Armed,
+    EpisodeClosed,
+    MeansChosen,
+    ReleaseLock,
+    ShutdownBegan,
+    StopKubelet,
+)
+from ebbtide.events.facts import ApiRead, KubeletRead, OrderEnded, RuntimeRead
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine, machine_bed
 from tests.beds.rootfs import SUITES

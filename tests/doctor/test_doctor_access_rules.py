@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from ebbtide.doctor.rights import NEEDS, Need
 from ebbtide.doctor.rules import examine
-from ebbtide.doctor.seen import Validity
+from ebbtide.doctor.snapshot import NEEDED_RIGHTS, CertificateValidity, NeededRight
 from tests.doctor.values import API, DAY_S, NOW_S, found, grades, node
 
 #: Every right in every mode.
-CASES = [(need, mode) for need in NEEDS for mode in ("api", "auto", "cri", "observe")]
+CASES = [(need, mode) for need in NEEDED_RIGHTS for mode in ("api", "auto", "cri", "observe")]
 IDS = [f"{need.right.text.replace(' ', '-')}-{mode}" for need, mode in CASES]
 ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
 
 
 @pytest.mark.parametrize("need, mode", CASES, ids=IDS)
-def test_a_right_that_is_lacking_is_named(need: Need, mode: str) -> None:
+def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
     """As grave as the table has it for the mode, with what is lost; a mode that does without says nothing."""
     sight = node(mode=mode, api=API._replace(denied=(need.right,)))
     said = [each for each in found(sight) if each.code.startswith("rbac-")]
@@ -28,7 +27,7 @@ def test_a_right_that_is_lacking_is_named(need: Need, mode: str) -> None:
 
 def test_deleting_pods_is_what_mode_api_cannot_do_without() -> None:
     """There it is critical, in auto there is another way."""
-    (need,) = [need for need in NEEDS if need.right.text == "delete pods"]
+    (need,) = [need for need in NEEDED_RIGHTS if need.right.text == "delete pods"]
     denied = API._replace(denied=(need.right,))
     assert grades(node(mode="api", api=denied)) == [("critical", "rbac-delete-pods")]
     assert grades(node(mode="auto", api=denied)) == [("warning", "rbac-delete-pods")]
@@ -87,13 +86,13 @@ def test_the_identity_of_another_node() -> None:
 )
 def test_a_certificate_that_nobody_renews(left_s: int, grade: list[tuple[str, str]]) -> None:
     """Less than a twentieth of its time left, or nothing: a kubelet renews it long before."""
-    certificate = Validity("/pki/c.pem", NOW_S + left_s - DAY_S, NOW_S + left_s)
+    certificate = CertificateValidity("/pki/c.pem", NOW_S + left_s - DAY_S, NOW_S + left_s)
     assert grades(node(api=API._replace(certificate=certificate))) == grade
 
 
 def test_a_certificate_that_expired_where_there_is_no_other_way() -> None:
     """Mode api with it is critical."""
-    certificate = Validity("/pki/c.pem", NOW_S - 3 * DAY_S, NOW_S - 2 * DAY_S)
+    certificate = CertificateValidity("/pki/c.pem", NOW_S - 3 * DAY_S, NOW_S - 2 * DAY_S)
     (finding,) = found(node(mode="api", api=API._replace(certificate=certificate)))
     assert (finding.level, finding.message) == (
         "critical",

@@ -12,19 +12,18 @@ import trustme
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.edges.cri.hooks import node_address
-from actors.edges.cri.table import ContainerEntry, PodEntry
-from actors.edges.process.spec import ContainerSpec, HttpGetAction
-from ebbtide.config.node import NodeSection
-from ebbtide.doctor import machine, pods
-from ebbtide.doctor.certificate import validity
-from ebbtide.doctor.listed import pods_in
-from ebbtide.doctor.machine import flag, kubelet_settings
-from ebbtide.doctor.pods import mode_here
-from ebbtide.doctor.seen import StaticPod
-from ebbtide.doctor.statics import static_pods
-from ebbtide.doctor.targets import Target, of_containers
-from events.base import NS_PER_SECOND
+from ebbtide.actors.edges.cri.orders import node_address
+from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+from ebbtide.config.schema import NodeSection
+from ebbtide.doctor import gather as pods
+from ebbtide.doctor import machine
+from ebbtide.doctor.api_server import certificate_validity
+from ebbtide.doctor.gather import HookTarget, detect_mode, targets_of_containers
+from ebbtide.doctor.machine import command_line_flag, kubelet_settings
+from ebbtide.doctor.node import pods_of_list, static_pods
+from ebbtide.doctor.snapshot import StaticPod
+from ebbtide.events.base import NS_PER_SECOND
 
 UTC = datetime.UTC
 
@@ -40,15 +39,18 @@ def test_until_when_a_certificate_is_valid(year: int) -> None:
     leaf = trustme.CA(key_type=trustme.KeyType.ECDSA).issue_cert(
         "node-1", not_before=begins, not_after=ends, key_type=trustme.KeyType.ECDSA
     )
-    assert validity(leaf.cert_chain_pems[0].bytes()) == (int(begins.timestamp()), int(ends.timestamp()))
+    assert certificate_validity(leaf.cert_chain_pems[0].bytes()) == (
+        int(begins.timestamp()),
+        int(ends.timestamp()),
+    )
 
 
 @given(st.binary(max_size=64))
 def test_what_is_no_certificate_has_no_validity(data: bytes) -> None:
     """Whatever a file holds, reading it raises nothing."""
     pem = b"-----BEGIN CERTIFICATE-----\n" + data.hex().encode() + b"\n-----END CERTIFICATE-----\n"
-    assert validity(data) is None
-    assert validity(pem) is None
+    assert certificate_validity(data) is None
+    assert certificate_validity(pem) is None
 
 
 def test_a_certificate_that_is_cut_off() -> None:
@@ -57,8 +59,8 @@ def test_a_certificate_that_is_cut_off() -> None:
     head, _, body = pem.partition(b"-----\n")
     lines = body.split(b"\n")
     cut = head + b"-----\n" + lines[0] + b"\n-----END CERTIFICATE-----\n"
-    assert validity(pem) is not None
-    assert validity(cut) is None
+    assert certificate_validity(pem) is not None
+    assert certificate_validity(cut) is None
 
 
 # --- the kubelet -------------------------------------------------------------------------------
@@ -76,7 +78,7 @@ def test_a_certificate_that_is_cut_off() -> None:
 )
 def test_a_flag_of_a_command_line(words: list[str], value: str) -> None:
     """As Go's flags are given; another one with a longer name is another one."""
-    assert flag(words, "config") == value
+    assert command_line_flag(words, "config") == value
 
 
 def kubelet(**fields: object) -> str:
@@ -144,12 +146,12 @@ def test_what_the_hooks_of_a_container_would_ask() -> None:
         pod.containers[name] = ContainerEntry(pod, name, spec)
     pod.containers["plain"] = ContainerEntry(pod, "plain", ContainerSpec(name="plain", argv=()))
     pod.pod_ip = "10.1.2.3"
-    good, bad = of_containers(pod)
-    assert good == Target("shop/web-0 main", "10.1.2.3", 8080)
+    good, bad = targets_of_containers(pod)
+    assert good == HookTarget("shop/web-0 main", "10.1.2.3", 8080)
     assert (bad.name, bad.host) == ("shop/web-0 side", "")
     assert "'web'" in bad.error
     pod.pod_ip = ""
-    assert next(of_containers(pod)).host == node_address()
+    assert next(targets_of_containers(pod)).host == node_address()
 
 
 # --- pods --------------------------------------------------------------------------------------
@@ -194,7 +196,7 @@ def test_a_list_of_pods() -> None:
         "spec": {"volumes": None},
     }
     ended = {**agent, "status": {"phase": "Failed"}}
-    listed = pods_in(json.dumps({"items": [agent, ended, bare]}).encode())
+    listed = pods_of_list(json.dumps({"items": [agent, ended, bare]}).encode())
     first, second = listed.pods
     assert (first.uid, first.label, first.daemon, first.host_network) == (
         "u-1",
@@ -203,15 +205,15 @@ def test_a_list_of_pods() -> None:
         True,
     )
     assert first.paths == ("/opt/cni/bin",)
-    assert first.words == ("net-x", "reg/cni:1", "calico-node")
-    assert (second.label, second.paths, second.words) == ("a/b", (), ("b",))
+    assert first.terms == ("net-x", "reg/cni:1", "calico-node")
+    assert (second.label, second.paths, second.terms) == ("a/b", (), ("b",))
     assert [each.uid for each in listed.known] == ["u-1", "u-2"]
 
 
 def test_a_list_that_is_none() -> None:
     """Said in words."""
     with pytest.raises(ValueError, match="list of pods cannot be read"):
-        pods_in(b'{"items": 7}')
+        pods_of_list(b'{"items": 7}')
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,10 +222,10 @@ def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     """
     for name in ("SOCKETS", "KUBECONFIGS"):
         monkeypatch.setattr(pods, name, ())
-    assert mode_here(NodeSection(), tmp_path) == "process"
-    assert mode_here(NodeSection(node_name="node-1"), tmp_path) == "auto"
+    assert detect_mode(NodeSection(), tmp_path) == "process"
+    assert detect_mode(NodeSection(node_name="node-1"), tmp_path) == "auto"
     identity = tmp_path / "kubelet.conf"
     monkeypatch.setattr(pods, "KUBECONFIGS", (identity,))
-    assert mode_here(NodeSection(kubelet_root=str(tmp_path)), tmp_path) == "process"
+    assert detect_mode(NodeSection(kubelet_root=str(tmp_path)), tmp_path) == "process"
     identity.touch()
-    assert mode_here(NodeSection(), tmp_path) == "auto"
+    assert detect_mode(NodeSection(), tmp_path) == "auto"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from actors.edges.logind.dropins import FILE_NAME, FOLDER_DEFAULT
+from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDER_DEFAULT, DROP_IN_NAME
 from tests.doctor.on_node import Said, configured, ebbtide
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
@@ -103,7 +103,7 @@ async def test_a_good_node_has_nothing_that_stops_a_shutdown(
     finally:
         await daemon.stop()
         # Its limit is too small for what a kubelet of a later test asks for, and its name sorts last.
-        bed.place(Path(FOLDER_DEFAULT, FILE_NAME)).unlink()
+        bed.place(Path(DROP_IN_FOLDER_DEFAULT, DROP_IN_NAME)).unlink()
         await bed.logind.hang_up()
 
 

@@ -6,11 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.doctor import rules_node
+from ebbtide.doctor import rules as rules_node
 from ebbtide.doctor.rules import examine
-from ebbtide.doctor.seen import ONE_UNIT, Api, Kubelet, NodeSeen, Runtime
-from ebbtide.doctor.sight import Sight
-from events.base import NS_PER_SECOND
+from ebbtide.doctor.snapshot import (
+    SINGLE_UNIT_DISTRIBUTIONS,
+    ApiServerState,
+    KubeletState,
+    NodeSnapshot,
+    RuntimeState,
+    Snapshot,
+)
+from ebbtide.events.base import NS_PER_SECOND
 from tests.doctor.values import API, BUS, KUBELET, NODE, RUNTIME, WELL, found, grades, node
 
 TRI = st.sampled_from((None, False, True))
@@ -19,10 +25,10 @@ LOCKED = BUS._replace(kubelet_lock=True)
 AWAY = RUNTIME._replace(problem="nothing listens there")
 SILENT = API._replace(problem="no answer in 5 s")
 GONE = KUBELET._replace(loaded=False, active=False)
-K3S = Kubelet(unit="k3s.service", loaded=True, active=True)
+K3S = KubeletState(unit="k3s.service", loaded=True, active=True)
 
 
-def in_mode(mode: str, **changes: object) -> Sight:
+def in_mode(mode: str, **changes: object) -> Snapshot:
     return node(mode=mode, **changes)
 
 
@@ -39,7 +45,7 @@ def test_a_node_that_is_only_looked_at_is_well_with_a_kubelet_that_holds_a_lock(
 
 def test_what_is_not_known_is_no_finding() -> None:
     """No service manager, no process, no boot time: nothing is made of it."""
-    assert grades(in_mode("auto", kubelet=Kubelet(), boot_ns=None)) == []
+    assert grades(in_mode("auto", kubelet=KubeletState(), boot_ns=None)) == []
 
 
 @pytest.mark.parametrize(
@@ -141,13 +147,13 @@ def test_neither_way() -> None:
 @pytest.mark.parametrize("mode, level", [("cri", "note"), ("auto", "warning")])
 def test_no_kubeconfig(mode: str, level: str) -> None:
     """Mode cri is at home on nodes without an API server."""
-    assert grades(in_mode(mode, api=Api())) == [(level, "kubeconfig-missing")]
+    assert grades(in_mode(mode, api=ApiServerState())) == [(level, "kubeconfig-missing")]
 
 
 @pytest.mark.parametrize("mode, level", [("cri", "critical"), ("auto", "warning")])
 def test_packages_that_are_missing(mode: str, level: str) -> None:
     """Said once and with the command; what could not be looked at for want of them is not said as well."""
-    sight = WELL._replace(node=NodeSeen(mode, "node-1", missing=("grpc", "kubernetes")))
+    sight = WELL._replace(node=NodeSnapshot(mode, "node-1", missing=("grpc", "kubernetes")))
     (finding,) = found(sight)
     assert (finding.level, finding.code) == (level, "packages-missing")
     assert "ebbtide[node]" in finding.cure
@@ -193,19 +199,25 @@ def test_the_file_that_ignores_the_power_key_is_named() -> None:
 def test_no_rule_speaks_of_a_node_where_there_is_none() -> None:
     """Mode process: none of these rules has anything to say."""
     sight = WELL._replace(node=None)
-    assert [finding for rule in rules_node.RULES for finding in rule(sight)] == []
+    assert [finding for rule in rules_node.NODE_RULES for finding in rule(sight)] == []
     assert examine(sight) == []
 
 
 @given(
     st.sampled_from(("auto", "api", "cri", "observe")),
-    st.builds(Kubelet, loaded=TRI, active=TRI, grace_ns=NUMBERS, beside=st.sampled_from(((), ONE_UNIT[:1]))),
-    st.builds(Runtime, st.text(max_size=3), problem=st.text(max_size=3)),
-    st.builds(Api, st.text(max_size=3), st.text(max_size=3), st.text(), known=TRI, taint=TRI),
+    st.builds(
+        KubeletState,
+        loaded=TRI,
+        active=TRI,
+        grace_ns=NUMBERS,
+        beside=st.sampled_from(((), SINGLE_UNIT_DISTRIBUTIONS[:1])),
+    ),
+    st.builds(RuntimeState, st.text(max_size=3), problem=st.text(max_size=3)),
+    st.builds(ApiServerState, st.text(max_size=3), st.text(max_size=3), st.text(), known=TRI, taint=TRI),
     st.none() | st.integers(0, 10**13),
 )
 def test_whatever_is_seen_is_judged(
-    mode: str, kubelet: Kubelet, runtime: Runtime, api: Api, boot_ns: int | None
+    mode: str, kubelet: KubeletState, runtime: RuntimeState, api: ApiServerState, boot_ns: int | None
 ) -> None:
     """No sight makes a rule raise, and each finding has a code, a sentence and a cure."""
     sight = in_mode(mode, kubelet=kubelet, runtime=runtime, api=api, boot_ns=boot_ns)
@@ -214,5 +226,5 @@ def test_whatever_is_seen_is_judged(
 
 def test_the_runtime_is_not_judged_before_it_was_looked_at() -> None:
     """A blank look has no problem to tell."""
-    assert grades(in_mode("auto", runtime=Runtime())) == []
+    assert grades(in_mode("auto", runtime=RuntimeState())) == []
     assert NODE.runtime.problem == ""

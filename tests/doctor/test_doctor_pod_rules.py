@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from ebbtide.cli.doctor import shortened
-from ebbtide.doctor.seen import NodePod, StaticPod
-from events.model import Pod
+from ebbtide.doctor.snapshot import NodePod, StaticPod
+from ebbtide.events.model import Pod
 from tests.doctor.values import CNI, DISK, HOST, WEB, WELL, found, grades, node, plan
 
 CSI = NodePod("u-agent", "kube-system/csi", paths=("/var/lib/kubelet/plugins_registry",))
-LOG = NodePod("u-agent", "kube-system/log", daemon=True, paths=("/var/log",), words=("reg/fluent-bit:3",))
-PROXY = NodePod("u-agent", "kube-system/proxy", daemon=True, host_network=True, words=("kube-proxy-x1",))
+LOG = NodePod("u-agent", "kube-system/log", daemon=True, paths=("/var/log",), terms=("reg/fluent-bit:3",))
+PROXY = NodePod("u-agent", "kube-system/proxy", daemon=True, host_network=True, terms=("kube-proxy-x1",))
 AGENT = ("u-agent",)
 
 
@@ -49,11 +49,11 @@ def test_a_driver_in_one_wave_with_its_users_is_early() -> None:
 @pytest.mark.parametrize(
     "pod",
     [
-        NodePod("u-agent", "a/flannel-docs", words=("flannel-docs",)),
-        NodePod("u-agent", "a/collector", daemon=True, words=("fluent",)),
-        NodePod("u-agent", "a/npd", daemon=True, paths=("/var/log",), words=("node-problem-detector",)),
+        NodePod("u-agent", "a/flannel-docs", terms=("flannel-docs",)),
+        NodePod("u-agent", "a/collector", daemon=True, terms=("fluent",)),
+        NodePod("u-agent", "a/npd", daemon=True, paths=("/var/log",), terms=("node-problem-detector",)),
         NodePod("u-agent", "a/p", paths=("/var/lib/kubelet/plugins-of-mine",)),
-        NodePod("u-agent", "a/q", daemon=True, host_network=True, words=("node-exporter",)),
+        NodePod("u-agent", "a/q", daemon=True, host_network=True, terms=("node-exporter",)),
     ],
     ids=lambda pod: pod.label,
 )

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from actors.edges.kubernetes import light
-from actors.edges.kubernetes.calling import Answer
-from ebbtide.doctor import cluster
-from ebbtide.doctor.seen import Api
-from tests.kubernetes.write_fake import Scripted
+from ebbtide.actors.edges.kubernetes import client as light
+from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.doctor import api_server as cluster
+from ebbtide.doctor.snapshot import ApiServerState
+from tests.actors.edges.kubernetes.write_fake import Scripted
 from tests.node.client import Object
 
 OURS = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
@@ -37,7 +37,7 @@ def answered(taints: list[Object], patch: Answer) -> Scripted:
 async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
     """A refusal of NodeRestriction and one of our own policy both are a no; what failed says nothing."""
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
-    api, _ = await cluster.examine(server, Api(), "node-1")
+    api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may
     (patch,) = [each for each in server.asked if each.method == "PATCH"]
     assert patch.path == f"{NODE}?dryRun=All"
@@ -54,5 +54,5 @@ async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     }
     path = tmp_path / "kubeconfig"
     path.write_text(json.dumps(config))
-    api, _ = await cluster.look(path, "node-1")
+    api, _ = await cluster.look_at_api_server(path, "node-1")
     assert "pip install 'ebbtide[node]'" in api.problem

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from actors.edges.kubernetes.calling import Known
-from ebbtide.drill.budget import judge
-from ebbtide.drill.measure import Measured
-from ebbtide.drill.node import Failed, _check_version, _deletion, _victim
-from ebbtide.plan_means import choices, left_behind, means_lines
-from events.model import Pod, Settings
+from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.cli.drill import Measured, judge_budget
+from ebbtide.cli.drill_node import Failed, _check_version, _deletion, _victim
+from ebbtide.events.model import Pod, Settings
+from ebbtide.plan import left_behind, termination_choices, termination_lines
 from tests.doctor.values import API, KUBELET, NODE, RUNTIME, plan
 
 SETTINGS = Settings()
@@ -21,11 +20,13 @@ def pod(name: str, **fields: bool) -> Pod:
 
 def test_the_means_by_kind() -> None:
     """As the daemon's own table has them, with the configuration's word over it."""
-    by_kind = {each.kind: each.means for each in choices(NODE, False, SETTINGS)}
+    by_kind = {each.kind: each.means for each in termination_choices(NODE, False, SETTINGS)}
     assert (by_kind["poweroff"], by_kind["halt"], by_kind["reboot"]) == ("api", "api", "cri")
-    told = {each.kind: each.means for each in choices(NODE, False, Settings(means={"reboot": "api"}))}
+    told = {
+        each.kind: each.means for each in termination_choices(NODE, False, Settings(means={"reboot": "api"}))
+    }
     assert told["reboot"] == "api"
-    assert {each.means for each in choices(NODE, True, SETTINGS)} == {"observe"}
+    assert {each.means for each in termination_choices(NODE, True, SETTINGS)} == {"observe"}
 
 
 @pytest.mark.parametrize(
@@ -38,7 +39,7 @@ def test_the_means_by_kind() -> None:
 )
 def test_a_way_that_is_closed(changes: dict[str, object]) -> None:
     """By the runtime then, and the reason says why."""
-    first = choices(NODE._replace(**changes), False, SETTINGS)[0]  # type: ignore[arg-type]
+    first = termination_choices(NODE._replace(**changes), False, SETTINGS)[0]  # type: ignore[arg-type]
     assert first.means == "cri"
     assert "wants api, but" in first.reason
 
@@ -46,20 +47,20 @@ def test_a_way_that_is_closed(changes: dict[str, object]) -> None:
 def test_a_runtime_that_is_gone_leaves_the_api() -> None:
     """For a reboot as well."""
     seen = NODE._replace(runtime=RUNTIME._replace(problem="gone"))
-    assert {each.means for each in choices(seen, False, SETTINGS)} == {"api"}
+    assert {each.means for each in termination_choices(seen, False, SETTINGS)} == {"api"}
 
 
 def test_lines_for_people() -> None:
     """Kinds with one reason share a line; pods that no delete ends are named, and many of them counted."""
     left = left_behind([pod("web"), *(pod(f"s{at}", static=True) for at in range(9))], True)
-    lines = [line.plain for line in means_lines(NODE, choices(NODE, False, SETTINGS), left)]
+    lines = [line.plain for line in termination_lines(NODE, termination_choices(NODE, False, SETTINGS), left)]
     assert lines == [
         "poweroff, halt: by api (mode auto)",
         "reboot, kexec, soft-reboot: by cri (mode auto)",
         "by api, no delete ends these: over the runtime, last: s0, s1, s2, s3, s4, s5, s6, s7 and 1 more",
     ]
     by_cri = NODE._replace(mode="cri")
-    assert len(means_lines(by_cri, choices(by_cri, False, SETTINGS), left)) == 1
+    assert len(termination_lines(by_cri, termination_choices(by_cri, False, SETTINGS), left)) == 1
 
 
 def test_pods_that_no_delete_ends() -> None:
@@ -85,8 +86,8 @@ def test_a_server_that_knows_dry_runs(body: bytes) -> None:
     _check_version(body)
 
 
-def known(name: str, **fields: object) -> Known:
-    return Known(uid=name, api_uid=f"api-{name}", namespace="default", name=name, **fields)  # type: ignore[arg-type]
+def known(name: str, **fields: object) -> KnownPod:
+    return KnownPod(uid=name, api_uid=f"api-{name}", namespace="default", name=name, **fields)  # type: ignore[arg-type]
 
 
 def test_the_pod_of_the_dry_run() -> None:
@@ -105,7 +106,7 @@ def test_what_another_way_can_do_without_breaks_no_budget() -> None:
     """A failed measurement counts where the mode needs the part, and its time where it was had."""
     waves = plan(("u-web",))
     failed = Measured("API node", "node-1", (), 1, "gone")
-    assert not judge(waves, [failed]).holds
-    assert judge(waves, [failed._replace(needed=False)]).holds
+    assert not judge_budget(waves, [failed]).holds
+    assert judge_budget(waves, [failed._replace(needed=False)]).holds
     slow = Measured("API dry-run delete", "a/b", (3_000_000,), 1)
-    assert judge(waves, [slow]).overhead_ns == 3_000_000
+    assert judge_budget(waves, [slow]).overhead_ns == 3_000_000

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from actors.policy.plan import Plan
+from ebbtide.actors.policy.plan import Plan
 from ebbtide.doctor.rules import examine
-from ebbtide.doctor.seen import Api, Kubelet, NodePod, NodeSeen, Runtime, Validity
-from ebbtide.doctor.sight import Bus, Finding, Sight, Store
-from events.base import NS_PER_SECOND
-from events.facts import DropInsRead
-from events.model import PlannedPod, PlannedWave
+from ebbtide.doctor.snapshot import (
+    ApiServerState,
+    CertificateValidity,
+    Finding,
+    JournalState,
+    KubeletState,
+    LogindState,
+    NodePod,
+    NodeSnapshot,
+    RuntimeState,
+    Snapshot,
+)
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.facts import DropInsRead
+from ebbtide.events.model import PlannedPod, PlannedWave
 
 DAY_S = 86_400
 NOW_S = 1_800_000_000
 STATUS = {"enabled": True, "armed": True, "whyNot": "", "phase": "idle"}
-BUS = Bus(
+BUS = LogindState(
     grant_ns=40 * NS_PER_SECOND,
     preparing=False,
     our_lock=True,
@@ -23,17 +33,17 @@ BUS = Bus(
     power_key="poweroff",
     systemd="255.4",
 )
-API = Api(
+API = ApiServerState(
     source="/etc/ebbtide/kubeconfig",
     user="system:node:node-1",
     groups=("system:nodes",),
     known=True,
     taint=True,
-    certificate=Validity("/etc/ebbtide/kubeconfig", NOW_S - DAY_S, NOW_S + DAY_S),
+    certificate=CertificateValidity("/etc/ebbtide/kubeconfig", NOW_S - DAY_S, NOW_S + DAY_S),
 )
-KUBELET = Kubelet(loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0)
-RUNTIME = Runtime("/run/containerd/containerd.sock", "containerd", "1.7")
-NODE = NodeSeen("auto", "node-1", now_s=NOW_S, kubelet=KUBELET, runtime=RUNTIME, api=API)
+KUBELET = KubeletState(loaded=True, active=True, pid=7, config="/var/lib/kubelet/config.yaml", grace_ns=0)
+RUNTIME = RuntimeState("/run/containerd/containerd.sock", "containerd", "1.7")
+NODE = NodeSnapshot("auto", "node-1", now_s=NOW_S, kubelet=KUBELET, runtime=RUNTIME, api=API)
 
 WEB = NodePod("u-web", "shop/web-0")
 HOST = NodePod("u-host", "shop/host-0", host_network=True)
@@ -55,7 +65,7 @@ def plan(*waves: tuple[str, ...], period: int = 15) -> Plan:
     return Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5, waves=made)
 
 
-WELL = Sight(
+WELL = Snapshot(
     config_error="",
     raise_grant=True,
     plan=plan(("u-web", "u-host", "u-disk"), ("u-cni",)),
@@ -64,23 +74,23 @@ WELL = Sight(
     bus=BUS,
     bus_error="",
     files=DropInsRead(),
-    store=Store("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
+    store=JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
     forecasts=(),
     labels={},
     node=NODE._replace(pods=PODS),
 )
 
 
-def node(**changes: Any) -> Sight:
+def node(**changes: Any) -> Snapshot:
     """The well one, with these of its node's fields changed."""
     assert WELL.node is not None
     return WELL._replace(node=WELL.node._replace(**changes))
 
 
-def found(sight: Sight) -> list[Finding]:
+def found(sight: Snapshot) -> list[Finding]:
     """But for what is said of every identity."""
     return [each for each in examine(sight) if not each.code.startswith("identity-")]
 
 
-def grades(sight: Sight) -> list[tuple[str, str]]:
+def grades(sight: Snapshot) -> list[tuple[str, str]]:
     return [(each.level, each.code) for each in found(sight)]

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from events.chain import Chain, Item, Start
-from events.decisions import EpisodeClosed, PodEnded, ReleaseLock, ShutdownBegan
-from events.facts import BusLost, DaemonStarted, PrepareForShutdown, Tick
-from events.frames import FLAG_LAST, RawRecord
-from events.history import History
-from events.marks import Checkpoint
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
-from events.storage import DirectorySource
+from ebbtide.events.base import Checkpoint, Record, Stamp
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import FLAG_LAST, RawRecord
+from ebbtide.events.decisions import EpisodeClosed, PodEnded, ReleaseLock, ShutdownBegan
+from ebbtide.events.facts import BusLost, DaemonStarted, PrepareForShutdown, Tick
+from ebbtide.events.reader import History
+from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "journal-v1"
 LISTING = GOLDEN / "listing.txt"
@@ -51,17 +49,17 @@ class Maker:
     """Lays a journal out; ``files`` has the bytes by location and name."""
 
     def __init__(self) -> None:
-        self.chain = Chain(IDENTITY, Start(JOURNAL_ID, Link(), 1))
+        self.chain = Chain(IDENTITY, WriterStart(JOURNAL_ID, Link(), 1))
         self.files: dict[tuple[str, str], bytes] = {}
         self.location = LOCATIONS[0]
         self._episode = 0
 
-    def lay(self, *items: Item) -> None:
+    def lay(self, *items: SegmentItem) -> None:
         for item in items:
             self.put(item.end.segment, item.data)
 
     def put(self, segment: int, data: bytes) -> None:
-        key = self.location, file_name(segment, JOURNAL_ID)
+        key = self.location, segment_file_name(segment, JOURNAL_ID)
         self.files[key] = self.files.get(key, b"") + data
 
     def begin(self) -> None:
@@ -83,7 +81,7 @@ class Maker:
     def stamp(self, seq: int) -> Stamp:
         return Stamp(MONO_NS + 1_000_000 * seq, WALL_NS + 1_000_000 * seq)
 
-    def step(self, at: int) -> list[Item]:
+    def step(self, at: int) -> list[SegmentItem]:
         first = self.chain.end.seq + 1
         events = STEPS[at]
         if any(isinstance(event, ShutdownBegan) for event in events):
@@ -122,7 +120,7 @@ def make() -> dict[tuple[str, str], bytes]:
     maker.lay(*maker.step(4))
     whole = maker.chain.end
     maker.lay(*maker.step(5)[:1])
-    maker.chain = Chain(IDENTITY._replace(boot_id="b008"), Start(JOURNAL_ID, whole, 5))
+    maker.chain = Chain(IDENTITY._replace(boot_id="b008"), WriterStart(JOURNAL_ID, whole, 5))
     maker.location = LOCATIONS[0]
     maker.begin()
     maker.lay(*maker.step(5), maker.chain.seal())

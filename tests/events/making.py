@@ -7,22 +7,20 @@ from contextlib import asynccontextmanager
 
 import trio
 
-from events.base import Event
-from events.chain import Start
-from events.decisions import Disarmed, WriteDropIn
-from events.facts import BusLost, Tick
-from events.history import History
-from events.marks import Checkpoint
-from events.record import Record, Stamp
-from events.recovery import Verdict
-from events.segment import Identity, Link
-from events.storage import Source, Storage
-from events.writer import Writer
+from ebbtide.events.base import Checkpoint, Event, Record, Stamp
+from ebbtide.events.catalog import Source
+from ebbtide.events.decisions import Disarmed, WriteDropIn
+from ebbtide.events.disk import Storage
+from ebbtide.events.facts import BusLost, Tick
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Identity, Link, WriterStart
+from ebbtide.events.writer import Writer
 
 JOURNAL_ID = bytes(range(16))
 OTHER_ID = bytes(range(16, 32))
 IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
-NEW = Start(JOURNAL_ID, Link(), 1)
+NEW = WriterStart(JOURNAL_ID, Link(), 1)
 WALL_NS = 1_700_000_000_000_000_000
 
 
@@ -62,7 +60,7 @@ class Told:
 
 
 def make_writer(
-    storages: Sequence[Storage], start: Start = NEW, told: Told | None = None, program: str = "ebbtide"
+    storages: Sequence[Storage], start: WriterStart = NEW, told: Told | None = None, program: str = "ebbtide"
 ) -> Writer:
     told = told or Told()
     return Writer(
@@ -79,7 +77,11 @@ def make_writer(
 
 @asynccontextmanager
 async def running(
-    storages: Sequence[Storage], start: Start = NEW, told: Told | None = None, *, checkpoint: bool = True
+    storages: Sequence[Storage],
+    start: WriterStart = NEW,
+    told: Told | None = None,
+    *,
+    checkpoint: bool = True,
 ) -> AsyncIterator[Writer]:
     """A writer that is open and running; left, it is cancelled where it stands, like a process that dies."""
     writer = make_writer(storages, start, told)

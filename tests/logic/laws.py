@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.logic.budget import FLOOR_NS
-from actors.logic.listing import TOO_LATE
-from events.base import Event, Order
-from events.decisions import (
+from ebbtide.actors.episode import TOO_LATE
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.events.base import Event, Order, Record
+from ebbtide.events.decisions import (
     DeadlineMoved,
     EpisodeClosed,
     FallbackEngaged,
@@ -24,8 +24,7 @@ from events.decisions import (
     ShutdownBegan,
     WaveStarted,
 )
-from events.facts import OrderEnded
-from events.record import Record
+from ebbtide.events.facts import OrderEnded
 
 
 @dataclass

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from actors.logic.places import deletable
-from actors.policy.means import comes_back
-from events.base import NS_PER_SECOND, Event
-from events.decisions import (
+from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
+from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.decisions import (
     AnnounceNode,
     DeletePod,
     DeliverStatuses,
@@ -28,9 +27,8 @@ from events.decisions import (
     StopKubelet,
     WaveStarted,
 )
-from events.facts import DaemonStarted, MountsRead, OrderEnded
-from events.model import Means
-from events.record import Record
+from ebbtide.events.facts import DaemonStarted, MountsRead, OrderEnded
+from ebbtide.events.model import TerminationMode
 from tests.logic.laws import Laws
 
 TOUCHES = (SendSignal, KillContainer, RunHook, DeletePod, StopKubelet, AnnounceNode)
@@ -40,7 +38,7 @@ TOUCHES = (SendSignal, KillContainer, RunHook, DeletePod, StopKubelet, AnnounceN
 class NodeLaws(Laws):
     """``means`` of the open shutdown; ``deleted`` maps a pod to the end of the grace that its delete gave."""
 
-    means: Means = ""
+    means: TerminationMode = ""
     kind: str = ""
     handed_over: bool = False
     taints: bool = True
@@ -126,7 +124,7 @@ class NodeLaws(Laws):
         """Never a terminal phase for a pod that comes back (design, rule 11)."""
         if record.episode and self.means == "cri" and record.cause and not event.unchanged_only:
             uids = [uid for uid, *_ in event.statuses if uid in self.planned and uid not in self.going]
-            assert not (uids and comes_back(self.kind)), f"{uids} come back"  # type: ignore[arg-type]
+            assert not (uids and pods_come_back(self.kind)), f"{uids} come back"  # type: ignore[arg-type]
 
         if record.episode and not event.unchanged_only:
             assert not self.cancelled, "a status of a pod that comes back"

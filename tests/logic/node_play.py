@@ -8,9 +8,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from events.base import NS_PER_SECOND
-from events.decisions import AwaitStatuses, CheckMounts
-from events.facts import (
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import AwaitStatuses, CheckMounts
+from ebbtide.events.facts import (
     ApiRead,
     KubeletRead,
     LogindRead,
@@ -21,7 +21,7 @@ from events.facts import (
     StatusesSeen,
     VolumesUnmounted,
 )
-from events.model import Pod
+from ebbtide.events.model import Pod
 from tests.logic.laws import Laws
 from tests.logic.node_laws import NodeLaws
 from tests.logic.play import MOVES, Play

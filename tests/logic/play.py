@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from events.base import NS_PER_SECOND, TYPES, Order
-from events.decisions import CancelOrder, Leave, TakeInventory
-from events.facts import (
+from ebbtide.events.base import NS_PER_SECOND, TYPES, Order
+from ebbtide.events.decisions import CancelOrder, Leave, TakeInventory
+from ebbtide.events.facts import (
     AutopsyTaken,
     BusLost,
     ContainerExited,
@@ -30,7 +30,7 @@ from events.facts import (
     SettingsLoaded,
     StopRequested,
 )
-from events.model import Pod, Settings, ShutdownKind
+from ebbtide.events.model import Pod, Settings, ShutdownKind
 from tests.logic.laws import Laws
 from tests.scripts.bench import Bench
 

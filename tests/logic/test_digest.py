@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from msgspec.structs import fields, replace
 
-from actors.logic.course import EpisodeState
-from actors.logic.digest import changed, differing_field, digest, note, tag_of
-from actors.logic.pod import PodState
-from actors.logic.routes import ALL
-from actors.logic.slot import Slot
-from actors.logic.snapshot import restore, take
-from actors.logic.system import SYSTEM, System
-from events.decisions import PodsEnded, WaveEnded
-from events.marks import StatesDigest
-from events.record import Record
+from ebbtide.actors.checkpoint import restore, take_checkpoint
+from ebbtide.actors.episode import EpisodeState
+from ebbtide.actors.hook import PodState
+from ebbtide.actors.system import (
+    ACTOR_TYPES,
+    SYSTEM,
+    Slot,
+    System,
+    changed_digests,
+    differing_field,
+    field_tag,
+    mark_recorded,
+    state_digest,
+)
+from ebbtide.events.base import Record, StatesDigest
+from ebbtide.events.decisions import PodsEnded, WaveEnded
 from tests.replay import shutdown
 
 
@@ -23,44 +29,44 @@ def digests(records: list[Record]) -> list[Record]:
 
 def test_every_field_has_a_tag_of_its_own() -> None:
     """Two fields of one state with the same tag could be taken for each other: rename the newer one."""
-    for kind in ALL:
-        tags = [tag_of(field.name) for field in fields(kind.state)]
+    for kind in ACTOR_TYPES:
+        tags = [field_tag(field.name) for field in fields(kind.state)]
         assert len(dict.fromkeys(tags)) == len(tags), kind.name
 
 
 def test_only_fields_that_changed_are_digested() -> None:
     """Four bytes each, so that a field that comes later, and stays at its default, changes no old digest."""
-    assert digest(PodState(), PodState()) == b""
-    assert len(digest(PodState(wave=3), PodState())) == 4
-    assert len(digest(PodState(wave=3, begun_ns=1), PodState(wave=3))) == 4
-    assert len(digest(PodState(), PodState(wave=3))) == 4
+    assert state_digest(PodState(), PodState()) == b""
+    assert len(state_digest(PodState(wave=3), PodState())) == 4
+    assert len(state_digest(PodState(wave=3, begun_ns=1), PodState(wave=3))) == 4
+    assert len(state_digest(PodState(), PodState(wave=3))) == 4
 
 
 def test_an_equal_value_is_no_change_whichever_object_it_is() -> None:
     """A restored state is made of other objects than the one that was put away."""
     big = 10**18
-    assert digest(PodState(begun_ns=big), PodState(begun_ns=int(str(big)))) == b""
-    assert digest(EpisodeState(pods={}, waves=()), EpisodeState()) == b""
+    assert state_digest(PodState(begun_ns=big), PodState(begun_ns=int(str(big)))) == b""
+    assert state_digest(EpisodeState(pods={}, waves=()), EpisodeState()) == b""
 
 
 def test_the_first_differing_field_is_named() -> None:
     """In the order of the state; also where the field changed on one side only."""
     fresh = PodState()
     kept, made = PodState(wave=1, begun_ns=5, over=True), PodState(wave=1, begun_ns=6)
-    assert differing_field(PodState, digest(kept, fresh), digest(made, fresh)) == "begun_ns"
-    assert differing_field(PodState, b"", digest(PodState(over=True), fresh)) == "over"
-    assert differing_field(PodState, digest(PodState(over=True), fresh), b"") == "over"
+    assert differing_field(PodState, state_digest(kept, fresh), state_digest(made, fresh)) == "begun_ns"
+    assert differing_field(PodState, b"", state_digest(PodState(over=True), fresh)) == "over"
+    assert differing_field(PodState, state_digest(PodState(over=True), fresh), b"") == "over"
     assert differing_field(PodState, b"", b"") == ""
 
 
 def test_only_what_changed_and_came_to_rest_is_digested() -> None:
     """A pod on its way down waits for its end, or for the end of all waiting."""
-    over, begun, idle = (Slot(kind, str(at), at) for at, kind in enumerate([ALL[-1]] * 3))
-    note((over, begun, idle))
+    over, begun, idle = (Slot(kind, str(at), at) for at, kind in enumerate([ACTOR_TYPES[-1]] * 3))
+    mark_recorded((over, begun, idle))
     over.state, begun.state = PodState(begun_ns=1, over=True), PodState(begun_ns=1)
-    assert list(changed((over, begun, idle), at_last=False)) == [over.label]
-    assert list(changed((over, begun, idle), at_last=True)) == [begun.label]
-    assert changed((over, begun, idle), at_last=True) == {}
+    assert list(changed_digests((over, begun, idle), at_last=False)) == [over.label]
+    assert list(changed_digests((over, begun, idle), at_last=True)) == [begun.label]
+    assert changed_digests((over, begun, idle), at_last=True) == {}
 
 
 def test_each_waves_end_ends_its_step_with_a_digest() -> None:
@@ -91,11 +97,15 @@ def test_a_checkpoint_starts_the_digests_anew() -> None:
     """A reader that begins at the checkpoint must expect the same bytes as one that has read all."""
     system = System()
     system.slots[("EpisodeActor", "")].state = replace(EpisodeState(), wave=2)
-    twin = restore(take(system), system.next_seq)
-    assert changed(system.slots.values(), at_last=True) == changed(twin.slots.values(), at_last=True) == {}
+    twin = restore(take_checkpoint(system), system.next_seq)
+    assert (
+        changed_digests(system.slots.values(), at_last=True)
+        == changed_digests(twin.slots.values(), at_last=True)
+        == {}
+    )
 
 
 def test_the_flags_come_back_with_the_checkpoint() -> None:
     """An open shutdown is carried on under the flags that it began with."""
-    assert restore(take(System(flags=())), 1).flags == ()
-    assert restore(take(System()), 1).flags == System().flags
+    assert restore(take_checkpoint(System(flags=())), 1).flags == ()
+    assert restore(take_checkpoint(System()), 1).flags == System().flags

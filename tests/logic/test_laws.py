@@ -8,12 +8,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from actors.logic.routes import BY_NAME
-from actors.logic.system import System
-from actors.policy.means import NODE_MODES
-from events.base import NS_PER_SECOND
-from events.model import Container, Hook, Period, Pod, Settings
-from events.record import Stamp
+from ebbtide.actors.policy.termination_mode import NODE_MODES
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
+from ebbtide.events.base import NS_PER_SECOND, Stamp
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings
 from tests.logic.node_play import NODE_MOVES, NodePlay, on_node
 from tests.logic.play import MOVES, Move, Play
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
@@ -132,7 +130,7 @@ def test_laws_hold_under_any_schedule(play: Play, drawn: list[Move]) -> None:
 
 
 @LAWS
-@given(plays, st.lists(moves, max_size=25), st.sampled_from(sorted(BY_NAME)), st.integers(0, 20))
+@given(plays, st.lists(moves, max_size=25), st.sampled_from(sorted(ACTOR_TYPE_BY_NAME)), st.integers(0, 20))
 def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str, at: int) -> None:
     """Whichever actor raises at whatever event: every pod still has one fate, and the lock goes."""
     # Starts that fail hand everything to the fallback: one failure at a time.
@@ -154,7 +152,12 @@ def test_laws_hold_on_a_kubernetes_node(play: NodePlay, drawn: list[Move]) -> No
 
 
 @LAWS
-@given(node_plays, st.lists(node_moves, max_size=25), st.sampled_from(sorted(BY_NAME)), st.integers(0, 20))
+@given(
+    node_plays,
+    st.lists(node_moves, max_size=25),
+    st.sampled_from(sorted(ACTOR_TYPE_BY_NAME)),
+    st.integers(0, 20),
+)
 def test_laws_hold_on_a_node_when_an_actor_fails(
     play: NodePlay, drawn: list[Move], actor: str, at: int
 ) -> None:

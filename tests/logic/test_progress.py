@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from actors.logic.config import CONFIG
-from actors.logic.system import System
-from events.base import NS_PER_SECOND
-from events.decisions import ActorFailed, TakeInventory
-from events.facts import InventoryTaken, OrderEnded, PrepareForShutdown, PreparingRead, SettingsLoaded, Tick
-from events.model import Container, Period, Pod, Settings
-from events.record import Stamp
-
-HANDLERS: dict[Any, Any] = cast("dict[Any, Any]", CONFIG.handlers)
+from ebbtide.actors.actor import EVERY, Row, Transitions
+from ebbtide.actors.config import CONFIG
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND, Stamp
+from ebbtide.events.decisions import ActorFailed, TakeInventory
+from ebbtide.events.facts import (
+    InventoryTaken,
+    OrderEnded,
+    PrepareForShutdown,
+    PreparingRead,
+    SettingsLoaded,
+    Tick,
+)
+from ebbtide.events.model import Container, Period, Pod, Settings
+from tests.handlers import replace_handler
 
 
 @pytest.fixture
@@ -24,7 +30,9 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
     def ignore(state: Any, event: Any, now: int) -> Any:
         return state, ()
 
-    monkeypatch.setitem(HANDLERS, Tick, ignore)
+    # In tests its table would find it out; this is about a daemon.
+    monkeypatch.setattr(System, "checked", False)
+    replace_handler(monkeypatch, CONFIG, Tick, ignore)
     system = System()
     slot = system.slots[(CONFIG.name, "")]
     slot.state = CONFIG.state(order_open="ConfigReconciler/drop-in//0")
@@ -50,7 +58,10 @@ def test_a_handover_that_raises_stays_in_the_step() -> None:
     """A bug in what a failed actor would leave to the fallback ends with that actor."""
     system = System()
     slot = system.slots[(CONFIG.name, "")]
-    slot.kind = CONFIG._replace(handover=_raise, handlers={SettingsLoaded: _raise})
+    slot.kind = CONFIG._replace(
+        handover=_raise,
+        transitions=Transitions(("any",), lambda state: "any", Row(EVERY, SettingsLoaded, _raise)),
+    )
     records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
 
@@ -65,6 +76,6 @@ def test_an_actor_without_pods_hands_none_over(monkeypatch: pytest.MonkeyPatch) 
     system.step(signal, Stamp(1, 1))
     (order,) = (each.order for each in system.open_orders.values() if isinstance(each.order, TakeInventory))
     system.step(InventoryTaken(key=order.key, as_of_ns=1, source="test", pods=(pod,)), Stamp(1, 1))
-    monkeypatch.setitem(HANDLERS, PreparingRead, _raise)
+    replace_handler(monkeypatch, CONFIG, PreparingRead, _raise)
     records = system.step(PreparingRead(preparing=True), Stamp(2, 2))
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]

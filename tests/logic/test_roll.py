@@ -5,13 +5,13 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.logic.roll import Roll
+from ebbtide.actors.wave import PodChecklist
 
 
 @given(st.lists(st.text(max_size=3), unique=True, max_size=12), st.data())
 def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject) -> None:
     """Whatever is marked, in whatever order: the open ones are the others, in the order of their coming."""
-    roll = Roll.of(uids)
+    roll = PodChecklist.of(uids)
     marked = data.draw(st.lists(st.sampled_from(uids), unique=True) if uids else st.just([]))
     for uid in marked:
         roll = roll.mark(uid)
@@ -23,6 +23,6 @@ def test_missing_and_ended_make_up_the_roll(uids: list[str], data: st.DataObject
 
 def test_joining_comes_last_and_is_open() -> None:
     """A late pod is one more at the end."""
-    roll = Roll.of(["a", "b"]).mark("a").join("c")
+    roll = PodChecklist.of(["a", "b"]).mark("a").join("c")
     assert list(roll.missing()) == ["b", "c"]
     assert not roll.is_open("nobody")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import msgspec
 
-from events.codec import encode_event
-from events.record import Record
+from ebbtide.events.base import Record
+from ebbtide.events.codec import encode_event
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run

@@ -5,10 +5,10 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.logic.snapshot import restore, take
-from actors.logic.system import System
-from events.codec import BadPayload
-from events.marks import ActorState
+from ebbtide.actors.checkpoint import restore, take_checkpoint
+from ebbtide.actors.system import System
+from ebbtide.events.base import ActorState
+from ebbtide.events.codec import BadPayload
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
@@ -32,8 +32,8 @@ def bench() -> Bench:
 def test_round_trip_keeps_everything() -> None:
     """States, failures, open orders, the episode and the order of registration come back."""
     system = bench().system
-    twin = restore(take(system), system.next_seq)
-    assert take(twin) == take(system)
+    twin = restore(take_checkpoint(system), system.next_seq)
+    assert take_checkpoint(twin) == take_checkpoint(system)
     assert twin.episode == system.episode > 0
     assert twin.open_orders == system.open_orders
     assert list(twin.slots) == list(system.slots)
@@ -43,7 +43,7 @@ def test_round_trip_keeps_everything() -> None:
 
 def test_a_fresh_system_has_nothing_open() -> None:
     """Before the first fact there is no episode, no order and no deadline."""
-    checkpoint = take(System())
+    checkpoint = take_checkpoint(System())
     assert checkpoint.episode == 0
     assert checkpoint.open_orders == ()
     assert System().next_deadline_ns() is None
@@ -52,7 +52,7 @@ def test_a_fresh_system_has_nothing_open() -> None:
 def test_unknown_actor_is_named() -> None:
     """A checkpoint of a newer version is refused with the actor's name, not with a traceback."""
     state = ActorState(actor="OracleActor", subject="", state=msgspec.Raw(b"\x80"))
-    checkpoint = msgspec.structs.replace(take(System()), actors=(state,))
+    checkpoint = msgspec.structs.replace(take_checkpoint(System()), actors=(state,))
     with pytest.raises(BadPayload) as refused:
         restore(checkpoint, 1)
     assert "OracleActor" in str(refused.value)
@@ -69,7 +69,7 @@ def test_unknown_actor_is_named() -> None:
 def test_unreadable_state_is_named(actor: str, bad: bytes) -> None:
     """A state that does not fit its type, or is no text, is refused with its actor's name."""
     state = ActorState(actor=actor, subject="", state=msgspec.Raw(bad))
-    checkpoint = msgspec.structs.replace(take(System()), actors=(state,))
+    checkpoint = msgspec.structs.replace(take_checkpoint(System()), actors=(state,))
     with pytest.raises(BadPayload) as refused:
         restore(checkpoint, 1)
     assert actor in str(refused.value)

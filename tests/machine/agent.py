@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 import trio
 
-from actors.edges.logind import LogindEdge
-from actors.interfaces import Ending
-from events.base import TYPES, Fact, Order
+from ebbtide.actors.edges.logind.edge import LogindEdge
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import TYPES, Fact, Order
 
 
 class Printed:

@@ -17,10 +17,9 @@ from typing import Any, TypeVar
 
 import trio
 
-from events.base import Event
-from events.history import History
-from events.record import Record
-from events.storage import DirectorySource
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine
 from tests.beds.rootfs import cache_folder, keep

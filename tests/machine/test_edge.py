@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import trio
 
-from actors.edges.system import system_is_stopping, userspace_id
-from events.base import NS_PER_SECOND
+from ebbtide.actors.edges.service_manager import system_is_stopping, userspace_id
+from ebbtide.events.base import NS_PER_SECOND
 from tests.beds.inside import PROJECT
 from tests.beds.machine import WANTS_REBOOT, Machine
 from tests.beds.rootfs import SOFT_REBOOTS

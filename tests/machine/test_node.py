@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from events.decisions import (
+from ebbtide.events.decisions import (
     EpisodeClosed,
     GrantAssessed,
     PodEnded,
@@ -18,7 +18,7 @@ from events.decisions import (
     ShutdownBegan,
     ShutdownDetected,
 )
-from events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
+from ebbtide.events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.beds.rootfs import SOFT_REBOOTS
 from tests.machine.node import Node

@@ -12,7 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.manifests import ManifestError, load_file, local_pods, parse
+from ebbtide.manifests import ManifestError, load_local_pods, load_manifest_file, parse_manifests
 
 CORPUS = sorted((Path(__file__).parents[1] / "corpus" / "manifests").iterdir())
 
@@ -52,7 +52,7 @@ TREES = st.recursive(
 def complaint(raw: bytes) -> str:
     """Why they are refused; empty when they are not. Anything but a ManifestError fails the test."""
     try:
-        parse("f", raw)
+        parse_manifests("f", raw)
     except ManifestError as error:
         return str(error)
     return ""
@@ -99,10 +99,10 @@ def test_each_file_of_the_corpus_is_read_or_refused_in_one_line(path: Path) -> N
     """Its name says which; the error names the file."""
     started = time.monotonic()
     if path.name.startswith("ok-"):
-        load_file(path)
+        load_manifest_file(path)
     else:
         with pytest.raises(ManifestError) as raised:
-            load_file(path)
+            load_manifest_file(path)
         message = str(raised.value)
         assert message.startswith(str(path))
         assert message.isprintable()
@@ -156,4 +156,4 @@ def test_a_file_of_the_corpus_that_reads_may_still_need_a_cluster() -> None:
     """Reading and running are judged apart."""
     (path,) = (each for each in CORPUS if each.name == "ok-list.json")
     with pytest.raises(ManifestError, match="write command"):
-        local_pods(path)
+        load_local_pods(path)

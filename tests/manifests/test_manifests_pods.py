@@ -10,14 +10,9 @@ import msgspec
 import pytest
 import yaml
 
-from actors.edges.process.spec import (
-    ExecAction,
-    HttpGetAction,
-    SleepAction,
-    TcpSocketAction,
-)
-from ebbtide.manifests import Manifest, ManifestError, parse
-from events.model import Container, Hook
+from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction, TcpSocketAction
+from ebbtide.events.model import Container, Hook
+from ebbtide.manifests import Manifest, ManifestError, parse_manifests
 
 
 def pod(containers: list[Any] | None = None, metadata: Any = None, **spec: Any) -> dict[str, Any]:
@@ -31,7 +26,7 @@ def pod(containers: list[Any] | None = None, metadata: Any = None, **spec: Any) 
 
 
 def read(document: Any, *, allow_zero_sleep: bool = True) -> Manifest:
-    (found,) = parse("f.yaml", yaml.safe_dump(document).encode(), allow_zero_sleep=allow_zero_sleep)
+    (found,) = parse_manifests("f.yaml", yaml.safe_dump(document).encode(), allow_zero_sleep=allow_zero_sleep)
     return found
 
 
@@ -327,12 +322,12 @@ def test_variables_that_double_each_other_are_stopped() -> None:
 
 def test_many_pods_cannot_grow_without_bound_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each alone is within what Linux takes; the limit for all of them is lowered here to be reached."""
-    monkeypatch.setattr("ebbtide.manifests.expansion.EXPANDED_BYTES_MAX", 1000)
+    monkeypatch.setattr("ebbtide.manifests.EXPANDED_BYTES_MAX", 1000)
     env = [{"name": "A", "value": "x" * 100}, {"name": "B", "value": "$(A)" * 4}]
     assert read(with_main(env=env)).spec.containers[0].env["B"] == "x" * 400
     listed = [pod([{"name": "c", "env": env}], metadata={"name": f"p{number}"}) for number in range(4)]
     with pytest.raises(ManifestError, match=r"pod 'p2': .*variables add more than 1000 bytes in all"):
-        parse("f", yaml.safe_dump_all(listed).encode())
+        parse_manifests("f", yaml.safe_dump_all(listed).encode())
 
 
 def test_references_that_never_end_cost_one_look() -> None:

@@ -10,7 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.manifests import ManifestError, load, load_file, local_pods, parse
+from ebbtide.manifests import (
+    ManifestError,
+    load_local_pods,
+    load_manifest_file,
+    load_manifests,
+    parse_manifests,
+)
 
 
 def pod(name: str, command: str = "[sleep, '9']") -> str:
@@ -25,7 +31,7 @@ def as_object(name: str) -> dict[str, object]:
 
 
 def names(text: str) -> list[str]:
-    return [each.pod.name for each in parse("f", text.encode())]
+    return [each.pod.name for each in parse_manifests("f", text.encode())]
 
 
 @pytest.mark.parametrize(
@@ -89,8 +95,8 @@ def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
         (tmp_path / file).write_text(pod(name))
     (tmp_path / "sub.yaml").mkdir()
     os.mkfifo(tmp_path / "pipe.yaml")
-    assert [each.pod.name for each in load([tmp_path])] == ["a", "b", "c"]
-    assert load([tmp_path])[0].source == f"{tmp_path / 'a.yml'}:1"
+    assert [each.pod.name for each in load_manifests([tmp_path])] == ["a", "b", "c"]
+    assert load_manifests([tmp_path])[0].source == f"{tmp_path / 'a.yml'}:1"
 
 
 def test_a_pod_may_stand_in_one_file_only(tmp_path: Path) -> None:
@@ -98,11 +104,11 @@ def test_a_pod_may_stand_in_one_file_only(tmp_path: Path) -> None:
     for file in ("a.yaml", "b.yaml"):
         (tmp_path / file).write_text(pod("web"))
     with pytest.raises(ManifestError, match=r"b\.yaml:1: pod default/web stands twice, first at .*a\.yaml:1"):
-        load([tmp_path])
+        load_manifests([tmp_path])
     (tmp_path / "a.yaml").write_text(pod("web").replace("name: web", "name: web, uid: u"))
     (tmp_path / "b.yaml").write_text(pod("other").replace("name: other", "name: other, uid: u"))
     with pytest.raises(ManifestError, match="UID u stands twice"):
-        load([tmp_path])
+        load_manifests([tmp_path])
 
 
 def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,16 +118,16 @@ def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
         buffer = io.BytesIO(pod("web").encode())
 
     monkeypatch.setattr(sys, "stdin", Input)
-    (found,) = load(["-"])
+    (found,) = load_manifests(["-"])
     assert (found.pod.name, found.source) == ("web", "standard input:1")
 
 
 def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     """Also a name that is no name."""
     with pytest.raises(ManifestError, match=r"cannot read .*gone\.yaml: No such file"):
-        load_file(tmp_path / "gone.yaml")
+        load_manifest_file(tmp_path / "gone.yaml")
     with pytest.raises(ManifestError, match="cannot read"):
-        load(["a\0b"])
+        load_manifests(["a\0b"])
 
 
 def test_a_gigabyte_is_refused_by_its_size(tmp_path: Path) -> None:
@@ -130,30 +136,30 @@ def test_a_gigabyte_is_refused_by_its_size(tmp_path: Path) -> None:
     with open(huge, "wb") as file:
         os.truncate(file.fileno(), 2**30)
     with pytest.raises(ManifestError, match=r"huge\.yaml: larger than 16777216 bytes"):
-        load_file(huge)
+        load_manifest_file(huge)
 
 
 def test_a_folder_of_too_many_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits are far above any node; here they are lowered to be reached."""
     for number in range(3):
         (tmp_path / f"{number}.yaml").write_text(pod(f"p{number}"))
-    monkeypatch.setattr("ebbtide.manifests.source.PODS_MAX", 2)
+    monkeypatch.setattr("ebbtide.manifests.PODS_MAX", 2)
     with pytest.raises(ManifestError, match="more than 2 pods"):
-        load([tmp_path])
-    monkeypatch.setattr("ebbtide.manifests.source.FILES_MAX", 2)
+        load_manifests([tmp_path])
+    monkeypatch.setattr("ebbtide.manifests.FILES_MAX", 2)
     with pytest.raises(ManifestError, match="more than 2 manifests"):
-        load([tmp_path])
+        load_manifests([tmp_path])
 
 
 def test_local_pods_can_all_be_run(tmp_path: Path) -> None:
     """A pod without a command is refused with its cure; an error is a ValueError, as the edge expects."""
     file = tmp_path / "web.yaml"
     file.write_text(pod("web"))
-    ((found, spec),) = local_pods(file)
+    ((found, spec),) = load_local_pods(file)
     assert spec.uid == found.uid
     file.write_text(pod("web", command="[]"))
     with pytest.raises(ValueError, match=r"web\.yaml:1: pod default/web: container c: it has no command"):
-        local_pods(file)
+        load_local_pods(file)
 
 
 def test_a_thousand_pods_are_read_quickly_enough_for_a_folder_that_is_watched() -> None:

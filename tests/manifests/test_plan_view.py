@@ -7,12 +7,12 @@ import json
 
 from rich.console import Console
 
-from actors.policy.plan import Plan
+from ebbtide.actors.policy.plan import Plan
 from ebbtide.config import parse as parse_config
-from ebbtide.manifests import Manifest, parse
-from ebbtide.plan_view import build_plan, plan_json, plan_tables
-from events.base import NS_PER_SECOND
-from events.model import Settings
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Settings
+from ebbtide.manifests import Manifest, parse_manifests
+from ebbtide.plan import build_plan, plan_json, plan_tables
 
 CONFIG = (
     b"apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
@@ -23,7 +23,7 @@ SETTINGS = parse_config([("c", CONFIG)]).settings
 
 def manifests(*pods: str) -> list[Manifest]:
     text = "---\n".join(f"kind: Pod\n{pod}\n" for pod in pods)
-    return parse("p.yaml", text.encode())
+    return parse_manifests("p.yaml", text.encode())
 
 
 def web(grace: int = 20, extra: str = "") -> str:

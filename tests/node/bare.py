@@ -21,9 +21,9 @@ import grpc.aio
 import trio
 from google.protobuf.message import Message
 
-from actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import api_pb2 as api
+from tests.actors.edges.cri import making_pb2 as making
 from tests.beds.inside import PROJECT
-from tests.cri import making_pb2 as making
 from tests.node.parts import Member
 
 SERVICE = "/runtime.v1.RuntimeService/"

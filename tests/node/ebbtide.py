@@ -16,13 +16,12 @@ from typing import Any, TypeVar
 
 import trio
 
-from actors.policy.means import NODE_MODES
-from events.base import Event
-from events.decisions import GrantAssessed
-from events.facts import ApiRead, RuntimeRead
-from events.history import History
-from events.record import Record
-from events.storage import DirectorySource
+from ebbtide.actors.policy.termination_mode import NODE_MODES
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import GrantAssessed
+from ebbtide.events.facts import ApiRead, RuntimeRead
+from ebbtide.events.reader import History
 from tests.node.bed import Bed
 from tests.node.client import POLL_SECONDS
 from tests.node.identities import EBBTIDE, Client

@@ -14,8 +14,8 @@ from typing import Any
 
 import trio
 
-from events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
-from events.facts import ApiRead
+from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from ebbtide.events.facts import ApiRead
 from tests.node.bare import ask
 from tests.node.bed import Bed
 from tests.node.client import Object, Refused

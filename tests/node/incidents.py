@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from events.facts import DaemonStarted
+from ebbtide.events.facts import DaemonStarted
 from tests.node import requests
 from tests.node.bed import Bed
 from tests.node.client import Object

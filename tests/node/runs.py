@@ -9,9 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from events.decisions import DeletePod, PodEnded, ReleaseLock, SendSignal
-from events.facts import DaemonStarted, PrepareForShutdown
-from events.record import Record
+from ebbtide.events.base import Record
+from ebbtide.events.decisions import DeletePod, PodEnded, ReleaseLock, SendSignal
+from ebbtide.events.facts import DaemonStarted, PrepareForShutdown
 from tests.node.bed import Bed
 from tests.node.contenders import Contender, Setting, fresh
 from tests.node.ebbtide import Daemon

@@ -19,7 +19,6 @@ from tests.beds.inside import PROJECT
 from tests.beds.rootfs import Unavailable
 from tests.node.ebbtide import COMMAND
 
-PACKAGES = ("actors", "events", "replay", "otel", "ebbtide")
 #: Isolated, without site-packages: what is not in the copy cannot be imported.
 COPIED = "import sys; sys.path.insert(0, {folder!r}); import ebbtide.cli as cli; sys.exit(cli.main())"
 STEP = struct.Struct("=q")
@@ -33,8 +32,9 @@ class Installation:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         shutil.copytree(sysconfig.get_paths()["purelib"], folder, copy_function=_copy, symlinks=True)
-        for name in PACKAGES:
-            shutil.copytree(PROJECT / name, folder / name, dirs_exist_ok=True)
+        # An editable install brings copies of the linked folders with it, as old as the install.
+        shutil.rmtree(folder / "ebbtide", ignore_errors=True)
+        shutil.copytree(PROJECT / "ebbtide", folder / "ebbtide")
 
     @property
     def command(self) -> list[str]:

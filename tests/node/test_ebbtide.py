@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import trio
 
-from events.decisions import PodEnded, ShutdownBegan
-from events.facts import ApiRead
-from events.history import History
-from events.storage import DirectorySource
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodEnded, ShutdownBegan
+from ebbtide.events.facts import ApiRead
+from ebbtide.events.reader import History
 from tests.node.bed import Bed
 from tests.node.ebbtide import NAME, Daemon
 from tests.node.pods import OBEDIENT, PODS, is_ready, pod, running

@@ -10,10 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from ebbtide.cli.app import cli
-from events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
-from events.history import History
-from events.record import Record
-from events.storage import DirectorySource
+from ebbtide.events.base import Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import MeansChosen, PodEnded, PodPlanned, ReleaseLock
+from ebbtide.events.reader import History
 from tests.node.golden import A_MACHINE, FATES, FOLDER, KINDS, NODE
 
 MODES = sorted(KINDS)

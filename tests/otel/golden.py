@@ -16,11 +16,11 @@ import sys
 from itertools import groupby
 from pathlib import Path
 
-from events.history import History
-from events.storage import DirectorySource
-from otel.encode import encode_json, encode_traces
-from otel.projection import Projection
-from otel.span import Resource, Span
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.otel.span import Resource, Span
+from ebbtide.otel.traces.projection import Projection
 from tests.otel.node_story import node
 from tests.otel.story import everything
 from tests.otel.telling import JOURNAL_ID, Teller
@@ -71,7 +71,9 @@ def files() -> dict[Path, bytes]:
         for number, (spans, resource) in enumerate(shutdowns, 1):
             stem = name if len(shutdowns) == 1 else f"{name}-{number}"
             found[FOLDER / f"{stem}.pb"] = encode_traces(spans, resource)
-            readable = json.dumps(json.loads(encode_json(spans, resource)), indent=1, ensure_ascii=False)
+            readable = json.dumps(
+                json.loads(encode_traces_json(spans, resource)), indent=1, ensure_ascii=False
+            )
             found[FOLDER / f"{stem}.json"] = readable.encode() + b"\n"
     return found
 

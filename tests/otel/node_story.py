@@ -5,8 +5,8 @@ Beside `tests.otel.story`, whose export stays as it is: that of a daemon without
 
 from __future__ import annotations
 
-from events.base import NS_PER_SECOND, Event
-from events.decisions import (
+from ebbtide.events.base import NS_PER_SECOND, Event
+from ebbtide.events.decisions import (
     AwaitStatuses,
     AwaitUnmounts,
     CheckMounts,
@@ -29,7 +29,7 @@ from events.decisions import (
     WaveEnded,
     WithdrawPods,
 )
-from events.facts import (
+from ebbtide.events.facts import (
     ApiRead,
     InventoryTaken,
     KubeletRead,
@@ -39,7 +39,7 @@ from events.facts import (
     StatusesSeen,
     VolumesUnmounted,
 )
-from events.model import Pod
+from ebbtide.events.model import Pod
 from tests.otel.telling import RELEASE, TICK, Teller, began, exited, pod, signal, wave
 
 WEB, DB, PROXY = pod("web-0"), pod("db-0"), pod("proxy-0")

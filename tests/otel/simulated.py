@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from events.episodes import Episode, episodes
-from events.history import Batch, History
-from otel.logs import LogRecord, Logs
-from otel.projection import Projection
-from otel.span import Span
-from replay.virtual.book import Shelf
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.episodes import Episode, episodes
+from ebbtide.otel.logs import LogRecord, Logs
+from ebbtide.otel.span import Span
+from ebbtide.otel.traces.projection import Projection
+from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
 from tests.otel.telling import documented
 
 PODS = 12
@@ -28,7 +27,7 @@ PARTS = 5
 @lru_cache(maxsize=256)
 def journal(seed: int) -> tuple[list[Batch], list[Episode]]:
     """What a run left behind, and what `journal ls` says of it."""
-    history = History([Shelf(simulate(Wanted(synthetic=PODS), seed).files())])
+    history = History([MemorySource(simulate(SimulationRequest(synthetic=PODS), seed).files())])
     return list(history.batches()), list(episodes(history))
 
 

@@ -5,8 +5,8 @@ Its export is golden, so that a change of any span or attribute is seen in revie
 
 from __future__ import annotations
 
-from events.base import NS_PER_SECOND
-from events.decisions import (
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import (
     ActorFailed,
     AnnounceNode,
     DeadlineMoved,
@@ -31,7 +31,7 @@ from events.decisions import (
     TakeInventory,
     WaveEnded,
 )
-from events.facts import (
+from ebbtide.events.facts import (
     AutopsyTaken,
     ClockStepped,
     DurabilityLate,
@@ -43,8 +43,8 @@ from events.facts import (
     StorageFailed,
     StorageMoved,
 )
-from events.model import Pod, ProcessReport
-from otel.traces.spans import EVENTS_MAX
+from ebbtide.events.model import Pod, ProcessReport
+from ebbtide.otel.traces.trace import EVENTS_MAX
 from tests.otel.telling import MS, TICK, Teller, another, began, exited, pod, signal, start, wave
 
 WEB, STUCK, LATE, SPARED = pod("web-0"), pod("stuck-0"), pod("late-0"), pod("db-0")

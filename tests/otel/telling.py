@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from events.base import NS_PER_SECOND, Event
-from events.codec import encode_event
-from events.decisions import (
+from ebbtide.events.base import NS_PER_SECOND, Event
+from ebbtide.events.codec import FLAG_LAST, RawRecord, encode_event
+from ebbtide.events.decisions import (
     EpisodeClosed,
     PlanMade,
     PodPlanned,
@@ -17,13 +17,12 @@ from events.decisions import (
     ShutdownDetected,
     WaveStarted,
 )
-from events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
-from events.frames import FLAG_LAST, RawRecord
-from events.model import Container, PlannedPod, Pod
-from events.segment import Header, Identity, Link
-from otel.attributes import TABLE
-from otel.projection import Projection
-from otel.span import Span, Value
+from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
+from ebbtide.events.model import Container, PlannedPod, Pod
+from ebbtide.events.segment import Header, Identity, Link
+from ebbtide.otel.attributes import TABLE
+from ebbtide.otel.span import AttributeValue, Span
+from ebbtide.otel.traces.projection import Projection
 
 JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -198,5 +197,5 @@ def named(spans: list[Span], name: str) -> list[Span]:
     return [span for span in spans if span.name == name]
 
 
-def attributes(span: Span) -> dict[str, Value]:
+def attributes(span: Span) -> dict[str, AttributeValue]:
     return dict(span.attributes)

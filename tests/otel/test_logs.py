@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 
-from events.history import Batch, History
-from events.storage import DirectorySource
-from otel.attributes import POD_NAME, TABLE
-from otel.encode_logs import encode_logs
-from otel.logs import LogRecord, Logs
-from otel.projection import Projection
-from otel.span import Resource
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import Batch, History
+from ebbtide.otel.attributes import POD_NAME, TABLE
+from ebbtide.otel.logs import LogRecord, Logs
+from ebbtide.otel.otlp import encode_logs
+from ebbtide.otel.span import Resource
+from ebbtide.otel.traces.projection import Projection
 from tests.otel.golden import GOLDEN
 from tests.otel.story import everything
 from tests.otel.telling import JOURNAL_ID

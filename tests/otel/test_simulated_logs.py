@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from otel.logs import Logs
+from ebbtide.otel.logs import Logs
 from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, records_of, spans_of
 from tests.otel.worlds import steps
 

@@ -8,15 +8,15 @@ from functools import lru_cache
 import trio
 from trio.testing import MockClock
 
-from events.frames import FLAG_LAST, RawRecord
-from events.history import Batch, History
-from events.recovery import Verdict
-from events.segment import Header, Link
-from otel.projection import Projection
-from otel.span import Span
+from ebbtide.events.codec import FLAG_LAST, RawRecord
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Header, Link
+from ebbtide.otel.span import Span
+from ebbtide.otel.traces.projection import Projection
+from ebbtide.replay.sim.scenario import Draws
 from tests.otel.telling import documented
 from tests.world.daemon import Life
-from tests.world.draws import Draws
 from tests.world.node import Node
 from tests.world.runs import StepCounter, _without_collections, scheduled_by
 from tests.world.scenario import BootPlan

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from actors.policy.grace import CRITICAL_PRIORITY, FLOOR_SECONDS, pod_grace_seconds
-from events.model import Pod
+from ebbtide.actors.policy.grace_periods import CRITICAL_PRIORITY, FLOOR_SECONDS, pod_grace_seconds
+from ebbtide.events.model import Pod
 
 
 @pytest.mark.parametrize(

@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.policy.periods import (
+from ebbtide.actors.policy.grace_periods import (
     CRITICAL_PRIORITY,
     GATE_BY_PRIORITY,
     GATE_SHUTDOWN,
     effective_periods,
-    enabled,
-    migrate,
+    migrate_two_values,
     requested_seconds,
-    share,
+    share_grant,
+    shutdown_enabled,
 )
-from events.base import NS_PER_SECOND
-from events.model import Period, Settings
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Period, Settings
 
 PRIORITIES = st.integers(-(2**31), 2**31 - 1)
 PERIODS = st.lists(
@@ -47,7 +47,7 @@ def test_migration_cuts_each_share_to_whole_seconds(
     total_ns: int, critical_ns: int, expected: tuple[tuple[int, int], ...]
 ) -> None:
     """KEP-2712's migration, with its ways to switch the feature off."""
-    assert migrate(total_ns, critical_ns) == listed(*expected)
+    assert migrate_two_values(total_ns, critical_ns) == listed(*expected)
 
 
 def test_the_list_counts_only_with_both_gates_on() -> None:
@@ -63,9 +63,9 @@ def test_the_list_counts_only_with_both_gates_on() -> None:
         gates={GATE_BY_PRIORITY: False},
     )
     assert effective_periods(without_list) == listed((0, 30), (CRITICAL_PRIORITY, 0))
-    assert not enabled(Settings(by_pod_priority=listed((7, 3)), gates={GATE_SHUTDOWN: False}))
-    assert enabled(Settings(by_pod_priority=listed((7, 0))))
-    assert not enabled(Settings())
+    assert not shutdown_enabled(Settings(by_pod_priority=listed((7, 3)), gates={GATE_SHUTDOWN: False}))
+    assert shutdown_enabled(Settings(by_pod_priority=listed((7, 0))))
+    assert not shutdown_enabled(Settings())
 
 
 def test_periods_come_in_ascending_priority_and_duplicates_in_their_order() -> None:
@@ -80,7 +80,7 @@ def test_shares_use_the_grant_up_and_cut_low_priorities_first(
     periods: tuple[Period, ...], grant_seconds: int
 ) -> None:
     """Nothing is lost or invented, no wave gets more than its period, and below a cut one all get nothing."""
-    shared = share(periods, grant_seconds)
+    shared = share_grant(periods, grant_seconds)
     assert [each.priority for each in shared] == [each.priority for each in periods]
     assert requested_seconds(shared) == min(max(0, grant_seconds), requested_seconds(periods))
     got = [(share_.seconds, period.seconds) for share_, period in zip(shared, periods, strict=True)]

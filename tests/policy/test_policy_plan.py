@@ -6,13 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actors.policy.explain import seconds_text
-from actors.policy.periods import effective_periods, migrate
-from actors.policy.plan import Plan, make_plan, planned_waves
-from events.base import NS_PER_SECOND
-from events.model import Budget, Container, Hook, HookKind, Period, Pod, Settings
+from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_values
+from ebbtide.actors.policy.plan import Plan, make_plan, planned_waves, seconds_text
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Budget, Container, Hook, HookKind, Period, Pod, Settings
 
-PAIR = migrate(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
+PAIR = migrate_two_values(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
 RESERVE_NS = 5 * NS_PER_SECOND
 
 

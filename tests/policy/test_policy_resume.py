@@ -6,33 +6,33 @@ from typing import get_args
 
 import pytest
 
-from actors.policy.resume import (
+from ebbtide.actors.policy.resume import (
     MEANINGS,
-    ROWS,
-    Found,
+    RESUME_TABLE,
+    FoundAtStart,
     LastEpisode,
     ResumeAction,
     every_combination,
-    matching,
+    matching_rows,
     resume_action,
 )
 
 
 @pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
-def test_exactly_one_row_matches(found: Found) -> None:
+def test_exactly_one_row_matches(found: FoundAtStart) -> None:
     """Design, "What each shutdown does", point 8: one action a row, one row a case."""
-    assert len(matching(found)) == 1
+    assert len(matching_rows(found)) == 1
 
 
 def test_every_row_and_every_action_is_in_use() -> None:
     """No row is dead, and every action has a meaning in words."""
-    met = {matching(found)[0] for found in every_combination()}
-    assert met == set(ROWS)
-    assert {row.action for row in ROWS} == set(get_args(ResumeAction)) == set(MEANINGS)
+    met = {matching_rows(found)[0] for found in every_combination()}
+    assert met == set(RESUME_TABLE)
+    assert {row.action for row in RESUME_TABLE} == set(get_args(ResumeAction)) == set(MEANINGS)
 
 
 @pytest.mark.parametrize("found", every_combination(), ids=lambda found: "-".join(map(str, found)))
-def test_the_actions_follow_the_three_rules(found: Found) -> None:
+def test_the_actions_follow_the_three_rules(found: FoundAtStart) -> None:
     """An episode dies with its userspace; only a release makes it complete; unknown invents nothing."""
     action = resume_action(found)
     same = found.same_boot and found.same_userspace
@@ -64,4 +64,4 @@ def test_one_example_of_each_action(
     last: LastEpisode, preparing: bool | None, boot: bool, userspace: bool, lock: bool, action: str
 ) -> None:
     """Read aloud, each line is a start that somebody has had."""
-    assert resume_action(Found(last, preparing, boot, userspace, lock)) == action
+    assert resume_action(FoundAtStart(last, preparing, boot, userspace, lock)) == action

@@ -7,13 +7,19 @@ from typing import Any
 import case_tables
 import pytest
 
-from actors.policy.grace import FLOOR_SECONDS, pod_grace_seconds
-from actors.policy.grouping import group
-from actors.policy.periods import effective_periods, migrate, requested_seconds, share
-from ebbtide.config.scalars import DocumentError
-from ebbtide.manifests.hooks import check_sleep
-from events.base import NS_PER_SECOND
-from events.model import Period, Pod, Settings
+from ebbtide.actors.policy.grace_periods import (
+    FLOOR_SECONDS,
+    effective_periods,
+    group_pods,
+    migrate_two_values,
+    pod_grace_seconds,
+    requested_seconds,
+    share_grant,
+)
+from ebbtide.config.documents import DocumentError
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.manifests import check_sleep
 
 FILES = (
     "grants.yaml",
@@ -30,7 +36,7 @@ def from_seconds(by_priority: dict[int, int]) -> tuple[Period, ...]:
 
 
 def pair(total_seconds: int, critical_seconds: int) -> tuple[Period, ...]:
-    return migrate(total_seconds * NS_PER_SECOND, critical_seconds * NS_PER_SECOND)
+    return migrate_two_values(total_seconds * NS_PER_SECOND, critical_seconds * NS_PER_SECOND)
 
 
 @pytest.mark.parametrize("case", case_tables.params("kubelet-migrate.yaml"))
@@ -50,7 +56,7 @@ def test_pods_go_to_the_reference_waves(case: dict[str, Any]) -> None:
     pods = [Pod(uid=each["name"], namespace="default", **each) for each in case["pods"]]
     found = [
         {"priority": period.priority, "seconds": period.seconds, "pods": [pod.name for pod in members]}
-        for period, members in zip(periods, group(periods, pods), strict=True)
+        for period, members in zip(periods, group_pods(periods, pods), strict=True)
     ]
     assert found == case["want"]
 
@@ -60,7 +66,7 @@ def test_a_small_grant_is_shared_from_the_highest_priority_down(case: dict[str, 
     """KEP-2000: the regular share shrinks first."""
     by_priority = case.get("by_priority_s")
     periods = from_seconds(by_priority) if by_priority else pair(case["total_s"], case["critical_s"])
-    shared = share(periods, case["grant_s"])
+    shared = share_grant(periods, case["grant_s"])
     assert {period.priority: period.seconds for period in shared} == case["periods_s"]
     assert requested_seconds(shared) == min(case["grant_s"], requested_seconds(periods))
 

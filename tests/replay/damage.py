@@ -13,20 +13,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import take
 from benchmarks.episodes import Theatre
-from events import catalog, history
-from events.catalog import Segment, _look
-from events.chain import Chain, Start
-from events.frames import FLAG_LAST, RawRecord
-from events.history import History
-from events.model import Container, Pod
-from events.record import Record, Stamp
-from events.recovery import State
-from events.scan import Piece, Scan
-from events.segment import Identity, Link, file_name
-from tests.replay.memory import JOURNAL_ID, Memory
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events import catalog
+from ebbtide.events import reader as history
+from ebbtide.events.base import Record, Stamp
+from ebbtide.events.catalog import Segment, _look
+from ebbtide.events.codec import FLAG_LAST, RawRecord
+from ebbtide.events.model import Container, Pod
+from ebbtide.events.reader import History, Scan, ScannedPiece
+from ebbtide.events.recovery import State
+from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
+from tests.journals import JOURNAL_ID
+from tests.replay.memory import Memory
 
 EVENTS_MIN = 1000
 SEGMENTS = 20
@@ -52,7 +52,7 @@ def _records() -> list[Record]:
     """A start, as a daemon makes it, and one whole shutdown after the other: decisions are most of it."""
     theatre = Theatre(0)
     theatre.pods = _pods()
-    first, theatre.system.next_seq = take(theatre.system), 2
+    first, theatre.system.next_seq = take_checkpoint(theatre.system), 2
     mark = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="journal", last=True, event=first)
     theatre.records.append(mark)
     theatre.begin()
@@ -63,7 +63,7 @@ def _records() -> list[Record]:
 
 def files() -> dict[str, bytes]:
     """The journal: sealed segments, but for the last; each frame knows all before it durable."""
-    chain = Chain(Identity("n", "m", "b", "0", LOGIC_FLAGS), Start(JOURNAL_ID, Link(), 1))
+    chain = Chain(Identity("n", "m", "b", "0", LOGIC_FLAGS), WriterStart(JOURNAL_ID, Link(), 1))
     parts: dict[int, list[bytes]] = {}
     begin_at = 1
     for record in _records():
@@ -73,7 +73,7 @@ def files() -> dict[str, bytes]:
                 parts.setdefault(item.end.segment, []).append(item.data)
         item = chain.append(record, max(0, record.seq - 1))
         parts[item.end.segment].append(item.data)
-    return {file_name(number, JOURNAL_ID): b"".join(data) for number, data in parts.items()}
+    return {segment_file_name(number, JOURNAL_ID): b"".join(data) for number, data in parts.items()}
 
 
 def read(data: Mapping[str, bytes]) -> Read:
@@ -104,7 +104,7 @@ class Known:
         self.header, self.end, self.damage = made.header, made.end, made.damage
         self.durable_seq, self.sealed = made.durable_seq, made.sealed
 
-    def pieces(self) -> Iterator[Piece]:
+    def pieces(self) -> Iterator[ScannedPiece]:
         return iter(self._pieces)
 
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from actors.logic.arming import OPERATION_IN_PROGRESS
-from actors.logic.flags import STATES_DIGEST
-from events.base import NS_PER_SECOND, Event, Order
-from events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
-from events.facts import (
+from ebbtide.actors.logind import OPERATION_IN_PROGRESS
+from ebbtide.actors.system import STATES_DIGEST
+from ebbtide.events.base import NS_PER_SECOND, Event, Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
+from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerExited,
     DropInsRead,
@@ -33,7 +33,7 @@ from events.facts import (
     SettingsLoaded,
     Tick,
 )
-from events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.replay.shutdown import Book, ended, started
 
 #: In force when it was made; a later journal of borders stands beside it.

@@ -9,13 +9,13 @@ import hashlib
 import sys
 from pathlib import Path
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import as_checkpoint
-from events.codec import encode_event
-from events.history import History
-from events.source import DirectorySource
-from replay.engine import Replayer
-from replay.verification import verify
+from ebbtide.actors.checkpoint import as_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import encode_event
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Replayer
+from ebbtide.replay.verify import verify
 
 
 def digest(folder: Path) -> str:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from actors.logic.flags import LOGIC_FLAGS
-from events.base import Event
-from events.decisions import KillContainer, SendSignal
-from events.facts import ContainerExited, OrderEnded, Tick
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.base import Event
+from ebbtide.events.decisions import KillContainer, SendSignal
+from ebbtide.events.facts import ContainerExited, OrderEnded, Tick
 from tests.replay.shutdown import Book, ended, first_life, started
 
 #: Signals are heard by some of them; the others are killed.

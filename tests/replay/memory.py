@@ -7,19 +7,17 @@ from typing import Any
 
 import msgspec
 
-from actors.logic.flags import LOGIC_FLAGS
-from events.chain import Chain, Start
-from events.history import History
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
-from events.source import StoredFile
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.base import Record, Stamp
+from ebbtide.events.catalog import StoredFile
+from ebbtide.events.reader import History
+from tests.journals import IDENTITY, segment
 
-JOURNAL_ID = bytes(range(16))
-VERSION = "0.1.0"
+VERSION = IDENTITY.code_version
 
 
 class Memory:
-    """`events.source.Source` over bytes."""
+    """`events.catalog.Source` over bytes."""
 
     location = "memory"
 
@@ -37,11 +35,8 @@ def chained(
     records: Iterable[Record], *, flags: Sequence[str] = LOGIC_FLAGS, version: str = VERSION
 ) -> dict[str, bytes]:
     """One segment with these records, whatever they say."""
-    identity = Identity("node-1", "machine-1", "boot-1", version, tuple(flags))
-    chain = Chain(identity, Start(JOURNAL_ID, Link(), 1))
-    items = chain.begin_segment(Stamp(0, 0))
-    items += [chain.append(record, max(0, record.seq - 1)) for record in records]
-    return {file_name(1, JOURNAL_ID): b"".join(item.data for item in items)}
+    identity = IDENTITY._replace(code_version=version, logic_flags=tuple(flags))
+    return segment(records, identity=identity, anchor=Stamp(0, 0))
 
 
 def history(records: Iterable[Record], **identity: Any) -> History:

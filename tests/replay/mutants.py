@@ -13,25 +13,23 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import NamedTuple
 
-from events.history import History
-from events.source import DirectorySource, Source
-from replay.virtual.plan import Mode
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.events.catalog import DirectorySource, Source
+from ebbtide.events.reader import History
+from ebbtide.replay.sim.scenario import NodeMode
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from tests.core_modules import FILES, ROOT, module_name
 from tests.replay import fallback_story
 from tests.replay.memory import Memory
 from tests.replay.mutated import rewritten
 
-ROOT = Path(__file__).resolve().parents[2]
-FOLDERS = ("actors/logic", "actors/policy")
 GOLDENS = ("edges-v1", "shutdown-v1-states-digest", "cancelled-v1", "demo-v1", "shutdown-v1")
 
 #: A Kubernetes node by mode and seed: handed over by plan and because the API server was lost, cancelled,
 #: with late pods, volumes, a lock of the kubelet's own, a kubelet that is away or cannot be started, deletes
 #: whose outcome is lost, and a daemon that dies.
-NODES: tuple[tuple[Mode, int], ...] = (
+NODES: tuple[tuple[NodeMode, int], ...] = (
     ("api", 1),
     ("api", 4),
     ("api", 11),
@@ -50,7 +48,27 @@ NODES: tuple[tuple[Mode, int], ...] = (
 )
 
 #: Nothing of it is in a journal: it tells a person what a plan means (tests/policy).
-PASSED_OVER = ("actors.policy.explain",)
+PASSED_OVER = tuple(
+    f"ebbtide.actors.policy.plan.{name}"
+    for name in (
+        "explain_plan",
+        "short_name",
+        "seconds_text",
+        "_grant_too_small",
+        "_wave_cuts",
+        "_wave_zeros",
+        "_duplicates",
+        "_unset_priorities",
+        "_grace_cut",
+        "_grace_unset",
+        "_grace_below_floor",
+        "_below_every_period",
+        "_hooks_cut",
+        "_hook_cut",
+        "_wave_has",
+        "_join_names",
+    )
+)
 
 #: A mutant may loop without end; a whole journal takes a tenth of a second.
 SECONDS_MAX = 30
@@ -74,6 +92,7 @@ class Mutant(NamedTuple):
     """One comparison, the ``nth`` of its module in the order of a walk; ``made`` is what it says now."""
 
     module: str
+    function: str
     nth: int
     operand: int
     operator: type[ast.cmpop]
@@ -82,7 +101,7 @@ class Mutant(NamedTuple):
     made: str
 
     def __str__(self) -> str:
-        return f"{self.module.removeprefix('actors.')}: {self.before} -> {self.made}"
+        return f"{self.module.removeprefix('ebbtide.actors.')}.{self.function}: {self.before} -> {self.made}"
 
     def source(self, text: str) -> str:
         """The module with this comparison turned."""
@@ -94,20 +113,27 @@ class Mutant(NamedTuple):
 
 def mutants() -> Iterator[Mutant]:
     """Of all modules of the logic and of the policy."""
-    for folder in FOLDERS:
-        for path in sorted((ROOT / folder).glob("*.py")):
-            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-            if module not in PASSED_OVER:
-                yield from of_module(module, path.read_text())
+    for path in FILES:
+        for mutant in of_module(module_name(path), path.read_text()):
+            if f"{mutant.module}.{mutant.function}" not in PASSED_OVER:
+                yield mutant
 
 
 def of_module(module: str, text: str) -> Iterator[Mutant]:
-    for nth, compare in enumerate(_compares(ast.parse(text))):
+    tree = ast.parse(text)
+    functions = {
+        id(node): function.name
+        for function in ast.walk(tree)  # breadth first: an inner function has the last word
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+    }
+    for nth, compare in enumerate(_compares(tree)):
+        function = functions.get(id(compare), "")
         before = ast.unparse(compare)
         for at, operator in enumerate(compare.ops):
             for other in TURNED[type(operator)]:
                 compare.ops[at] = other()
-                yield Mutant(module, nth, at, other, compare.lineno, before, ast.unparse(compare))
+                yield Mutant(module, function, nth, at, other, compare.lineno, before, ast.unparse(compare))
                 compare.ops[at] = operator
 
 
@@ -119,10 +145,13 @@ def journals() -> list[History]:
     """Those that must notice."""
     stories: list[Source] = [
         Memory(fallback_story.write().files),
-        simulate(Wanted(synthetic=12), 1).machine.book.source(),
+        simulate(SimulationRequest(synthetic=12), 1).machine.journal.source(),
     ]
     stories += map(_golden, GOLDENS)
-    stories += [simulate(Wanted(synthetic=12, mode=mode), seed).machine.book.source() for mode, seed in NODES]
+    stories += [
+        simulate(SimulationRequest(synthetic=12, mode=mode), seed).machine.journal.source()
+        for mode, seed in NODES
+    ]
     return [History([source]) for source in stories]
 
 

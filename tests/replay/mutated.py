@@ -12,8 +12,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from tests.core_modules import MODULES
+
 #: What is made of the logic, and so has to be loaded anew with it.
-FAMILIES = ("actors.logic", "actors.policy", "replay")
+FAMILIES = (*MODULES, "ebbtide.replay")
 
 
 class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
@@ -42,7 +44,7 @@ class _Mutant(importlib.abc.MetaPathFinder, importlib.abc.SourceLoader):
 
 @contextmanager
 def mutated(module: str, before: str, after: str) -> Iterator[Any]:
-    """`replay.verification` over the logic with this text changed, which stands there once."""
+    """`replay.verify` over the logic with this text changed, which stands there once."""
 
     def change(source: str) -> str:
         assert source.count(before) == 1, f"{before!r} stands in {module} not exactly once"
@@ -54,22 +56,29 @@ def mutated(module: str, before: str, after: str) -> Iterator[Any]:
 
 @contextmanager
 def rewritten(module: str, change: Callable[[str], str]) -> Iterator[Any]:
-    """`replay.verification` over the logic with the source of one module changed."""
+    """`replay.verify` over the logic with the source of one module changed."""
     mutant = _Mutant(module, change)
     kept = {name: loaded for name, loaded in sys.modules.items() if _is_of(name)}
-    parents = {name: getattr(sys.modules["actors"], name) for name in ("logic", "policy")}
+    # `from package import module` asks the package before it imports anything.
+    attributes = [
+        (sys.modules[name.rpartition(".")[0]], name.rpartition(".")[2])
+        for name in (*MODULES, "ebbtide.replay")
+    ]
+    before = [(parent, name, getattr(parent, name)) for parent, name in attributes if hasattr(parent, name)]
+    for parent, name, _ in before:
+        delattr(parent, name)
     for name in kept:
         del sys.modules[name]
     sys.meta_path.insert(0, mutant)
     try:
-        yield importlib.import_module("replay.verification")
+        yield importlib.import_module("ebbtide.replay.verify")
     finally:
         sys.meta_path.remove(mutant)
         for name in [name for name in sys.modules if _is_of(name)]:
             del sys.modules[name]
         sys.modules.update(kept)
-        for name, package in parents.items():
-            setattr(sys.modules["actors"], name, package)
+        for parent, name, loaded in before:
+            setattr(parent, name, loaded)
 
 
 def _is_of(name: str) -> bool:

@@ -3,7 +3,7 @@
     python -m tests.replay.shutdown tests/golden/shutdown-v1                              # never again
     python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest
 
-The flags are the logic's (`actors.logic.flags`): a golden journal of each set that was ever in force stays.
+The flags are the logic's (`actors.system`): a golden journal of each set that was ever in force stays.
 Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
 """
 
@@ -13,12 +13,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.snapshot import take
-from actors.logic.system import System
-from events.base import NS_PER_SECOND, Event
-from events.chain import Chain, Start
-from events.facts import (
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
+from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerExited,
     DaemonStarted,
@@ -30,9 +28,8 @@ from events.facts import (
     SettingsLoaded,
     Tick,
 )
-from events.model import Container, Hook, Period, Pod, ProcessReport, Settings
-from events.record import Record, Stamp
-from events.segment import Identity, Link, file_name
+from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
 
 JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -74,13 +71,13 @@ class Book:
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
         """One process's life: facts with the milliseconds that passed before each."""
         identity = Identity("node-1", "machine-1", boot, "0.1.0", self.system.flags)
-        chain = Chain(identity, Start(JOURNAL_ID, self._after, self._number))
+        chain = Chain(identity, WriterStart(JOURNAL_ID, self._after, self._number))
         parts = [item.data for item in chain.begin_segment(self._stamp())]
         parts.append(self._append(chain, [self._checkpoint()]))
         for after_ms, fact in facts:
             self.now_ns += after_ms * 1_000_000
             parts.append(self._append(chain, self.system.step(fact, self._stamp())))
-        self.files[file_name(self._number, JOURNAL_ID)] = b"".join(parts)
+        self.files[segment_file_name(self._number, JOURNAL_ID)] = b"".join(parts)
         self._after, self._number = chain.end, self._number + 1
 
     def _append(self, chain: Chain, records: list[Record]) -> bytes:
@@ -88,7 +85,7 @@ class Book:
         return b"".join(chain.append(record, 0).data for record in records)
 
     def _checkpoint(self) -> Record:
-        mark, seq = take(self.system), self.system.next_seq
+        mark, seq = take_checkpoint(self.system), self.system.next_seq
         self.system.next_seq += 1
         mono_ns, wall_ns = self._stamp()
         return Record(

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from actors.logic.flags import LOGIC_FLAGS
-from events.history import History
-from events.source import DirectorySource
-from replay.verification import verify
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.verify import verify
 from tests.replay.memory import Memory
 
 PARTS = 4
@@ -22,7 +22,7 @@ PARTS = 4
 def test_simulate_then_verify_is_identical(part: int) -> None:
     """For any seed, with everything that may go wrong on a node."""
     for seed in range(1000 + part, 1080, PARTS):
-        run = simulate(Wanted(synthetic=seed % 40), seed)
+        run = simulate(SimulationRequest(synthetic=seed % 40), seed)
         found = verify(History([Memory(run.files())], logic_flags=LOGIC_FLAGS))
         assert found.identical, f"seed {seed}: {found.divergence or found.verdict.banner}"
         assert found.events > 0

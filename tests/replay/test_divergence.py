@@ -5,14 +5,14 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from events.decisions import ActorFailed, ConfigAdopted, PodEnded, ShutdownBegan, WaveStarted
-from events.facts import ContainerExited, SettingsLoaded, StorageFailed
-from events.history import History
-from events.marks import Checkpoint, StatesDigest
-from events.model import Period, Settings
-from events.record import Record
-from replay.divergence import Explanation, explain
-from replay.verification import verify
+from ebbtide.events.base import Checkpoint, Record, StatesDigest
+from ebbtide.events.decisions import ActorFailed, ConfigAdopted, PodEnded, ShutdownBegan, WaveStarted
+from ebbtide.events.facts import ContainerExited, SettingsLoaded, StorageFailed
+from ebbtide.events.model import Period, Settings
+from ebbtide.events.reader import History
+from ebbtide.replay.divergence import Explanation, explain
+from ebbtide.replay.verify import verify
+from tests.handlers import replace_handler
 from tests.replay import shutdown
 from tests.replay.memory import VERSION, changed, history, without
 
@@ -106,12 +106,12 @@ def test_a_failure_of_the_machine_of_then() -> None:
 
 def test_a_failure_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """An actor that fails in this version and did not in the one that wrote it."""
-    from actors.logic.hook import HOOK
+    from ebbtide.actors.hook import HOOK
 
     def fails(state: object, event: object, now: int) -> object:
         raise ZeroDivisionError
 
-    monkeypatch.setitem(HOOK.handlers, ContainerExited, fails)
+    replace_handler(monkeypatch, HOOK, ContainerExited, fails)
     found = explained(history(RECORDS))
     assert names(found) == ["fails-now"]
     assert found.divergence.produced.data["error"] == "ZeroDivisionError"

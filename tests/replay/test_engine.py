@@ -13,16 +13,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.logic import budget, container, turns, wave
-from actors.logic.flags import LOGIC_FLAGS, STATES_DIGEST
-from actors.logic.kubelet import KUBELET
-from events.codec import encode_event
-from events.decisions import PodEnded
-from events.frames import RawRecord
-from events.history import History
-from events.marks import Checkpoint
-from events.storage import DirectorySource
-from replay.engine import Divergence, Replayer
+from ebbtide.actors import container, wave
+from ebbtide.actors import hook as turns
+from ebbtide.actors.kubelet import KUBELET
+from ebbtide.actors.policy import grace_periods as budget
+from ebbtide.actors.system import LOGIC_FLAGS, STATES_DIGEST
+from ebbtide.events.base import Checkpoint
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import RawRecord, encode_event
+from ebbtide.events.decisions import PodEnded
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Divergence, Replayer
+from tests.handlers import replace_handler
 from tests.replay import shutdown
 from tests.replay.again import checkpoint_of, made_again
 from tests.replay.memory import Memory
@@ -204,7 +206,7 @@ def _no_autopsy(patch: pytest.MonkeyPatch) -> None:
 
 
 def _wave_forgets(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(wave.WAVE.handlers, PodEnded, lambda state, event, now: (state, ()))
+    replace_handler(patch, wave.WAVE, PodEnded, lambda state, event, now: (state, ()))
 
 
 MUTATIONS = {

@@ -10,16 +10,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from events.base import NS_PER_SECOND
-from events.decisions import ReleaseLock, ShutdownBegan
-from events.facts import ContainerExited
-from events.frames import FLAG_LAST, RawRecord
-from events.history import History
-from events.marks import Checkpoint
-from events.record import Record
-from replay.divergence import explain
-from replay.engine import BACKWARDS, Divergence, Replayer
-from replay.verification import verify
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Record
+from ebbtide.events.codec import FLAG_LAST, RawRecord
+from ebbtide.events.decisions import ReleaseLock, ShutdownBegan
+from ebbtide.events.facts import ContainerExited
+from ebbtide.events.reader import History
+from ebbtide.replay.divergence import explain
+from ebbtide.replay.replayer import BACKWARDS, Divergence, Replayer
+from ebbtide.replay.verify import verify
 from tests.replay import shutdown
 from tests.replay.memory import VERSION, Memory, history
 

@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from actors.logic.routes import ALL
-from events.history import History
-from events.source import DirectorySource
-from replay.verification import verify
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.actors.system import ACTOR_TYPES
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.verify import verify
 from tests.replay import fallback_story
 from tests.replay.memory import Memory
 from tests.replay.mutated import mutated
@@ -52,19 +52,19 @@ TABLE = (
              "ConfigReconciler", "WriteDropIn", "", NO_FACT),
     Mutation("simulated", "config", 'event.result == "done" else now', 'event.result != "done" else now',
              "", "Checkpoint", "Checkpoint", "ConfigReconciler retry_at_ns"),
-    Mutation("today", "arming", 'if event.result == "done":', 'if event.result != "done":',
+    Mutation("today", "logind", 'if event.result == "done":', 'if event.result != "done":',
              "LogindActor", "Armed", "Disarmed", "type"),
     Mutation("today", "logind", "preparing == state.in_episode or", "preparing != state.in_episode or",
              "LogindActor", "DropInsRead", "ShutdownWithdrawn", "type"),
-    Mutation("today", "node_pods", "event.outcome in WITHOUT_STATUS", "event.outcome not in WITHOUT_STATUS",
+    Mutation("today", "node_status", "event.outcome in WITHOUT_STATUS", "event.outcome not in WITHOUT_STATUS",
              "", "Checkpoint", "Checkpoint", "NodeStatusActor pending"),
-    Mutation("today", "node_answers", 'event.result == "done" or not', 'event.result != "done" or not',
+    Mutation("today", "node_status", 'event.result == "done" or not', 'event.result != "done" or not',
              "", "StatesDigest", "StatesDigest", "NodeStatusActor undelivered"),
-    Mutation("first", "node_answers", 'event.result == "done" or not', 'event.result != "done" or not',
+    Mutation("first", "node_status", 'event.result == "done" or not', 'event.result != "done" or not',
              "NodeStatusActor", "StatusesSettled", "StatusesSettled", "undelivered"),
-    Mutation("today", "listing", "event.part < event.parts", "event.part <= event.parts",
+    Mutation("today", "episode", "event.part < event.parts", "event.part <= event.parts",
              "EpisodeActor", "PlanMade", "", NO_FACT),
-    Mutation("today", "episode", "or event.wave != state.wave:", "or event.wave == state.wave:",
+    Mutation("today", "episode", "event.wave != state.wave:", "event.wave == state.wave:",
              "EpisodeActor", "WaveStarted", "StatesDigest", "type"),
     Mutation("today", "wave", "event.deadline_ns > now", "event.deadline_ns < now",
              "WaveActor", "HookStarted", "WaveEnded", "type"),
@@ -74,24 +74,25 @@ TABLE = (
              "HookActor", "TakeAutopsy", "KillContainer", "type"),
     Mutation("today", "hook", "down.spec.name != event.container", "down.spec.name == event.container",
              "HookActor", "PodEnded", "", NO_FACT),
-    Mutation("today", "turns", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
+    Mutation("today", "hook", "not other.spec.sidecar or at > index", "other.spec.sidecar or at > index",
              "HookActor", "SendSignal", "", NO_FACT),
     Mutation("today", "container", "if down.stop_by_ns <= now:", "if down.stop_by_ns > now:",
              "HookActor", "HookStarted", "HookEnded", "type"),
     Mutation("today", "container", 'hook.kind == "sleep"', 'hook.kind != "sleep"',
              "HookActor", "HookStarted", "HookEnded", "type"),
-    Mutation("today", "outcome", 'down.exit_signal == "SIGKILL" or (', 'down.exit_signal != "SIGKILL" or (',
+    Mutation("today", "hook", 'down.exit_signal == "SIGKILL" or (', 'down.exit_signal != "SIGKILL" or (',
              "HookActor", "PodEnded", "PodEnded", "reason"),
-    Mutation("fallback", "care", "if container not in care.left:", "if container in care.left:",
+    Mutation("fallback", "fallback", "seen = event.container in taken.left",
+             "seen = event.container not in taken.left",
              "FallbackActor", "PodEnded", "", NO_FACT),
-    Mutation("fallback", "fallback", "not care.killed and care.kill_at_ns <= now",
-             "not care.killed and care.kill_at_ns > now",
+    Mutation("fallback", "fallback", "not taken.killed and taken.kill_at_ns <= now",
+             "not taken.killed and taken.kill_at_ns > now",
              "FallbackActor", "KillContainer", "ActorFailed", "type"),
-    Mutation("fallback", "fallback", "if event.uid not in state.waited:", "if event.uid in state.waited:",
+    Mutation("fallback", "fallback_duties", "if uid not in state.waited:", "if uid in state.waited:",
              "", "StatesDigest", "StatesDigest", "FallbackActor waited"),
     Mutation("edges", "wave", "event.deadline_ns > now", "event.deadline_ns >= now",
              "WaveActor", "WaveEnded", "HookEnded", "type"),
-    Mutation("edges", "turns", "down.stop_by_ns <= now", "down.stop_by_ns < now",
+    Mutation("edges", "hook", "down.stop_by_ns <= now", "down.stop_by_ns < now",
              "HookActor", "SendSignal", "HookEnded", "type"),
     Mutation("edges", "wave", "if late_ns >= 0 else", "if late_ns > 0 else",
              "WaveActor", "StragglerEnded", "", NO_FACT),
@@ -103,18 +104,18 @@ TABLE = (
              "ConfigReconciler", "OrderEnded", "WriteDropIn", "type"),
     Mutation("edges", "fallback", "state.release_by_ns > now", "state.release_by_ns >= now",
              "FallbackActor", "PodsEnded", "ActorFailed", "type"),
-    Mutation("edges", "start", '"truncated" if state.wave >= 0', '"truncated" if state.wave > 0',
+    Mutation("edges", "episode", '"truncated" if state.wave >= 0', '"truncated" if state.wave > 0',
              "EpisodeActor", "EpisodeClosed", "EpisodeClosed", "outcome"),
-    Mutation("node", "kubelet", 'if state.means != "api" or state.handed_over or state.cancelled:',
-             'if state.means == "api" or state.handed_over:',
-             "KubeletActor", "HandedOver", "PodStopBegan", "type"),
-    Mutation("node", "delegate", 'if state.means == "observe":', 'if state.means != "observe":',
+    Mutation("node", "kubelet", 'if choice.means != "cri":', 'if choice.means == "cri":',
+             "KubeletActor", "AnnounceNode", "StopKubelet", "type"),
+    Mutation("node", "hook", 'if state.means == "observe":\n        return _each_container',
+             'if state.means != "observe":\n        return _each_container',
              "HookActor", "DeletePod", "", NO_FACT),
-    Mutation("node", "../policy.means", "if kubelet_lock:", "if not kubelet_lock:",
+    Mutation("node", "policy.termination_mode", "if kubelet_lock:", "if not kubelet_lock:",
              "KubeletActor", "MeansChosen", "MeansChosen", "means"),
-    Mutation("today", "../policy.grouping", "return index if exact", "return index if not exact",
+    Mutation("today", "policy.grace_periods", "return index if exact", "return index if not exact",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
-    Mutation("today", "../policy.grace", "min(period_seconds, wanted", "max(period_seconds, wanted",
+    Mutation("today", "policy.grace_periods", "min(period_seconds, wanted", "max(period_seconds, wanted",
              "EpisodeActor", "PlanMade", "PlanMade", "waves"),
 )
 # fmt: on
@@ -123,9 +124,11 @@ TABLE = (
 @cache
 def journal(name: str) -> History:
     if name == "simulated":
-        return History([simulate(Wanted(synthetic=12), 1).machine.book.source()])
+        return History([simulate(SimulationRequest(synthetic=12), 1).machine.journal.source()])
     if name == "node":
-        return History([simulate(Wanted(synthetic=12, mode="api"), NODE_SEED).machine.book.source()])
+        return History(
+            [simulate(SimulationRequest(synthetic=12, mode="api"), NODE_SEED).machine.journal.source()]
+        )
     if name == "fallback":
         return History([Memory(fallback_story.write().files)])
     return History([DirectorySource({"first": FIRST, "edges": EDGES}.get(name, GOLDEN))])
@@ -136,7 +139,7 @@ def test_a_changed_comparison_is_caught_and_named(mutation: Mutation) -> None:
     """The journal verifies with the logic as it is, and not with one comparison changed."""
     found = journal(mutation.journal)
     assert verify(found).identical
-    module = f"actors.logic.{mutation.module}".replace("logic.../", "")
+    module = f"ebbtide.actors.{mutation.module}"
     with mutated(module, mutation.before, mutation.after) as changed:
         divergence = changed.verify(found).divergence
     assert divergence is not None
@@ -151,7 +154,7 @@ def test_a_changed_comparison_is_caught_and_named(mutation: Mutation) -> None:
 
 def test_the_real_logic_is_untouched() -> None:
     """After a mutation everything is as it was, for this and every other test."""
-    with mutated("actors.logic.wave", "event.deadline_ns > now", "event.deadline_ns < now") as changed:
+    with mutated("ebbtide.actors.wave", "event.deadline_ns > now", "event.deadline_ns < now") as changed:
         assert changed.verify is not verify
         assert not changed.verify(journal("today")).identical
     assert verify(journal("today")).identical
@@ -160,4 +163,4 @@ def test_the_real_logic_is_untouched() -> None:
 def test_every_actor_has_a_mutation() -> None:
     """A new actor comes with a comparison to change."""
     named = {mutation.actor for mutation in TABLE} | {mutation.field.partition(" ")[0] for mutation in TABLE}
-    assert {kind.name for kind in ALL} <= named
+    assert {kind.name for kind in ACTOR_TYPES} <= named

@@ -10,12 +10,11 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from actors.logic.flags import LOGIC_FLAGS
-from actors.logic.routes import ALL
-from events.base import TYPES, Fact, Order
-from events.decisions import PostEvent, PublishCertificate
-from events.episodes import episodes
-from events.facts import (
+from ebbtide.actors.system import ACTOR_TYPES, LOGIC_FLAGS
+from ebbtide.events.base import TYPES, Checkpoint, Fact, Order
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.decisions import PostEvent, PublishCertificate
+from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerStarted,
     DaemonStarted,
@@ -27,14 +26,12 @@ from events.facts import (
     ScheduleRead,
     SettingsLoaded,
 )
-from events.frames import RawRecord
-from events.history import History
-from events.marks import Checkpoint
-from events.model import Pod, ProcessReport, Settings
-from replay.redact import Diverged, Names, NoBegin, redact
-from replay.redact.fields import decided, has_text
-from replay.verification import verify
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.events.model import Pod, ProcessReport, Settings
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.verify import verify
 from tests.replay import shutdown
 from tests.replay.memory import Memory, changed, history
 from tests.world.worlds import Name, try_out
@@ -44,9 +41,9 @@ from tests.world.worlds import Name, try_out
 OWN_WORDS = ("default", "node", "machine")
 
 
-def redacted(original: History, names: Names | None = None) -> History:
+def redacted(original: History, names: Pseudonyms | None = None) -> History:
     files: dict[str, bytes] = {}
-    for name, data in redact(original, names or Names()):
+    for name, data in redact(original, names or Pseudonyms()):
         files[name] = files.get(name, b"") + data
     return History([Memory(files)], logic_flags=LOGIC_FLAGS)
 
@@ -76,9 +73,9 @@ def envelope(raw: RawRecord) -> tuple[object, ...]:
     return raw.seq, raw.mono_ns, raw.wall_ns, raw.episode, raw.cause, raw.flags, raw.tag
 
 
-def check(original: History) -> Names:
+def check(original: History) -> Pseudonyms:
     """The three promises, on any journal."""
-    names = Names()
+    names = Pseudonyms()
     made = redacted(original, names)
     assert verify(made).identical
     assert list(map(envelope, made.raw())) == list(map(envelope, original.raw()))
@@ -104,8 +101,8 @@ def test_the_golden_story(flags: tuple[str, ...]) -> None:
 def test_simulated_shutdowns(part: int) -> None:
     """Whatever the seed draws: hooks, crashes, cancels, power cuts."""
     for seed in range(part, 24, 4):
-        run = simulate(Wanted(synthetic=12), seed)
-        check(History([run.machine.book.source()]))
+        run = simulate(SimulationRequest(synthetic=12), seed)
+        check(History([run.machine.journal.source()]))
 
 
 @pytest.mark.slow
@@ -136,7 +133,7 @@ def structs(kind: Any, seen: dict[type, None]) -> None:
 def replaced_structs() -> Iterable[type]:
     seen: dict[type, None] = {}
     tops = [cls for cls in TYPES.values() if issubclass(cls, Fact | Order)]
-    for cls in (*tops, *(kind.state for kind in ALL)):
+    for cls in (*tops, *(kind.state for kind in ACTOR_TYPES)):
         structs(inspect.type_info(cls), seen)
     return seen
 
@@ -147,9 +144,9 @@ def test_every_field_with_text_is_decided_about() -> None:
         f"{cls.__name__}.{field.name}"
         for cls in replaced_structs()
         for field in inspect.type_info(cls).fields  # type: ignore[attr-defined]
-        if has_text(field.type) and decided(cls, field.name) is None
+        if has_text(field.type) and text_kind(cls, field.name) is None
     ]
-    assert not open_, f"say in replay/redact/fields.py what these name: {', '.join(open_)}"
+    assert not open_, f"say in replay/redact.py what these name: {', '.join(open_)}"
 
 
 # --- what becomes of names ---------------------------------------------------------------------
@@ -157,11 +154,11 @@ def test_every_field_with_text_is_decided_about() -> None:
 
 def told(*values: msgspec.Struct) -> list[Any]:
     """The values under pseudonyms, after both passes."""
-    names = Names()
+    names = Pseudonyms()
     for value in values:
-        assert names.told(value) == value
+        assert names.pseudonymized(value) == value
     names.replace()
-    return [names.told(value) for value in values]
+    return [names.pseudonymized(value) for value in values]
 
 
 POD = Pod(uid="0b1c", namespace="shop", name="web-0")
@@ -276,7 +273,7 @@ def test_the_first_record_names_the_original() -> None:
 def test_the_same_journal_makes_the_same_bytes() -> None:
     """Nothing of the moment or of chance is in it, its id included."""
     original = History([Memory(shutdown.write().files)])
-    assert list(redact(original, Names())) == list(redact(original, Names()))
+    assert list(redact(original, Pseudonyms())) == list(redact(original, Pseudonyms()))
 
 
 def test_a_later_begin_keeps_its_numbers() -> None:
@@ -290,7 +287,7 @@ def test_what_diverges_is_not_redacted() -> None:
     """Decisions that do not follow from the facts cannot be made again from others."""
     records = shutdown.write().records
     with pytest.raises(Diverged):
-        redact(history(changed(records, len(records), status_flush_ns=1)), Names())
+        redact(history(changed(records, len(records), status_flush_ns=1)), Pseudonyms())
 
 
 def test_a_begin_without_a_checkpoint_is_refused() -> None:
@@ -301,4 +298,4 @@ def test_a_begin_without_a_checkpoint_is_refused() -> None:
         for record in records[:3]
     ]
     with pytest.raises(NoBegin):
-        redact(history(moved), Names())
+        redact(history(moved), Pseudonyms())

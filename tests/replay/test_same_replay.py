@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.virtual.simulate import Wanted, simulate
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.pythons import PYTHONS, ran
 from tests.replay.executed import digest
 
@@ -24,7 +24,7 @@ def executed(python: str, seed: str, journal: Path) -> list[str]:
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("journal")
-    for name, data in simulate(Wanted(synthetic=12), 1).files().items():
+    for name, data in simulate(SimulationRequest(synthetic=12), 1).files().items():
         (folder / name).write_bytes(data)
     return folder
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from actors.logic.flags import LOGIC_FLAGS
-from events.base import Fact
-from events.codec import BadPayload, UnknownType
-from events.decisions import PodEnded
-from events.facts import ContainerExited
-from events.frames import RawRecord
-from events.history import History
-from events.marks import Checkpoint, StatesDigest
-from events.record import Record, Stamp
-from replay.divergence import explain
-from replay.engine import NO_BEGIN, Replayer
-from replay.redact import Names, redact
-from replay.verification import verify
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.base import Checkpoint, Fact, Record, Stamp, StatesDigest
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
+from ebbtide.events.decisions import PodEnded
+from ebbtide.events.facts import ContainerExited
+from ebbtide.events.reader import History
+from ebbtide.replay.divergence import explain
+from ebbtide.replay.redact import Pseudonyms, redact
+from ebbtide.replay.replayer import NO_BEGIN, Replayer
+from ebbtide.replay.verify import verify
 from tests.replay import shutdown
 from tests.replay.memory import VERSION, Memory, changed, history
 
@@ -56,7 +53,7 @@ def test_a_fact_that_does_not_fit_its_type_ends_it_too() -> None:
     edited = changed(RECORDS, seq_of(ContainerExited), exit_code="none")
     assert isinstance(verify(history(edited)).failure, BadPayload)
     with pytest.raises(BadPayload):
-        redact(history(edited), Names())
+        redact(history(edited), Pseudonyms())
 
 
 def test_a_lost_begin_is_no_divergence() -> None:

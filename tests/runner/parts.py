@@ -9,13 +9,11 @@ from typing import Any
 import trio
 import trio.testing
 
-from actors.interfaces import Edge, Effect, Ending, Outlet
-from actors.runner.effects import Effects
-from actors.runner.inbox import Inbox
-from events.base import NS_PER_SECOND, Event, Fact, Order
-from events.decisions import DeliverStatuses, RunHook, SendSignal
-from events.facts import OrderEnded
-from events.record import Record
+from ebbtide.actors.interfaces import Edge, Effect, Ending, Outlet
+from ebbtide.actors.runner import Effects, Inbox
+from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Order, Record
+from ebbtide.events.decisions import DeliverStatuses, RunHook, SendSignal
+from ebbtide.events.facts import OrderEnded
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 

@@ -8,9 +8,9 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from actors.interfaces import Ending, Outlet
-from events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from events.decisions import (
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
+from ebbtide.events.decisions import (
     Arm,
     CancelOrder,
     DeliverStatuses,
@@ -20,7 +20,7 @@ from events.decisions import (
     TakeInventory,
     WriteDropIn,
 )
-from events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
+from ebbtide.events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import trio
 from trio.testing import MockClock
 
-from actors.runner.inbox import LANE_GROUPS_MAX, Inbox
-from events.base import Fact
-from events.facts import (
+from ebbtide.actors.runner import QUEUE_GROUPS_MAX, Inbox
+from ebbtide.events.base import Fact
+from ebbtide.events.facts import (
     BusLost,
     ContainerExited,
     HurryRequested,
@@ -16,7 +16,7 @@ from events.facts import (
     PodAppeared,
     PreparingRead,
 )
-from events.model import Pod
+from ebbtide.events.model import Pod
 from tests.runner.parts import settle
 
 POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
@@ -65,7 +65,7 @@ async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
 async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> None:
     """Back-pressure: the put that finds no room waits until there is some; other lanes do not notice."""
     inbox = Inbox()
-    for _ in range(LANE_GROUPS_MAX):
+    for _ in range(QUEUE_GROUPS_MAX):
         await inbox.put(POD)
     waited = trio.Event()
 
@@ -87,7 +87,7 @@ async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> Non
 async def test_everybody_who_waits_gets_in(autojump_clock: MockClock) -> None:
     """Many edges at a full lane: emptied, it has taken every fact, and none twice."""
     inbox = Inbox()
-    many = 2 * LANE_GROUPS_MAX
+    many = 2 * QUEUE_GROUPS_MAX
     taken = 0
     async with trio.open_nursery() as nursery:
         for _ in range(many):
@@ -103,9 +103,9 @@ async def test_everybody_who_waits_gets_in(autojump_clock: MockClock) -> None:
 async def test_outcomes_are_never_refused(autojump_clock: MockClock) -> None:
     """There is at most one for each order, so their lane has no limit: an effect's end never waits."""
     inbox = Inbox()
-    for at in range(LANE_GROUPS_MAX + 10):
+    for at in range(QUEUE_GROUPS_MAX + 10):
         inbox.push(ended(str(at)))
-    assert len(drain(inbox)) == LANE_GROUPS_MAX + 10
+    assert len(drain(inbox)) == QUEUE_GROUPS_MAX + 10
 
 
 async def test_an_arrival_wakes_whoever_waits(autojump_clock: MockClock) -> None:

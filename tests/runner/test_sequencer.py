@@ -7,14 +7,12 @@ from collections.abc import Sequence
 import trio
 from trio.testing import MockClock
 
-from actors.interfaces import Ending, Outlet
-from actors.logic.system import System
-from actors.runner.effects import Effects
-from actors.runner.inbox import Inbox
-from actors.runner.sequencer import CLOCK_STEP_NS, Sequencer
-from events.base import NS_PER_SECOND, Event, Fact, Order
-from events.decisions import Arm, Leave
-from events.facts import (
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.actors.runner import CLOCK_STEP_NS, Effects, Inbox, Sequencer
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Order, Record, Stamp
+from ebbtide.events.decisions import Arm, Leave
+from ebbtide.events.facts import (
     BusLost,
     ClockStepped,
     ContainerExited,
@@ -26,8 +24,7 @@ from events.facts import (
     StopRequested,
     Tick,
 )
-from events.model import Pod, Settings
-from events.record import Record, Stamp
+from ebbtide.events.model import Pod, Settings
 from tests.runner.parts import FakeEdge, FakeJournal, TrioClock, settle
 
 POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))

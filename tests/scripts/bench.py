@@ -12,15 +12,12 @@ from typing import Any
 
 import msgspec
 
-from actors.logic.actor import Handler
-from actors.logic.routes import BY_NAME
-from actors.logic.snapshot import as_checkpoint, restore
-from actors.logic.system import System
-from events.base import Event, Order
-from events.decisions import ActorFailed, Arm, TakeInventory
-from events.facts import OrderEnded, Tick
-from events.marks import Checkpoint
-from events.record import Record, Stamp
+from ebbtide.actors.actor import Handler
+from ebbtide.actors.checkpoint import as_checkpoint, restore
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
+from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
+from ebbtide.events.decisions import ActorFailed, Arm, TakeInventory
+from ebbtide.events.facts import OrderEnded, Tick
 from tests.scripts.show import BASE_NS
 
 WALL_BASE_NS = 1_700_000_000_000_000_000
@@ -132,15 +129,21 @@ class Saboteur:
 
     def __init__(self, actor: str, event: str = "") -> None:
         name, _, self._subject = actor.partition(":")
-        self._handlers: dict[type[Event], Handler] = BY_NAME[name].handlers
-        self._kept = {kind: each for kind, each in self._handlers.items() if event in ("", kind.__name__)}
+        self._kept = [
+            (column, kind, handler)
+            for column in ACTOR_TYPE_BY_NAME[name].transitions.handlers.values()
+            for kind, handler in column.items()
+            if event in ("", kind.__name__)
+        ]
         assert self._kept, f"{name} has no handler for {event}"
 
     def __enter__(self) -> None:
-        self._handlers.update({kind: self._spoilt(handler) for kind, handler in self._kept.items()})
+        for column, kind, handler in self._kept:
+            column[kind] = self._spoilt(handler)
 
     def __exit__(self, *failure: object) -> None:
-        self._handlers.update(self._kept)
+        for column, kind, handler in self._kept:
+            column[kind] = handler
 
     def _spoilt(self, handler: Handler) -> Handler:
         def handle(state: Any, event: Any, now: int) -> Any:

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from events.decisions import AwaitStatuses, CheckMounts
-from events.facts import (
+from ebbtide.events.decisions import AwaitStatuses, CheckMounts
+from ebbtide.events.facts import (
     ApiRead,
     KubeletRead,
     MountsRead,

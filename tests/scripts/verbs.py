@@ -6,9 +6,9 @@ from collections.abc import Callable
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
-from events.base import NS_PER_SECOND
-from events.decisions import PodEnded, WaveStarted
-from events.facts import (
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import PodEnded, WaveStarted
+from ebbtide.events.facts import (
     AutopsyTaken,
     BusLost,
     ContainerExited,
@@ -26,7 +26,7 @@ from events.facts import (
     SettingsLoaded,
     StopRequested,
 )
-from events.model import Period, ProcessReport, Settings, ShutdownKind
+from ebbtide.events.model import Period, ProcessReport, Settings, ShutdownKind
 from tests.scripts import node_verbs, show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod

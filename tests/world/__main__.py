@@ -11,11 +11,12 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from events.base import Order
-from events.facts import OrderEnded, Tick
-from events.record import Record
+from ebbtide.actors.system import System
+from ebbtide.events.base import Order, Record
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.replay.sim.world_log import NS_PER_SECOND, Happening
+from tests.world.clock import world_ns
 from tests.world.daemon import Life
-from tests.world.trail import NS_PER_SECOND, Seen, world_ns
 from tests.world.worlds import Name, every_point, try_out
 
 #: How often a long run says where it is.
@@ -24,7 +25,7 @@ PROGRESS_SECONDS = 5.0
 COLUMNS = "{at:>12.6f} {boot:>2} {life:>3} {where:<22.22} {what:<18.18} {rest}"
 
 
-def show(seen: Seen) -> None:
+def show(seen: Happening) -> None:
     """A happening on the node."""
     subject = "/".join(filter(None, (seen.uid, seen.container)))
     rest = " ".join(filter(None, (subject, seen.detail, "late" if seen.late else "")))
@@ -32,7 +33,7 @@ def show(seen: Seen) -> None:
     print(COLUMNS.format(at=at, boot=seen.boot, life=seen.life, where="node", what=seen.what, rest=rest))
 
 
-def tell(life: Life, records: Sequence[Record]) -> None:
+def show_step(life: Life, records: Sequence[Record]) -> None:
     """A step of a daemon: one line for each transition."""
     for record in records:
         event = record.event
@@ -42,7 +43,7 @@ def tell(life: Life, records: Sequence[Record]) -> None:
         print(
             COLUMNS.format(
                 at=world_ns() / NS_PER_SECOND,
-                boot=life.node.trail.boot,
+                boot=life.node.log.boot,
                 life=life.number,
                 where=f"{record.seq} {record.actor}",
                 what=type(event).__name__,
@@ -82,18 +83,19 @@ def names(options: argparse.Namespace) -> Iterator[Name]:
 
 def main() -> int:
     """0 when everything held, else 1."""
+    System.checked = True
     options = _options()
-    began = told = time.monotonic()
+    began = shown = time.monotonic()
     tried, broken = 0, 0
     for name in names(options):
-        result = try_out(name, show, tell) if options.verbose else try_out(name)
+        result = try_out(name, show, show_step) if options.verbose else try_out(name)
         tried += 1
         if result.breaches:
             broken += 1
             print(result, flush=True)
         now = time.monotonic()
-        if now - told > PROGRESS_SECONDS:
-            told = now
+        if now - shown > PROGRESS_SECONDS:
+            shown = now
             print(f"{tried} worlds in {now - began:.0f} s, {broken} broken; at {name}", file=sys.stderr)
         if now - began > options.seconds:
             break

@@ -7,37 +7,38 @@ From then on nothing that the dead code still does has an effect; then its tasks
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
+from typing import cast
 
 import trio
 
-from actors.interfaces import Edge
-from ebbtide.assemble import recover_in_time
+from ebbtide.actors.config import CONFIG, ConfigState
+from ebbtide.actors.episode import EPISODE, EpisodeState
+from ebbtide.actors.interfaces import Edge
+from ebbtide.actors.system import System
 from ebbtide.config import Loaded, parse
-from ebbtide.daemon import Daemon
+from ebbtide.daemon import Daemon, recover_in_time
+from ebbtide.events.base import BARRIER_NS_MAX, Order, Record
+from ebbtide.events.disk import Storage
+from ebbtide.events.facts import DaemonStarted, HurryRequested, ReleaseRequested, StopRequested
+from ebbtide.events.model import Settings
+from ebbtide.events.retention import Limits, trim
+from ebbtide.events.segment import Identity
+from ebbtide.events.writer import Writer
+from ebbtide.interfaces import without_fields
 from ebbtide.options import RunOptions
-from ebbtide.surroundings import without_fields
-from events.base import BARRIER_NS_MAX, Order
-from events.facts import HurryRequested, ReleaseRequested
-from events.model import Settings
-from events.record import Record
-from events.retention import Limits, trim
-from events.segment import Identity
-from events.storage import Storage
-from events.writer import Writer
-from replay.engine import Divergence
-from tests.world.draws import Draws
+from ebbtide.recover import phase_by_actors
+from ebbtide.replay.replayer import Divergence
+from ebbtide.replay.sim.scenario import Draws
+from ebbtide.status import DaemonStatus
+from tests.world.clock import sleep_ns
+from tests.world.edge import LogindEdge, RuntimeEdge, StatusEdge
 from tests.world.gate import GatedStorage
-from tests.world.logind_edge import LogindEdge
 from tests.world.node import Node
-from tests.world.runtime_edge import RuntimeEdge
-from tests.world.standing import untrue
-from tests.world.status_edge import StatusEdge, StatusFault
-from tests.world.surroundings import Surroundings
 
 #: No socket: what people ask comes over `Life.hurry` and `Life.release`.
 NO_SOCKET = RunOptions(socket=Path("/"))
@@ -63,7 +64,7 @@ class WorldDaemon(Daemon):
             if signal == "HUP":
                 self.reload()
             else:
-                await self._inbox.put(await self._surroundings.stopping(self.standing.needed_ns))
+                await self._inbox.put(await self._host.stopping(self.standing.needed_ns))
 
     async def hear(self, fact: HurryRequested | ReleaseRequested) -> None:
         """What the control socket does with a request."""
@@ -79,7 +80,6 @@ class Life:
         node: Node,
         draws: Draws,
         settings: Callable[[], Settings],
-        status: StatusFault,
         point: Callable[[Life], None],
     ) -> None:
         self.number, self.node, self.draws = number, node, draws
@@ -104,7 +104,6 @@ class Life:
         self._scope = trio.CancelScope()
         self._held: dict[str, tuple[int, int]] = {}
         self._send, self.signals = trio.open_memory_channel[str](16)
-        self._status = status
 
     # --- from outside ----------------------------------------------------------------------------
 
@@ -113,9 +112,8 @@ class Life:
         if not self.alive:
             return
         self.alive = False
-        self.node.trail.note("crash", detail=why, life=self.number)
-        self.node.logind.subscribers.pop(self.number, None)
-        self.node.logind.close(self.number)
+        self.node.log.note("crash", detail=why, life=self.number)
+        self.node.logind.client_died(self.number)
         self._scope.cancel()
 
     def touch(self) -> bool:
@@ -139,7 +137,7 @@ class Life:
 
     async def release(self) -> None:
         if self.alive and self.daemon is not None and self.daemon.standing.phase == "running":
-            self.node.trail.note("release-asked", life=self.number)
+            self.node.log.note("release-asked", life=self.number)
             await self.daemon.hear(ReleaseRequested(asked_by=0))
 
     # --- barriers --------------------------------------------------------------------------------
@@ -152,7 +150,7 @@ class Life:
         for read in self.readers:
             read(self, records)
         if self.daemon is not None:
-            self.untrue += untrue(self.daemon.standing, self.daemon.sequencer.system, records[-1].seq)
+            self.untrue += what_is_untrue(self.daemon.standing, self.daemon.sequencer.system, records[-1].seq)
         for record in records:
             if isinstance(record.event, Order):
                 self._held[record.event.key] = (records[-1].seq, self.node.clock.mono_ns())
@@ -193,11 +191,10 @@ class Life:
         """However it ended: its descriptors are closed, and nobody reports to it any more."""
         logind = self.node.logind
         if self.alive and self.reason:
-            self.node.trail.note("left", detail=self.reason, life=self.number)
+            self.node.log.note("left", detail=self.reason, life=self.number)
             logind.close(0)
         self.alive = False
-        logind.subscribers.pop(self.number, None)
-        logind.close(self.number)
+        logind.client_died(self.number)
         self._send.close()
 
     async def _live(self, storages: Sequence[Storage]) -> str:
@@ -221,7 +218,7 @@ class Life:
             writer,
             self._edges(),
             self.node.clock,
-            Surroundings(self, recovered.failed_starts),
+            Host(self, recovered.failed_starts),
             lambda: _defaults()._replace(settings=self._settings()),
             NO_SOCKET,
             self._tell,
@@ -235,7 +232,7 @@ class Life:
     def _tell(self, level: int, line: str) -> None:
         """Errors are part of the story; the rest says what the journal says."""
         if level <= 3 and self.alive:
-            self.node.trail.note("error", detail=line, life=self.number)
+            self.node.log.note("error", detail=line, life=self.number)
 
     async def _trim(self, storages: Sequence[Storage], keep_from_seq: int | None) -> Sequence[str]:
         with trio.move_on_after(1), suppress(OSError):
@@ -248,7 +245,7 @@ class Life:
         node, draws = self.node, self.draws
         self.runtime = RuntimeEdge(self, node, draws.fork("runtime"))
         logind = LogindEdge(self, node, draws.fork("logind"))
-        return logind, self.runtime, StatusEdge(self, node, draws.fork("status"), self._status)
+        return logind, self.runtime, StatusEdge(self, node, draws.fork("status"))
 
     def _storage_failed(self, location: str, error: str) -> None:
         self._note_storage("failed", f"{location}: {error}")
@@ -266,4 +263,45 @@ class Life:
     def _note_storage(self, what: str, detail: str) -> None:
         if self.alive:
             self.failed_storage = True
-            self.node.trail.note(f"journal-{what}", detail=detail, life=self.number)
+            self.node.log.note(f"journal-{what}", detail=detail, life=self.number)
+
+
+class Host:
+    """What a start and a stop are like on a simulated node (`ebbtide.daemon.Surroundings`)."""
+
+    def __init__(self, life: Life, failed_starts: int) -> None:
+        self._life, self._failed_starts = life, failed_starts
+
+    async def started(self) -> DaemonStarted:
+        life = self._life
+        await sleep_ns(life.draws.between(200, 5000) * 1000)
+        return life.node.daemon_started(life.number, "0", "process", "node", self._failed_starts)
+
+    async def stopping(self, needed_ns: int) -> StopRequested:
+        node = self._life.node
+        if node.stopping:
+            node.extend_stop(needed_ns)
+        return StopRequested(system_stopping=node.stopping, stop_time_ns=needed_ns)
+
+    def notify(self, **variables: str | int) -> None:
+        if self._life.alive and "READY" in variables:
+            self._life.ready = True
+            self._life.node.log.note("ready", life=self._life.number)
+
+
+def what_is_untrue(status: DaemonStatus, system: System, seq: int) -> Iterator[str]:
+    """Whether what the daemon shows is what its actors know, behind record ``seq``.
+
+    One sentence for each thing that differs. A failed actor knows nothing.
+    """
+    episode, config = system.slots[(EPISODE.name, "")], system.slots[(CONFIG.name, "")]
+    if not episode.failed:
+        if status.phase != phase_by_actors(system):
+            yield f"at {seq} it shows {status.phase}, and is {phase_by_actors(system)}"
+        state = cast(EpisodeState, episode.state)
+        unknown = [pod.uid for wave in state.waves for pod in wave.pods if pod.uid not in status.pods]
+        if unknown:
+            yield f"at {seq} it does not know {', '.join(unknown)}"
+    needed_ns = cast(ConfigState, config.state).needed_ns
+    if not config.failed and status.needed_ns != needed_ns:
+        yield f"at {seq} it shows a need of {status.needed_ns} ns, and needs {needed_ns}"

@@ -14,8 +14,9 @@ from typing import Literal, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from events.storage import JournalLocked, StoredFile
-from tests.world.draws import Draws
+from ebbtide.events.catalog import StoredFile
+from ebbtide.events.disk import JournalLocked
+from ebbtide.replay.sim.scenario import Draws
 
 #: ``torn``: a part is written, then an error. ``halt``: as `torn`, and the disk stands still for good.
 Fault = Literal["eio", "enospc", "torn", "hang", "halt"]

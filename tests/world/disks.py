@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ebbtide.replay.sim.scenario import Draws
 from tests.world.disk import Fault, SimulatedDisk
-from tests.world.draws import Draws
 
 LOCATION = "/var/lib/ebbtide/journal"
 FALLBACK = "/run/ebbtide/journal"

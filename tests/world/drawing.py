@@ -5,14 +5,12 @@ Append new draws at the end of a function, or fork a stream for them: then the o
 
 from __future__ import annotations
 
-from events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
-from events.retention import TOTAL_BYTES_MAX
-from tests.world.draws import Draws
+from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
+from ebbtide.events.retention import TOTAL_BYTES_MAX
+from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
 from tests.world.node import Features
-from tests.world.pods import HookPlan, Manner, PodPlan
 from tests.world.scenario import QUIET_BOOT, Act, BootPlan, Scenario, What
-from tests.world.status_edge import StatusFault
-from tests.world.trail import MS, NS_PER_SECOND
 
 #: The machine is given so long to come up and arm; a shutdown may come earlier.
 ARMED_NS = 2 * NS_PER_SECOND
@@ -63,8 +61,10 @@ def _features(draws: Draws) -> Features:
             (2, None), (2, 30 * NS_PER_SECOND), (2, draws.between(1, 20) * NS_PER_SECOND), (1, 100 * MS)
         ),
         obeys_drop_in=not draws.chance(1, 6),
-        fd_store=not draws.chance(1, 5),
-        stop_time_ns=draws.weighted((2, 10), (1, 2), (1, 90)) * NS_PER_SECOND,
+        faults=Faults(
+            fd_store=not draws.chance(1, 5),
+            stop_time_ns=draws.weighted((2, 10), (1, 2), (1, 90)) * NS_PER_SECOND,
+        ),
         journal_bytes=draws.weighted((3, TOTAL_BYTES_MAX), (1, 20_000)),
     )
 
@@ -86,7 +86,7 @@ def _pod(draws: Draws, index: int) -> PodPlan:
         containers=containers,
     )
     appears_ns = draws.weighted((6, 0), (2, draws.between(0, 20_000) * MS))
-    return PodPlan(pod, {name: _manner(draws) for name in names}, appears_ns)
+    return PodPlan(pod, {name: _container_plan(draws) for name in names}, appears_ns)
 
 
 def _container(draws: Draws, name: str, sidecar: bool) -> Container:
@@ -108,12 +108,12 @@ HOOK_KINDS: tuple[tuple[int, HookKind | None], ...] = (
 )
 
 
-def _manner(draws: Draws) -> Manner:
+def _container_plan(draws: Draws) -> ContainerPlan:
     hook = HookPlan(
         takes_ns=draws.weighted((3, draws.between(0, 900) * MS), (2, draws.between(1, 9000) * MS), (1, None)),
         succeeds=not draws.chance(1, 4),
     )
-    return Manner(
+    return ContainerPlan(
         stop_ns=draws.weighted(
             (2, 0), (4, draws.between(0, 1500) * MS), (2, draws.between(0, 9000) * MS), (2, None)
         ),
@@ -145,7 +145,7 @@ def _boot(draws: Draws, index: int) -> BootPlan:
         acts=tuple(sorted(acts, key=lambda act: act.at_ns)),
         uptime_ns=draws.weighted((3, 10), (1, 1_000_000)) * NS_PER_SECOND,
         final_fails_ns=draws.between(1, 2000) * MS if draws.chance(1, 8) else None,
-        status=draws.weighted(*API_SERVERS),
+        api=draws.weighted(*API_SERVERS),
     )
 
 
@@ -184,9 +184,9 @@ MISFORTUNES: tuple[tuple[What, int, int, int, int], ...] = (
     ("disk-fault", 1, 3, -1500, 8_000),
 )
 
-API_SERVERS: tuple[tuple[int, StatusFault], ...] = (
-    (5, StatusFault()),
-    (1, StatusFault(takes_ns=1500 * MS)),
-    (1, StatusFault(takes_ns=None)),
-    (1, StatusFault(fails=True)),
+API_SERVERS: tuple[tuple[int, Faults], ...] = (
+    (5, Faults()),
+    (1, Faults(api_takes_ns=1500 * MS)),
+    (1, Faults(api="hangs")),
+    (1, Faults(api="fails")),
 )

@@ -1,21 +1,32 @@
-"""The edges, simulated: the same contract as the real ones (`actors.interfaces.Edge`), on a simulated node.
+"""The edges of every simulation (`replay.sim.edges`) as tasks of the real runner.
 
-Every touch of the node is a point at which the daemon can die, before it and after it. A dead daemon's code
-still runs up to its next await, as Python code does; here it touches nothing any more.
+Every step of a script is a point at which the daemon can die, before it touches the node and after it. A dead
+daemon's code still runs up to its next await, as Python code does; here it touches nothing any more.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import Protocol
+from contextlib import suppress
+from typing import Any, Protocol
 
 import trio
 
-from actors.interfaces import Effect, Ending, Outlet
-from events.base import Order
-from tests.world.draws import Draws
+from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
+from ebbtide.events.decisions import StartPod
+from ebbtide.replay.sim import edges
+from ebbtide.replay.sim.effects import FOREVER, EffectCancelled, Outcome, Script, Step, Until, Watching
+from ebbtide.replay.sim.scenario import Draws
+from tests.world.clock import sleep_ns, world_ns
 from tests.world.node import Node
-from tests.world.trail import sleep_ns
+
+#: How often the real edge reads ``PreparingForShutdown`` in a shutdown (design, rule 2).
+POLL_SECONDS = 1.0
+
+#: What may pass between two touches of the node, in microseconds.
+TOUCH_US_MAX = 5000
 
 
 class Life(Protocol):
@@ -32,13 +43,52 @@ class Life(Protocol):
 
 
 class Edge:
-    """What the three edges share. Latencies are drawn in microseconds."""
+    """Runs the scripts of ``kind`` (`actors.interfaces.Edge`), and is the daemon's process to them."""
 
     effects: Mapping[type[Order], Effect]
 
-    def __init__(self, life: Life, node: Node, draws: Draws) -> None:
-        self._life, self._node, self._draws = life, node, draws
+    def __init__(self, life: Life, node: Node, draws: Draws, kind: type[edges.SimulatedEdge]) -> None:
+        self._life, self._node, self._draws = life, node, draws.fork("steps")
         self._detached = False
+        #: What comes by itself: facts with the time at which they are due, and scripts.
+        self._sender, self._queue = trio.open_memory_channel[tuple[int, Fact] | Watching](4096)
+        #: Before this an order waits.
+        self._ready = trio.Event()
+        self._ready.set()
+        self.model = kind(self, node, draws)
+        self.effects = dict.fromkeys(self.model.table, self._carry_out)
+
+    # --- the daemon's process, as the model's edges see it -------------------------------------
+
+    @property
+    def number(self) -> int:
+        return self._life.number
+
+    @property
+    def alive(self) -> bool:
+        return self._life.alive
+
+    def report(self, delay_ns: int, fact: Fact) -> None:
+        self._sender.send_nowait((world_ns() + delay_ns, fact))
+
+    def watch(self, script: Watching) -> None:
+        self._sender.send_nowait(script)
+
+    def end_order(self, key: str, outcome: Outcome) -> None:
+        raise AssertionError("only the edge of a Kubernetes node ends one order by another")
+
+    # --- an edge, as the runner sees it --------------------------------------------------------
+
+    async def run(self, outlet: Outlet) -> None:
+        async for item in self._queue:
+            await self._handle(item, outlet)
+
+    async def _handle(self, item: tuple[int, Fact] | Watching, outlet: Outlet) -> None:
+        if isinstance(item, tuple):
+            await sleep_ns(item[0] - world_ns())
+            await outlet.put(item[1])
+        else:
+            await self._run_script(item, outlet)
 
     def prewarm(self) -> None:
         """A simulated disk is not read late."""
@@ -46,12 +96,112 @@ class Edge:
     def detach(self) -> None:
         self._detached = True
 
-    async def _take(self, low_us: int, high_us: int) -> None:
-        """The time that an effect takes; a daemon that dies meanwhile never comes back from it."""
-        await sleep_ns(self._draws.between(low_us, high_us) * 1000)
-        if not self._life.touch():
-            await trio.sleep_forever()
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        await self._ready.wait()
+        script = self._adopted(order)
+        return None if script is None else Ending(*await self._run_script(script, outlet))
 
-    async def _redo(self, order: Order, outlet: Outlet) -> Ending:
-        ending = self.effects[type(order)](order, outlet)
-        return ending if isinstance(ending, Ending) else await ending
+    def _adopted(self, order: Order) -> Script | None:
+        return self.model.adopt(order, self._draws)
+
+    async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
+        self._life.begins(order)
+        await self._ready.wait()
+        script = self.model.table[type(order)](order, self._life.begins(order))
+        return Ending(*await self._run_script(script, outlet))
+
+    # --- scripts -------------------------------------------------------------------------------
+
+    async def _run_script(self, script: Script | Watching, outlet: Outlet) -> Any:
+        """What it returns. It hears of its order's cancel, but not of the daemon's death or leaving."""
+        try:
+            while True:
+                if not self._life.touch():
+                    await trio.sleep_forever()
+                try:
+                    step = next(script)
+                except StopIteration as stop:
+                    self._life.touch()
+                    return stop.value
+                await self._take_step(step, outlet)
+        except trio.Cancelled:
+            if self._life.alive and not self._detached:
+                with suppress(EffectCancelled):
+                    script.throw(EffectCancelled)
+            raise
+
+    async def _take_step(self, step: Step, outlet: Outlet) -> None:
+        if isinstance(step, Fact):
+            await outlet.put(step)
+        elif isinstance(step, int):
+            await sleep_ns(step)
+        elif isinstance(step, Until):
+            ended = trio.Event()
+            step.followers.append(ended.set)
+            with trio.move_on_after(step.timeout_ns / NS_PER_SECOND):
+                await ended.wait()
+        elif step is FOREVER:
+            await trio.sleep_forever()
+        else:
+            await sleep_ns(self._draws.weighted((1, 0), (1, self._draws.between(0, TOUCH_US_MAX) * 1000)))
+
+
+class LogindEdge(Edge):
+    """Arms, releases, listens; in a shutdown it also reads, as nobody promises that a signal comes."""
+
+    model: edges.LogindEdge
+
+    def __init__(self, life: Life, node: Node, draws: Draws) -> None:
+        super().__init__(life, node, draws, edges.LogindEdge)
+        self.model.overtaken = lambda: self._queue.statistics().current_buffer_used > 0
+
+    async def run(self, outlet: Outlet) -> None:
+        while True:
+            item: tuple[int, Fact] | Watching = self.model.look()
+            with trio.move_on_after(POLL_SECONDS if self.model.preparing else math.inf):
+                item = await self._queue.receive()
+            await self._handle(item, outlet)
+
+
+class _ProcessRuntime(edges.RuntimeEdge):
+    KEEPS_EXITS = False
+
+
+class RuntimeEdge(Edge):
+    """Starts pods, stops them, sees them go, and finds them again after a restart."""
+
+    model: _ProcessRuntime
+
+    def __init__(self, life: Life, node: Node, draws: Draws) -> None:
+        super().__init__(life, node, draws, _ProcessRuntime)
+        self._ready = trio.Event()
+
+    async def run(self, outlet: Outlet) -> None:
+        """As in the real edge: before a first look at what an earlier daemon left no container is known."""
+        await sleep_ns(self._draws.between(500, 40_000) * 1000)
+        self.model.look({})
+        while self._queue.statistics().current_buffer_used:
+            await self._handle(await self._queue.receive(), outlet)
+        self._ready.set()
+        self.manifest_appeared()
+        await super().run(outlet)
+
+    def manifest_appeared(self) -> None:
+        """The folder changed."""
+        if self._ready.is_set():
+            for plan in list(self._node.pods.plans.values()):
+                self.model.appeared(plan.pod)
+
+    def _adopted(self, order: Order) -> Script | None:
+        """A start is finished that has begun; of one that has not nobody knows."""
+        if isinstance(order, StartPod):
+            begun = self._node.pods.begun.get(order.uid) == order.key
+            return self.model.table[StartPod](order, False) if begun else None
+        return super()._adopted(order)
+
+
+class StatusEdge(Edge):
+    """Shows the node and its pods to the cluster."""
+
+    def __init__(self, life: Life, node: Node, draws: Draws) -> None:
+        super().__init__(life, node, draws, edges.ApiServerEdge)

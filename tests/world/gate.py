@@ -7,7 +7,8 @@ from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 
 import trio
 
-from events.storage import SegmentFile, Source, Storage
+from ebbtide.events.catalog import Source
+from ebbtide.events.disk import SegmentFile, Storage
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")

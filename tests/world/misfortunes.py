@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from events.model import Settings
+from ebbtide.events.model import Settings
+from ebbtide.replay.sim.world_log import NS_PER_SECOND
 from tests.world.daemon import Life
 from tests.world.disks import Disks
 from tests.world.node import Node
 from tests.world.scenario import Act, Scenario, What
-from tests.world.trail import NS_PER_SECOND
 
 
 class Machine(Protocol):
@@ -27,8 +27,7 @@ async def shutdown(world: Machine, node: Node, act: Act) -> None:
 
 
 async def cancel(world: Machine, node: Node, act: Act) -> None:
-    if not node.logind.acting:
-        node.logind.withdraw("cancelled")
+    node.logind.cancel()
 
 
 async def logind_restart(world: Machine, node: Node, act: Act) -> None:
@@ -41,13 +40,13 @@ async def bus_loss(world: Machine, node: Node, act: Act) -> None:
 
 async def wall_step(world: Machine, node: Node, act: Act) -> None:
     node.clock.wall_step_ns += act.value
-    node.trail.note("wall-step", detail=f"{act.value / NS_PER_SECOND:g}")
+    node.log.note("wall-step", detail=f"{act.value / NS_PER_SECOND:g}")
 
 
 async def hurry(world: Machine, node: Node, act: Act) -> None:
     if world.life is not None and world.scenario.pods:
         pod = world.scenario.pods[act.value % len(world.scenario.pods)].pod
-        node.trail.note("hurry", pod.uid)
+        node.log.note("hurry", pod.uid)
         await world.life.hurry(pod.uid)
 
 
@@ -58,14 +57,14 @@ async def release(world: Machine, node: Node, act: Act) -> None:
 
 async def reload(world: Machine, node: Node, act: Act) -> None:
     world.settings = world.scenario.other_settings
-    node.trail.note("reload")
+    node.log.note("reload")
     if world.life is not None:
         world.life.signal("HUP")
 
 
 async def crash(world: Machine, node: Node, act: Act) -> None:
     if world.life is not None:
-        world.life.crash("by the story")
+        world.life.crash("by the scenario")
 
 
 async def power_cut(world: Machine, node: Node, act: Act) -> None:
@@ -74,8 +73,8 @@ async def power_cut(world: Machine, node: Node, act: Act) -> None:
 
 async def unit_stop(world: Machine, node: Node, act: Act) -> None:
     """``systemctl restart``: the unit alone is stopped, and started again a little later."""
-    if world.life is not None and not node.stopping.is_set():
-        node.trail.note("unit-stop")
+    if world.life is not None and not node.stopping:
+        node.log.note("unit-stop")
         world.life.signal("TERM")
 
 
@@ -84,7 +83,7 @@ async def force(world: Machine, node: Node, act: Act) -> None:
 
 
 async def disk_fault(world: Machine, node: Node, act: Act) -> None:
-    node.trail.note("disk-fault", detail=world.disks.fault(act.value))
+    node.log.note("disk-fault", detail=world.disks.fault(act.value))
 
 
 ACTS: dict[What, Callable[[Machine, Node, Act], Awaitable[None]]] = {

@@ -10,9 +10,17 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide import daemon
-from tests.world.draws import Draws
+from ebbtide.replay.sim.scenario import Draws
 from tests.world.scenario import Scenario
 from tests.world.world import Read, Watch, World, ignore
+
+
+class SchedulerDraws(Draws):
+    """One stream of draws, which can also give a fraction."""
+
+    def random(self) -> float:
+        """0.0 up to, but without, 1.0; only for Trio's scheduler."""
+        return (self.bits() >> 11) / (1 << 53)
 
 
 class StepCounter(trio.abc.Instrument):
@@ -28,7 +36,7 @@ class StepCounter(trio.abc.Instrument):
 def run(scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> World:
     """One world from its first boot to its end. Not to be called from inside a running Trio."""
     world = World(scenario, seed, watch, read)
-    with _without_collections(), scheduled_by(Draws(seed).fork("scheduler")):
+    with _without_collections(), scheduled_by(SchedulerDraws(seed).fork("scheduler")):
         trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
     return world
 

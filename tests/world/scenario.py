@@ -8,11 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
 from tests.world.node import Features
-from tests.world.pods import HookPlan, Manner, PodPlan
-from tests.world.status_edge import StatusFault
-from tests.world.trail import MS, NS_PER_SECOND
 
 What = Literal[
     "shutdown",
@@ -49,7 +48,8 @@ class BootPlan(NamedTuple):
     lasts_ns: int = 120 * NS_PER_SECOND
     #: The final unit fails the first time.
     final_fails_ns: int | None = None
-    status: StatusFault = StatusFault()
+    #: How the API server behaves.
+    api: Faults = Faults()
 
 
 class Scenario(NamedTuple):
@@ -98,13 +98,14 @@ def two_waves(*, boots: int = 2) -> Scenario:
         grace_seconds=2,
         containers=(Container(name="app"),),
     )
-    manners = (
-        Manner(stop_ns=300 * MS, hook=HookPlan(takes_ns=500 * MS)),
-        Manner(stop_ns=None),
-        Manner(stop_ns=100 * MS),
+    behaviours = (
+        ContainerPlan(stop_ns=300 * MS, hook=HookPlan(takes_ns=500 * MS)),
+        ContainerPlan(stop_ns=None),
+        ContainerPlan(stop_ns=100 * MS),
     )
     pods = tuple(
-        PodPlan(pod, {"app": manner}) for pod, manner in zip((web, stuck, last), manners, strict=True)
+        PodPlan(pod, {"app": behaviour})
+        for pod, behaviour in zip((web, stuck, last), behaviours, strict=True)
     )
     settings = Settings(
         by_pod_priority=(Period(priority=0, seconds=4), Period(priority=1000, seconds=2)),

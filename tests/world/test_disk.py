@@ -8,8 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.replay.sim.scenario import Draws
 from tests.world.disk import SECTOR_BYTES, SimulatedDisk
-from tests.world.draws import Draws
 
 
 async def written(disk: SimulatedDisk, synced: bytes, unsynced: bytes) -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
 from tests.world import scenario
 from tests.world.invariants import check
 from tests.world.runs import run
-from tests.world.trail import MS, NS_PER_SECOND
 from tests.world.worlds import SMALL_SEED, Name, Result, every_point, try_out
 
 #: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
@@ -23,7 +23,7 @@ CRASH_COSTS_NS = 100 * MS + 150 * MS
 
 def _ended_ns(result: Result) -> int:
     """When the first boot's machine was down."""
-    return next(seen.at_ns for seen in result.world.trail.of("down"))
+    return next(seen.at_ns for seen in result.world.log.of("down"))
 
 
 @pytest.mark.slow
@@ -46,7 +46,7 @@ def test_a_daemon_may_die_at_every_point(part: int) -> None:
         assert _ended_ns(result) <= limit_ns, (
             f"{result.name}: down at {_ended_ns(result)} ns, {limit_ns} allowed"
         )
-        assert any(result.world.trail.of("unlock")), f"{result.name}: the lock was never released"
+        assert any(result.world.log.of("unlock")), f"{result.name}: the lock was never released"
 
 
 @pytest.mark.slow
@@ -61,7 +61,7 @@ def test_the_power_may_go_at_every_point(part: int) -> None:
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
-    assert first.trail.seen == second.trail.seen
+    assert first.log.seen == second.log.seen
     assert first.points == second.points
     files = [
         [
@@ -77,10 +77,10 @@ def test_a_seed_is_a_world() -> None:
 def test_a_small_shutdown_goes_as_planned() -> None:
     """Without any misfortune: hook, stop, floor, SIGKILL, second wave, release, each at its time."""
     world = run(scenario.two_waves(), SMALL_SEED)
-    began_ns = next(seen.at_ns for seen in world.trail.of("shutdown"))
+    began_ns = next(seen.at_ns for seen in world.log.of("shutdown"))
     story = [
         (seen.what, seen.uid, (seen.at_ns - began_ns + 50 * MS) // (100 * MS) * 100)
-        for seen in world.trail.of("hook", "signal", "kill", "exit", "release")
+        for seen in world.log.of("hook", "signal", "kill", "exit", "release")
     ]
     assert sorted(story) == sorted(
         [
@@ -99,9 +99,9 @@ def test_a_small_shutdown_goes_as_planned() -> None:
 
 @pytest.mark.parametrize("breaking", ["hook twice", "killed early", "never told", "lock kept"])
 def test_the_invariants_see(breaking: str) -> None:
-    """A trail that was tampered with is found out: the checks have teeth."""
+    """A log that was tampered with is found out: the checks have teeth."""
     world = run(scenario.two_waves(), SMALL_SEED)
-    seen = world.trail.seen
+    seen = world.log.seen
     if breaking == "hook twice":
         at = next(i for i, each in enumerate(seen) if each.what == "hook")
         seen.insert(at + 1, seen[at])

@@ -1,11 +1,11 @@
-"""A world as the invariants look at it: each of its boots as `replay.virtual.view` has them."""
+"""A world as the invariants look at it: each of its boots as `replay.sim.view` has them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from events.record import Record
-from replay.virtual.view import Boot, BootView
+from ebbtide.events.base import Record
+from ebbtide.replay.sim.view import Boot, BootView
 from tests.world.daemon import Life
 from tests.world.world import World
 
@@ -17,18 +17,18 @@ def views(world: World) -> list[BootView]:
 
 def _boot(world: World, index: int) -> Boot:
     booted = world.boots[index]
-    node, api = booted.node, booted.plan.status
+    node = booted.node
     return Boot(
         number=index + 1,
-        seen=[seen for seen in world.trail.seen if seen.boot == index + 1],
+        seen=[seen for seen in world.log.seen if seen.boot == index + 1],
         records=list(_remembered(booted.lives)),
         journal=booted.records,
         boxes=list(node.pods.boxes.values()),
         offset_ns=node.clock.world_ns(0),
         settings=(world.scenario.settings, world.scenario.other_settings, world.settings),
         preparing=node.logind.preparing,
-        shown_ready=node.shown_ready,
-        api_answers=not api.fails and api.takes_ns is not None,
+        shown_ready=node.api.shown_ready,
+        api_answers=node.faults.api == "works",
     )
 
 

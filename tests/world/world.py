@@ -11,16 +11,16 @@ from typing import NamedTuple
 
 import trio
 
-from events.history import History
-from events.record import Record
+from ebbtide.events.base import Record
+from ebbtide.events.reader import History
+from ebbtide.replay.sim.scenario import Draws, PodPlan
+from ebbtide.replay.sim.world_log import NS_PER_SECOND, Happening, WorldLog
+from tests.world.clock import Clock, sleep_ns, world_ns
 from tests.world.daemon import OWNER, Life
 from tests.world.disks import Disks
-from tests.world.draws import Draws
 from tests.world.misfortunes import ACTS
-from tests.world.node import Clock, Node
-from tests.world.pods import PodPlan
+from tests.world.node import Node
 from tests.world.scenario import Act, BootPlan, Scenario
-from tests.world.trail import NS_PER_SECOND, Seen, Trail, sleep_ns, world_ns
 
 #: A world that takes more steps of the daemon's tasks than this has run away.
 STEPS_MAX = 400_000
@@ -28,11 +28,11 @@ STEPS_MAX = 400_000
 #: Between two boots, as far as the wall clock can tell.
 OFF_NS = 20 * NS_PER_SECOND
 
-Watch = Callable[[Seen], object]
+Watch = Callable[[Happening], object]
 Read = Callable[[Life, Sequence[Record]], object]
 
 
-def ignore(*told: object) -> None:
+def ignore(*heard: object) -> None:
     """Who listens to nothing."""
 
 
@@ -58,8 +58,8 @@ class World:
     def __init__(self, scenario: Scenario, seed: int, watch: Watch = ignore, read: Read = ignore) -> None:
         self.scenario, self.seed = scenario, seed
         self._draws = Draws(seed).fork("world")
-        self.trail = Trail()
-        self.trail.listeners.append(watch)
+        self.log = WorldLog(world_ns)
+        self.log.listeners.append(watch)
         self._read = read
         self.disks = Disks(self._draws.fork("disks"))
         self.boots: list[Booted] = []
@@ -104,25 +104,26 @@ class World:
 
     async def _boot(self, number: int, plan: BootPlan, clock: Clock | None) -> Node:
         """``clock``: of the boot before, if this is a soft reboot, which keeps clock and boot id."""
-        trail = self.trail
-        trail.boot = number
-        trail.note("boot", detail="soft" if clock else "")
+        self.log.boot = number
+        self.log.note("boot", detail="soft" if clock else "")
         first_life = len(self.lives)
         async with trio.open_nursery() as nursery:
+            boot_id = self.boots[-1].node.boot_id if clock else f"boot-{number}"
             node = Node(
-                trail,
+                self.log,
                 nursery,
                 clock or Clock(plan.uptime_ns),
                 self.scenario.features,
-                boot_id=self.boots[-1].node.boot_id if clock else f"boot-{number}",
-                userspace_id=f"userspace-{number}",
+                plan.api,
+                (boot_id, f"userspace-{number}"),
+                self.scenario.settings,
             )
             node.final_fails_ns = plan.final_fails_ns
             for pod in self.scenario.pods:
                 nursery.start_soon(self._bring, node, pod)
             for act in plan.acts:
                 nursery.start_soon(self._act, node, act)
-            nursery.start_soon(self._serve, node, plan)
+            nursery.start_soon(self._serve, node)
             with trio.move_on_after(plan.lasts_ns / NS_PER_SECOND):
                 await node.down.wait()
             node.cut_power()
@@ -154,29 +155,29 @@ class World:
 
     # --- the service manager -----------------------------------------------------------------------
 
-    async def _serve(self, node: Node, plan: BootPlan) -> None:
+    async def _serve(self, node: Node) -> None:
         """Keeps the daemon's unit running, stops it with the machine, halts when it has stopped."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_unit, node)
-            while not node.stopping.is_set():
-                life = self._new_life(node, plan)
+            while not node.stopping:
+                life = self._new_life(node)
                 why = await life.run(self.disks.places)
                 self.disks.daemon_died()
                 if life.failure:
                     self._main.cancel()
-                if why != "crashed" and not node.stopping.is_set():
-                    node.trail.note("unit-stopped", detail=why)
+                if why != "crashed" and not node.stopping:
+                    self.log.note("unit-stopped", detail=why)
                     await sleep_ns(2 * NS_PER_SECOND)
                 with trio.move_on_after(self.scenario.restart_ns / NS_PER_SECOND):
-                    await node.stopping.wait()
+                    await node.units_stop.wait()
             nursery.cancel_scope.cancel()
-        await node.halt()
+        node.halt()
 
-    def _new_life(self, node: Node, plan: BootPlan) -> Life:
+    def _new_life(self, node: Node) -> Life:
         number = len(self.lives) + 1
-        self.trail.note("daemon", life=number)
+        self.log.note("daemon", life=number)
         draws = self._draws.fork(f"life {number}")
-        life = Life(number, node, draws, lambda: self.settings, plan.status, self.point)
+        life = Life(number, node, draws, lambda: self.settings, self.point)
         life.readers.append(self._read)
         self.lives.append(life)
         self.life = life
@@ -184,10 +185,11 @@ class World:
 
     async def _stop_unit(self, node: Node) -> None:
         """SIGTERM, and SIGKILL when the time for it is over."""
-        await node.stopping.wait()
+        await node.units_stop.wait()
         if self.life is not None:
             self.life.signal("TERM")
-        await node.stop_time_over()
+        while (left_ns := node.stop_time_left_ns()) > 0:
+            await sleep_ns(left_ns)
         if self.life is not None:
             self.life.crash("the unit's stop time is over")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from replay.virtual.invariants import Breach
+from ebbtide.replay.sim.invariants import Breach
 from tests.world import drawing, scenario
 from tests.world.invariants import check
 from tests.world.runs import run

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from actors.edges.cri.notes import WARNING
-from actors.edges.cri.record import ToldFile
-from actors.edges.process import proc
-from actors.interfaces import Effect, Ending, Outlet
-from events.base import Order
-from events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
-from events.facts import RuntimeRead
-from events.model import Pod
+from ebbtide.actors.edges.cri.pods import InventoryFile
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
+from ebbtide.events.facts import RuntimeRead
+from ebbtide.events.model import Pod
 
 if TYPE_CHECKING:
-    from actors.edges.cri.runtime import Runtime
-    from actors.edges.kubernetes.calling import Followed
+    from ebbtide.actors.edges.cri.runtime import Runtime
+    from ebbtide.actors.edges.kubernetes.pods import FollowedPods
+
 
 ORDERS = (SendSignal, KillContainer, TakeAutopsy, RunHook, TakeInventory)
 #: What an order of a shutdown that runs already may wait for the imports.
@@ -35,7 +35,7 @@ AWAKE_SECONDS_MAX = 10.0
 #: Before each next attempt to wake up: soon, a shutdown may run; at last rarely, as for a package that is
 #: missing. What lived longer than the last of them begins anew.
 RETRY_SECONDS = (1.0, 2.0, 5.0, 10.0, 30.0)
-AWAKE = "actors.edges.cri.runtime"
+AWAKE = "ebbtide.actors.edges.cri.runtime"
 
 
 class CriEdge:
@@ -55,17 +55,17 @@ class CriEdge:
         state_dir: Path,
         *,
         own_uid: str = "",
-        lookup: Followed | None = None,
+        lookup: FollowedPods | None = None,
         starts: Callable[[], bool] = lambda: False,
-        tell: Callable[[int, str], None] = lambda level, line: None,
+        tell: Tell = lambda level, line: None,
     ) -> None:
         self._endpoint = endpoint
-        self._file = ToldFile(state_dir, proc.boot_id())
+        self._file = InventoryFile(state_dir, proc.boot_id_with_dashes())
         self._own_uid = own_uid
         self._lookup = lookup
         self._starts = starts
         self._tell = tell
-        self._context: Callable[[str], str] = lambda order_key: ""
+        self._context: TraceContext = lambda order_key: ""
         self._wanted = trio.Event()
         #: An attempt to wake up has its outcome: there is a runtime, or a reason.
         self._tried = trio.Event()
@@ -83,41 +83,35 @@ class CriEdge:
         while True:
             began = trio.current_time()
             try:
-                await self._live(outlet)
+                # Import, connect, follow. Raises whatever any of it does.
+                invalidate_caches()
+                module = await trio.to_thread.run_sync(import_module, AWAKE)
+                made: Any = module.Runtime(
+                    self._endpoint,
+                    self._file,
+                    self._own_uid,
+                    self._lookup,
+                    self._starts,
+                    self._trace,
+                    self._tell,
+                    outlet,
+                )
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(made.run)
+                    self._runtime, self._why = made, ""
+                    self._tried.set()
             except Exception as error:
                 failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
-                await self._failed(error, outlet)
+                # Said once for each reason; an order that is open ends with it.
+                why, self._runtime = f"the runtime's client does not work: {_one_line(error)}", None
+                news, self._why = why != self._why, why
+                self._tried.set()
+                for scope in list(self._open.values()):
+                    scope.cancel()
+                if news:
+                    self._tell(WARNING, f"container runtime: {why}; no pod can be stopped over CRI")
+                    await outlet.put(RuntimeRead(reachable=False, error=why))
             await trio.sleep(RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1])
-
-    async def _live(self, outlet: Outlet) -> None:
-        """Import, connect, follow. Raises whatever any of it does."""
-        invalidate_caches()
-        module = await trio.to_thread.run_sync(import_module, AWAKE)
-        made: Any = module.Runtime(
-            self._endpoint,
-            self._file,
-            self._own_uid,
-            self._lookup,
-            self._starts,
-            self._trace,
-            self._tell,
-            outlet,
-        )
-        async with trio.open_nursery() as nursery:
-            await nursery.start(made.run)
-            self._runtime, self._why = made, ""
-            self._tried.set()
-
-    async def _failed(self, error: Exception, outlet: Outlet) -> None:
-        """Said once for each reason; an order that is open ends with it."""
-        why, self._runtime = f"the runtime's client does not work: {_one_line(error)}", None
-        news, self._why = why != self._why, why
-        self._tried.set()
-        for scope in list(self._open.values()):
-            scope.cancel()
-        if news:
-            self._tell(WARNING, f"container runtime: {why}; no pod can be stopped over CRI")
-            await outlet.put(RuntimeRead(reachable=False, error=why))
 
     def prewarm(self) -> None:
         """Armed: import gRPC, connect, and fill the table."""
@@ -126,7 +120,7 @@ class CriEdge:
     def detach(self) -> None:
         """Nothing here kills when it is cancelled: a stop that is under way goes on in the runtime."""
 
-    def pass_on(self, context: Callable[[str], str]) -> None:
+    def pass_on(self, context: TraceContext) -> None:
         """Give every call that an order makes from now on the trace context of that order."""
         self._context = context
 

@@ -7,23 +7,27 @@ the API server told of the pods is better than nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from typing import NamedTuple
 
 import trio
 
-from actors.edges.cri.cached import Cached
-from actors.edges.cri.calling import WARM_SECONDS_MAX
-from actors.edges.cri.late import Late
-from actors.edges.cri.reach import Reach
-from actors.edges.cri.record import ToldFile
-from actors.edges.cri.table import PodEntry, Table
-from actors.edges.cri.unseen import coming, missed, waiting
-from actors.edges.cri.views import known_of, told_of, view, with_more
-from actors.edges.kubernetes.calling import Followed
-from actors.interfaces import Ending, Outlet
-from events.decisions import TakeInventory
-from events.facts import INVENTORY_PODS_MAX, InventoryTaken, PodJoined
-from events.model import Pod
+from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, RuntimeReach
+from ebbtide.actors.edges.cri.pods import (
+    InventoryFile,
+    PodEntry,
+    PodTable,
+    api_pod_view,
+    known_pod_of,
+    pod_view,
+    view_of_known,
+    view_with_containers,
+)
+from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
+from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.facts import INVENTORY_PODS_MAX, ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
 LISTING_SECONDS_MAX = 60.0
@@ -37,17 +41,17 @@ class Inventory:
 
     def __init__(
         self,
-        table: Table,
-        file: ToldFile,
-        lookup: Followed | None,
-        reach: Reach,
+        table: PodTable,
+        file: InventoryFile,
+        lookup: FollowedPods | None,
+        reach: RuntimeReach,
         warm: trio.Event,
         look: Callable[[], Awaitable[None]],
         as_of: Callable[[], float],
         starts: Callable[[], bool],
     ) -> None:
-        self.late = Late()
-        self.cached = Cached(lookup)
+        self.late = LatePods()
+        self.cached = ApiOnlyPods(lookup)
         self._table = table
         self._file = file
         self._lookup = lookup
@@ -62,63 +66,63 @@ class Inventory:
     async def take(self, order: TakeInventory, outlet: Outlet) -> Ending:
         """Fails where nobody knows: an inventory without a runtime is not an empty one."""
         self._anew = self._anew or not order.refresh
-        await self._prepare(order)
+        with trio.move_on_after(WARM_SECONDS_MAX):
+            await self._reach.known.wait()
+        # Of a runtime that is away nothing is waited for where something is known of its pods.
+        if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
+            with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
+                await self._warm.wait()
+                if order.refresh:
+                    await self._look()
         if self._warm.is_set():
-            views = self._tell_all(order)
+            views = self._give_all(order)
             await self._put(order, "cri", views, outlet)
             await self.report_settled(outlet)
             self.save()
         elif views := self.cached.pods(self._table.own):
-            self._tell([])
-            self.cached.tell(views)
+            self._give([])
+            self.cached.give(views)
             await self._put(order, "cache", views, outlet)
         else:
             return Ending("failed", NOT_LISTED)
         self._anew = False
         return Ending()
 
-    async def _prepare(self, order: TakeInventory) -> None:
-        """Wait for what is worth waiting for."""
-        with trio.move_on_after(WARM_SECONDS_MAX):
-            await self._reach.known.wait()
-        if self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own)):
-            return
-        with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
-            await self._warm.wait()
-            if order.refresh:
-                await self._look()
-
-    def _tell(self, pods: list[PodEntry]) -> None:
-        self._table.tell(pods, anew=self._anew)
+    def _give(self, pods: list[PodEntry]) -> None:
+        self._table.give(pods, anew=self._anew)
         if self._anew:
             self.cached.forget()
 
-    def _tell_all(self, order: TakeInventory) -> list[Pod]:
+    def _give_all(self, order: TakeInventory) -> list[Pod]:
         """What the runtime shows; at the signal also what runs since the last look, and later what is about
         to start: sooner it is not known whether a kubelet goes on.
         """
         pods = self._table.active()
-        self._tell(pods)
-        views = {pod.uid: view(pod, known_of(pod, self._lookup)) for pod in pods}
+        self._give(pods)
+        views = {pod.uid: pod_view(pod, known_pod_of(pod, self._lookup)) for pod in pods}
         if order.refresh:
             return [*views.values(), *self._coming(views)]
-        for uid, ids in missed(self._lookup, self._table).items():
+        for uid, ids in unseen_containers(self._lookup, self._table).items():
             if known := self._lookup.find(uid) if self._lookup is not None else None:
-                views[uid] = with_more(views[uid], ids, known) if uid in views else told_of(known, ids)
+                views[uid] = (
+                    view_with_containers(views[uid], ids, known)
+                    if uid in views
+                    else view_of_known(known, ids)
+                )
                 self.cached.expect(uid, ids)
         return list(views.values())
 
     def _coming(self, but: Collection[str]) -> list[Pod]:
         if not self._starts():
             return []
-        found = coming(self._lookup, self._table, but)
+        found = starting_pods(self._lookup, self._table, but)
         for known in found:
-            self.cached.expect(known.uid, dict.fromkeys(waiting(known), ""), coming=True)
-        return [told_of(known, waiting(known)) for known in found]
+            self.cached.expect(known.uid, dict.fromkeys(unended_containers(known), ""), coming=True)
+        return [view_of_known(known, unended_containers(known)) for known in found]
 
     def behind(self) -> bool:
         """Does the API server tell of something that runs and that no look has shown?"""
-        return self._warm.is_set() and bool(missed(self._lookup, self._table))
+        return self._warm.is_set() and bool(unseen_containers(self._lookup, self._table))
 
     async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
         self.late.note(order, (pod.uid for pod in views))
@@ -141,8 +145,8 @@ class Inventory:
         shutdown.
         """
         found = self.late.find(self._table.active())
-        self._table.tell(found)
-        joined = [view(pod, known_of(pod, self._lookup)) for pod in found]
+        self._table.give(found)
+        joined = [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in found]
         if self.late.open:
             joined += self._coming(self.late.listed)
         self.late.add(pod.uid for pod in joined)
@@ -180,8 +184,182 @@ class Inventory:
         """The pods that a shutdown would have to end."""
         if not self._warm.is_set():
             return self.cached.pods(self._table.own)
-        return [view(pod, known_of(pod, self._lookup)) for pod in self._table.active()]
+        return [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in self._table.active()]
 
     def save(self) -> None:
         """For the next daemon of this boot: what was given, and what was asked to end."""
-        self._file.store(list(self._table.told.values()))
+        self._file.store(list(self._table.given.values()))
+
+
+# The table is as old as the last look, and what became ready since is in the watch a moment later, so an
+# inventory asks both. A pod that is here and has not started is nobody's to stop yet, but while a kubelet
+# runs it may start at any time: whoever ends the pods by way of the API has to know of it, or it starts when
+# all else has ended.
+
+
+def unseen_containers(lookup: FollowedPods | None, table: PodTable) -> dict[str, dict[str, str]]:
+    """Containers that run and that no look has seen: by UID, each one's id by its name.
+
+    What is known from before a restart only says nothing of now.
+    """
+    if lookup is None or not lookup.version:
+        return {}
+    found = {
+        each.uid: {name: key for name, key in each.running.items() if not table.has_seen(key)}
+        for each in lookup.pods()
+        if _is_ours(each, table)
+    }
+    return {uid: ids for uid, ids in found.items() if ids}
+
+
+def starting_pods(lookup: FollowedPods | None, table: PodTable, but: Collection[str]) -> list[KnownPod]:
+    """Pods of which nothing runs, and something may soon. A static one's object is only its mirror."""
+    if lookup is None or not lookup.version:
+        return []
+    here = {pod.uid for pod in table.active()}
+    return [
+        each
+        for each in lookup.pods()
+        if each.uid not in here
+        and each.uid not in but
+        and _is_ours(each, table)
+        and not (each.running or each.static or each.deleting)
+        and unended_containers(each)
+    ]
+
+
+def _is_ours(known: KnownPod, table: PodTable) -> bool:
+    return bool(known.uid) and known.uid not in table.own and known.phase not in FINAL_PHASES
+
+
+def unended_containers(known: KnownPod) -> tuple[str, ...]:
+    """The containers that have not ended, in the manifest's order."""
+    return tuple(name for name in known.sidecars + known.containers if name not in known.ended)
+
+
+# A node whose runtime is away (or whose socket is not ours) still has its kubelet, and in mode ``api`` that
+# is all it takes: what the API server knows of a pod is then its inventory, and its end. Whatever a later
+# look shows of these pods is known better.
+
+
+#: Between two looks for ends. A kubelet needs some 100 ms to tell the API server of one.
+API_POLL_SECONDS = 0.25
+
+
+class ExpectedEnd(NamedTuple):
+    """``id`` of the container where it is known. ``coming``: it does not run yet, so a look that does not
+    show it says nothing. ``since``: Trio's time.
+    """
+
+    id: str
+    coming: bool
+    since: float
+
+
+class ApiOnlyPods:
+    """``lookup`` None: nothing is known but by the runtime."""
+
+    def __init__(self, lookup: PodLookup | None) -> None:
+        self._lookup = lookup
+        #: By UID and name, containers of an inventory whose end nobody has seen.
+        self._waiting: dict[tuple[str, str], ExpectedEnd] = {}
+        self._more = trio.Event()
+
+    def pods(self, own: Collection[str]) -> list[Pod]:
+        """Those of which something runs, but our own."""
+        found = [api_pod_view(known) for known in self._lookup.pods()] if self._lookup is not None else []
+        return [pod for pod in found if pod is not None and pod.uid not in own]
+
+    def forget(self) -> None:
+        """It is another shutdown than before."""
+        self._waiting = {}
+
+    def give(self, pods: Iterable[Pod]) -> None:
+        """A shutdown is given these: from now on the ends of their containers are looked for."""
+        for pod in pods:
+            self.expect(pod.uid, {each.name: "" for each in pod.containers if each.running})
+
+    def expect(self, uid: str, ids: dict[str, str], *, coming: bool = False) -> None:
+        """The same for some containers of one pod, with their ids."""
+        now = trio.current_time()
+        self._waiting |= {(uid, name): ExpectedEnd(key, coming, now) for name, key in ids.items()}
+        self._more.set()
+        self._more = trio.Event()
+
+    def expects(self, uid: str, container: str) -> bool:
+        """Was a shutdown given it though the runtime had not shown it?"""
+        return (uid, container) in self._waiting
+
+    def drop(self, uid: str, container: str) -> None:
+        """Its end was said."""
+        self._waiting.pop((uid, container), None)
+
+    async def wait(self) -> None:
+        """Return when it is time to ask for `ended`; never while nobody is waited for."""
+        while not self._waiting:
+            await self._more.wait()
+        await trio.sleep(API_POLL_SECONDS)
+
+    def ended(self) -> list[ContainerExited]:
+        """What has ended as the API server has it, each once."""
+        over = []
+        for uid, container in self._waiting:
+            known = self._known(uid)
+            # An object is gone once its kubelet has ended it; a final phase is set when all have ended.
+            if known is None or container in known.ended or known.phase in FINAL_PHASES:
+                over.append((uid, container))
+        for each in over:
+            del self._waiting[each]
+        return [self._exited(*each) for each in over]
+
+    def settle(self, table: PodTable, as_of: float) -> list[ContainerExited]:
+        """The runtime has told all that runs, as of Trio's time ``as_of``: ``table`` follows what it shows of
+        them, and what it does not show has ended.
+        """
+        ends = []
+        for (uid, name), each in list(self._waiting.items()):
+            entry = table.find(uid, name)
+            if entry is not None and entry.running:
+                table.give([entry.pod])
+            elif each.coming or each.since >= as_of:
+                continue
+            elif entry is not None and each.id in ("", entry.id):
+                ends.append(entry.exited())
+            else:
+                ends.append(self._exited(uid, name))
+            del self._waiting[uid, name]
+        return ends
+
+    def _exited(self, uid: str, container: str) -> ContainerExited:
+        known = self._known(uid)
+        code = known.ended.get(container) if known is not None else None
+        return ContainerExited(uid=uid, container=container, exit_code=code)
+
+    def _known(self, uid: str) -> KnownPod | None:
+        return self._lookup.find(uid) if self._lookup is not None else None
+
+
+class LatePods:
+    """Until its time is over, each pod that was not listed is found once."""
+
+    def __init__(self) -> None:
+        self._until_ns = 0
+        #: The UIDs of all pods that this shutdown was given.
+        self.listed: dict[str, None] = {}
+
+    @property
+    def open(self) -> bool:
+        return time.monotonic_ns() < self._until_ns
+
+    def note(self, order: TakeInventory, uids: Iterable[str]) -> None:
+        """An inventory of these: the first of a shutdown, or a refreshed one."""
+        if not order.refresh:
+            self.listed, self._until_ns = {}, 0
+        self.add(uids)
+        self._until_ns = max(self._until_ns, order.late_until_ns)
+
+    def add(self, uids: Iterable[str]) -> None:
+        self.listed |= dict.fromkeys(uids)
+
+    def find(self, pods: list[PodEntry]) -> list[PodEntry]:
+        return [pod for pod in pods if pod.uid not in self.listed] if self.open else []

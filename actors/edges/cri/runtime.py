@@ -1,34 +1,71 @@
 """The edge once it is awake: the connection, the warm table, the ends of containers, and the orders.
 
 Imported by `actors.edges.cri.edge` when the node is armed, with gRPC and all that it brings.
+
+Lists bring the table up to date (`Listing`): for what is new its process and its address are asked for. A
+container's end is seen through a descriptor of its first process, at once and without the runtime, and
+reported if a shutdown waits for it (`ContainerEnds`); the lists are there for what has appeared, and for
+runtimes whose containers have no process on this machine.
 """
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import msgspec
 import trio
+from google.protobuf.message import Message
 
-from actors.edges.cri.ends import Ends
-from actors.edges.cri.errors import CallFailed
-from actors.edges.cri.hooks import Context, Hooks
-from actors.edges.cri.inventory import Inventory
-from actors.edges.cri.link import Link
-from actors.edges.cri.listing import Listing, cgroups_of, own_pods
-from actors.edges.cri.notes import Notes, Tell
-from actors.edges.cri.orders import Orders
-from actors.edges.cri.reach import Reach
-from actors.edges.cri.record import ToldFile
-from actors.edges.cri.sandboxes import Sandboxes
-from actors.edges.cri.stops import Stops
-from actors.edges.cri.table import Table
-from actors.edges.kubernetes.calling import Followed
-from actors.interfaces import Ending, Outlet
-from events.base import Order
-from events.decisions import TakeInventory
-from events.model import Pod
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.client import (
+    LOOK_SECONDS_MAX,
+    AnswerT,
+    CallFailed,
+    CriClient,
+    Lost,
+    NotFound,
+    RuntimeReach,
+    RuntimeRefused,
+    exit_of_container,
+)
+from ebbtide.actors.edges.cri.inventory import Inventory
+from ebbtide.actors.edges.cri.orders import (
+    ContainerHooks,
+    ContainerOrders,
+    ContainerStops,
+    SandboxCleanup,
+)
+from ebbtide.actors.edges.cri.pods import (
+    CONTAINER_NAME_LABEL,
+    POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL,
+    POD_UID_LABEL,
+    PRIORITY_ANNOTATION,
+    ContainerEntry,
+    InventoryContainer,
+    InventoryFile,
+    OperatorNotes,
+    PodEntry,
+    PodTable,
+    grace_seconds_of,
+    is_static,
+    parse_number,
+    ports_of,
+    pre_stop_of,
+    sidecars_of,
+)
+from ebbtide.actors.edges.kubernetes.pods import FollowedPods
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.facts import ContainerExited
+from ebbtide.events.model import Pod
 
 #: Between two looks, idle and in a shutdown. An inventory is at most so old; its ends are always fresh.
 IDLE_SECONDS = 5.0
@@ -45,28 +82,28 @@ class Runtime:
     def __init__(
         self,
         endpoint: str,
-        file: ToldFile,
+        file: InventoryFile,
         own_uid: str,
-        lookup: Followed | None,
+        lookup: FollowedPods | None,
         starts: Callable[[], bool],
-        context: Context,
+        context: TraceContext,
         tell: Tell,
         outlet: Outlet,
     ) -> None:
-        self.table = Table(frozenset({own_uid} if own_uid else ()))
+        self.table = PodTable(frozenset({own_uid} if own_uid else ()))
         self._file = file
         self._outlet = outlet
         self._lookup = lookup
         self._nursery: trio.Nursery | None = None
-        self._link = Link(endpoint)
-        self._notes = Notes(tell)
-        self._reach = Reach(self._link, self._notes)
+        self._client = CriClient(endpoint)
+        self._notes = OperatorNotes(tell)
+        self._reach = RuntimeReach(self._client, self._notes)
         self._warm = trio.Event()
         self._stirred, self._stirring = trio.open_memory_channel[None](1)
         self._looking = trio.Lock()
-        self._sandboxes = Sandboxes(self._link, self.table)
-        self._ends = Ends(self._link, self.table, self._sandboxes, self._start, outlet)
-        self._listing = Listing(self._link, self.table, self._ends.follow, self._ends.miss, tell)
+        self._sandboxes = SandboxCleanup(self._client, self.table)
+        self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet)
+        self._listing = Listing(self._client, self.table, self._ends.follow, self._ends.miss, tell)
         self._inventory = Inventory(
             self.table,
             file,
@@ -77,9 +114,9 @@ class Runtime:
             lambda: self._listing.as_of,
             starts,
         )
-        stops, hooks = Stops(self._link, self._start, self._notes), Hooks(self._link)
-        self._orders = Orders(
-            self.table, self._warm, self._inventory, hooks, stops, self._sandboxes, context, self._link
+        stops, hooks = ContainerStops(self._client, self._start, self._notes), ContainerHooks(self._client)
+        self._orders = ContainerOrders(
+            self.table, self._warm, self._inventory, hooks, stops, self._sandboxes, context, self._client
         )
 
     # --- life ------------------------------------------------------------------------------------
@@ -89,7 +126,7 @@ class Runtime:
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
-                await nursery.start(self._link.run)
+                await nursery.start(self._client.run)
                 nursery.start_soon(self._reach.follow, self._outlet, self._stirred)
                 nursery.start_soon(self._sandboxes.run)
                 nursery.start_soon(self._inventory.follow_cached, self._outlet)
@@ -106,7 +143,7 @@ class Runtime:
         before = self._file.load()
         self.table.restore(before)
         await self._look_until_done()
-        self.table.own |= own_pods(self.table.entries(), cgroups_of(os.getpid()))
+        self.table.own |= pods_of_cgroups(self.table.entries(), cgroups_of(os.getpid()))
         # A shutdown that begins now waits for no word on an earlier one.
         self._warm.set()
         await self._ends.catch_up(before)
@@ -115,13 +152,18 @@ class Runtime:
         if self._lookup is not None:
             self._start(self._follow_news, self._lookup)
         while True:
-            await self._pause()
+            # Until it is time for another look. One that begins beside the first stops would cost them time.
+            if not self._busy:
+                with trio.move_on_after(IDLE_SECONDS):
+                    await self._stirring.receive()
+            if self._busy:
+                await trio.sleep(BUSY_SECONDS)
             await self._look_until_done()
             await self._inventory.report_settled(self._outlet)
             if self._busy:
                 await self._inventory.report_late(self._outlet)
 
-    async def _follow_news(self, lookup: Followed) -> None:
+    async def _follow_news(self, lookup: FollowedPods) -> None:
         """What the API server tells of is looked at soon, in a shutdown or before it."""
         while True:
             version = lookup.version
@@ -138,28 +180,17 @@ class Runtime:
         stopping = any(entry.stopping and entry.running for entry in self.table.entries())
         return stopping or self._inventory.late.open or self._ends.fresh
 
-    async def _pause(self) -> None:
-        """Until it is time for another look. One that begins beside the first stops would cost them time."""
-        if not self._busy:
-            with trio.move_on_after(IDLE_SECONDS):
-                await self._stirring.receive()
-        if self._busy:
-            await trio.sleep(BUSY_SECONDS)
-
     async def _note_priorities(self) -> None:
         if self._lookup is not None:
             await trio.sleep(INFORMED_SECONDS)
         self._notes.without_priority(self._inventory.views(), informed=self._lookup is not None)
 
-    async def _look(self) -> None:
-        async with self._looking:
-            await self._listing.refresh()
-
     async def _look_until_done(self) -> None:
         while True:
             since = trio.current_time()
             try:
-                await self._look()
+                async with self._looking:
+                    await self._listing.refresh()
             except CallFailed as error:
                 await self._reach.fails(error, since, self._outlet)
                 await trio.sleep(BUSY_SECONDS)
@@ -178,16 +209,272 @@ class Runtime:
         if not isinstance(order, TakeInventory):
             return await self._orders.carry_out(order, outlet)
         ending = await self._inventory.take(order, outlet)
-        self._stir()
-        return ending
-
-    def _stir(self) -> None:
-        """A shutdown begins: no idle pause any longer."""
+        # A shutdown begins: no idle pause any longer.
         if self._busy:
             self._wake()
+        return ending
 
     def _wake(self) -> None:
         try:
             self._stirred.send_nowait(None)
         except trio.WouldBlock:
             pass  # It was told already.
+
+
+# A sandbox or container of which the runtime cannot tell the state (its shim is dead) holds no other up: it
+# is reported once, left out, and asked for again much later, since each such question may take the runtime
+# all the time that it has. Only a runtime that answers nothing at all fails the whole look.
+
+
+#: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
+BROKEN_AGAIN_SECONDS = 30.0
+#: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
+OnContainer = Callable[[ContainerEntry], None]
+# The exit code comes from the kernel where it tells it (Linux 6.15, once the shim has waited for the
+# process), else from the runtime, and for a moment only: a wave waits for ends, and an exit code is worth
+# less than its next wave's time. Whatever could not be learned is reported as not known, never guessed.
+
+
+#: Looks of 20 ms each for what the kernel tells of an end.
+SHIM_LOOKS_MAX = 5
+#: A runtime notices an end a moment after the kernel; a wave does not wait longer for an exit code.
+NOTICE_SECONDS_MAX = 0.5
+NOTICE_AGAIN_SECONDS = 0.02
+#: After an end its kubelet may start the container again: so long the table is looked over more often.
+RESTART_SECONDS = 5.0
+
+
+class _VerboseInfo(msgspec.Struct):
+    pid: int = 0
+
+
+class Listing:
+    """Compares the table with the runtime's lists."""
+
+    def __init__(
+        self,
+        client: CriClient,
+        table: PodTable,
+        on_new: OnContainer,
+        on_gone: OnContainer,
+        tell: Tell = lambda level, line: None,
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._on_new = on_new
+        self._on_gone = on_gone
+        self._tell = tell
+        #: By id, what the runtime could not tell the state of, and Trio's time of the next question.
+        self._broken: dict[str, float] = {}
+        #: Trio's time that the table shows: when the last look that succeeded began.
+        self.as_of = -math.inf
+
+    async def refresh(self) -> None:
+        """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
+        began = trio.current_time()
+        ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
+        running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
+        before = list(self._table.entries())
+        sandboxes = await self._client.repeat(
+            "ListPodSandbox",
+            api.ListPodSandboxRequest(filter=ready),
+            api.ListPodSandboxResponse,
+            LOOK_SECONDS_MAX,
+        )
+        containers = await self._client.repeat(
+            "ListContainers",
+            api.ListContainersRequest(filter=running),
+            api.ListContainersResponse,
+            LOOK_SECONDS_MAX,
+        )
+        for item in sorted(sandboxes.items, key=lambda each: each.created_at):
+            if item.id in self._table.pods:
+                if item.id in self._broken:
+                    await self._locate(self._table.pods[item.id])
+            elif POD_UID_LABEL in item.labels:
+                # As far as the list tells.
+                labels = item.labels
+                pod = PodEntry(
+                    labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id
+                )
+                pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
+                pod.sidecars = sidecars_of(item.annotations)
+                pod.static = is_static(item.annotations)
+                await self._locate(pod)
+                self._table.pods[item.id] = pod
+        await self._take_containers(containers.containers)
+        ready_ids = {item.id for item in sandboxes.items}
+        running_ids = {item.id for item in containers.containers}
+        for entry in before:
+            if entry.running and entry.pidfd < 0 and entry.id not in running_ids:
+                self._on_gone(entry)
+        self._broken = {key: at for key, at in self._broken.items() if key in ready_ids | running_ids}
+        # A sandbox that is no longer there is forgotten once nothing runs in it.
+        for key in [key for key, pod in self._table.pods.items() if key not in ready_ids and not pod.running]:
+            del self._table.pods[key]
+        self.as_of = began
+
+    async def _locate(self, pod: PodEntry) -> None:
+        """One that is broken has no address yet, but what runs in it may be stopped all the same."""
+        request = api.PodSandboxStatusRequest(pod_sandbox_id=pod.sandbox)
+        what = f"no address is known of the pod {pod.namespace}/{pod.name}"
+        found = await self._ask(pod.sandbox, what, "PodSandboxStatus", request, api.PodSandboxStatusResponse)
+        if found is not None:
+            pod.pod_ip = found.status.network.ip
+            pod.host_network = found.status.linux.namespaces.options.network == api.NODE
+
+    async def _ask(
+        self, key: str, what: str, name: str, request: Message, answer: type[AnswerT]
+    ) -> AnswerT | None:
+        """One object's state. None: it is gone, or broken; ``what`` is said of that once. Raises Lost."""
+        if trio.current_time() < self._broken.get(key, -math.inf):
+            return None
+        try:
+            found = await self._client.repeat(name, request, answer, LOOK_SECONDS_MAX)
+        except NotFound:
+            return None
+        except (RuntimeRefused, Lost) as error:
+            if isinstance(error, Lost):
+                await self._client.ready(0)  # Raises Lost: nothing is known, rather than one object broken.
+            if key not in self._broken:
+                self._tell(WARNING, f"container runtime: {what}: {error}")
+            self._broken[key] = trio.current_time() + BROKEN_AGAIN_SECONDS
+            return None
+        self._broken.pop(key, None)
+        return found
+
+    async def _take_containers(self, items: Iterable[api.Container]) -> None:
+        """In the order of their making, so that one that was started again replaces its forerunner."""
+        known = {entry.id for entry in self._table.entries()}
+        for item in sorted(items, key=lambda each: each.created_at):
+            pod = self._table.pods.get(item.pod_sandbox_id)
+            if pod is not None and item.id not in known:
+                name = item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
+                spec = ContainerSpec(
+                    name=name,
+                    argv=(),
+                    pre_stop=pre_stop_of(item.annotations),
+                    ports=ports_of(item.annotations),
+                )
+                entry = ContainerEntry(pod, item.id, spec)
+                request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
+                what = f"the container {name} of {pod.namespace}/{pod.name} is left out"
+                found = await self._ask(
+                    item.id, what, "ContainerStatus", request, api.ContainerStatusResponse
+                )
+                if found is not None and found.status.state == api.CONTAINER_RUNNING:
+                    _open_first_process(entry, found.info.get("info", ""))
+                    pod.grace_seconds = grace_seconds_of(item.annotations)
+                    self._table.put(entry)
+                    self._on_new(entry)
+
+
+def _open_first_process(entry: ContainerEntry, info: str) -> None:
+    """Containerd and CRI-O both name the first process in their verbose state, as JSON.
+
+    Its number is the machine's: in a process namespace of our own somebody else has it. So the process has
+    to be in the container's cgroup, whose name holds the container's id with every runtime and driver.
+    """
+    try:
+        pid = msgspec.json.decode(info, type=_VerboseInfo).pid
+    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+        return
+    stat = proc.read_stat(pid) if pid else None
+    child = open_child(pid, stat.start_ticks) if stat is not None else None
+    if child is None:
+        return
+    if entry.id not in cgroups_of(pid):
+        os.close(child.pidfd)
+        return
+    entry.pid, entry.pidfd, entry.start_ticks = child
+
+
+def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
+    """The UIDs of the pods that a process with these cgroups (``/proc/self/cgroup``) is part of. Pure."""
+    return frozenset(entry.pod.uid for entry in entries if entry.id in cgroups)
+
+
+def cgroups_of(pid: int) -> str:
+    """The cgroups of a process; empty when it has gone."""
+    return (proc.read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
+
+
+class ContainerEnds:
+    """``start`` runs a task as long as the edge does."""
+
+    def __init__(
+        self,
+        client: CriClient,
+        table: PodTable,
+        sandboxes: SandboxCleanup,
+        start: Callable[..., None],
+        outlet: Outlet,
+    ) -> None:
+        self._client = client
+        self._table = table
+        self._sandboxes = sandboxes
+        self._start = start
+        self._outlet = outlet
+        self._quiet_at = 0.0
+
+    @property
+    def fresh(self) -> bool:
+        """Has something ended a moment ago?"""
+        return trio.current_time() < self._quiet_at
+
+    def follow(self, entry: ContainerEntry) -> None:
+        """A container has become known."""
+        if entry.pidfd >= 0:
+            self._start(self._watch, entry)
+
+    def miss(self, entry: ContainerEntry) -> None:
+        """One without a descriptor is no longer in the runtime's list."""
+        self._start(self._report_missed, entry)
+
+    async def catch_up(self, before: tuple[InventoryContainer, ...]) -> None:
+        """What the daemon before was given and has ended while none ran: reported, and cleaned up after."""
+        running = {entry.id for entry in self._table.entries()}
+        over = [each for each in before if each.id not in running]
+        for each in over:
+            end = await exit_of_container(self._client, each.id) or ExitStatus()
+            if self._table.given.get((each.uid, each.container), each).id != each.id:
+                continue  # A shutdown has begun, and was given the one that was started since.
+            ended = ContainerExited(uid=each.uid, container=each.container, exit_code=end.exit_code)
+            await self._outlet.put(ended)
+        stopped = {each.uid for each in over if each.stopping}
+        for pod in self._table.pods.values():
+            if pod.uid in stopped:
+                self._sandboxes.add(pod)
+
+    async def _watch(self, entry: ContainerEntry) -> None:
+        await trio.lowlevel.wait_readable(entry.pidfd)
+        # The kernel tells how a process ended once its own parent, the shim, has waited for it.
+        for _ in range(SHIM_LOOKS_MAX):
+            if (end := await reap_soon(entry.pidfd)) != ExitStatus():
+                break
+        else:
+            end = await self._noticed(entry)
+        await self._ended(entry, end)
+
+    async def _noticed(self, entry: ContainerEntry) -> ExitStatus:
+        """Older kernels tell no exit code of another's child: the runtime does, soon."""
+        with trio.move_on_after(NOTICE_SECONDS_MAX):
+            while True:
+                end = await exit_of_container(self._client, entry.id)
+                if end is not None:
+                    return end
+                await trio.sleep(NOTICE_AGAIN_SECONDS)
+        return exit_of_pidfd(entry.pidfd) if entry.pidfd >= 0 else ExitStatus()
+
+    async def _report_missed(self, entry: ContainerEntry) -> None:
+        end = await self._noticed(entry)
+        if entry.running:
+            await self._ended(entry, end)
+
+    async def _ended(self, entry: ContainerEntry, end: ExitStatus) -> None:
+        entry.finish(end)
+        self._quiet_at = trio.current_time() + RESTART_SECONDS
+        self._sandboxes.stir()
+        self._sandboxes.look(entry.pod)
+        if entry.id in self._table.followed:
+            await self._outlet.put(entry.exited())

@@ -1,24 +1,39 @@
-"""Who we are at the API server, kept current: tokens and certificates rotate, and the server moves.
+"""Where the API server is and who we are there, kept current: tokens and certificates rotate, and the server
+moves.
 
-Files are compared by their places on the disk, in a thread, never on the way of a call: a disk that hangs
-must not hold up a shutdown. What cannot be read for a moment (it is just being written) leaves the last
-good access in force.
+The source is a kubeconfig, or what a pod finds in itself. Everything is read into memory at once, with the
+list of the files that it came from. Files are compared by their places on the disk, in a thread, never on
+the way of a call: a disk that hangs must not hold up a shutdown. What cannot be read for a moment (it is
+just being written) leaves the last good access in force.
+
+Clouds' kubeconfigs name a program that hands out credentials (client-go's exec plugins,
+client.authentication.k8s.io/v1 and v1beta1): it is given KUBERNETES_EXEC_INFO, prints an ExecCredential,
+and is run again in time.
+
+An error's text likes to quote what it is about: the line of a kubeconfig with the token, a header, a
+proxy's address with its password. All of it would stand in the journal and in the system's log, so none of
+it is passed on.
 """
 
 from __future__ import annotations
 
+import base64
+import binascii
 import os
-from collections.abc import Callable
+import re
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import trio
-
-from actors.edges.kubernetes import plugin
-from actors.edges.kubernetes.kubeconfig import Access, Unusable, in_cluster, read
-from actors.edges.kubernetes.plugin import Granted
+import yaml
 
 #: A file's identity and age; nothing where it cannot be had.
-Mark = tuple[int, int, int, int] | None
+FileMark = tuple[int, int, int, int] | None
 
 #: Refusals come in bursts, and so do calls without a credential: a plugin is asked once for all of them.
 PLUGIN_AGAIN_SECONDS = 5.0
@@ -29,17 +44,19 @@ class Credentials:
 
     def __init__(self, kubeconfig: Path | None) -> None:
         self.access: Access | None = None
-        self._read: Callable[[], Access] = in_cluster if kubeconfig is None else lambda: read(kubeconfig)
+        self._read: Callable[[], Access] = (
+            in_cluster if kubeconfig is None else lambda: read_kubeconfig(kubeconfig)
+        )
         self._base: Access | None = None
-        self._marks: tuple[Mark, ...] = ()
-        self._granted: Granted | None = None
+        self._marks: tuple[FileMark, ...] = ()
+        self._granted: GrantedCredential | None = None
         self._asked_at = -PLUGIN_AGAIN_SECONDS
-        self._failed: Unusable | None = None
+        self._failed: UnusableCredentials | None = None
         self._one = trio.Lock()
 
     async def refresh(self, *, refused: bool = False) -> Access:
         """Read what has changed; ``refused``: the server no longer takes what we have. ``access`` stays the
-        same object unless it changed. Raises Unusable; ``access`` is then the last good one, or None.
+        same object unless it changed. Raises UnusableCredentials, and ``access`` stays as it was.
         """
         async with self._one:
             before = self._base
@@ -47,13 +64,13 @@ class Credentials:
             base = self._base = await trio.to_thread.run_sync(
                 self._look, before, refused, abandon_on_cancel=True
             )
-            fresh = base if base.plugin is None else await self._granted_for(base, base != before, refused)
+            fresh = base if base.plugin is None else await self._ask_plugin(base, base != before, refused)
             if self.access is None or fresh != self.access:
                 self.access = fresh
             return self.access
 
     def _look(self, before: Access | None, anew: bool) -> Access:
-        marks = marks_of(before.files) if before is not None else ()
+        marks = file_marks(before.files) if before is not None else ()
         if before is not None and marks == self._marks and not anew:
             return before
         base = self._read()
@@ -61,34 +78,376 @@ class Credentials:
         self._marks = marks if before is not None and before.files == base.files else ()
         return base
 
-    async def _granted_for(self, base: Access, changed: bool, refused: bool) -> Access:
+    async def _ask_plugin(self, base: Access, changed: bool, refused: bool) -> Access:
+        assert base.plugin is not None
         rested = trio.current_time() >= self._asked_at + PLUGIN_AGAIN_SECONDS
         granted = self._granted
         if changed or granted is None or not granted.holds() or (refused and rested):
-            granted = self._granted = await self._ask(base, rested or changed)
+            # One that failed is not run again and again, however often somebody needs what it did not give.
+            if self._failed is not None and not (rested or changed):
+                raise self._failed
+            self._asked_at, self._failed = trio.current_time(), None
+            try:
+                granted = self._granted = await ask_plugin(base.plugin, base)
+            except UnusableCredentials as error:
+                self._failed = error
+                raise
         return granted.onto(base)
 
-    async def _ask(self, base: Access, rested: bool) -> Granted:
-        """One that failed is not run again and again, however often somebody needs what it did not give."""
-        assert base.plugin is not None
-        if self._failed is not None and not rested:
-            raise self._failed
-        self._asked_at, self._failed = trio.current_time(), None
-        try:
-            return await plugin.ask(base.plugin, base)
-        except Unusable as error:
-            self._failed = error
-            raise
 
-
-def marks_of(files: tuple[Path, ...]) -> tuple[Mark, ...]:
+def file_marks(files: tuple[Path, ...]) -> tuple[FileMark, ...]:
     """Through links: a rotated certificate is a link that points elsewhere."""
-    return tuple(map(_mark, files))
+    return tuple(map(_file_mark, files))
 
 
-def _mark(path: Path) -> Mark:
+def _file_mark(path: Path) -> FileMark:
     try:
         found = os.stat(path)
     except (OSError, ValueError):
         return None
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+# Everything is read into memory at once: whoever holds an `Access` can see from its ``files`` that one of
+# them changed (a token or a certificate rotated, the server moved) and read again.
+
+
+#: What `kubectl config` writes is a few KiB; a file that is larger is something else.
+FILE_BYTES_MAX = 1024 * 1024
+SERVICE_ACCOUNT_FOLDER = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+class UnusableCredentials(Exception):
+    """A kubeconfig, or a file that it names, cannot be used; the text is one line that says which and why."""
+
+
+class MalformedKubeconfig(UnusableCredentials):
+    """The file itself is no kubeconfig that we can use, whatever comes of the files that it names."""
+
+
+class ExecVariable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that hands out credentials (client.authentication.k8s.io)."""
+
+    command: str
+    args: tuple[str, ...] | None = None
+    env: tuple[ExecVariable, ...] | None = None
+    api_version: str = "client.authentication.k8s.io/v1"
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+
+
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """``server`` without a slash at its end; PEM in ``authority`` (empty: the machine's own trust),
+    ``certificate`` and ``key``; ``files``: what all this was read from.
+    """
+
+    server: str
+    authority: bytes = b""
+    certificate: bytes = b""
+    key: bytes = b""
+    token: str = ""
+    insecure: bool = False
+    server_name: str = ""
+    proxy: str = ""
+    plugin: ExecPlugin | None = None
+    files: tuple[Path, ...] = ()
+
+    def connection(self) -> tuple[object, ...]:
+        """What a connection depends on: while this stays, open ones can be used with another token."""
+        return (
+            self.server, self.authority, self.certificate, self.key,
+            self.insecure, self.server_name, self.proxy,
+        )  # fmt: skip
+
+
+class _Cluster(msgspec.Struct, rename="kebab"):
+    server: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    tls_server_name: str = ""
+    proxy_url: str = ""
+
+
+class _User(msgspec.Struct, rename="kebab"):
+    token: str = ""
+    token_file: str = msgspec.field(default="", name="tokenFile")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: ExecPlugin | None = None
+    auth_provider: object = None
+    username: str = ""
+
+
+class _Context(msgspec.Struct):
+    cluster: str = ""
+    user: str = ""
+
+
+class _NamedCluster(msgspec.Struct):
+    name: str
+    cluster: _Cluster
+
+
+class _NamedUser(msgspec.Struct):
+    name: str
+    user: _User
+
+
+class _NamedContext(msgspec.Struct):
+    name: str
+    context: _Context
+
+
+class _Kubeconfig(msgspec.Struct, rename="kebab"):
+    current_context: str = ""
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+
+
+def read_kubeconfig(path: Path) -> Access:
+    """The access of a kubeconfig's current context. Raises UnusableCredentials."""
+    return _KubeconfigReader(path).access()
+
+
+def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_FOLDER) -> Access:
+    """The access of the pod that we run in, by its service account. Raises UnusableCredentials."""
+    host, port = environ.get("KUBERNETES_SERVICE_HOST", ""), environ.get("KUBERNETES_SERVICE_PORT", "443")
+    if not host:
+        raise UnusableCredentials(
+            "there is no kubeconfig, and KUBERNETES_SERVICE_HOST is not set: this is no pod"
+        )
+    address = f"[{host}]" if ":" in host else host
+    token, authority = account / "token", account / "ca.crt"
+    return Access(
+        server=f"https://{address}:{port}",
+        authority=read_bounded(authority),
+        token=_token_text(token),
+        files=(token, authority),
+    )
+
+
+def read_bounded(path: Path) -> bytes:
+    """A file of bounded size. Raises UnusableCredentials."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise UnusableCredentials(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise UnusableCredentials(f"{str(path)!r}: no name that a file can have") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise MalformedKubeconfig(
+            f"{path}: larger than {FILE_BYTES_MAX} bytes, so no kubeconfig and no certificate"
+        )
+    return data
+
+
+def _token_text(path: Path) -> str:
+    text = read_bounded(path).decode("ascii", "replace").strip()
+    if not text:
+        raise UnusableCredentials(f"{path}: empty, where a token is expected")
+    if not is_token(text):
+        raise UnusableCredentials(f"{path}: not the text of a token")
+    return text
+
+
+class _KubeconfigReader:
+    """One file, and those that it names, relative to its folder."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.files = [path]
+
+    def access(self) -> Access:
+        data = read_bounded(self.path)
+        try:
+            config = msgspec.convert(yaml.safe_load(data), _Kubeconfig)
+        except yaml.YAMLError as error:
+            raise self._wrong(f"no YAML: {yaml_problem(error)}") from None
+        except msgspec.ValidationError as error:
+            raise self._wrong(f"no kubeconfig: {error}") from None
+        except Exception as error:
+            # YAML's makers of values raise what they please, with the value in its words.
+            raise self._wrong(f"no kubeconfig: {type(error).__name__}") from None
+        context = self._named("context", config.current_context, config.contexts, "context")
+        cluster = self._named("cluster", context.cluster, config.clusters, "cluster")
+        user = self._named("user", context.user, config.users, "user") if context.user else _User()
+        if not cluster.server.startswith(("https://", "http://")):
+            raise self._wrong(f"the server of cluster {context.cluster!r} is no URL of http or https")
+        if "@" in cluster.server:
+            raise self._wrong(f"the server of cluster {context.cluster!r} has a name or password in it")
+        if user.auth_provider is not None or user.username:
+            raise self._wrong(
+                f"user {context.user!r} has an auth-provider or a password: use exec or a token"
+            )
+        # A file goes before the token itself, as with kubectl.
+        token = _token_text(self._beside(user.token_file)) if user.token_file else user.token
+        if not is_token(token):
+            raise self._wrong("the token in it has characters that no token has")
+        plugin = user.exec
+        if plugin is not None and "/" in plugin.command:
+            # A relative path is the kubeconfig's; a bare name is looked for in PATH.
+            plugin = msgspec.structs.replace(plugin, command=str(self.path.parent / plugin.command))
+        return Access(
+            server=cluster.server.rstrip("/"),
+            authority=self._pem(cluster.certificate_authority_data, cluster.certificate_authority),
+            certificate=self._pem(user.client_certificate_data, user.client_certificate),
+            key=self._pem(user.client_key_data, user.client_key),
+            token=token,
+            insecure=cluster.insecure_skip_tls_verify,
+            server_name=cluster.tls_server_name,
+            proxy=cluster.proxy_url,
+            plugin=plugin,
+            files=tuple(self.files),
+        )
+
+    def _named(self, kind: str, name: str, rows: Any, field: str) -> Any:
+        if not name:
+            raise self._wrong(
+                "it has no current-context" if kind == "context" else f"its context has no {kind}"
+            )
+        for row in rows or ():
+            if row.name == name:
+                return getattr(row, field)
+        raise self._wrong(f"it has no {kind} {name!r}")
+
+    def _pem(self, data: str, file: str) -> bytes:
+        """Data goes before a file, as with kubectl."""
+        if data:
+            try:
+                return base64.b64decode(data, validate=False)
+            except (binascii.Error, ValueError):
+                raise self._wrong("a certificate or key in it is no base64") from None
+        return read_bounded(self._beside(file)) if file else b""
+
+    def _beside(self, name: str) -> Path:
+        path = self.path.parent / name
+        self.files.append(path)
+        return path
+
+    def _wrong(self, what: str) -> MalformedKubeconfig:
+        return MalformedKubeconfig(f"kubeconfig {self.path}: {what}")
+
+
+#: Clouds' plugins ask a metadata service or a token endpoint; one that hangs must not hold up a shutdown.
+RUN_SECONDS_MAX = 10.0
+#: What it says is a token and a certificate.
+OUTPUT_BYTES_MAX = 1024 * 1024
+#: So long before its end a credential is replaced.
+EXPIRY_MARGIN_SECONDS = 30.0
+
+
+class _ExecCredentialStatus(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    status: _ExecCredentialStatus | None = None
+
+
+class GrantedCredential(msgspec.Struct, frozen=True, kw_only=True):
+    """``until``: seconds of the wall clock, None for as long as the server takes it."""
+
+    token: str = ""
+    certificate: bytes = b""
+    key: bytes = b""
+    until: float | None = None
+
+    def holds(self) -> bool:
+        return self.until is None or time.time() + EXPIRY_MARGIN_SECONDS < self.until
+
+    def onto(self, access: Access) -> Access:
+        if self.certificate:
+            access = msgspec.structs.replace(access, certificate=self.certificate, key=self.key)
+        return msgspec.structs.replace(access, token=self.token) if self.token else access
+
+
+async def ask_plugin(plugin: ExecPlugin, access: Access) -> GrantedCredential:
+    """Run the plugin once, for `RUN_SECONDS_MAX` at most. Raises UnusableCredentials, which quotes nothing of
+    what it said: that may be what nobody else may know.
+    """
+    output = b""
+    try:
+        with trio.fail_after(RUN_SECONDS_MAX):
+            environ = {each.name: each.value for each in plugin.env or ()}
+            spec: dict[str, object] = {"interactive": False}
+            if plugin.provide_cluster_info:
+                cluster = {"server": access.server, "certificate-authority-data": access.authority}
+                spec["cluster"] = cluster | {"insecure-skip-tls-verify": access.insecure}
+            info = {"apiVersion": plugin.api_version, "kind": "ExecCredential", "spec": spec}
+            done = await trio.run_process(
+                [plugin.command, *(plugin.args or ())],
+                stdin=subprocess.DEVNULL,
+                capture_stdout=True,
+                stderr=subprocess.DEVNULL,
+                check=False,
+                env={**os.environ, **environ, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()},
+            )
+            if done.returncode:
+                raise UnusableCredentials(
+                    f"{plugin.command} ended with {done.returncode}: run it by hand to see what it says"
+                )
+            output = done.stdout[:OUTPUT_BYTES_MAX]
+    except trio.TooSlowError:
+        raise UnusableCredentials(f"{plugin.command} gave no credential in {RUN_SECONDS_MAX:.0f} s") from None
+    except OSError as error:
+        hint = f"; {' '.join(plugin.install_hint.split())}" if plugin.install_hint else ""
+        raise UnusableCredentials(f"{plugin.command}: {error.strerror}{hint}") from None
+    except ValueError:
+        what = "its arguments, or the names in its env, are none that a program can be given"
+        raise UnusableCredentials(f"{plugin.command!r}: {what}") from None
+    try:
+        credential = msgspec.json.decode(output, type=_ExecCredential)
+    except (ValueError, RecursionError) as error:
+        raise UnusableCredentials(f"{plugin.command} printed no ExecCredential: {error}") from None
+    status = credential.status
+    if status is None or not (status.token or (status.client_certificate_data and status.client_key_data)):
+        raise UnusableCredentials(f"{plugin.command} printed neither a token nor a certificate with its key")
+    if not is_token(status.token):
+        raise UnusableCredentials(f"{plugin.command} printed a token with characters that no token has")
+    until = status.expiration_timestamp
+    return GrantedCredential(
+        token=status.token,
+        certificate=status.client_certificate_data.encode(),
+        key=status.client_key_data.encode(),
+        until=until.timestamp() if until is not None else None,
+    )
+
+
+#: What a message about a file quotes of it.
+QUOTED = re.compile(r"(['\"]).*\1", re.DOTALL)
+#: Of a URL: a name and a password.
+USER_INFO = re.compile(r"//[^/@\s]*@")
+
+
+def is_token(text: str) -> bool:
+    """Whether a header can carry it."""
+    return text.isascii() and text.isprintable()
+
+
+def yaml_problem(error: Exception) -> str:
+    """Of a YAML file: what is wrong and where, without a word of the file."""
+    said = QUOTED.sub("...", str(getattr(error, "problem", None) or "it cannot be read"))
+    mark = getattr(error, "problem_mark", None)
+    return said if mark is None else f"{said} in line {mark.line + 1}, column {mark.column + 1}"
+
+
+def failure_text(error: BaseException) -> str:
+    """Of a call: one line in the error's words, unless these may quote what was to be sent."""
+    # A certificate that is not believed is both, and quotes nothing of ours.
+    if isinstance(error, ValueError) and not isinstance(error, OSError):
+        return f"it cannot be sent ({type(error).__name__}): look at the kubeconfig's server, proxy and token"
+    return USER_INFO.sub("//", " ".join(str(error).split())) or type(error).__name__

@@ -9,7 +9,7 @@ docs/node.md.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -17,16 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from actors.edges.kubernetes.cache import Cache
-from actors.edges.kubernetes.calling import ORDERS, Known
-from actors.edges.kubernetes.keeping import WARNING, kept_up
-from actors.edges.kubernetes.store import Store
-from actors.interfaces import Effect, Ending, Outlet
-from events.base import Order
-from events.facts import ApiRead
+from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, KnownPod, PodCache, PodStore
+from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.events.base import Order
+from ebbtide.events.facts import ApiRead
 
 if TYPE_CHECKING:
-    from actors.edges.kubernetes.runtime import Runtime
+    from ebbtide.actors.edges.kubernetes.runtime import Runtime
+
 
 #: What an order of a shutdown that runs already may wait for the imports and the credentials.
 AWAKE_SECONDS_MAX = 10.0
@@ -48,22 +46,22 @@ class KubernetesEdge:
         state_dir: Path,
         *,
         manifests: Path | None = None,
-        tell: Callable[[int, str], None] = lambda level, line: None,
+        tell: Tell = lambda level, line: None,
     ) -> None:
         self._kubeconfig = kubeconfig
         self._has_api = kubeconfig is not None or "KUBERNETES_SERVICE_HOST" in os.environ
         self._node = node
         self._manifests = manifests
         self._tell = tell
-        self._store = Store()
-        self._cache = Cache(state_dir, node, tell)
-        self._context: Callable[[str], str] = lambda order_key: ""
+        self._store = PodStore()
+        self._cache = PodCache(state_dir, node, tell)
+        self._context: TraceContext = lambda order_key: ""
         self._wanted = trio.Event()
         self._up = trio.Event()
         self._runtime: Runtime | None = None
         #: Why there is none, if there was one or should be.
         self._trouble = ""
-        self.effects: Mapping[type[Order], Effect] = dict.fromkeys(ORDERS, self._carry_out)
+        self.effects: Mapping[type[Order], Effect] = dict.fromkeys(API_ORDERS, self._carry_out)
 
     async def run(self, outlet: Outlet) -> None:
         """Follow the API server until cancelled, which takes nothing back that was written there."""
@@ -76,10 +74,12 @@ class KubernetesEdge:
                 await outlet.put(ApiRead(reachable=False, error=NO_API))
                 return
             failed = partial(self._failed, outlet)
-            nursery.start_soon(kept_up, "the Kubernetes API", partial(self._wake, outlet), failed)
+            nursery.start_soon(
+                retry_until_cancelled, "the Kubernetes API", partial(self._wake, outlet), failed
+            )
 
     async def _wake(self, outlet: Outlet) -> None:
-        module = await trio.to_thread.run_sync(import_module, "actors.edges.kubernetes.runtime")
+        module = await trio.to_thread.run_sync(import_module, "ebbtide.actors.edges.kubernetes.runtime")
         made: Any = module.Runtime(
             self._kubeconfig, self._node, self._store, self._cache, self._trace, self._tell
         )
@@ -98,7 +98,9 @@ class KubernetesEdge:
 
     async def _follow_manifests(self, path: Path) -> None:
         async def follow() -> None:
-            module = await trio.to_thread.run_sync(import_module, "actors.edges.kubernetes.manifests")
+            module = await trio.to_thread.run_sync(
+                import_module, "ebbtide.actors.edges.kubernetes.pod_object"
+            )
             await module.follow(path, self._node, self._store.set_manifests)
 
         said = ""
@@ -109,7 +111,7 @@ class KubernetesEdge:
                 self._tell(WARNING, line)
             said = line
 
-        await kept_up("what static pods' manifests say", follow, failed)
+        await retry_until_cancelled("what static pods' manifests say", follow, failed)
 
     def prewarm(self) -> None:
         """Armed: import the client, connect, and list."""
@@ -118,7 +120,7 @@ class KubernetesEdge:
     def detach(self) -> None:
         """Nothing here ends a process, and what was written stays as it is."""
 
-    def pass_on(self, context: Callable[[str], str]) -> None:
+    def pass_on(self, context: TraceContext) -> None:
         """Give every call that an order makes from now on the trace context of that order."""
         self._context = context
 
@@ -141,15 +143,15 @@ class KubernetesEdge:
 
     # --- what is known of the pods ---------------------------------------------------------------
 
-    def find(self, uid: str) -> Known | None:
+    def find(self, uid: str) -> KnownPod | None:
         """By the UID that the runtime knows."""
         return self._store.find(uid)
 
-    def find_named(self, namespace: str, name: str) -> Known | None:
+    def find_named(self, namespace: str, name: str) -> KnownPod | None:
         """By name, where the UID is not known: a static pod that only its manifest tells of has none."""
         return self._store.find_named(namespace, name)
 
-    def pods(self) -> list[Known]:
+    def pods(self) -> list[KnownPod]:
         """All pods of this node, as far as they are known."""
         return self._store.pods()
 
@@ -161,3 +163,44 @@ class KubernetesEdge:
     async def changed(self, since: int) -> None:
         """Return once ``version`` is another than this."""
         await self._store.changed(since)
+
+
+# One bad input must not take the daemon down. After a file that nobody thought of, a package that is half
+# installed, or a bug, it goes on without the API server (docs/node.md has who ends the pods then), says so,
+# and tries again.
+
+
+#: Between two tries: a package may be installed, or a file mended, while we run. From the first to the last.
+AGAIN_SECONDS = 1.0
+AGAIN_SECONDS_MAX = 60.0
+
+
+async def retry_until_cancelled(
+    name: str, work: Callable[[], Awaitable[None]], failed: Callable[[str], Awaitable[None]]
+) -> None:
+    """Do ``work``, which only ends by failing, again and again until cancelled; ``failed`` takes why."""
+    pause = AGAIN_SECONDS
+    while True:
+        began, why = trio.current_time(), "it ended"
+        try:
+            await work()
+        except Exception as error:
+            why = _error_text(error)
+        if trio.current_time() - began > AGAIN_SECONDS_MAX:
+            pause = AGAIN_SECONDS
+        await failed(f"{name} cannot be used, which is tried again: {why}")
+        await trio.sleep(pause)
+        pause = min(AGAIN_SECONDS_MAX, pause * 2)
+
+
+def _error_text(error: BaseException) -> str:
+    """Of the first of a group. One that is none of ours may quote anything: only its type and place."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if type(error).__module__.startswith("ebbtide.actors.") or isinstance(error, ImportError):
+        return " ".join(str(error).split())
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = "" if last is None else f" at {last.tb_frame.f_code.co_name}, line {last.tb_lineno}"
+    return f"{type(error).__name__}{where}"

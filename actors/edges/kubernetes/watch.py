@@ -1,8 +1,9 @@
 """The warm watch: this node's pods in memory, as the API server has them, for as long as the daemon runs.
 
-List once, then follow; after a break go on where it broke, and list again only when the server has forgotten
-that place. Bookmarks move the place on while nothing happens to our own pods. Everything that may end a watch
-does so often enough to be normal: the server's own limit, a restart, a rotated identity, a balancer.
+List once, then follow; after a break go on where it broke, and list again only when the server has
+forgotten that place. Bookmarks move the place on while nothing happens to our own pods. Everything that may
+end a watch does so often enough to be normal: the server's own limit, a restart, a rotated identity, a
+balancer.
 """
 
 from __future__ import annotations
@@ -14,20 +15,28 @@ from typing import Protocol
 import msgspec
 import trio
 
-from actors.edges.kubernetes.calling import Answer, Caller, Unanswered
-from actors.edges.kubernetes.health import Health
-from actors.edges.kubernetes.pages import GONE, Expired, Refused, check, of_node, whole
-from actors.edges.kubernetes.projection import PodObject, known
-from actors.edges.kubernetes.store import Store
-from actors.edges.kubernetes.streams import Silent, Stream
+from ebbtide.actors.edges.kubernetes.calls import (
+    Answer,
+    ApiCaller,
+    Unanswered,
+    pods_path,
+)
+from ebbtide.actors.edges.kubernetes.client import LineStream, SilentStream
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
+from ebbtide.actors.edges.kubernetes.pods import (
+    KnownPod,
+    PodStore,
+)
+from ebbtide.actors.interfaces import Outlet
+from ebbtide.events.facts import ApiRead
 
 #: The server ends a watch after so long, differently each time: its watches do not come back together.
 WATCH_SECONDS = (300, 600)
 #: A watch says at least a bookmark a minute; after so long without a byte the server is asked for a sign,
 #: which is as often as a kubelet renews its lease.
 SILENCE_SECONDS = 10.0
-SIGN = "/readyz"
-SIGN_SECONDS_MAX = 2.0
+LIVENESS_PATH = "/readyz"
+LIVENESS_SECONDS_MAX = 2.0
 OPEN_SECONDS_MAX = 3.0
 #: Between tries: begins short, since a restarted server is soon back, and ends where a cluster can bear it.
 PAUSE_SECONDS_MIN = 0.05
@@ -39,32 +48,32 @@ LIVED_SECONDS = 1.0
 REFUSALS_MAX = 5
 
 
-class Streamer(Caller, Protocol):
-    """`actors.edges.kubernetes.link.Link`."""
+class Streamer(ApiCaller, Protocol):
+    """`actors.edges.kubernetes.client.ApiClient`."""
 
-    def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[Stream]:
+    def stream(self, path: str, *, seconds_max: float) -> AbstractAsyncContextManager[LineStream]:
         """GET what comes line by line. Raises Unanswered."""
 
 
-class _Event(msgspec.Struct):
+class _WatchEvent(msgspec.Struct):
     type: str
     object: msgspec.Raw
 
 
-class _Status(msgspec.Struct):
+class _StatusObject(msgspec.Struct):
     code: int = 0
     message: str = ""
 
 
-_events = msgspec.json.Decoder(_Event)
-_pods = msgspec.json.Decoder(PodObject)
-_statuses = msgspec.json.Decoder(_Status)
+_event_decoder = msgspec.json.Decoder(_WatchEvent)
+_pod_decoder = msgspec.json.Decoder(PodObject)
+_status_decoder = msgspec.json.Decoder(_StatusObject)
 
 
-class Watch:
+class PodWatch:
     """Keeps ``store`` as the API server has the pods of ``node``."""
 
-    def __init__(self, link: Streamer, node: str, store: Store, health: Health) -> None:
+    def __init__(self, link: Streamer, node: str, store: PodStore, health: ApiHealth) -> None:
         self._link = link
         self._node = node
         self._store = store
@@ -79,33 +88,61 @@ class Watch:
         """Until cancelled; never fails."""
         while True:
             try:
-                await self._round()
-            except Expired:
+                # One list if need be, and one watch, from its begin to its end.
+                self._since = trio.current_time()
+                if not self._listed:
+                    self._store.replace(*await list_all(self._link, self._node))
+                    self._listed = True
+                self._since = began = trio.current_time()
+                path = pods_path(
+                    self._node,
+                    watch=1,
+                    allowWatchBookmarks="true",
+                    resourceVersion=self._store.resource_version,
+                    timeoutSeconds=random.randint(*WATCH_SECONDS),
+                )
+                async with self._link.stream(path, seconds_max=OPEN_SECONDS_MAX) as stream:
+                    if stream.code != 200:
+                        raise_unless_ok(await stream.answer(OPEN_SECONDS_MAX))
+                    await self._health.answered()
+                    self._since = None
+                    while (line := await self._next(stream)) is not None:
+                        self._apply_event(line)
+                        self._pause, self._refusals = PAUSE_SECONDS_MIN, 0
+                if trio.current_time() < began + LIVED_SECONDS:
+                    await self._wait(0.0)
+            except VersionExpired:
                 self._listed = False
                 await self._wait(0.0)
             except Unanswered as error:
                 since = trio.current_time() if self._since is None else self._since
                 await self._health.failed(str(error), since)
-                await self._wait(self._refused(error))
+                asked_seconds = 0.0
+                if isinstance(error, ApiRefused):
+                    asked_seconds = error.retry_after_seconds
+                    # A place that the server refuses again and again is given up.
+                    self._refusals += 1
+                    self._listed = self._listed and self._refusals % REFUSALS_MAX != 0
+                await self._wait(asked_seconds)
 
-    def _refused(self, error: Unanswered) -> float:
-        """Seconds that the server asks for; a place that it refuses again and again is given up."""
-        if not isinstance(error, Refused):
-            return 0.0
-        self._refusals += 1
-        self._listed = self._listed and self._refusals % REFUSALS_MAX != 0
-        return error.retry_after_seconds
-
-    async def _round(self) -> None:
-        """One list if need be, and one watch, from its begin to its end."""
-        self._since = trio.current_time()
-        if not self._listed:
-            self._store.replace(*await whole(self._link, self._node))
-            self._listed = True
-        self._since = began = trio.current_time()
-        await self._watch()
-        if trio.current_time() < began + LIVED_SECONDS:
-            await self._wait(0.0)
+    def _apply_event(self, line: bytes) -> None:
+        try:
+            event = _event_decoder.decode(line)
+            if event.type == "ERROR":
+                # The same as a refusal of the watch would be.
+                status = _status_decoder.decode(event.object)
+                raise_unless_ok(Answer(status.code, msgspec.json.encode(status)))
+            pod = _pod_decoder.decode(event.object)
+        except (ValueError, RecursionError) as error:
+            # We no longer know what there is: list again.
+            self._listed = False
+            raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
+        if event.type == "DELETED":
+            self._store.remove(pod.metadata.uid)
+        elif event.type in ("ADDED", "MODIFIED"):
+            self._store.put(project_pod(pod))
+        if pod.metadata.resource_version:
+            self._store.resource_version = pod.metadata.resource_version
 
     async def _wait(self, asked_seconds: float) -> None:
         """Longer each time, and differently for each node; at least what the server asked for."""
@@ -113,63 +150,181 @@ class Watch:
         self._pause = min(PAUSE_SECONDS_MAX, self._pause * 2)
         await trio.sleep(max(pause, min(asked_seconds, RETRY_AFTER_SECONDS_MAX)))
 
-    async def _watch(self) -> None:
-        path = of_node(
-            self._node,
-            watch=1,
-            allowWatchBookmarks="true",
-            resourceVersion=self._store.resource_version,
-            timeoutSeconds=random.randint(*WATCH_SECONDS),
-        )
-        async with self._link.stream(path, seconds_max=OPEN_SECONDS_MAX) as stream:
-            if stream.code != 200:
-                check(await stream.answer(OPEN_SECONDS_MAX))
-            await self._health.answered()
-            self._since = None
-            while (line := await self._next(stream)) is not None:
-                self._take(line)
-                self._pause, self._refusals = PAUSE_SECONDS_MIN, 0
-
-    async def _next(self, stream: Stream) -> bytes | None:
+    async def _next(self, stream: LineStream) -> bytes | None:
         """Silence may be a server that has nothing to say, or one that is not there: a small call tells."""
         while True:
             try:
                 return await stream.line(SILENCE_SECONDS)
-            except Silent:
-                await self._sign()
+            except SilentStream:
+                # Any answer but a server's own failure is one, whatever it allows us.
+                self._since = trio.current_time()
+                answer = await self._link.call("GET", LIVENESS_PATH, seconds_max=LIVENESS_SECONDS_MAX)
+                if answer.code >= 500:
+                    raise_unless_ok(answer)
+                self._since = None
 
-    async def _sign(self) -> None:
-        """Any answer but a server's own failure is one, whatever it allows us."""
-        self._since = trio.current_time()
-        answer = await self._link.call("GET", SIGN, seconds_max=SIGN_SECONDS_MAX)
-        if answer.code >= 500:
-            check(answer)
-        self._since = None
 
-    def _take(self, line: bytes) -> None:
-        """One event. What cannot be read means that we no longer know what there is: list again."""
+# A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
+# part that was large the next ones are smaller.
+
+
+#: A pod is about 8 KiB: 400 KiB a part, 3 parts for a node that is full.
+PART_PODS = 50
+#: After a part beyond this, the next ones ask for fewer pods.
+PART_BYTES = 4 * 1024 * 1024
+#: A list from etcd of a large cluster takes its time; nothing waits for it but the watch.
+PART_SECONDS_MAX = 10.0
+HTTP_GONE = 410
+
+
+class VersionExpired(Exception):
+    """The server no longer knows that resource version: list again."""
+
+
+class ApiRefused(Unanswered):
+    """An answer that is not what was asked for; ``retry_after_seconds`` as the server wants it."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(refusal_text(answer))
+        self.retry_after_seconds = answer.retry_after_seconds
+
+
+class _ListMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    more: str = msgspec.field(default="", name="continue")
+
+
+class _PodList(msgspec.Struct):
+    metadata: _ListMetadata
+    items: list[PodObject] | None = None
+
+
+def raise_unless_ok(answer: Answer) -> None:
+    """Raises VersionExpired, ApiRefused."""
+    if answer.code == HTTP_GONE:
+        raise VersionExpired
+    if not answer.ok:
+        raise ApiRefused(answer)
+
+
+async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
+    """All pods, and the resource version that they are of. Raises VersionExpired, Unanswered."""
+    pods: list[KnownPod] = []
+    limit, more = PART_PODS, ""
+    while True:
+        fields = {"limit": limit, "continue": more} if more else {"limit": limit}
+        answer = await caller.call("GET", pods_path(node, **fields), seconds_max=PART_SECONDS_MAX)
+        raise_unless_ok(answer)
         try:
-            event = _events.decode(line)
-            if event.type == "ERROR":
-                raise _ended(_statuses.decode(event.object))
-            pod = _pods.decode(event.object)
+            part = msgspec.json.decode(answer.body, type=_PodList)
         except (ValueError, RecursionError) as error:
-            self._listed = False
-            raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
-        self._apply(event.type, pod)
-
-    def _apply(self, kind: str, pod: PodObject) -> None:
-        metadata = pod.metadata
-        if kind == "DELETED":
-            self._store.remove(metadata.uid)
-        elif kind in ("ADDED", "MODIFIED"):
-            self._store.put(known(pod))
-        if metadata.resource_version:
-            self._store.resource_version = metadata.resource_version
+            raise Unanswered(f"a list of pods that cannot be read: {error}") from None
+        pods += [project_pod(each) for each in part.items or ()]
+        more = part.metadata.more
+        if not more:
+            return pods, part.metadata.resource_version
+        if len(answer.body) > PART_BYTES:
+            limit = max(1, limit * PART_BYTES // len(answer.body))
 
 
-def _ended(status: _Status) -> Exception:
-    """The same as a refusal of the watch would be."""
-    if status.code == GONE:
-        return Expired()
-    return Refused(Answer(status.code, msgspec.json.encode(status)))
+# A call that fails says little: a restart of the API server, one of three behind a balancer that went. Only
+# when nothing was answered for a while is it away, and the first answer brings it back.
+
+
+#: So long nothing but failures: a mode that needs the API server is then not chosen. An API server restarts
+#: in less, and a wave that finds it away hands over by itself (docs/node.md).
+AWAY_SECONDS = 3.0
+REVIEW_SECONDS_MAX = 3.0
+ERROR_CHARS_MAX = 300
+NODE_USER = "system:node:"
+
+SELF_SUBJECT_REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+class _UserInfo(msgspec.Struct):
+    username: str = ""
+
+
+class _ReviewStatus(msgspec.Struct, rename="camel"):
+    user_info: _UserInfo = msgspec.field(default_factory=_UserInfo)
+    allowed: bool = True
+
+
+class _Review(msgspec.Struct):
+    status: _ReviewStatus = msgspec.field(default_factory=_ReviewStatus)
+
+
+async def may_taint(caller: ApiCaller, node: str, before: bool = True) -> bool:
+    """Whether we may change the node's taints; what was known ``before`` where it cannot be learned.
+
+    A node's own identity may patch its Node, but NodeRestriction refuses changed taints to it, whatever
+    RBAC allows (https://kubernetes.io/docs/reference/access-authn-authz/admission-controllers/#noderestriction).
+    """
+    try:
+        who = await _review(caller, SELF_SUBJECT_REVIEWS, "authentication.k8s.io/v1", "SelfSubjectReview", {})
+        if who is not None and who.user_info.username.startswith(NODE_USER):
+            return False
+        spec = {"resourceAttributes": {"verb": "patch", "resource": "nodes", "name": node}}
+        may = await _review(
+            caller, SELF_SUBJECT_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SelfSubjectAccessReview", spec
+        )
+    except Unanswered:
+        return before
+    return before if may is None else may.allowed
+
+
+async def _review(
+    caller: ApiCaller, path: str, version: str, kind: str, spec: object
+) -> _ReviewStatus | None:
+    body = (
+        {"apiVersion": version, "kind": kind, "spec": spec} if spec else {"apiVersion": version, "kind": kind}
+    )
+    answer = await caller.call("POST", path, body=body, seconds_max=REVIEW_SECONDS_MAX)
+    try:
+        return msgspec.json.decode(answer.body, type=_Review).status if answer.ok else None
+    except (ValueError, RecursionError):
+        return None
+
+
+class ApiHealth:
+    """Hears how calls went, and puts `ApiRead` on a change, which is also what an operator reads."""
+
+    def __init__(self, caller: ApiCaller, node: str, outlet: Outlet) -> None:
+        self._caller = caller
+        self._node = node
+        self._outlet = outlet
+        self._failing_since: float | None = None
+        self._said: ApiRead | None = None
+        self._taint = True
+
+    async def answered(self) -> None:
+        """What we need was answered; also looks what we may do there, since rights change."""
+        self._failing_since = None
+        self._taint = await may_taint(self._caller, self._node, self._taint)
+        await self._say(ApiRead(reachable=True, taint=self._taint))
+
+    async def failed(self, error: str, since: float) -> None:
+        """A call that began at ``since`` failed, be it that it was not answered or that it was refused."""
+        now = trio.current_time()
+        self._failing_since = since if self._failing_since is None else self._failing_since
+        if now >= self._failing_since + AWAY_SECONDS and (self._said is None or self._said.reachable):
+            await self._say(ApiRead(reachable=False, error=error[:ERROR_CHARS_MAX], taint=self._taint))
+
+    async def _say(self, fact: ApiRead) -> None:
+        if fact != self._said:
+            self._said = fact
+            await self._outlet.put(fact)
+
+
+def refusal_text(answer: Answer) -> str:
+    """What a refusal says, in a line."""
+    try:
+        said = msgspec.json.decode(answer.body, type=_Refusal).message
+    except (ValueError, RecursionError):
+        said = ""
+    return f"{answer.code} {' '.join(said.split())}".rstrip()
+
+
+class _Refusal(msgspec.Struct):
+    message: str = ""

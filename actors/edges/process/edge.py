@@ -8,43 +8,60 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Set
 from contextlib import aclosing, suppress
 from pathlib import Path
 
 import trio
 
-from actors.edges.process import proc
-from actors.edges.process.arrivals import Arrivals
-from actors.edges.process.autopsy import AUTOPSY_NS_MAX, examine
-from actors.edges.process.cgroup import Cgroups
-from actors.edges.process.hooks import Context, Hooks
-from actors.edges.process.marks import Marker
-from actors.edges.process.record import Records, output_name
-from actors.edges.process.recover import Recovery
-from actors.edges.process.rings import TRIM_SECONDS, Rings
-from actors.edges.process.scan import Scanner
-from actors.edges.process.signals import signal_number
-from actors.edges.process.source import Load, Source
-from actors.edges.process.spawn import raise_file_limit
-from actors.edges.process.spec import HttpGetAction
-from actors.edges.process.start import Starter, exited
-from actors.edges.process.sweep import Root, Sweeper, members
-from actors.edges.process.table import ContainerEntry, PodEntry, Table
-from actors.edges.process.watch import Watch
-from actors.interfaces import Effect, Ending, Outlet
-from events.base import Order
-from events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
-from events.facts import (
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.autopsy import AUTOPSY_NS_MAX, examine_processes
+from ebbtide.actors.edges.linux.exits import ExitStatus, ExitWatch, open_child
+from ebbtide.actors.edges.linux.kill_tree import (
+    Cgroups,
+    Marker,
+    ProcessScanner,
+    ScannedProcess,
+    TreeKiller,
+    TreeRoot,
+    tree_members,
+)
+from ebbtide.actors.edges.linux.signals import signal_number
+from ebbtide.actors.edges.pod_spec import HttpGetAction
+from ebbtide.actors.edges.process.hooks import (
+    ProcessHooks,
+)
+from ebbtide.actors.edges.process.manifests import LoadManifest, ManifestChange, ManifestGone, ManifestSource
+from ebbtide.actors.edges.process.pods import (
+    ContainerEntry,
+    PodEntry,
+    PodRecord,
+    PodRecords,
+    PodTable,
+    output_name,
+)
+from ebbtide.actors.edges.process.start import (
+    TRIM_SECONDS,
+    OutputFiles,
+    PodStarter,
+    exited_fact,
+    raise_file_limit,
+)
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
+from ebbtide.events.base import Fact, Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
+from ebbtide.events.facts import (
     INVENTORY_PODS_MAX,
     AutopsyTaken,
     ContainerExited,
     ContainerStarted,
     InventoryTaken,
+    ManifestRejected,
+    PodAppeared,
 )
-from events.model import Pod
+from ebbtide.events.model import Pod
 
-UNKNOWN = "no such container is known here"
+UNKNOWN_CONTAINER = "no such container is known here"
 
 
 class ProcessEdge:
@@ -60,7 +77,7 @@ class ProcessEdge:
         state_dir: Path,
         *,
         manifests: Path | None = None,
-        load: Load | None = None,
+        load: LoadManifest | None = None,
         capture_lines: int = 0,
         use_cgroups: bool = True,
         pod_ip: str = "127.0.0.1",
@@ -70,19 +87,21 @@ class ProcessEdge:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._mono_ns = mono_ns
         self._capture_lines = capture_lines
-        self._source = Source(manifests, load) if manifests is not None and load is not None else None
-        self._table = Table()
-        self._records = Records(state_dir / "pods", proc.boot_id())
-        self._rings = Rings(state_dir / "output")
-        self._watch = Watch(mono_ns)
+        self._source = ManifestSource(manifests, load) if manifests is not None and load is not None else None
+        self._table = PodTable()
+        self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
+        self._output = OutputFiles(state_dir / "output")
+        self._watch = ExitWatch(mono_ns)
         marker = Marker(state_dir)
-        self._scanner = Scanner(marker, mono_ns)
-        self._sweeper = Sweeper(self._scanner, mono_ns)
+        self._scanner = ProcessScanner(marker, mono_ns)
+        self._killer = TreeKiller(self._scanner, mono_ns)
         self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
-        self._starter = Starter(marker, self._records, self._rings, self._watch, self._sweeper, self._cgroups)
-        self._hooks = Hooks(marker, self._scanner, self._sweeper, self._watch, self._rings, pod_ip)
-        self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._sweeper)
-        self._arrivals = Arrivals(self._table, self._records, self._rings, self._recovery)
+        self._starter = PodStarter(
+            marker, self._records, self._output, self._watch, self._killer, self._cgroups
+        )
+        self._hooks = ProcessHooks(marker, self._scanner, self._killer, self._watch, self._output, pod_ip)
+        self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._killer)
+        self._changes = ManifestChanges(self._table, self._records, self._output, self._recovery)
         effects: dict[type[Order], Effect] = {
             StartPod: self._start_pod,
             SendSignal: self._send_signal,
@@ -104,7 +123,7 @@ class ProcessEdge:
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._watch.run, outlet)
-                nursery.start_soon(self._sweeper.run)
+                nursery.start_soon(self._killer.run)
                 nursery.start_soon(self._trim)
                 if self._source is not None:
                     nursery.start_soon(self._follow, self._source, outlet)
@@ -114,7 +133,7 @@ class ProcessEdge:
 
     def detach(self) -> None:
         """The daemon goes: from now on nothing is killed, whatever is cancelled."""
-        self._sweeper.closed = True
+        self._killer.closed = True
 
     def close(self) -> None:
         """Give back every descriptor. After `run` has ended; ends no process."""
@@ -131,9 +150,9 @@ class ProcessEdge:
         pods that are started later it is done then.
         """
         for pod in self._table.pods.values():
-            _warm(pod)
+            _import_for_hooks(pod)
 
-    def pass_on(self, context: Context) -> None:
+    def pass_on(self, context: TraceContext) -> None:
         """Give every hook that is run from now on the trace context of its order."""
         self._hooks.context = context
 
@@ -165,36 +184,33 @@ class ProcessEdge:
         if isinstance(order, RunHook):
             return await self._hooks.adopt(order)
         if isinstance(order, StartPod):
-            return await self._adopt_start(order, outlet)
+            pod = self._table.pods.get(order.uid)
+            if pod is None or pod.order != order.key:
+                return None
+            facts = [_state_fact(entry) for entry in pod.containers.values() if entry.phase != "waiting"]
+            if facts:
+                await outlet.put(*facts)
+            await self._starter.end_inits(pod)
+            return await self._starter.start(pod, outlet)
         effect = self.effects.get(type(order))
         if effect is None:
             return None
         ending = effect(order, outlet)
         return ending if isinstance(ending, Ending) else await ending
 
-    async def _adopt_start(self, order: StartPod, outlet: Outlet) -> Ending | None:
-        pod = self._table.pods.get(order.uid)
-        if pod is None or pod.order != order.key:
-            return None
-        facts = [_state(entry) for entry in pod.containers.values() if entry.phase != "waiting"]
-        if facts:
-            await outlet.put(*facts)
-        await self._starter.end_inits(pod)
-        return await self._starter.start(pod, outlet)
-
     # --- what goes on by itself --------------------------------------------------------------------
 
-    async def _follow(self, source: Source, outlet: Outlet) -> None:
+    async def _follow(self, source: ManifestSource, outlet: Outlet) -> None:
         async with aclosing(source.changes()) as changes:
             async for batch in changes:
-                facts = [fact for change in batch for fact in self._arrivals.take(change)]
+                facts = [fact for change in batch for fact in self._changes.take(change)]
                 if facts:
                     await outlet.put(*facts)
 
     async def _trim(self) -> None:
         while True:
             await trio.sleep(TRIM_SECONDS)
-            self._rings.trim()
+            self._output.trim()
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -205,24 +221,24 @@ class ProcessEdge:
         if pod.begun:
             return Ending()
         pod.order = order.key
-        _warm(pod)
+        _import_for_hooks(pod)
         return await self._starter.start(pod, outlet)
 
     def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
-            return Ending("failed", UNKNOWN)
+            return Ending("failed", UNKNOWN_CONTAINER)
         if entry.phase == "waiting":
             return self._stop_start(entry.pod, order.signal)
         self._repeat_end(entry)
-        return _signal(entry, order.signal)
+        return _signal_container(entry, order.signal)
 
     def _repeat_end(self, entry: ContainerEntry) -> None:
         """Who stops a container that has ended has not heard of its end: the fact came before the pod was
         in a plan. It is said again.
         """
         if entry.phase == "ended":
-            self._watch.post(exited(entry))
+            self._watch.post(exited_fact(entry))
 
     def _stop_start(self, pod: PodEntry, name: str) -> Ending:
         """Of a pod that is not up yet: go no further, and pass the signal to what runs now."""
@@ -234,38 +250,40 @@ class ProcessEdge:
         if not pod.starting:
             for fact in self._starter.drop_waiting(pod, None):
                 self._watch.post(fact)
-        return _signal(pod.init, name) if pod.init is not None else Ending()
+        return _signal_container(pod.init, name) if pod.init is not None else Ending()
 
     async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
-            return Ending("failed", UNKNOWN)
+            return Ending("failed", UNKNOWN_CONTAINER)
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
         self._repeat_end(entry)
         target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
-        await self._sweeper.kill(target.key, Root(target.pid, target.start_ticks), target.group)
+        await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
         return Ending()
 
     async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
-            return Ending("failed", UNKNOWN)
+            return Ending("failed", UNKNOWN_CONTAINER)
         look = await self._scanner.look_briefly()
-        stats = [item.stat for item in members(look, {entry.key: Root(entry.pid, entry.start_ticks)})]
+        stats = [
+            item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
+        ]
         deadline_ns = self._mono_ns() + AUTOPSY_NS_MAX // 2
         fact = AutopsyTaken(
             uid=order.uid,
             container=order.container,
-            processes=examine(stats, deadline_ns, self._mono_ns),
-            last_lines=self._rings.tail(output_name(*entry.key), self._capture_lines),
+            processes=examine_processes(stats, deadline_ns, self._mono_ns),
+            last_lines=self._output.tail(output_name(*entry.key), self._capture_lines),
         )
         await outlet.put(fact)
         return Ending()
 
     async def _run_hook(self, order: RunHook, outlet: Outlet) -> Ending:
         entry = self._table.find(order.uid, order.container)
-        return Ending("failed", UNKNOWN) if entry is None else await self._hooks.run(entry, order)
+        return Ending("failed", UNKNOWN_CONTAINER) if entry is None else await self._hooks.run(entry, order)
 
     async def _take_inventory(self, order: TakeInventory, outlet: Outlet) -> Ending:
         now_ns, pods = self._mono_ns(), self._table.active()
@@ -285,12 +303,12 @@ class ProcessEdge:
         return Ending()
 
 
-def _warm(pod: PodEntry) -> None:
+def _import_for_hooks(pod: PodEntry) -> None:
     if any(isinstance(spec.pre_stop, HttpGetAction) for spec in pod.spec.lasting):
-        from actors.edges.process import http  # noqa: F401
+        from ebbtide.actors.edges import http_get as http  # noqa: F401
 
 
-def _signal(entry: ContainerEntry, name: str) -> Ending:
+def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     """To the first process only, as a runtime does it. A process that has ended needs none."""
     try:
         number = signal_number(name)
@@ -307,10 +325,170 @@ def _signal(entry: ContainerEntry, name: str) -> Ending:
     return Ending()
 
 
-def _state(entry: ContainerEntry) -> ContainerStarted | ContainerExited:
+def _state_fact(entry: ContainerEntry) -> ContainerStarted | ContainerExited:
     uid, name = entry.key
     return (
         ContainerStarted(uid=uid, container=name, pid=entry.pid)
         if entry.phase == "running"
-        else exited(entry)
+        else exited_fact(entry)
     )
+
+
+# A recorded process is ours only if its number, its start time and the boot agree. A container that is not
+# recorded as started may run all the same: the daemon died between starting it and writing that down.
+
+
+#: Nothing is urgent yet, and what is not found now is not found at all.
+RECOVERY_SECONDS_MAX = 5.0
+
+
+class Recovery:
+    """Fills the table once."""
+
+    def __init__(
+        self,
+        table: PodTable,
+        records: PodRecords,
+        scanner: ProcessScanner,
+        starter: PodStarter,
+        killer: TreeKiller,
+    ) -> None:
+        self._table = table
+        self._records = records
+        self._scanner = scanner
+        self._starter = starter
+        self._killer = killer
+        self._lock = trio.Lock()
+        self.done = False
+        self._strays: dict[str, list[ScannedProcess]] = {}
+
+    async def once(self) -> list[Fact]:
+        """What was learned; empty from the second call on."""
+        async with self._lock:
+            if self.done:
+                return []
+            facts = await self._recover()
+            self.done = True
+            return facts
+
+    async def _recover(self) -> list[Fact]:
+        records = self._records.load()
+        look: list[ScannedProcess] = []
+        with suppress(OSError):
+            look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
+        facts = [fact for record in records for fact in self._revive(record, look)]
+        for item in look:
+            if item.mark is not None and item.mark.uid not in self._table.pods:
+                self._strays.setdefault(item.mark.uid, []).append(item)
+        return facts
+
+    def take_over(self, pod: PodEntry) -> list[Fact] | None:
+        """A manifest names a pod whose record is lost altogether: is it up? Then it is ours again, as far
+        as it is up; None when nothing of it runs.
+        """
+        look = self._strays.pop(pod.pod.uid, [])
+        ages = {
+            item.stat.start_ticks: item.mark.order
+            for item in reversed(look)
+            if item.mark is not None and item.mark.container in pod.containers
+        }
+        if not ages:
+            return None
+        # Hooks carry keys of their own; what is oldest was there before any hook.
+        pod.order = ages[min(ages)]
+        facts = []
+        for entry in pod.containers.values():
+            facts += self._from_marks(entry, look) or self._given_up(entry)
+        return facts
+
+    def _given_up(self, entry: ContainerEntry) -> list[Fact]:
+        entry.finish(ExitStatus())
+        return [exited_fact(entry)]
+
+    def _revive(self, record: PodRecord, look: list[ScannedProcess]) -> list[Fact]:
+        pod = PodEntry(record.pod, record.spec)
+        pod.order = record.order
+        pod.stopping = record.stopping
+        pod.recovered = True
+        self._table.pods[record.pod.uid] = pod
+        recorded = {item.name: item for item in record.containers}
+        facts = []
+        for name, entry in pod.containers.items():
+            container = recorded.get(name)
+            if container is None:
+                facts += self._from_marks(entry, look)
+                continue
+            entry.group = container.group
+            if not self._adopt(entry, container.pid, container.start_ticks):
+                entry.pid, entry.start_ticks = container.pid, container.start_ticks
+                self._killer.leftovers(entry.key, entry.group)
+                facts += self._given_up(entry)
+        return facts
+
+    def _from_marks(self, entry: ContainerEntry, look: list[ScannedProcess]) -> list[Fact]:
+        """Its first process leads a session and is the oldest of those that carry its marks."""
+        ours = [item.stat for item in look if item.mark == (*entry.key, entry.pod.order)]
+        leaders = [stat for stat in ours if stat.session == stat.pid]
+        first = min(leaders, key=lambda stat: (stat.start_ticks, stat.pid), default=None)
+        if first is None or not self._adopt(entry, first.pid, first.start_ticks):
+            return []
+        with suppress(OSError):
+            self._starter.remember(entry.pod)
+        return [ContainerStarted(uid=entry.key[0], container=entry.key[1], pid=entry.pid)]
+
+    def _adopt(self, entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+        child = open_child(pid, start_ticks)
+        if child is None:
+            return False
+        entry.child = False
+        entry.begin(*child)
+        self._starter.follow(entry)
+        return True
+
+
+# A manifest starts pods; it never ends or changes one that runs. What has ended is forgotten when its
+# manifest goes, and starts anew when that comes back or is written again.
+
+
+class ManifestChanges:
+    """Keeps the table in step with the manifests."""
+
+    def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles, recovery: Recovery) -> None:
+        self._table = table
+        self._records = records
+        self._output = output
+        self._recovery = recovery
+
+    def take(self, change: ManifestChange) -> list[Fact]:
+        """Apply one change; the facts to report of it."""
+        path = str(change.path)
+        if isinstance(change, ManifestGone):
+            self._leave(path, frozenset())
+            return []
+        if change.error:
+            return [ManifestRejected(path=path, error=change.error)]
+        self._leave(path, {pod.uid for pod, _ in change.pods})
+        return [fact for pod, spec in change.pods for fact in self._appear(PodEntry(pod, spec, path))]
+
+    def _appear(self, new: PodEntry) -> list[Fact]:
+        known = self._table.pods.get(new.pod.uid)
+        if known is not None and known.path not in ("", new.path):
+            return [ManifestRejected(path=new.path, error=f"pod {new.pod.label} stands in {known.path} too")]
+        if known is not None and known.begun and (known.recovered or not known.over):
+            # It runs, or it ended before this daemon began: then meeting its manifest starts nothing.
+            known.path, known.recovered = new.path, False
+            return []
+        self._table.pods[new.pod.uid] = new
+        found = self._recovery.take_over(new)
+        return [PodAppeared(pod=new.pod)] if found is None else found
+
+    def _leave(self, path: str, keep: Set[str]) -> None:
+        """This file names no other pods than those any more."""
+        for uid, entry in list(self._table.pods.items()):
+            if entry.path == path and uid not in keep:
+                entry.path = ""
+                if entry.over or not entry.begun:
+                    del self._table.pods[uid]
+                    self._records.remove(uid)
+                    for name in entry.containers:
+                        self._output.remove(output_name(uid, name))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from events.decisions import (
+from ebbtide.events.decisions import (
     AwaitStatuses,
     DeletePod,
     KillContainer,
@@ -18,7 +18,7 @@ from events.decisions import (
     StartKubelet,
     StopKubelet,
 )
-from events.facts import OrderEnded
+from ebbtide.events.facts import OrderEnded
 from tests.node.bed import Bed
 from tests.node.contenders import OFF
 from tests.node.going import Going, going, tainted

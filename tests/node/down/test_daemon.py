@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import trio
 
-from events.decisions import ReleaseLock
-from events.facts import ClockStepped, DaemonStarted
+from ebbtide.events.decisions import ReleaseLock
+from ebbtide.events.facts import ClockStepped, DaemonStarted
 from tests.beds.skipping import or_skip
 from tests.node.going import Going
 from tests.node.stand_ins import Clock, Installation

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import trio
 
-from actors.edges.kubernetes.writes.deletes import DELETE_SECONDS_MAX, MARK_SECONDS_MAX
-from events.decisions import DeletePod, HandedOver, ShutdownBegan
-from events.facts import ApiRead, RuntimeRead
+from ebbtide.actors.edges.kubernetes.pod_writes import DELETE_SECONDS_MAX, MARK_SECONDS_MAX
+from ebbtide.events.decisions import DeletePod, HandedOver, ShutdownBegan
+from ebbtide.events.facts import ApiRead, RuntimeRead
 from tests.node.going import Going
 from tests.node.witness import NS, TICK_NS, Witness
 

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import trio
 
-from events.decisions import HookEnded, PodPlanned
+from ebbtide.events.decisions import HookEnded, PodPlanned
 from tests.node.client import Refused
 from tests.node.going import Going
 from tests.node.incidents import DAEMONSETS, daemonset

@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 import trio
 
-from events.decisions import Armed, ShutdownCancelled
+from ebbtide.events.decisions import Armed, ShutdownCancelled
 from tests.node.going import PRIORITIES, Going, tainted
 from tests.node.witness import NS, TICK_NS
 

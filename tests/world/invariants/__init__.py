@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from replay.virtual.invariants import Breach, breaches
-from replay.virtual.invariants.words import Breaches
+from ebbtide.replay.sim.invariants import Breach, breaches
+from ebbtide.replay.sim.view import BreachSentences
 from tests.world.invariants import processes
 from tests.world.view import views
 from tests.world.world import World
 
-OF_WORLDS: tuple[Callable[[World], Breaches], ...] = (
+OF_WORLDS: tuple[Callable[[World], BreachSentences], ...] = (
     processes.no_exceptions,
     processes.barriers_hold,
     processes.what_is_shown_is_so,

@@ -1,0 +1,66 @@
+"""The whole deterministic state to a `Checkpoint` and back.
+
+A segment begins with one, so that arming and replay need no older segment. The order of registration is
+kept, because ties between actors go by it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, Slot, System, mark_recorded
+from ebbtide.events.base import ActorState, Checkpoint, OpenOrder, Order
+from ebbtide.events.codec import BadPayload, decode_event, encode_event
+
+
+def take_checkpoint(system: System) -> Checkpoint:
+    """The state between two steps, to be written down: the next digest tells what has changed since."""
+    mark_recorded(system.slots.values())
+    return as_checkpoint(system)
+
+
+def as_checkpoint(system: System) -> Checkpoint:
+    """The same to look at, with nothing noted."""
+    return Checkpoint(
+        episode=system.episode,
+        actors=tuple(map(_pack_actor, system.slots.values())),
+        open_orders=tuple(map(_pack_order, system.open_orders.values())),
+        logic_flags=system.flags,
+    )
+
+
+def _pack_actor(slot: Slot) -> ActorState:
+    state = msgspec.Raw(msgspec.msgpack.encode(slot.state))
+    return ActorState(actor=slot.kind.name, subject=slot.subject, state=state, failed=slot.failed)
+
+
+def _pack_order(opened: OpenedOrder) -> OpenOrder:
+    raw = msgspec.Raw(encode_event(opened.order))
+    return OpenOrder(seq=opened.seq, type=type(opened.order).__name__, order=raw)
+
+
+def restore(checkpoint: Checkpoint, next_seq: int) -> System:
+    """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
+    system = System(next_seq, checkpoint.logic_flags)
+    system.episode = checkpoint.episode
+    for kept in checkpoint.open_orders:
+        order = decode_event(kept.type, bytes(kept.order))
+        assert isinstance(order, Order)
+        system.open_orders[order.key] = OpenedOrder(kept.seq, order)
+    for actor in checkpoint.actors:
+        _unpack_actor(system, actor)
+    mark_recorded(system.slots.values())
+    return system
+
+
+def _unpack_actor(system: System, kept: ActorState) -> None:
+    kind = ACTOR_TYPE_BY_NAME.get(kept.actor)
+    if kind is None:
+        raise BadPayload(f"the checkpoint has an actor {kept.actor!r} that this version does not know")
+    slot = system.slots.get((kept.actor, kept.subject)) or system.register(kind, kept.subject)
+    try:
+        slot.state = msgspec.msgpack.decode(kept.state, type=kind.state)
+    except (ValueError, msgspec.DecodeError) as error:  # ValueError: bad UTF-8
+        raise BadPayload(f"checkpoint of {kept.actor}: {error}") from error
+    slot.failed = kept.failed
+    system.watch(slot)

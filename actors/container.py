@@ -1,0 +1,279 @@
+"""One container's way down, as a value: hook, turn, stop signal, autopsy, SIGKILL, exit.
+
+    running -> hook -> turn -> stopping -> killed -> exited
+
+Every arrow but the last is a decision; the last is an observation and may come at any time. The functions
+here say what a container does next; `actors.hook` says when, and for which pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import NEVER_NS, State
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import (
+    CancelOrder,
+    HookEnded,
+    HookResult,
+    HookStarted,
+    KillContainer,
+    RunHook,
+    SendSignal,
+    TakeAutopsy,
+)
+from ebbtide.events.facts import OrderEnded
+from ebbtide.events.model import Container
+
+#: The actor whose orders these are (`actors.hook`).
+NAME = "HookActor"
+
+#: How long before SIGKILL a straggler is looked at.
+AUTOPSY_BEFORE_KILL_NS = 250_000_000
+
+ContainerPhase = Literal["running", "hook", "turn", "stopping", "killed", "exited"]
+
+
+class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``deadline_ns`` is the end of the pod's grace, ``limit_ns`` the shutdown's last possible SIGKILL."""
+
+    uid: str
+    spec: Container
+    phase: ContainerPhase = "running"
+    deadline_ns: int = 0
+    limit_ns: int = 0
+    hook_since_ns: int = 0
+    hook_until_ns: int = NEVER_NS
+    hook_key: str = ""
+    stop_since_ns: int = 0
+    kill_at_ns: int = NEVER_NS
+    #: The stop signal is ordered, and its outcome not known yet.
+    stop_open: bool = False
+    autopsy: bool = False
+    killed: bool = False
+    tries: int = 0
+    first_ordinal: int = 0
+    exit_code: int | None = None
+    exit_signal: str = ""
+    hook_note: str = ""
+    error: str = ""
+    #: The kubelet runs the hook and stops it, asked by the API or of its own accord.
+    delegated: bool = False
+    #: Before the kubelet's SIGKILL, not only before ours.
+    autopsy_at_ns: int = NEVER_NS
+
+    @property
+    def stop_by_ns(self) -> int:
+        """Latest time of the stop signal: the grace's end, or the floor before the last possible SIGKILL.
+
+        Without the reserve the last wave's grace ends after that, and a hook would cost it its stop signal.
+        """
+        return min(self.deadline_ns, self.limit_ns - FLOOR_NS)
+
+    def due_ns(self) -> int:
+        """When this container wants to be looked at again."""
+        if self.phase == "hook":
+            return min(self.hook_until_ns, self.stop_by_ns)
+        if self.phase == "turn":
+            return self.stop_by_ns
+        if self.phase == "stopping":
+            first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
+            return self.kill_at_ns if self.autopsy else first_look_ns
+        return NEVER_NS
+
+    def key(self, what: str) -> str:
+        return order_key(NAME, f"{what}:{self.spec.name}", self.uid, self.first_ordinal + self.tries)
+
+
+ContainerStep = tuple[ContainerState, list[Event]]
+
+
+# --- hook --------------------------------------------------------------------------------------
+
+
+def begin(
+    down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
+) -> ContainerStep:
+    """The container's pod is told to stop. Without grace no hook runs (facts-kubelet 4.1, step 4)."""
+    down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
+    hook = down.spec.hook
+    if hook is None:
+        return replace(down, phase="turn"), []
+    if down.stop_by_ns <= now:
+        return _skip_hook(down, "not-run", "no grace left for it")
+    if hook.kind == "sleep":
+        return _begin_sleep(down, hook.sleep_seconds, now, sleep_action=sleep_action)
+    if hook.kind == "tcpSocket":
+        started = HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=now)
+        down, ended = _skip_hook(down, "failed", "invalid handler: tcpSocket cannot be a preStop hook")
+        return down, [started, *ended]
+    return _begin_effect(down, hook.kind, now)
+
+
+def _skip_hook(down: ContainerState, result: HookResult, reason: str) -> ContainerStep:
+    note = "" if result == "done" else f"preStop {result}: {reason}"
+    ended = HookEnded(uid=down.uid, container=down.spec.name, result=result, reason=reason)
+    return replace(down, phase="turn", hook_note=note), [ended]
+
+
+def _begin_sleep(down: ContainerState, seconds: int, now: int, *, sleep_action: bool) -> ContainerStep:
+    """A sleep is a deadline, not an effect: nothing runs anywhere (KEP-3960, implementation)."""
+    if not sleep_action:
+        return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
+    if seconds <= 0:
+        return _skip_hook(down, "done", "")
+    until_ns = now + seconds * NS_PER_SECOND
+    started = HookStarted(
+        uid=down.uid, container=down.spec.name, kind="sleep", until_ns=min(until_ns, down.stop_by_ns)
+    )
+    return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
+
+
+def _begin_effect(down: ContainerState, kind: str, now: int) -> ContainerStep:
+    key = down.key("hook")
+    order = RunHook(key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now)
+    started = HookStarted(uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.stop_by_ns)
+    return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
+
+
+def end_hook(
+    down: ContainerState, now: int, result: HookResult, reason: str = "", *, early: bool = False
+) -> ContainerStep:
+    """The hook is over, however; the container waits for its turn."""
+    note = "" if result == "done" else f"preStop {result}" + (f": {reason}" if reason else "")
+    ended = HookEnded(
+        uid=down.uid,
+        container=down.spec.name,
+        result=result,
+        reason=reason,
+        early=early,
+        elapsed_ns=now - down.hook_since_ns,
+    )
+    return replace(down, phase="turn", hook_until_ns=NEVER_NS, hook_note=note), [ended]
+
+
+def cut_hook(down: ContainerState, now: int) -> ContainerStep:
+    """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer."""
+    if not down.hook_key:
+        in_time = down.hook_until_ns <= now
+        if in_time:
+            return end_hook(down, now, "done")
+        return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
+    cancel = CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
+    down, ended = end_hook(down, now, "timed-out", "still running when the grace was over")
+    return down, [cancel, *ended]
+
+
+def abandon_hook(down: ContainerState) -> list[Event]:
+    """The last word on the pod is said: no effect of its actor outlives that."""
+    running = down.phase == "hook" and down.hook_key
+    return [CancelOrder(key=down.key("cut"), target=down.hook_key)] if running else []
+
+
+# --- stop --------------------------------------------------------------------------------------
+
+
+def stop(down: ContainerState, now: int) -> ContainerStep:
+    """The stop signal; SIGKILL follows at the end of the grace, but never sooner than the floor after it."""
+    kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
+    order = SendSignal(
+        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
+    )
+    down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
+    return down, [order]
+
+
+def resume_stop(down: ContainerState, now: int) -> ContainerState:
+    """A daemon died before the outcome: perhaps nothing was sent. The floor counts from now."""
+    if down.phase != "stopping" or not down.stop_open:
+        return down
+    kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
+
+
+def repeat_stop(down: ContainerState) -> ContainerStep:
+    """The daemon died between the call and its record: the signal is sent once more, its time goes on."""
+    down = replace(down, tries=down.tries + 1, stop_open=True)
+    order = SendSignal(
+        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
+    )
+    return down, [order]
+
+
+def autopsy(down: ContainerState) -> ContainerStep:
+    order = TakeAutopsy(key=down.key("autopsy"), uid=down.uid, container=down.spec.name)
+    return replace(down, autopsy=True), [order]
+
+
+def kill(down: ContainerState) -> ContainerStep:
+    """SIGKILL for the whole tree; said again after a restart that lost its outcome."""
+    if down.killed:
+        down = replace(down, tries=down.tries + 1)
+    order = KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
+    return replace(down, phase="killed", killed=True), [order]
+
+
+def exited(down: ContainerState, now: int, exit_code: int | None, signal: str) -> ContainerStep:
+    """Observed. A hook of a container that is gone has nothing to wait for (kubernetes#134338)."""
+    decisions: list[Event] = []
+    if down.phase == "hook":
+        down, decisions = _orphan_hook(down, now)
+    return replace(down, phase="exited", exit_code=exit_code, exit_signal=signal), decisions
+
+
+def _orphan_hook(down: ContainerState, now: int) -> ContainerStep:
+    if not down.hook_key:
+        return end_hook(down, now, "done", "the container has exited", early=True)
+    cancel = CancelOrder(key=down.key("cut"), target=down.hook_key)
+    down, ended = end_hook(down, now, "cancelled", "the container has exited")
+    return down, [cancel, *ended]
+
+
+def shorten(down: ContainerState, now: int) -> ContainerState:
+    """No more waiting: the grace ends now, the floor stays (``ebbtide hurry``)."""
+    kill_at_ns = down.kill_at_ns
+    if down.phase == "stopping":
+        kill_at_ns = max(now, min(down.stop_since_ns + FLOOR_NS, kill_at_ns))
+    return replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=kill_at_ns)
+
+
+def limit(down: ContainerState, limit_ns: int) -> ContainerState:
+    """The shutdown's last possible SIGKILL has moved."""
+    return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, limit_ns))
+
+
+# What the outcome of an order means for the container that it was about.
+#
+# A lost outcome (``unknown``: the daemon died in between) is the interesting one: a hook counts as spent, a
+# stop signal and SIGKILL are sent again (design, rule 4).
+
+
+def _hook_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    if down.phase != "hook" or event.key != down.hook_key:
+        return down, []
+    return end_hook(down, now, event.result, event.reason)
+
+
+def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    down = replace(down, stop_open=False)
+    if down.phase == "stopping" and event.result == "unknown":
+        return repeat_stop(down)
+    return replace(down, error=event.reason if event.result == "failed" else ""), []
+
+
+def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    if down.phase == "killed" and event.result == "unknown":
+        return kill(down)
+    return replace(down, error=event.reason if event.result == "failed" else ""), []
+
+
+#: What an order's outcome means, by the order's word in its key.
+ORDER_ENDED_BY_KIND: dict[str, Callable[[ContainerState, OrderEnded, int], ContainerStep]] = {
+    "hook": _hook_order_ended,
+    "stop": _stop_order_ended,
+    "kill": _kill_order_ended,
+}

@@ -1,0 +1,311 @@
+"""The client of the container runtime: calls with deadlines, which outlive a runtime that restarts.
+
+gRPC here is asyncio's; trio-asyncio lends it a loop, and Trio's tasks wait for its calls. This module is
+the only one that knows either, and it is imported once the node is armed (`actors.edges.cri.edge`).
+
+Whether the runtime answers is said when it changes: as a fact, and to the operator. A connection that
+breaks is noticed at once, a runtime that hangs by its lists that do not come; a break of less than a second
+(a runtime that is restarted quickly) is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, TypeVar, cast
+
+import grpc
+import grpc.aio
+import trio
+import trio_asyncio
+from google.protobuf.message import Message
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.pods import OperatorNotes
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.interfaces import Outlet
+from ebbtide.events.facts import RuntimeRead
+
+
+class CallFailed(Exception):
+    """A call that has no answer of use; the text is one line for the record."""
+
+
+class Lost(CallFailed):
+    """Nobody answered: the runtime is away, or went in the middle, or the time was over."""
+
+
+class Unsent(Lost):
+    """The same, and the runtime has certainly done nothing about it: the call may be made again."""
+
+
+class RuntimeRefused(CallFailed):
+    """The runtime answered with an error."""
+
+
+class NotFound(RuntimeRefused):
+    """The runtime knows no such container or sandbox (any more)."""
+
+
+AnswerT = TypeVar("AnswerT", bound=Message)
+
+#: A list, or one state: a runtime that needs longer is not well.
+LOOK_SECONDS_MAX = 5.0
+#: How long what is asked of the edge waits for the first look.
+WARM_SECONDS_MAX = 5.0
+
+
+SERVICE = "/runtime.v1.RuntimeService/"
+#: A dense node's list is larger than gRPC's own limit of 4 MiB.
+MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+#: How soon a runtime that was away is asked again; gRPC's own pause begins at a second.
+RECONNECT_MS_MIN = 50
+RECONNECT_MS_MAX = 250
+READY_POLL_SECONDS = 0.05
+#: How soon it is noticed that an idle connection has broken.
+GONE_POLL_SECONDS = 0.5
+DRAIN_SECONDS = 0.05
+
+#: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
+AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
+
+#: gRPC could not connect; or containerd listens already, but has not read its state yet.
+UNSENT_TEXTS = ("failed to connect", "server is not initialized yet")
+
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.max_send_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.min_reconnect_backoff_ms", RECONNECT_MS_MIN),
+    ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    # A proxy in the environment is not meant for a socket of this machine.
+    ("grpc.enable_http_proxy", 0),
+)
+
+#: Method to the type of its answer.
+ANSWER_TYPES: dict[str, type[Message]] = {
+    "Version": api.VersionResponse,
+    "Status": api.StatusResponse,
+    "ListPodSandbox": api.ListPodSandboxResponse,
+    "PodSandboxStatus": api.PodSandboxStatusResponse,
+    "StopPodSandbox": api.StopPodSandboxResponse,
+    "ListContainers": api.ListContainersResponse,
+    "ContainerStatus": api.ContainerStatusResponse,
+    "StopContainer": api.StopContainerResponse,
+    "ExecSync": api.ExecSyncResponse,
+}
+
+UnaryCall = Callable[..., Awaitable[Message]]
+
+
+class CriClient:
+    """One channel. ``endpoint`` is a gRPC target, such as ``unix:///run/containerd/containerd.sock``."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._loop: trio_asyncio.BaseTrioEventLoop | None = None
+        self._channel: grpc.aio.Channel | None = None
+        self._calls: dict[str, UnaryCall] = {}
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hold the channel open until cancelled. Nothing is sent before the first call."""
+        async with trio_asyncio.open_loop() as loop:
+            self._channel = channel = await loop.run_aio_coroutine(self._open())
+            self._loop = loop
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._loop = None
+                with trio.CancelScope(shield=True):
+                    await loop.run_aio_coroutine(channel.close())
+                    # gRPC's own thread still has ends of cancelled calls to tell, to a loop that is there.
+                    await trio.sleep(DRAIN_SECONDS)
+
+    async def _open(self) -> grpc.aio.Channel:
+        channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
+        self._calls = {name: self._method(channel, name, answer) for name, answer in ANSWER_TYPES.items()}
+        return channel
+
+    @staticmethod
+    def _method(channel: grpc.aio.Channel, name: str, answer: type[Message]) -> UnaryCall:
+        made = channel.unary_unary(
+            SERVICE + name,
+            request_serializer=lambda request: request.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return cast(UnaryCall, made)
+
+    async def ready(self, seconds: float) -> None:
+        """Return once the runtime is connected. Raises Lost."""
+        with trio.move_on_after(seconds):
+            while not self._connected(connect=True):
+                await trio.sleep(READY_POLL_SECONDS)
+            return
+        raise Lost(f"the runtime is away for {seconds:.1f} s")
+
+    async def gone(self) -> None:
+        """Return once the runtime is no longer connected. Raises Lost when the connection is closed."""
+        while self._connected():
+            await trio.sleep(GONE_POLL_SECONDS)
+
+    def _connected(self, *, connect: bool = False) -> bool:
+        """gRPC could also be waited for, but that wait cannot be cancelled, and outlives the loop."""
+        if self._channel is None or self._loop is None:
+            raise Lost("the connection is closed")
+        state = self._channel.get_state(try_to_connect=connect)
+        return bool(state == grpc.ChannelConnectivity.READY)
+
+    async def call(
+        self,
+        name: str,
+        request: Message,
+        answer: type[AnswerT],
+        seconds: float,
+        *,
+        wait: bool = True,
+        traceparent: str = "",
+    ) -> AnswerT:
+        """One call, sent at most once. Cancelling cancels it. Raises Lost, NotFound, RuntimeRefused."""
+        work = self._send(name, request, seconds, wait, traceparent)
+        if self._loop is None:
+            work.close()
+            raise Lost("the connection is closed")
+        return cast(AnswerT, (await self._loop.run_aio_coroutine(work)))
+
+    async def _send(self, name: str, request: Message, seconds: float, wait: bool, traceparent: str) -> Any:
+        metadata = (("traceparent", traceparent),) if traceparent else ()
+        try:
+            return await self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
+        except grpc.aio.AioRpcError as error:
+            raise _call_failed(name, error, seconds) from None
+
+    async def repeat(
+        self, name: str, request: Message, answer: type[AnswerT], seconds: float, *, traceparent: str = ""
+    ) -> AnswerT:
+        """`call` for what may be sent twice: one that was lost is sent again while there is time."""
+        deadline = trio.current_time() + seconds
+        while True:
+            left = max(0.0, deadline - trio.current_time())
+            try:
+                return await self.call(name, request, answer, left, traceparent=traceparent)
+            except Lost:
+                if trio.current_time() + READY_POLL_SECONDS >= deadline:
+                    raise
+                await trio.sleep(READY_POLL_SECONDS)
+
+
+def _call_failed(name: str, error: grpc.aio.AioRpcError, seconds: float) -> Exception:
+    code, details = error.code(), error.details() or ""
+    if code == grpc.StatusCode.NOT_FOUND:
+        return NotFound(f"{name}: {details}")
+    if any(word in details for word in UNSENT_TEXTS):
+        return Unsent(f"{name}: the runtime is away: {details}")
+    if code in AWAY_CODES:
+        return Lost(f"{name}: the runtime is away: {details}")
+    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+        return Lost(f"{name}: no answer in {seconds:.1f} s")
+    return RuntimeRefused(f"{name}: {code.name}: {details}")
+
+
+#: Longer than gRPC needs to connect anew, shorter than anybody at a signal would wait.
+AWAY_SECONDS = 1.0
+#: Two lists that do not come. One may be late beside a hundred stops on a slow node.
+HANGS_SECONDS = 8.0
+
+
+async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus | None:
+    """How a container ended, as the runtime has it; None: it does not say so (yet)."""
+    request = api.ContainerStatusRequest(container_id=container_id)
+    try:
+        found = await caller.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_SECONDS_MAX)
+    except NotFound:
+        return ExitStatus()
+    except CallFailed:
+        return None
+    return (
+        ExitStatus(exit_code=found.status.exit_code) if found.status.state == api.CONTAINER_EXITED else None
+    )
+
+
+class RuntimeReach:
+    """``known`` is set when it has been found out, one way or the other."""
+
+    def __init__(self, connection: CriClient, notes: OperatorNotes) -> None:
+        self.answering: bool | None = None
+        self.known = trio.Event()
+        self._connection = connection
+        self._notes = notes
+        self._failing_since: float | None = None
+        self._turn = trio.Lock()
+
+    @property
+    def away(self) -> bool:
+        return self.answering is False
+
+    async def follow(self, outlet: Outlet, back: trio.MemorySendChannel[None]) -> None:
+        """Until cancelled; something goes into ``back`` when the runtime can be asked again."""
+        while True:
+            try:
+                await self._connection.ready(AWAY_SECONDS)
+            except Lost as error:
+                await self._say(False, outlet, error)
+                await self._connection.ready(float("inf"))
+            try:
+                back.send_nowait(None)
+            except trio.WouldBlock:
+                pass  # It is about to be asked in any case.
+            await self._connection.gone()
+
+    async def answers(self, outlet: Outlet) -> None:
+        """It has told all that it was asked."""
+        self._failing_since = None
+        await self._say(True, outlet)
+
+    async def fails(self, error: Exception, since: float, outlet: Outlet) -> None:
+        """A look that began at ``since`` has failed."""
+        if self._failing_since is None:
+            self._failing_since = since
+        if trio.current_time() - self._failing_since > HANGS_SECONDS:
+            await self._say(False, outlet, error)
+
+    async def _say(self, answering: bool, outlet: Outlet, error: Exception | None = None) -> None:
+        async with self._turn:
+            if self.answering is not answering:
+                self.answering = answering
+                if error is None:
+                    self._notes.back()
+                else:
+                    self._notes.away(error)
+                await outlet.put(RuntimeRead(reachable=answering, error="" if error is None else str(error)))
+            self.known.set()
+
+
+#: A runtime answers within milliseconds.
+PROBE_SECONDS_MAX = 3.0
+
+
+class RuntimeProbe(NamedTuple):
+    """``problem`` is empty when pods can be ended through this runtime."""
+
+    name: str = ""
+    version: str = ""
+    problem: str = ""
+
+
+async def probe_runtime(endpoint: str, seconds: float = PROBE_SECONDS_MAX) -> RuntimeProbe:
+    """Ask for the version and the conditions; changes nothing, raises nothing."""
+    link, found = CriClient(endpoint), RuntimeProbe()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        try:
+            version = await link.call(
+                "Version", api.VersionRequest(version="v1"), api.VersionResponse, seconds
+            )
+            answer = await link.call("Status", api.StatusRequest(), api.StatusResponse, seconds)
+            bad = [each for each in answer.status.conditions if not each.status]
+            problem = "; ".join(f"{each.type} is false: {each.reason} {each.message}".strip() for each in bad)
+            found = RuntimeProbe(version.runtime_name, version.runtime_version, problem)
+        except CallFailed as error:
+            found = RuntimeProbe(problem=str(error))
+        nursery.cancel_scope.cancel()
+    return found

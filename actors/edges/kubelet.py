@@ -1,0 +1,451 @@
+"""The kubelet beside us: its unit is stopped, started and watched, and what it has mounted for pods is read.
+
+The edge needs neither the API server nor the runtime, only the bus and ``/proc``, so it is complete from
+the start of the process on. It decides nothing: what a kubelet that comes back means is the core's to say.
+
+A wave runs while the kubelet is being stopped, and what a stopped kubelet no longer does is start again
+what the wave ends. So a stop is bounded: after that it is SIGKILL. (The kubelet keeps its state on disk and
+takes its containers up again when it starts; a crash is nothing special to it.)
+
+A volume that is mounted here must not be attached elsewhere, whatever the API says of its pod: the kernel's
+table of mounts is read, and polled for changes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import select
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import NamedTuple
+
+import trio
+from jeepney import DBusAddress
+
+from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, system_bus_address
+from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import AwaitUnmounts, CheckMounts, StartKubelet, StopKubelet
+from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
+
+#: How old `KubeletRead` may be: a kubelet that dies is started again by its unit in ten.
+LOOK_SECONDS = 5.0
+#: How soon one that somebody started while it was being stopped is told of: the order's end comes first.
+AGAIN_SECONDS = 0.5
+#: Between two looks at the mounts while somebody waits for them: after a change, so that a hundred at once
+#: are not read a hundred times; without one, should the kernel say nothing. The kubelet looks every 300 ms.
+UNMOUNT_SECONDS_MIN = 0.05
+UNMOUNT_SECONDS_MAX = 1.0
+#: The kernel answers from memory; only the way to the kubelet's folder touches a disk.
+READ_SECONDS_MAX = 2.0
+
+KUBELET_ROOT = Path("/var/lib/kubelet")
+MOUNT_TABLE = Path("/proc/self/mountinfo")
+
+
+class KubeletEdge:
+    """``unit`` as the service manager names it, ``root`` the kubelet's folder.
+
+    ``mount_table`` is the node's: ``/proc/1/mountinfo`` in a container that shares the node's processes.
+    ``tell`` takes what an operator has to know, with its sd-daemon(3) level. ``address`` is the bus's, by
+    default the system's.
+    """
+
+    def __init__(
+        self,
+        unit: str,
+        root: Path = KUBELET_ROOT,
+        *,
+        tell: Tell = lambda level, line: None,
+        address: str | None = None,
+        mount_table: Path = MOUNT_TABLE,
+    ) -> None:
+        self._unit = KubeletUnit(address or system_bus_address(), unit)
+        self._root = root
+        self._mount_table = mount_table
+        self._tell = tell
+        self._stopped = self._stopping = False
+        self._reported: tuple[bool | None] | None = None
+        self._turn = trio.Lock()
+        self._returned = trio.Event()
+        self.effects: Mapping[type[Order], Effect] = {
+            StopKubelet: self._stop,
+            StartKubelet: self._start,
+            CheckMounts: self._check_mounts,
+            AwaitUnmounts: self._await_unmounts,
+        }
+
+    async def run(self, outlet: Outlet) -> None:
+        """Report the unit's state at the start and when it has changed, until cancelled."""
+        while True:
+            await self._look(outlet)
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._returned.wait()
+            if self._returned.is_set():
+                self._returned = trio.Event()
+                await trio.sleep(AGAIN_SECONDS)
+                self._reported = None
+
+    def prewarm(self) -> None:
+        """Nothing more is needed in a shutdown than what runs already."""
+
+    def detach(self) -> None:
+        """A kubelet that is stopped stays stopped: the next daemon knows of it from the journal."""
+
+    async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
+        """Every order here may be repeated. `AwaitUnmounts` then has all its time once more, as no order
+        tells when it was given: the wave that waits for it ends at its own deadline.
+        """
+        ending = self.effects[type(order)](order, outlet)
+        return ending if isinstance(ending, Ending) else await ending
+
+    @property
+    def starts_pods(self) -> bool:
+        """May a pod that is here start now? Not once we have begun to stop the kubelet."""
+        return not self._stopping and self._reported != (False,)
+
+    async def _look(self, outlet: Outlet) -> None:
+        """One at a time, so that an older look is never reported after a newer one."""
+        async with self._turn:
+            active = await self._unit.active()
+            if self._reported == (active,):
+                return
+            self._reported = (active,)
+            if active and self._stopped:
+                self._tell(WARNING, f"{self._unit.name} was stopped for a shutdown, and somebody started it")
+                self._stopped = False
+            unit, stoppable = self._unit.name, self._unit.stoppable
+            await outlet.put(KubeletRead(unit=unit, active=active, stoppable=stoppable))
+
+    # --- effects ---------------------------------------------------------------------------------
+
+    async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
+        self._stopping = True
+        ending = await self._unit.stop()
+        self._stopped = ending.result == "done"
+        await self._look(outlet)
+        if ending.result == "done" and self._reported == (True,):
+            self._returned.set()
+        return ending
+
+    async def _start(self, order: StartKubelet, outlet: Outlet) -> Ending:
+        self._stopped = self._stopping = False
+        ending = await self._unit.start()
+        await self._look(outlet)
+        return ending
+
+    async def _check_mounts(self, order: CheckMounts, outlet: Outlet) -> Ending:
+        try:
+            found = await self._mounted()
+        except OSError as error:
+            return Ending("failed", f"cannot read {self._mount_table}: {error.strerror or error}")
+        await outlet.put(MountsRead(key=order.key, mounted=found))
+        return Ending()
+
+    async def _await_unmounts(self, order: AwaitUnmounts, outlet: Outlet) -> Ending:
+        waiting = list(order.uids)
+        with trio.move_on_after(order.timeout_ns / NS_PER_SECOND):
+            try:
+                with MountChanges(self._mount_table) as changes:
+                    while True:
+                        used = {uid for uid, _ in await self._mounted()}
+                        for uid in [each for each in waiting if each not in used]:
+                            await outlet.put(VolumesUnmounted(uid=uid))
+                            waiting.remove(uid)
+                        if not waiting:
+                            return Ending()
+                        await trio.sleep(UNMOUNT_SECONDS_MIN)
+                        await changes.wait(UNMOUNT_SECONDS_MAX)
+            except OSError as error:
+                return Ending("failed", f"cannot read {self._mount_table}: {error.strerror or error}")
+        return Ending("timed-out", f"{len(waiting)} of {len(order.uids)} pods have volumes mounted")
+
+    async def _mounted(self) -> tuple[MountedVolume, ...]:
+        """In a thread, and bounded: a root on a disk that hangs holds nobody up. Raises OSError."""
+        work = read_mounted_volumes
+        with trio.move_on_after(READ_SECONDS_MAX):
+            return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
+        raise OSError(f"no answer in {READ_SECONDS_MAX:g} s")
+
+
+UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
+JOB_INTERFACE = "org.freedesktop.systemd1.Job"
+#: The path below which the service manager also finds a unit by the invocation that it runs now.
+INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
+SIGKILL = 9
+
+#: A kubelet ends within some ten milliseconds of SIGTERM. Two seconds are the floor that every pod has in any
+#: case: a kubelet that lives longer could start again what the first wave has ended.
+STOP_SECONDS_MAX = 2.0
+#: After SIGKILL only the service manager's own bookkeeping is left.
+KILL_SECONDS_MAX = 1.0
+#: ``Type=simple`` is active at once; a unit with conditions and mounts before it needs longer.
+START_SECONDS_MAX = 5.0
+#: Between two looks at a unit that is on its way: a look is half a millisecond.
+UNIT_POLL_SECONDS = 0.02
+
+#: ``ActiveState`` of a unit whose processes work.
+ACTIVE_STATES = ("active", "reloading")
+ENDED_STATES = ("inactive", "failed")
+ENDING_STATE = "deactivating"
+LOAD_STATE_MISSING = "not-found"
+#: ``JobType``; every other one leads to a unit that works.
+STOP_JOB = "stop"
+
+#: These units are the kubelet and the container runtime in one (k3s, rke2, k0s).
+KUBELET_WITH_RUNTIME = ("k3s", "k3s-agent", "rke2-server", "rke2-agent", "k0scontroller", "k0sworker")
+
+
+class NoSuchUnit(BusError):
+    """The service manager knows no such unit."""
+
+
+class KubeletUnit:
+    """``name`` with its suffix, such as ``kubelet.service``; ``address`` of the bus, as D-Bus writes it."""
+
+    def __init__(self, address: str, name: str) -> None:
+        self._address = address
+        self.name = name
+
+    @property
+    def stoppable(self) -> bool:
+        """False: the container runtime would go with it."""
+        return self.name.removesuffix(".service") not in KUBELET_WITH_RUNTIME
+
+    async def active(self) -> bool | None:
+        """Does it run, or will it by itself? None: it cannot be told (no such unit, no bus, no manager).
+
+        A kubelet that crashed waits for its next attempt as ``activating``: nobody had stopped it.
+        """
+        try:
+            return await ask_once(self._address, self._active)
+        except BusError:
+            return None
+
+    async def stop(self) -> Ending:
+        """Idempotent; bounded by `STOP_SECONDS_MAX` and `KILL_SECONDS_MAX`. Raises nothing.
+
+        What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile.
+        """
+        if not self.stoppable:
+            both = "is the kubelet and the container runtime in one: without it no container could be stopped"
+            return Ending("failed", f"{self.name} {both}")
+        try:
+            return await ask_once(self._address, self._stop)
+        except BusError as error:
+            return Ending("failed", str(error))
+
+    async def start(self) -> Ending:
+        """Idempotent; bounded by `START_SECONDS_MAX`. Raises nothing."""
+        try:
+            return await ask_once(self._address, self._start)
+        except BusError as error:
+            return Ending("failed", str(error))
+
+    async def _active(self, bus: Bus) -> bool:
+        unit = await self._unit(bus)
+        state = await self._state(bus, unit)
+        if state in ENDED_STATES:
+            return await _job_type(bus, unit) not in ("", STOP_JOB)
+        return state != ENDING_STATE or await _job_type(bus, unit) != STOP_JOB
+
+    async def _stop(self, bus: Bus) -> Ending:
+        unit = await self._unit(bus)
+        invocation = await _invocation_id(bus, unit)
+        with trio.move_on_after(STOP_SECONDS_MAX):
+            if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):
+                return Ending()
+            await self._job(bus, "StopUnit")
+            return await self._ended(bus, unit, invocation)
+        with trio.move_on_after(KILL_SECONDS_MAX):
+            if invocation:
+                # By the invocation, so that no newer one can be hit. No label of a D-Bus path begins with a
+                # digit: systemd writes that as ``_`` and its code.
+                first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
+                path = f"{INVOCATION_PATH}{first}{invocation[1:]}"
+                target = DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
+                try:
+                    await bus.method(target, "Kill", "si", "all", SIGKILL)
+                except BusRefused as error:
+                    if not error.name.endswith(".NoUnitForInvocationID"):
+                        raise
+            else:
+                await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", SIGKILL)
+            await self._ended(bus, unit, invocation)
+            return Ending("done", f"killed: it had not ended after {STOP_SECONDS_MAX:g} s")
+        return Ending("failed", f"{self.name} lives on, {KILL_SECONDS_MAX:g} s after SIGKILL")
+
+    async def _ended(self, bus: Bus, unit: DBusAddress, invocation: str) -> Ending:
+        """By looking, not by ``JobRemoved``: who asks for a start takes the place of our job.
+
+        A unit that is on its way up again may be seen as ended never: then its invocation is another one.
+        One without any has ended since the look before, and was unloaded.
+        """
+        while await self._state(bus, unit) not in ENDED_STATES:
+            if await _invocation_id(bus, unit) not in ("", invocation):
+                return Ending("done", "it has ended, and somebody has started it again")
+            await trio.sleep(UNIT_POLL_SECONDS)
+        return Ending()
+
+    async def _start(self, bus: Bus) -> Ending:
+        with trio.move_on_after(START_SECONDS_MAX):
+            await self._job(bus, "StartUnit")
+            unit = await self._unit(bus)
+            while await self._state(bus, unit) not in ACTIVE_STATES:
+                await trio.sleep(UNIT_POLL_SECONDS)
+            return Ending()
+        return Ending("timed-out", f"{self.name} is not active after {START_SECONDS_MAX:g} s")
+
+    async def _job(self, bus: Bus, method: str) -> None:
+        """No interactive authorization is allowed for, so polkit answers at once."""
+        await bus.method(SYSTEMD, method, "ss", self.name, "replace")
+
+    async def _unit(self, bus: Bus) -> DBusAddress:
+        """Raises Missing, BusError."""
+        try:
+            (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", self.name)
+        except BusRefused as error:
+            if error.name.endswith(".NoSuchUnit"):
+                raise NoSuchUnit(f"there is no unit {self.name}") from None
+            raise
+        return DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
+
+    async def _state(self, bus: Bus, unit: DBusAddress) -> str:
+        """``ActiveState``. Raises Missing, BusError."""
+        state = str(await bus.get(unit, "ActiveState"))
+        if state == "inactive" and await bus.get(unit, "LoadState") == LOAD_STATE_MISSING:
+            raise NoSuchUnit(f"there is no unit {self.name}")
+        return state
+
+
+async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:
+    """In hexadecimal digits; empty where there is none: never started, or a manager that counts none."""
+    try:
+        return bytes(await bus.get(unit, "InvocationID")).hex()
+    except BusRefused:
+        return ""
+
+
+async def _job_type(bus: Bus, unit: DBusAddress) -> str:
+    """``JobType`` of what is queued for a unit or runs; empty: nothing (any more)."""
+    try:
+        number, path = await bus.get(unit, "Job")
+        return (
+            str(await bus.get(DBusAddress(path, SYSTEMD.bus_name, JOB_INTERFACE), "JobType"))
+            if number
+            else ""
+        )
+    except BusRefused:
+        return ""
+
+
+# What dies with the boot anyway (memory, projected files) holds nobody.
+
+
+#: Plugins, as the kubelet names their folders, whose volumes nobody else could use.
+NODE_LOCAL_PLUGINS = (
+    "kubernetes.io~empty-dir",
+    "kubernetes.io~secret",
+    "kubernetes.io~configmap",
+    "kubernetes.io~projected",
+    "kubernetes.io~downward-api",
+)
+#: Below a pod's folder: file systems, and block devices.
+VOLUME_FOLDERS = ("volumes", "volumeDevices")
+#: One container's part of a volume, mounted once more; its plugin does not stand in its path.
+SUBPATH_FOLDER = "volume-subpaths"
+TMPFS = "tmpfs"
+#: Mounts that one record names: a node has some hundred, and a record has to stay below 1 MiB.
+MOUNTS_MAX = 2048
+#: The kernel writes space, tab, newline and backslash as three octal digits.
+OCTAL_ESCAPE = re.compile(r"\\([0-7]{3})")
+
+#: A pod's UID and the volume's name, or nothing and a path below the kubelet's folder of plugins.
+MountedVolume = tuple[str, str]
+
+
+class Mount(NamedTuple):
+    """One line of mountinfo (proc_pid_mountinfo(5)). ``device``: major and minor number."""
+
+    path: PurePosixPath
+    device: str
+    kind: str
+
+
+def parse_mountinfo(text: str) -> Iterator[Mount]:
+    """Lines that are none are passed over. Pure."""
+    for line in text.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields, kind = before.split(" "), after.split(" ")[0]
+        if dash and len(fields) >= 6:
+            path = OCTAL_ESCAPE.sub(lambda found: chr(int(found[1], 8)), fields[4])
+            yield Mount(PurePosixPath(path), fields[2], kind)
+
+
+def mounted_volumes(mounts: Iterable[Mount], root: PurePosixPath) -> tuple[MountedVolume, ...]:
+    """What is in use below the kubelet's ``root`` (``/var/lib/kubelet``), each once, in the table's order.
+    At most `MOUNTS_MAX`. Pure.
+    """
+    table = list(mounts)
+    # Of the file system that a path lies on: the deepest mount above it, the last one on that place.
+    above = [mount for mount in reversed(table) if root.is_relative_to(mount.path)]
+    own = max(above, key=lambda mount: len(mount.path.parts)).device if above else ""
+    found: dict[MountedVolume, None] = {}
+    for mount in table:
+        match mount.path.relative_to(root).parts if mount.path.is_relative_to(root) else ():
+            case ("pods", uid, folder, plugin, volume, *_) if (
+                folder in VOLUME_FOLDERS and plugin not in NODE_LOCAL_PLUGINS
+            ):
+                found[uid, volume] = None
+            case ("pods", uid, folder, volume, *_) if folder == SUBPATH_FOLDER:
+                if mount.kind != TMPFS and mount.device != own:
+                    found[uid, volume] = None
+            case ("plugins", _, *_):
+                found["", str(mount.path)] = None
+    return tuple(found)[:MOUNTS_MAX]
+
+
+def read_mounted_volumes(table: Path, root: Path) -> tuple[MountedVolume, ...]:
+    """From a file such as ``/proc/self/mountinfo``; a ``root`` that is a link is followed. Raises OSError."""
+    text = table.read_text(errors="replace")
+    return mounted_volumes(parse_mountinfo(text), PurePosixPath(os.path.realpath(root)))
+
+
+# The kernel reports a change to who polls the table of mounts (proc_pid_mounts(5)), but as an exceptional
+# condition: the table itself can always be read, which is all that Trio asks of a descriptor. An epoll of its
+# own in between, with only that condition in it, is readable exactly when there is something new.
+
+
+class MountChanges:
+    """Entered, it notes what changes from then on. ``table`` is such as ``/proc/self/mountinfo``.
+
+    Raises OSError when the table cannot be opened. Of a table that cannot be watched (a kernel that is not
+    Linux's own) nothing is ever said.
+    """
+
+    def __init__(self, table: Path) -> None:
+        self._table = table
+
+    def __enter__(self) -> MountChanges:
+        self._mounts = os.open(self._table, os.O_RDONLY | os.O_CLOEXEC)
+        self._epoll = select.epoll()
+        try:
+            self._epoll.register(self._mounts, select.EPOLLPRI)
+        except OSError:
+            pass  # A file like any other: the time that `wait` is given is its only end.
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._epoll.close()
+        os.close(self._mounts)
+
+    async def wait(self, seconds: float) -> None:
+        """Return after a change since the last return (or entering), at the latest when the time is over."""
+        with trio.move_on_after(seconds):
+            await trio.lowlevel.wait_readable(self._epoll.fileno())
+        self._epoll.poll(0)

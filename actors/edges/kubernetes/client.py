@@ -1,0 +1,537 @@
+"""The client of the API server: calls with bounds, streams, and an identity that follows its files.
+
+The client is asyncio's; trio-asyncio lends it a loop, and Trio's tasks wait for its calls. This module is
+the only one that knows either, and it is imported once the node is armed (`actors.edges.kubernetes.edge`).
+
+Of the package `kubernetes` only two modules are loaded. ``import kubernetes.aio.client`` imports every type
+that the API has, and ``import kubernetes`` all of it twice: 47 MiB, for a daemon that decodes a dozen
+fields itself. What is needed is the settings and the connection (`RESTClientObject`, on aiohttp). Python
+imports a package's ``__init__`` before any of its modules, so for the time of the import the packages are
+replaced by empty modules that only know the folder. All of it is taken off the list of modules afterwards:
+whoever imports `kubernetes` later gets the real one, whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import ssl
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from weakref import WeakSet
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    JSON,
+    Answer,
+    Unanswered,
+)
+from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
+from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
+
+if TYPE_CHECKING:
+    import trio_asyncio
+
+PACKAGE = "kubernetes"
+#: The packages whose ``__init__`` is left out. The first has to be found, the others lie below it.
+SKIPPED_PACKAGES = (PACKAGE, f"{PACKAGE}.aio", f"{PACKAGE}.aio.client", f"{PACKAGE}.aio.utils")
+CONNECTION_MODULE = f"{PACKAGE}.aio.client.rest"
+SETTINGS_MODULE = f"{PACKAGE}.aio.client.configuration"
+
+#: The stand-ins are the whole process's: one at a time.
+_importing = Lock()
+
+
+class ClientMissing(Exception):
+    """The package cannot be used; install the extra that the text names."""
+
+
+class ClientPackage(NamedTuple):
+    """The package's two classes, aiohttp for its exceptions and timeouts, its type of a URL, and a loop for
+    them on Trio.
+    """
+
+    rest: Any
+    configuration: Any
+    aiohttp: Any
+    url: Any
+    open_loop: Any
+
+
+def load_client() -> ClientPackage:
+    """Takes about 0.3 s: for a thread. Raises ClientMissing.
+
+    trio-asyncio is imported here as well: it comes with the same extra, and who has to do without both
+    (uninstall, doctor) then says the same of either.
+    """
+    try:
+        with _importing, _without_parents():
+            rest, settings = import_module(CONNECTION_MODULE), import_module(SETTINGS_MODULE)
+            aiohttp, url = import_module("aiohttp"), import_module("yarl").URL
+            open_loop = import_module("trio_asyncio").open_loop
+    except ImportError as error:
+        text = f"the Kubernetes client cannot be loaded ({error}): pip install 'ebbtide[node]'"
+        raise ClientMissing(text) from None
+    return ClientPackage(rest.RESTClientObject, settings.Configuration, aiohttp, url, open_loop)
+
+
+@contextmanager
+def _without_parents() -> Iterator[None]:
+    """A package that is loaded already is used as it is: somebody else has paid for it."""
+    if PACKAGE in sys.modules:
+        yield
+        return
+    spec = find_spec(PACKAGE)
+    if spec is None or not spec.submodule_search_locations:
+        raise ImportError(f"no package {PACKAGE}")
+    folder = Path(spec.submodule_search_locations[0])
+    for name in SKIPPED_PACKAGES:
+        stand_in = ModuleType(name)
+        stand_in.__path__ = [str(folder.joinpath(*name.split(".")[1:]))]
+        sys.modules[name] = stand_in
+    try:
+        yield
+    finally:
+        for name in [each for each in sys.modules if each.split(".")[0] == PACKAGE]:
+            del sys.modules[name]
+
+
+#: A slow server gets a wave's deletes all at once, beside the watch and what else is asked.
+CONNECTIONS_MAX = 128
+#: Between two waves there may be half a minute, and a new connection costs 2 ms of the processor.
+KEEPALIVE_SECONDS = 60.0
+END_POLL_SECONDS = 0.005
+#: What a connection may hold of an answer that nobody has read yet.
+READ_BUFFER_BYTES = 64 * 1024
+
+
+class Sending:
+    """Whether anything of a request has left us: a connection is there, and its head is on its way."""
+
+    begun = False
+
+
+_sending: ContextVar[Sending | None] = ContextVar("_sending", default=None)
+
+
+@contextmanager
+def noticing_sent() -> Iterator[Sending]:
+    """For the requests of the block, by whoever is its task."""
+    token = _sending.set(sending := Sending())
+    try:
+        yield sending
+    finally:
+        _sending.reset(token)
+
+
+async def _note_sent(*ignored: object) -> None:
+    if (sending := _sending.get()) is not None:
+        sending.begun = True
+
+
+class ApiSession:
+    """Opens a connection with the first call. To be made in a thread: it reads the machine's trust.
+
+    Raises UnusableCredentials for certificates and keys that cannot be used.
+    """
+
+    def __init__(self, client: ClientPackage, access: Access) -> None:
+        #: Another access needs another session when this differs.
+        self.key = access.connection()
+        self._url, self._server = client.url, access.server
+        # Time is Trio's business: the caller's bound cancels the call.
+        self._timeout = client.aiohttp.ClientTimeout(total=None)
+        #: Those that are open: closed with it, where calls are let finish.
+        self._streams: set[Any] = set()
+        self._sockets: WeakSet[socket.socket] = WeakSet()
+        try:
+            made = client.aiohttp.TraceConfig()
+            made.on_request_headers_sent.append(_note_sent)
+            settings = client.configuration(
+                host=access.server,
+                ca_cert_data=access.authority.decode("ascii", "replace") or None,
+                verify_ssl=not access.insecure,
+                tls_server_name=access.server_name or None,
+                proxy=access.proxy or None,
+                # Not from the environment: a .netrc or a proxy of whoever started us is not meant for this.
+                client_session_kwargs={
+                    "trust_env": False,
+                    "read_bufsize": READ_BUFFER_BYTES,
+                    "trace_configs": [made],
+                },
+            )
+            # Clusters' own authorities often lack what Python 3.13 asks for; every other client takes them.
+            settings.disable_strict_ssl_verification = True
+
+            open_socket = self._socket
+
+            class Rest(client.rest):  # type: ignore[misc,name-defined]  # loaded late
+                def _create_connector(self) -> Any:
+                    return client.aiohttp.TCPConnector(
+                        limit=CONNECTIONS_MAX,
+                        ssl=self.ssl_context,
+                        keepalive_timeout=KEEPALIVE_SECONDS,
+                        socket_factory=open_socket,
+                    )
+
+            self._rest = Rest(settings)
+            if access.certificate:
+                # Python takes a certificate from a file only: one in memory keeps the key off the disk.
+                descriptor = os.memfd_create("client", os.MFD_CLOEXEC)
+                try:
+                    os.write(descriptor, access.certificate + b"\n" + access.key)
+                    self._rest.ssl_context.load_cert_chain(
+                        f"/proc/self/fd/{descriptor}", password=_no_password
+                    )
+                finally:
+                    os.close(descriptor)
+        except (ssl.SSLError, OSError) as error:
+            raise UnusableCredentials(
+                f"the certificates for {access.server} cannot be used: {error}"
+            ) from None
+        except ValueError as error:
+            # Its words may quote what they are about.
+            what = f"the certificates for {access.server} cannot be used: {type(error).__name__}"
+            raise UnusableCredentials(what) from None
+
+    def _socket(self, address: Any) -> socket.socket:
+        """As aiohttp makes one for an address, and remembered: see `end`."""
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
+
+    async def request(self, method: str, path: str, headers: dict[str, str], body: object) -> Any:
+        """aiohttp's response, with its body still to be read. On asyncio."""
+        url = self._url(self._server + path, encoded=True)
+        made = await self._rest.request(
+            method, url, headers=headers, body=body, _request_timeout=self._timeout
+        )
+        return made.response
+
+    @contextmanager
+    def holding(self, response: Any) -> Iterator[None]:
+        """A stream for the time of the block."""
+        self._streams.add(response)
+        try:
+            yield
+        finally:
+            self._streams.discard(response)
+            response.close()
+
+    async def close(self) -> None:
+        """On asyncio."""
+        self.hang_up()
+        await self._rest.close()
+
+    async def end(self, seconds_max: float) -> None:
+        """Wait until every connection has ended, after `close`. On Trio.
+
+        TLS is ended by both sides, and one that does not answer would be waited for, for 30 s.
+        """
+        for each in self._sockets:
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with trio.move_on_after(seconds_max):
+            while any(each.fileno() >= 0 for each in self._sockets):
+                await trio.sleep(END_POLL_SECONDS)
+
+    def hang_up(self) -> None:
+        """End the streams, which makes whoever reads them ask again. On asyncio."""
+        for response in list(self._streams):
+            response.close()
+
+
+def _no_password() -> NoReturn:
+    raise OSError("the key asks for a password")
+
+
+#: etcd takes objects of 1.5 MiB by default, the API server requests of 3 MiB; JSON may double it.
+LINE_BYTES_MAX = 16 * 1024 * 1024
+
+
+class SilentStream(Unanswered):
+    """Not a byte for so long. The stream is as it was: it may be asked again."""
+
+
+class LineStream:
+    """``code`` is HTTP's; ``read`` gives the next piece, nothing at the end, and raises Unanswered."""
+
+    def __init__(
+        self, code: int, read: Callable[[], Awaitable[bytes]], retry_after_seconds: float = 0.0
+    ) -> None:
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+        self._read = read
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._lines: list[bytes] = []
+
+    async def line(self, silence_seconds_max: float) -> bytes | None:
+        """The next whole line; None at the end. Raises SilentStream, and Unanswered for a connection that is
+        lost and for a line that is longer than any object.
+        """
+        while not self._lines:
+            with trio.move_on_after(silence_seconds_max) as silence:
+                piece = await self._read()
+            if silence.cancelled_caught:
+                raise SilentStream(f"silent for {silence_seconds_max:g} s")
+            if not piece:
+                return None
+            # Pieces are joined once, when their line is whole: a large object comes in many.
+            *ended, rest = piece.split(b"\n")
+            if ended:
+                ended[0] = b"".join((*self._pieces, ended[0]))
+                self._lines = ended[::-1]
+                self._pieces, self._size = [], 0
+            self._pieces.append(rest)
+            self._size += len(rest)
+            if self._size > LINE_BYTES_MAX:
+                raise Unanswered(f"a line of more than {LINE_BYTES_MAX} bytes")
+        return self._lines.pop()
+
+    async def answer(self, silence_seconds_max: float) -> Answer:
+        """All of it, for a refusal: those are short. Raises as `line` does."""
+        lines = []
+        while (line := await self.line(silence_seconds_max)) is not None:
+            lines.append(line)
+        return Answer(self.code, b"\n".join((*lines, *self._pieces)), self.retry_after_seconds)
+
+
+class UseCount:
+    """Counts users; starts without one."""
+
+    def __init__(self) -> None:
+        self._users = 0
+        self._free = trio.Event()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """One user more for the time of the block."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._free.set()
+                self._free = trio.Event()
+
+    async def wait(self) -> None:
+        """Return when there is no user."""
+        while self._users:
+            await self._free.wait()
+
+
+#: A session, and aiohttp's response whose body is still to come.
+BegunAnswer = tuple[ApiSession, Any]
+
+USER_AGENT = "ebbtide"
+UNAUTHORIZED = 401
+#: How soon a rotated token or certificate is noticed, when nothing has failed; and when something has.
+FILES_SECONDS = 5.0
+DOUBT_SECONDS = 0.2
+#: Calls under way keep the connections that they began on; none of them is allowed to take longer.
+OLD_SESSION_SECONDS = 30.0
+#: The largest answer that anything here asks for is a part of a list; a body beyond this is no answer.
+ANSWER_BYTES_MAX = 64 * 1024 * 1024
+#: Connections end while the loop is still there; there is little to wait for.
+END_SECONDS_MAX = 1.0
+#: What others still do with the connection when all of us are cancelled is over at once.
+IDLE_SECONDS_MAX = 1.0
+
+
+class ApiClient:
+    """``kubeconfig`` None: as the pod that we run in. ``tell``: a line for the operator, with its level."""
+
+    def __init__(self, kubeconfig: Path | None, tell: Tell = lambda level, line: None) -> None:
+        self._credentials = Credentials(kubeconfig)
+        self._tell = tell
+        self._reported = ""
+        self._client: ClientPackage | None = None
+        self._loop: trio_asyncio.BaseTrioEventLoop | None = None
+        self._nursery: trio.Nursery | None = None
+        self._session: ApiSession | None = None
+        self._idle = UseCount()
+        #: A call failed: the files may say that the server is elsewhere now.
+        self._doubt = trio.Event()
+        #: Why there is no session yet.
+        self._unusable = "it is not connected yet"
+
+    async def run(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled; calls fail before it has started. Raises ClientMissing."""
+        self._client = await trio.to_thread.run_sync(load_client)
+        async with self._client.open_loop() as loop, trio.open_nursery() as nursery:
+            self._loop, self._nursery = loop, nursery
+            await self._renew()
+            task_status.started()
+            try:
+                while True:
+                    await trio.sleep(DOUBT_SECONDS)
+                    with trio.move_on_after(FILES_SECONDS):
+                        await self._doubt.wait()
+                    self._doubt = trio.Event()
+                    await self._renew()
+            finally:
+                self._loop = None
+                with trio.CancelScope(shield=True):
+                    with trio.move_on_after(IDLE_SECONDS_MAX):
+                        await self._idle.wait()
+                    if self._session is not None:
+                        await self._end(loop, self._session)
+
+    @staticmethod
+    async def _end(loop: trio_asyncio.BaseTrioEventLoop, session: ApiSession) -> None:
+        await loop.run_aio_coroutine(session.close())
+        await session.end(END_SECONDS_MAX)
+
+    # --- identity --------------------------------------------------------------------------------
+
+    async def _renew(self, *, refused: bool = False) -> None:
+        """Take what changed. What is unusable is said once, and the last good stays."""
+        assert self._client is not None
+        try:
+            access = await self._credentials.refresh(refused=refused)
+            if self._session is None or self._session.key != access.connection():
+                session = await trio.to_thread.run_sync(
+                    ApiSession, self._client, access, abandon_on_cancel=True
+                )
+                old, self._session = self._session, session
+                if old is not None and self._nursery is not None:
+                    self._nursery.start_soon(self._retire, old)
+        except UnusableCredentials as error:
+            if self._session is None:
+                self._unusable = str(error)
+            if str(error) != self._reported:
+                self._tell(WARNING, f"Kubernetes API: {error}")
+            self._reported = str(error)
+            return
+        if self._reported:
+            self._tell(NOTICE, "Kubernetes API: the credentials can be used again")
+        self._reported = ""
+
+    async def _retire(self, old: ApiSession) -> None:
+        loop = self._loop
+        assert loop is not None
+        old.hang_up()
+        try:
+            await trio.sleep(OLD_SESSION_SECONDS)
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._end(loop, old)
+
+    # --- calls -----------------------------------------------------------------------------------
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        seconds_max: float,
+        traceparent: str = "",
+    ) -> Answer:
+        """One call; again with fresh credentials where the server refused the old. Raises Unanswered."""
+        headers = _request_headers(content_type, traceparent)
+        with noticing_sent() as sending:
+            try:
+                with trio.move_on_after(seconds_max):
+                    used = self._credentials.access
+                    answer = await self._send(method, path, headers, body)
+                    if answer.code == UNAUTHORIZED:
+                        # Others may have been refused at the same moment, and have renewed it already.
+                        if self._credentials.access is used:
+                            await self._renew(refused=True)
+                        if self._credentials.access is not used:
+                            answer = await self._send(method, path, headers, body)
+                    return answer
+                raise self._silent(f"{method} {_without_query(path)}", seconds_max)
+            except Unanswered as error:
+                error.sent = sending.begun
+                raise
+
+    async def _send(self, method: str, path: str, headers: dict[str, str], body: object) -> Answer:
+        async def exchange() -> Answer:
+            """On asyncio."""
+            _, response = await self._request(method, path, headers, body)
+            async with response:
+                pieces, size = [], 0
+                async for piece in response.content.iter_any():
+                    pieces.append(piece)
+                    size += len(piece)
+                    if size > ANSWER_BYTES_MAX:
+                        raise Unanswered(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+
+        answer: Answer = await self._run(exchange(), method, path)
+        return answer
+
+    async def _request(self, method: str, path: str, headers: dict[str, str], body: object) -> BegunAnswer:
+        session, access = self._session, self._credentials.access
+        if session is None or access is None:
+            raise Unanswered(self._unusable)
+        bearer = {"Authorization": f"Bearer {access.token}"} if access.token else {}
+        return session, await session.request(method, path, headers | bearer, body)
+
+    @asynccontextmanager
+    async def stream(self, path: str, *, seconds_max: float) -> AsyncIterator[LineStream]:
+        """GET what comes piece by piece; ``seconds_max`` is for the answer to begin. Raises Unanswered."""
+        begun: BegunAnswer | None = None
+        with trio.move_on_after(seconds_max):
+            begun = await self._run(self._request("GET", path, _request_headers(JSON, ""), None), "GET", path)
+        if begun is None:
+            raise self._silent(f"GET {_without_query(path)}", seconds_max)
+        session, response = begun
+        with self._idle.busy(), session.holding(response):
+            if response.status == UNAUTHORIZED:
+                await self._renew(refused=True)
+            yield LineStream(
+                response.status,
+                lambda: self._run(response.content.readany(), "GET", path),
+                _retry_after(response.headers),
+            )
+
+    def _silent(self, what: str, seconds: float) -> Unanswered:
+        self._doubt.set()
+        return Unanswered(f"{what}: no answer in {seconds:g} s")
+
+    async def _run(self, work: Coroutine[Any, Any, Any], method: str, path: str) -> Any:
+        if self._loop is None:
+            work.close()
+            raise Unanswered("the connection to the API server is closed")
+        try:
+            with self._idle.busy():
+                return await self._loop.run_aio_coroutine(work)
+        except (Exception, asyncio.CancelledError) as error:
+            # The client is somebody else's: whatever it raises, and it cancels those who wait for one of its
+            # connections when it closes, is no answer. Our own cancelling is Trio's, and passes.
+            self._doubt.set()
+            raise Unanswered(f"{method} {_without_query(path)}: {failure_text(error)}") from None
+
+
+def _request_headers(content_type: str, traceparent: str) -> dict[str, str]:
+    # Compressed answers cost this machine's processor more than they save on the way to a server nearby.
+    headers = {"Accept": JSON, "Accept-Encoding": "identity", "User-Agent": USER_AGENT}
+    headers["Content-Type"] = content_type
+    return headers | ({"traceparent": traceparent} if traceparent else {})
+
+
+def _without_query(path: str) -> str:
+    return path.partition("?")[0]
+
+
+def _retry_after(headers: Any) -> float:
+    """Seconds; a date, which the API server never says, counts as nothing."""
+    text = headers.get("Retry-After", "")
+    return float(text) if text.isascii() and text.isdigit() else 0.0

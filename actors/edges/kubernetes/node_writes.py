@@ -1,0 +1,458 @@
+"""All that this daemon writes to its Node: taint, ``unschedulable``, conditions, and the safe-to-detach
+certificate.
+
+What we changed on the Node is noted on the Node: exactly that is taken back, after whatever crash or
+reboot. Each change is written in one request with its note, so there is no moment with the one and without
+the other. What was there before us is not in the note, or is in it as it was: a cordoned node stays
+cordoned.
+
+No write overtakes another: what the Node has at the end is what was said last. A request that was sent
+cannot be called back: whoever gives it up does not know whether, or when, the server carries it out. So a
+later order takes over at once from an earlier one that waits or reads, but lets a write end first; and each
+write names the version that it was made from. Where one was left unanswered all the same, a Node that seems
+to need nothing is written to once more (`fence`): what comes late is then refused.
+
+Going down, the node is shown for as long as that is of use; coming back, a node that nobody restores would
+stay empty, so it is tried until it is done.
+
+The certificate is for others to act on while this machine is off. It names its boot, as the Node's own
+``status.nodeInfo.bootID`` does: one of another boot is worth nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_CONFLICT,
+    MERGE_PATCH,
+    STRATEGIC_PATCH,
+    Answer,
+    ApiCall,
+    ApiCaller,
+    ApiNode,
+    JsonObject,
+    Unanswered,
+    answer_text,
+    find_condition,
+    is_doubtful,
+    make_condition,
+    node_path,
+    rfc3339_now,
+    unanswered_ending,
+)
+from ebbtide.actors.edges.kubernetes.calls import rfc3339_now as rfc3339
+from ebbtide.actors.edges.linux.proc import BOOT_ID_FILE
+from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
+from ebbtide.events.decisions import AnnounceNode, PublishCertificate
+
+CHANGED_ANNOTATION = "ebbtide.dev/changed"
+#: A note that says nothing.
+EMPTY_NOTE = "{}"
+CERTIFICATE_ANNOTATION = "ebbtide.dev/safe-to-detach"
+TAINT_KEY = "ebbtide.dev/shutting-down"
+TAINT: JsonObject = {"key": TAINT_KEY, "effect": "NoSchedule"}
+CONDITION_REASON, CONDITION_MESSAGE = "NodeShutdown", "node is shutting down"
+
+
+class ChangedNote(msgspec.Struct, omit_defaults=True):
+    """The annotation. ``conditions``: by type, the one that stood there before, None where there was none."""
+
+    taint: bool = False
+    unschedulable: bool = False
+    conditions: dict[str, JsonObject | None] = {}
+
+    def __bool__(self) -> bool:
+        return self.taint or self.unschedulable or bool(self.conditions)
+
+
+def read_note(node: ApiNode) -> ChangedNote:
+    """What a Node says that we changed. An annotation that somebody has spoilt says nothing."""
+    try:
+        return msgspec.json.decode(node.metadata.annotations.get(CHANGED_ANNOTATION, "{}"), type=ChangedNote)
+    except msgspec.DecodeError:
+        return ChangedNote()
+
+
+def is_tainted(node: ApiNode) -> bool:
+    return any(taint.get("key") == TAINT_KEY for taint in node.spec.taints)
+
+
+def _noted_patch(node: ApiNode, changed: ChangedNote, **fields: JsonObject) -> JsonObject:
+    """Only of the Node in the version that was read: others' taints are in it, and replaced with it."""
+    said = msgspec.json.encode(changed).decode() if changed else None
+    annotations: dict[str, Any] = {CHANGED_ANNOTATION: said}
+    meta = {"resourceVersion": node.metadata.resource_version, "annotations": annotations}
+    return {"metadata": meta, **fields}
+
+
+def cordon_patch(node: ApiNode, *, taint: bool) -> JsonObject | None:
+    """A merge patch of the Node that taints it and makes it unschedulable; None where it is both already."""
+    changed, spec = read_note(node), JsonObject()
+    if taint and not is_tainted(node):
+        spec["taints"] = [*node.spec.taints, TAINT]
+        changed.taint = True
+    if not node.spec.unschedulable:
+        spec["unschedulable"] = True
+        changed.unschedulable = True
+    return _noted_patch(node, changed, spec=spec) if spec else None
+
+
+def uncordon_patch(node: ApiNode) -> JsonObject | None:
+    """The same, back. The taint's key is ours alone, so it goes wherever it is found."""
+    changed, spec = read_note(node), JsonObject()
+    if is_tainted(node):
+        spec["taints"] = [taint for taint in node.spec.taints if taint.get("key") != TAINT_KEY] or None
+    if changed.unschedulable and node.spec.unschedulable:
+        spec["unschedulable"] = None
+    left = ChangedNote(conditions=changed.conditions)
+    if not spec and not changed.taint and not changed.unschedulable:
+        return None
+    return _noted_patch(node, left, spec=spec)
+
+
+def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | None) -> JsonObject | None:
+    """A strategic patch of the Node's status: these conditions True, those that we set before False, and
+    ``ready``. One that somebody else holds at True is left to them.
+    """
+    changed, now = read_note(node), node.status.conditions
+    kinds = tuple(kind for kind in kinds if kind in changed.conditions or not _is_others(now, kind))
+    changed.conditions = {**{kind: _former_condition(now, kind) for kind in kinds}, **changed.conditions}
+    wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
+    written = [
+        make_condition(now, kind, status, CONDITION_REASON, CONDITION_MESSAGE, lastHeartbeatTime=rfc3339())
+        for kind, status in wanted.items()
+        if not _is_set(now, kind, status, CONDITION_REASON, CONDITION_MESSAGE)
+    ]
+    if ready is not None and not _is_set(now, "Ready", "False", ready["reason"], ready["message"]):
+        said = (ready["reason"], ready["message"])
+        written.append(make_condition(now, "Ready", "False", *said, lastHeartbeatTime=rfc3339()))
+    if not written and changed == read_note(node):
+        return None
+    return _noted_patch(node, changed, status={"conditions": written})
+
+
+def restore_conditions_patch(node: ApiNode) -> JsonObject | None:
+    """The same, back: each condition as it stood before us, unless it is somebody else's by now."""
+    changed, now = read_note(node), node.status.conditions
+    if not changed.conditions:
+        return None
+    written = [
+        {"$patch": "delete", "type": kind} if former is None else {"reason": None, "message": None, **former}
+        for kind, former in changed.conditions.items()
+        if _is_ours(find_condition(now, kind))
+    ]
+    left = ChangedNote(taint=changed.taint, unschedulable=changed.unschedulable)
+    return _noted_patch(node, left, status={"conditions": written})
+
+
+def certificate_patch(node: ApiNode, text: str) -> JsonObject:
+    """A merge patch of the Node, in the version that was read."""
+    return _annotations_patch(node, {CERTIFICATE_ANNOTATION: text})
+
+
+def fence_patch(node: ApiNode) -> JsonObject:
+    """Changes nothing but the Node's version: the note with a space at its end, or without it again."""
+    text = node.metadata.annotations.get(CHANGED_ANNOTATION, EMPTY_NOTE)
+    return _annotations_patch(
+        node, {CHANGED_ANNOTATION: text.rstrip() if text != text.rstrip() else f"{text} "}
+    )
+
+
+def tidy_patch(node: ApiNode) -> JsonObject | None:
+    """A merge patch of the Node: from now on its volumes are in use again, and a fence's note is gone."""
+    annotations = node.metadata.annotations
+    gone = {CERTIFICATE_ANNOTATION: None} if CERTIFICATE_ANNOTATION in annotations else {}
+    if annotations.get(CHANGED_ANNOTATION, "").strip() == EMPTY_NOTE:
+        gone[CHANGED_ANNOTATION] = None
+    return _annotations_patch(node, gone) if gone else None
+
+
+def _annotations_patch(node: ApiNode, annotations: Mapping[str, str | None]) -> JsonObject:
+    return {"metadata": {"resourceVersion": node.metadata.resource_version, "annotations": annotations}}
+
+
+def _is_ours(found: JsonObject | None) -> bool:
+    return found is not None and found.get("reason") == CONDITION_REASON
+
+
+def _is_others(conditions: list[JsonObject], kind: str) -> bool:
+    found = find_condition(conditions, kind)
+    return found is not None and found.get("status") == "True" and not _is_ours(found)
+
+
+def _former_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None:
+    """What to put back. One of ours whose note was lost had nothing before it that is known."""
+    found = find_condition(conditions, kind)
+    return None if _is_ours(found) else found
+
+
+def _is_set(conditions: list[JsonObject], kind: str, status: str, reason: str, message: str) -> bool:
+    found = find_condition(conditions, kind) or {}
+    return (found.get("status"), found.get("reason"), found.get("message")) == (status, reason, message)
+
+
+class NodePatch(NamedTuple):
+    """One request: to the Node or to its status, with what ``change`` makes of it; None: nothing to do."""
+
+    part: str
+    content_type: str
+    change: Callable[[ApiNode], JsonObject | None]
+
+
+class NodeHold:
+    """One order's time with the Node; ``kind`` says whom it gives way to."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+        self.scope = trio.CancelScope()
+        self.over = trio.Event()
+        self._is_writing = self._is_unwanted = False
+
+    def give_up(self) -> None:
+        """Now, or when the write that was sent has ended, which is bounded."""
+        self._is_unwanted = True
+        if not self._is_writing:
+            self.scope.cancel()
+
+    async def write(self, work: Callable[[], Any]) -> Answer:
+        self._is_writing = True
+        try:
+            answer: Answer = await work()
+            return answer
+        finally:
+            self._is_writing = False
+            if self._is_unwanted:
+                self.scope.cancel()
+
+
+class NodeWriter:
+    """All that this daemon writes to its Node. ``caller`` as everybody's."""
+
+    def __init__(self, caller: ApiCaller, node: str) -> None:
+        self._caller, self._path = caller, node_path(node)
+        self._holds: list[NodeHold] = []
+        #: A write of ours may still be carried out.
+        self._in_doubt = False
+
+    @asynccontextmanager
+    async def hold(self, kind: str, overtakes: tuple[str, ...]) -> AsyncIterator[NodeHold]:
+        """For the time of the block, once those before it of the kinds that it overtakes have ended. When it
+        is overtaken itself the block is cancelled; ask ``scope.cancelled_caught``.
+        """
+        earlier = [each for each in self._holds if each.kind in overtakes]
+        for each in earlier:
+            each.give_up()
+        mine = NodeHold(kind)
+        self._holds.append(mine)
+        try:
+            with mine.scope:
+                for each in earlier:
+                    await each.over.wait()
+                yield mine
+        finally:
+            self._holds.remove(mine)
+            mine.over.set()
+
+    def call(self, hold: NodeHold, seconds_max: float, traceparent: str) -> ApiCall:
+        """The calls of an order that holds the Node."""
+        return ApiCall(_HoldingCaller(self, self._caller, hold), seconds_max, traceparent)
+
+    async def change(self, call: ApiCall, patch: NodePatch) -> str:
+        """Read, change, and write if nobody else wrote in between. Why not, if not. Raises Unanswered."""
+        while True:
+            read = await call.until_answered("GET", self._path)
+            if not read.ok:
+                return f"the node cannot be read: {answer_text(read)}"
+            try:
+                node = msgspec.json.decode(read.body, type=ApiNode)
+            except msgspec.DecodeError as error:
+                return f"the node cannot be read: {error}"
+            body = patch.change(node)
+            if body is None and not self._in_doubt:
+                return ""
+            body = body or fence_patch(node)
+            answer = await call.until_answered("PATCH", self._path + patch.part, body, patch.content_type)
+            if answer.code != HTTP_CONFLICT:
+                return "" if answer.ok else f"the node cannot be changed: {answer_text(answer)}"
+
+    async def noting(self, work: Callable[[], Any]) -> Answer:
+        """A write: one that was taken keeps out whatever else was made from the same version, or an older."""
+        before, self._in_doubt = self._in_doubt, True
+        try:
+            answer: Answer = await work()
+        except Unanswered as error:
+            self._in_doubt = before or error.sent
+            raise
+        self._in_doubt = not answer.ok and (before or is_doubtful(answer))
+        return answer
+
+
+class _HoldingCaller:
+    """A caller whose writes end before anybody takes over."""
+
+    def __init__(self, writes: NodeWriter, caller: ApiCaller, hold: NodeHold) -> None:
+        self._writes, self._caller, self._hold = writes, caller, hold
+
+    async def call(self, method: str, path: str, **fields: Any) -> Answer:
+        if method == "GET":
+            return await self._caller.call(method, path, **fields)
+        return await self._hold.write(
+            lambda: self._writes.noting(lambda: self._caller.call(method, path, **fields))
+        )
+
+
+# Taint, ``unschedulable``, conditions, in that order: deletes wait for the taint. A newer announcement
+# overtakes an older one, and a restore overtakes the certificate as well, so what the Node shows at the end
+# is what was ordered last.
+
+
+#: While the machine goes down: beyond a minute few shutdowns are left to be shown.
+ANNOUNCE_SECONDS_MAX = 60.0
+#: After a cancel or a boot, when the API server may come long after us. It costs a call every few seconds.
+RESTORE_SECONDS_MAX = 24 * 3600.0
+RESTORE_AGAIN_SECONDS = 5.0
+#: One try of it.
+RESTORE_TRY_SECONDS_MAX = 10.0
+#: A delete that waits for the taint waits no longer: the taint only keeps the pod from coming back here.
+TAINT_SECONDS_MAX = 0.5
+#: NodeRestriction's words to a node's own identity.
+NO_TAINTS_TEXT = "not allowed to modify taints"
+
+#: Whom an order that holds the Node gives way to.
+ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD = "announcement", "certificate"
+
+
+RESTORE_PATCHES = (
+    NodePatch("", MERGE_PATCH, uncordon_patch),
+    NodePatch("/status", STRATEGIC_PATCH, restore_conditions_patch),
+    NodePatch("", MERGE_PATCH, tidy_patch),
+)
+
+
+class NodeAnnouncements:
+    def __init__(self, writes: NodeWriter, context: TraceContext, tell: Tell) -> None:
+        self._writes, self._context, self._tell = writes, context, tell
+        self._tainted = trio.Event()
+        #: What the operator has been told, once each.
+        self._told: set[str] = set()
+
+    async def wait_tainted(self) -> None:
+        """Until the node is tainted, or cannot be; for a bounded time."""
+        with trio.move_on_after(TAINT_SECONDS_MAX):
+            await self._tainted.wait()
+
+    async def announce(self, order: AnnounceNode, outlet: Outlet) -> Ending:
+        if order.ready:
+            self._tainted = trio.Event()
+        overtakes = (ANNOUNCEMENT_HOLD, CERTIFICATE_HOLD) if order.ready else (ANNOUNCEMENT_HOLD,)
+        async with self._writes.hold(ANNOUNCEMENT_HOLD, overtakes) as hold:
+            return await (self._restore(order, hold) if order.ready else self._show(order, hold))
+        return Ending("cancelled", "a later announcement has overtaken it")
+
+    # --- going down ------------------------------------------------------------------------------
+
+    async def _show(self, order: AnnounceNode, hold: NodeHold) -> Ending:
+        call = self._writes.call(hold, ANNOUNCE_SECONDS_MAX, self._context(order.key))
+        ready = {"reason": order.reason, "message": order.message} if order.unready else None
+        problems = []
+        try:
+            if order.cordon:
+                # The taint is settled when this returns: there, or not to be had. Raises Unanswered.
+                problem = await self._writes.change(
+                    call, NodePatch("", MERGE_PATCH, lambda node: cordon_patch(node, taint=True))
+                )
+                self._tainted.set()
+                if NO_TAINTS_TEXT in problem:
+                    rest = NodePatch("", MERGE_PATCH, lambda node: cordon_patch(node, taint=False))
+                    problem = (
+                        await self._writes.change(call, rest) or f"no taint ({problem}); the rest is done"
+                    )
+                problems.append(problem)
+            show = NodePatch(
+                "/status", STRATEGIC_PATCH, lambda node: conditions_patch(node, order.conditions, ready)
+            )
+            problems.append(await self._writes.change(call, show))
+        except Unanswered as error:
+            return unanswered_ending(error)
+        found = "; ".join(filter(None, problems))
+        if found:
+            line = f"what others see of this node: {found}"
+            if line not in self._told:
+                self._told.add(line)
+                self._tell(WARNING, line)
+        return Ending("failed", found) if found else Ending()
+
+    # --- as it was -------------------------------------------------------------------------------
+
+    async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
+        until, said = trio.current_time() + RESTORE_SECONDS_MAX, False
+        while problem := await self._take_back(order, hold):
+            if not said:
+                self._tell(WARNING, f"the node is not shown as it was yet, which is tried again: {problem}")
+            said = True
+            if trio.current_time() >= until:
+                return Ending("timed-out", problem)
+            await trio.sleep(RESTORE_AGAIN_SECONDS)
+        return Ending()
+
+    async def _take_back(self, order: AnnounceNode, hold: NodeHold) -> str:
+        """What is in the way."""
+        call = self._writes.call(hold, RESTORE_TRY_SECONDS_MAX, self._context(order.key))
+        try:
+            return "; ".join(
+                filter(None, [await self._writes.change(call, patch) for patch in RESTORE_PATCHES])
+            )
+        except Unanswered as error:
+            return str(error)
+
+
+#: The release waits for it.
+PUBLISH_SECONDS_MAX = 2.0
+#: Pods and mounts by name; the rest is a number. All annotations of an object share 256 KiB.
+NAMED_MAX = 50
+#: A name is a pod's UID, a volume's name or a path.
+NAME_CHARACTERS_MAX = 256
+
+
+class DetachCertificates:
+    def __init__(self, writes: NodeWriter, context: TraceContext) -> None:
+        self._writes, self._context = writes, context
+
+    async def publish(self, order: PublishCertificate, outlet: Outlet) -> Ending:
+        """A later certificate overtakes this one, and so does taking everything back (`node`)."""
+        text = certificate_text(order, BOOT_ID_FILE.read_text().strip())
+        patch = NodePatch("", MERGE_PATCH, lambda node: certificate_patch(node, text))
+        until = trio.current_time() + PUBLISH_SECONDS_MAX
+        async with self._writes.hold(CERTIFICATE_HOLD, (CERTIFICATE_HOLD,)) as hold:
+            call = self._writes.call(hold, until - trio.current_time(), self._context(order.key))
+            try:
+                problem = await self._writes.change(call, patch)
+            except Unanswered as error:
+                return unanswered_ending(error)
+            return Ending("failed", problem) if problem else Ending()
+        return Ending("cancelled", "what is said of this node has been taken back, or said anew")
+
+
+def certificate_text(order: PublishCertificate, boot_id: str) -> str:
+    """Compact JSON: ``safe``, ``at`` (RFC 3339), ``bootId``, ``ended`` (how many), what is in the way."""
+    said: dict[str, Any] = {"safe": order.safe, "at": rfc3339_now(), "bootId": boot_id, "ended": order.ended}
+    if order.running:
+        said["running"] = [_bounded_name(uid) for uid in order.running[:NAMED_MAX]]
+    if order.mounted:
+        said["mounted"] = [
+            [_bounded_name(uid), _bounded_name(volume)] for uid, volume in order.mounted[:NAMED_MAX]
+        ]
+    more = max(0, len(order.running) - NAMED_MAX) + max(0, len(order.mounted) - NAMED_MAX)
+    if more:
+        said["more"] = more
+    return msgspec.json.encode(said).decode()
+
+
+def _bounded_name(text: str) -> str:
+    return text[:NAME_CHARACTERS_MAX]

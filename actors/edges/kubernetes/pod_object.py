@@ -1,0 +1,261 @@
+"""What is kept of a pod object, from the API server's answers or from a static pod's manifest.
+
+A pod object can be 1.5 MiB, most of it annotations, and there may be 250 of them; what a shutdown needs is
+a few hundred bytes. It is decoded straight from the answer's bytes, and nothing that is not named here is
+ever built, let alone kept: no environment, no image, no annotation but the one that says who a static pod
+is.
+
+Manifests are for a node whose API server has never shown the mirrors of its static pods. A control plane's
+own API server is a static pod: with it gone, and no cache, the kubelet's folder still says which of the
+running pods are critical.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import trio
+import yaml
+
+from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.linux.inotify import FolderWatch
+
+#: The priorities of the classes that every cluster has: where no admission has written the number.
+SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
+#: Volumes that are made for the pod on this node, or lie there: nobody else waits for their unmount.
+LOCAL_VOLUMES = frozenset(
+    {"configMap", "downwardAPI", "emptyDir", "gitRepo", "hostPath", "image", "projected", "secret"}
+)
+#: What a NoSchedule taint's toleration may name as its effect, beside nothing, for all effects.
+TOLERATED_EFFECTS = ("", "NoSchedule")
+
+# A pod object's own names and nesting (core/v1), as far as they are read. The API server leaves out what is
+# empty; other writers of manifests say null.
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    mirror: str = msgspec.field(default="", name="kubernetes.io/config.mirror")
+
+
+class _Labels(msgspec.Struct, gc=False):
+    template: str = msgspec.field(default="", name="pod-template-hash")
+
+
+class _Owner(msgspec.Struct, gc=False):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    annotations: _Annotations | None = None
+    labels: _Labels | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Toleration(msgspec.Struct, gc=False):
+    key: str | None = None
+    operator: str | None = None
+    effect: str | None = None
+
+
+class _Container(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    restart_policy: str | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel", gc=False):
+    priority: int | None = None
+    priority_class_name: str | None = None
+    termination_grace_period_seconds: int | None = None
+    host_network: bool | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
+    tolerations: list[_Toleration] | None = None
+    volumes: list[dict[str, object]] | None = None
+
+
+class _Phase(msgspec.Struct, rename="camel", gc=False):
+    exit_code: int = 0
+    started_at: str | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    running: _Phase | None = None
+    terminated: _Phase | None = None
+
+
+class _ContainerStatus(msgspec.Struct, rename="camel", gc=False):
+    name: str = ""
+    identity: str = msgspec.field(default="", name="containerID")
+    state: _State | None = None
+    last_state: _State | None = None
+
+
+class _Status(msgspec.Struct, rename="camel", gc=False):
+    phase: str | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+
+
+class PodObject(msgspec.Struct, gc=False):
+    """A pod as the API server or a manifest has it, in the fields that count."""
+
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+    status: _Status = msgspec.field(default_factory=_Status)
+
+
+def project_pod(pod: PodObject) -> KnownPod:
+    """The projection of one object."""
+    metadata, spec, status = pod.metadata, pod.spec, pod.status
+    mirror = metadata.annotations.mirror if metadata.annotations else ""
+    owner = next((each for each in metadata.owner_references or () if each.controller), _Owner())
+    # A status names its runtime before the id: ``containerd://…``.
+    statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    return KnownPod(
+        uid=mirror or metadata.uid,
+        api_uid=metadata.uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        resource_version=metadata.resource_version,
+        phase=status.phase or "",
+        priority=priority_of(spec),
+        grace_seconds=spec.termination_grace_period_seconds,
+        static=bool(mirror),
+        daemon=owner.kind == "DaemonSet",
+        tolerates_all=any(map(_tolerates_all, spec.tolerations or ())),
+        volumes=any(map(_concerns_others, spec.volumes or ())),
+        host_network=bool(spec.host_network),
+        owner=_workload(owner, metadata),
+        sidecars=tuple(each.name for each in spec.init_containers or () if (each.restart_policy == "Always")),
+        containers=tuple(each.name for each in spec.containers or ()),
+        ended=(
+            {
+                each.name: each.state.terminated.exit_code
+                for each in status.container_statuses or ()
+                if each.state and each.state.terminated
+            }
+        ),
+        running=(
+            {
+                each.name: each.identity.rpartition("//")[2]
+                for each in statuses
+                if each.identity and each.state and each.state.running
+            }
+        ),
+        started_at=_newest_start(status),
+        deleting=metadata.deletion_timestamp is not None,
+    )
+
+
+def priority_of(spec: _Spec) -> int | None:
+    """The number; that of a class that every cluster has; None where only the cluster could tell."""
+    return (
+        spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
+    )
+
+
+def _workload(owner: _Owner, metadata: _Metadata) -> str:
+    """``Kind/name`` of who is to hear of it: a ReplicaSet of a Deployment is the Deployment's own affair."""
+    template = metadata.labels.template if metadata.labels else ""
+    if not owner.name or owner.kind == "Node":
+        return ""
+    if owner.kind == "ReplicaSet" and template and owner.name.endswith(f"-{template}"):
+        return f"Deployment/{owner.name.removesuffix(f'-{template}')}"
+    return f"{owner.kind}/{owner.name}"
+
+
+def _tolerates_all(toleration: _Toleration) -> bool:
+    return (
+        toleration.operator == "Exists"
+        and not toleration.key
+        and (toleration.effect or "") in TOLERATED_EFFECTS
+    )
+
+
+def _concerns_others(volume: dict[str, object]) -> bool:
+    return any(kind != "name" and kind not in LOCAL_VOLUMES for kind in volume)
+
+
+def _newest_start(status: _Status) -> str:
+    """The API's times are all UTC and of one length, so text compares as time does."""
+    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    states = [state for each in statuses for state in (each.state, each.last_state) if state]
+    phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
+    return max((phase.started_at or "" for phase in phases), default="")
+
+
+#: A manifest is a few KiB; a folder of static pods holds a handful.
+MANIFEST_BYTES_MAX = 1024 * 1024
+MANIFESTS_MAX = 250
+#: Without inotify the folder is looked at again so often.
+FOLDER_POLL_SECONDS = 30.0
+
+
+def read_manifests(path: Path, node: str) -> list[KnownPod]:
+    """The static pods of a manifest, or of a folder of them, named as the kubelet names their mirrors.
+
+    What cannot be read is passed over: the kubelet does not run it either. For a thread.
+    """
+    try:
+        files = sorted(path.iterdir()) if path.is_dir() else [path]
+    except OSError:
+        return []
+    found: list[KnownPod] = []
+    for file in files:
+        if file.name.startswith("."):
+            continue
+        try:
+            with open(file, "rb") as opened:
+                document = yaml.load(opened.read(MANIFEST_BYTES_MAX), Loader=_ManifestLoader)
+            pod = project_pod(msgspec.convert(document, PodObject))
+        except (OSError, yaml.YAMLError, ValueError, RecursionError):
+            continue
+        if pod.name:
+            # Its UID is a hash of the kubelet's, so it is found by name. Static pods tolerate everything.
+            mirror = msgspec.structs.replace(
+                pod,
+                namespace=pod.namespace or "default",
+                name=f"{pod.name}-{node.lower()}",
+                static=True,
+                tolerates_all=True,
+                uid="",
+                api_uid="",
+            )
+            found.append(mirror)
+    return found[:MANIFESTS_MAX]
+
+
+class _ManifestLoader(yaml.SafeLoader):
+    """Times stay text, as in JSON."""
+
+
+_ManifestLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+async def follow(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:
+    """Read at once and again whenever the folder changes, until cancelled."""
+    folder = path if path.is_dir() else path.parent
+    try:
+        watch: FolderWatch | None = FolderWatch([folder])
+    except OSError:
+        watch = None
+    try:
+        while True:
+            take(await trio.to_thread.run_sync(read_manifests, path, node, abandon_on_cancel=True))
+            with trio.move_on_after(FOLDER_POLL_SECONDS if watch is None else float("inf")):
+                await (trio.sleep_forever() if watch is None else watch.changed())
+    finally:
+        if watch is not None:
+            watch.close()

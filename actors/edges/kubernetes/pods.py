@@ -1,0 +1,282 @@
+"""The pods of this node as far as they are known, and what the parts of this edge need of each other.
+
+The watch keeps `KnownPod`s, the writers look them up by UID and call; neither knows how the other does it.
+The watch replaces what the cache on disk had as soon as it has listed; manifests answer for static pods
+that the API never showed.
+
+The cache is one file, replaced as a whole, so that a start without the API server knows the pods'
+priorities. It outlives a reboot: what the next boot delivers is checked against it. It follows the watch at
+a distance: which pods there are matters at once, how they are can wait.
+
+Nothing here needs the client: it is loaded with the edge, and by whoever only looks.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import trio
+
+from ebbtide.actors.edges.linux.files import write_atomically
+from ebbtide.actors.interfaces import WARNING, Tell
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import (
+    AnnounceNode,
+    AwaitStatuses,
+    DeletePod,
+    DeliverStatuses,
+    PostEvent,
+    PublishCertificate,
+    WithdrawPods,
+)
+
+#: What the core may have written to the API server. Here, so that the edge can take orders before the
+#: writers are loaded.
+API_ORDERS: tuple[type[Order], ...] = (
+    AnnounceNode,
+    AwaitStatuses,
+    DeletePod,
+    DeliverStatuses,
+    PostEvent,
+    PublishCertificate,
+    WithdrawPods,
+)
+
+
+#: Phases of a pod after which nothing of it runs.
+FINAL_PHASES = ("Succeeded", "Failed")
+
+
+class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a shutdown may need of a pod of this node, as the API last showed it (a whitelisted projection).
+
+    ``uid`` is the one that the runtime knows: that of a static pod is its mirror's annotation
+    ``kubernetes.io/config.mirror``. ``api_uid`` is the object's own, for preconditions.
+    """
+
+    uid: str
+    api_uid: str
+    namespace: str
+    name: str
+    resource_version: str = ""
+    phase: str = ""
+    priority: int | None = None
+    grace_seconds: int | None = None
+    static: bool = False
+    daemon: bool = False
+    tolerates_all: bool = False
+    volumes: bool = False
+    host_network: bool = False
+    owner: str = ""
+    #: Restartable init containers, in the manifest's order.
+    sidecars: tuple[str, ...] = ()
+    #: Names of the other containers, in the manifest's order.
+    containers: tuple[str, ...] = ()
+    #: Those of them whose ``state`` is terminated, with the exit code of each.
+    ended: dict[str, int] = {}
+    #: The runtime's ids of the containers, and init containers, that run, by name.
+    running: dict[str, str] = {}
+    #: The newest start of any container, RFC 3339, as the API had it.
+    started_at: str = ""
+    deleting: bool = False
+
+
+class PodLookup(Protocol):
+    """What the runtime's edge asks for a pod that it has found: from the watch, its cache, or a manifest."""
+
+    def find(self, uid: str) -> KnownPod | None:
+        """By the UID that the runtime knows."""
+
+    def find_named(self, namespace: str, name: str) -> KnownPod | None:
+        """By name, where the UID is not known: a static pod that only its manifest tells of has none."""
+
+    def pods(self) -> list[KnownPod]:
+        """All pods of this node, as far as they are known."""
+
+
+class FollowedPods(PodLookup, Protocol):
+    """A lookup that says when it has learned something."""
+
+    @property
+    def version(self) -> int:
+        """Counts what the API server has told; 0: nothing yet, all that is known is from before a restart."""
+
+    async def changed(self, since: int) -> None:
+        """Return once ``version`` is another than this."""
+
+
+PodName = tuple[str, str]
+
+
+class PodStore:
+    """A `Lookup`. ``version`` counts changes, ``membership`` those of which pods there are."""
+
+    def __init__(self) -> None:
+        #: By the object's own UID.
+        self._pods: dict[str, KnownPod] = {}
+        self._by_uid: dict[str, KnownPod] = {}
+        self._manifests: dict[PodName, KnownPod] = {}
+        #: Where a watch goes on; empty: nothing was listed yet.
+        self.resource_version = ""
+        self.version = 0
+        self.membership = 0
+        self._news = trio.Event()
+
+    async def changed(self, since: int) -> None:
+        """Return once ``version`` is another than this."""
+        while self.version == since:
+            await self._news.wait()
+
+    # --- what is asked ---------------------------------------------------------------------------
+
+    def find(self, uid: str) -> KnownPod | None:
+        """By the UID that the runtime knows."""
+        return self._by_uid.get(uid)
+
+    def find_named(self, namespace: str, name: str) -> KnownPod | None:
+        """By name, for a static pod whose UID only the kubelet can tell: a manifest's has none."""
+        named = (each for each in self._pods.values() if (each.namespace, each.name) == (namespace, name))
+        return next(named, None) or self._manifests.get((namespace, name))
+
+    def pods(self) -> list[KnownPod]:
+        """The API's first, then static ones that it has not shown."""
+        shown = {(each.namespace, each.name) for each in self._pods.values()}
+        unseen = [each for name, each in self._manifests.items() if name not in shown]
+        return [*self._pods.values(), *unseen]
+
+    def watched(self) -> list[KnownPod]:
+        """What the API has shown: what is worth keeping over a restart."""
+        return list(self._pods.values())
+
+    # --- what is learned -------------------------------------------------------------------------
+
+    def restore(self, pods: Iterable[KnownPod]) -> None:
+        """What was known before a restart, unless the watch was faster."""
+        if not self.resource_version:
+            self._set(pods)
+
+    def replace(self, pods: Iterable[KnownPod], resource_version: str) -> None:
+        """A whole list, as of that version."""
+        before = self._pods.keys()
+        self._set(pods)
+        self.resource_version = resource_version
+        self._tell(before != self._pods.keys())
+
+    def put(self, pod: KnownPod) -> None:
+        """One pod, new or changed."""
+        old = self._pods.get(pod.api_uid)
+        if old is not None and old.uid != pod.uid:
+            self._by_uid.pop(old.uid, None)
+        self._pods[pod.api_uid] = self._by_uid[pod.uid] = pod
+        self._tell(old is None)
+
+    def remove(self, api_uid: str) -> None:
+        """One pod whose object is gone. A mirror that was made anew has another object, and the same UID."""
+        old = self._pods.pop(api_uid, None)
+        if old is None:
+            return
+        if self._by_uid.get(old.uid) is old:
+            del self._by_uid[old.uid]
+        self._tell(True)
+
+    def set_manifests(self, pods: Iterable[KnownPod]) -> None:
+        """The static pods of this node, all of them."""
+        self._manifests = {(each.namespace, each.name): each for each in pods}
+
+    def _tell(self, membership: bool) -> None:
+        self.version += 1
+        self.membership += membership
+        self._news.set()
+        self._news = trio.Event()
+
+    def _set(self, pods: Iterable[KnownPod]) -> None:
+        self._pods = {each.api_uid: each for each in pods}
+        self._by_uid = {each.uid: each for each in self._pods.values()}
+
+
+CACHE_FILE_NAME = "pods.json"
+CACHE_FILE_VERSION = 1
+#: 250 pods are 100 KiB; a file like this is not ours.
+CACHE_BYTES_MAX = 16 * 1024 * 1024
+#: A pod that came or went is on disk so soon; pods mostly come and go together.
+MEMBERSHIP_SECONDS = 0.5
+#: Anything else: a container that was restarted, a phase, a resource version.
+DETAIL_SECONDS = 10.0
+#: What the last write of a daemon that ends may cost it.
+LAST_WRITE_SECONDS_MAX = 0.5
+
+
+class _CacheFile(msgspec.Struct, rename="camel", kw_only=True):
+    version: int
+    node: str
+    resource_version: str = ""
+    pods: list[KnownPod] = []
+
+
+class PodCache:
+    """``pods.json`` in ``folder``, of one node's pods."""
+
+    def __init__(self, folder: Path, node: str, tell: Tell) -> None:
+        self.folder = folder
+        self._path = folder / CACHE_FILE_NAME
+        self._node = node
+        self._tell = tell
+        self._failed = False
+
+    def load(self) -> list[KnownPod]:
+        """Empty where there is nothing of use; for a thread."""
+        try:
+            with open(self._path, "rb") as file:
+                found = msgspec.json.decode(file.read(CACHE_BYTES_MAX), type=_CacheFile)
+        except (OSError, ValueError, RecursionError):
+            return []
+        return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []
+
+    async def follow(self, store: PodStore) -> None:
+        """Write what changes until cancelled, and then once more. Writes nothing before the first list."""
+        written, membership = store.version, store.membership
+        try:
+            while True:
+                await store.changed(written)
+                # Changes come in bursts: one write for all of them.
+                until = trio.current_time() + DETAIL_SECONDS
+                while True:
+                    await trio.sleep(MEMBERSHIP_SECONDS)
+                    seen, left = store.version, until - trio.current_time()
+                    if store.membership != membership or left <= 0:
+                        break
+                    with trio.move_on_after(left):
+                        await store.changed(seen)
+                written, membership = store.version, store.membership
+                await self._write(store)
+        finally:
+            if store.version != written:
+                with trio.move_on_after(LAST_WRITE_SECONDS_MAX, shield=True):
+                    await self._write(store)
+
+    async def _write(self, store: PodStore) -> None:
+        """A disk that hangs holds up this task alone."""
+        file = _CacheFile(
+            version=CACHE_FILE_VERSION,
+            node=self._node,
+            resource_version=store.resource_version,
+            pods=store.watched(),
+        )
+        data = msgspec.json.encode(file)
+        try:
+            await trio.to_thread.run_sync(self._store, data, abandon_on_cancel=True)
+        except OSError as error:
+            if not self._failed:
+                why = f"{error.strerror}; a start without the API server knows no priorities"
+                self._tell(WARNING, f"Kubernetes API: {self._path}: {why}")
+            self._failed = True
+        else:
+            self._failed = False
+
+    def _store(self, data: bytes) -> None:
+        os.makedirs(self._path.parent, mode=0o700, exist_ok=True)
+        write_atomically(self._path, data, sync=True)

@@ -1,0 +1,218 @@
+"""A D-Bus connection for an edge: calls with a bound, and signals handed over the moment they are read.
+
+jeepney's own router drops signals when a queue is full and cannot tell a caller that the bus went away
+while it was idle. Here one task reads: replies go to their callers, signals to a plain function, so that
+what it notes (who owns a name) is in the order of the bus.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import trio
+from jeepney import DBusAddress, HeaderFields, Message, MessageType, Properties, new_method_call
+from jeepney.auth import BEGIN, Authenticator
+from jeepney.bus import get_connectable_addresses
+from jeepney.bus_messages import MatchRule, message_bus
+from jeepney.fds import FileDescriptor
+from jeepney.io.trio import DBusConnection
+
+SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
+#: A local bus answers in under a millisecond; longer than this it is as good as absent.
+CONNECT_SECONDS_MAX = 2.0
+#: logind answers in under a millisecond, but may be busy with a disk for a while.
+CALL_SECONDS_MAX = 5.0
+
+AnswerT = TypeVar("AnswerT")
+OnSignal = Callable[[Message], None]
+
+
+class BusError(Exception):
+    """The bus, or what was called on it, did not do what was asked. One line, fit for people."""
+
+
+class BusRefused(BusError):
+    """The other side answered with an error; ``name`` is its D-Bus name."""
+
+    def __init__(self, name: str, text: str) -> None:
+        super().__init__(f"{name}: {text}" if text else name)
+        self.name = name
+
+
+def system_bus_address() -> str:
+    """``DBUS_SYSTEM_BUS_ADDRESS``, or where the system bus is by convention."""
+    return os.environ.get("DBUS_SYSTEM_BUS_ADDRESS") or SYSTEM_BUS
+
+
+def sender(message: Message) -> str:
+    """The unique name of the sender, set by the bus itself; empty on a connection without a bus."""
+    return str(message.header.fields.get(HeaderFields.sender, ""))
+
+
+def member(message: Message) -> str:
+    return str(message.header.fields.get(HeaderFields.member, ""))
+
+
+def _close_descriptors(message: Message) -> None:
+    """Close the descriptors of a message that nobody wants."""
+    for part in message.body:
+        if isinstance(part, FileDescriptor):
+            part.close()
+
+
+class Bus:
+    """One connection. `read` must be running for calls to be answered."""
+
+    def __init__(self, connection: DBusConnection) -> None:
+        self._connection = connection
+        self._waiting: dict[int, tuple[trio.Event, list[Message]]] = {}
+        self.lost = ""
+
+    @classmethod
+    async def open(cls, address: str, hello: bool = True) -> Bus:
+        """Connect; raises BusError."""
+        try:
+            with trio.fail_after(CONNECT_SECONDS_MAX):
+                # Open, authenticate, and (on a bus, not on a private socket) say hello.
+                stream = await trio.open_unix_socket(next(get_connectable_addresses(address)))
+                try:
+                    authenticator = Authenticator(enable_fds=True)
+                    for request in authenticator:
+                        await stream.send_all(request)
+                        answer = await stream.receive_some()
+                        if not answer:
+                            raise EOFError("it closed the connection")
+                        authenticator.feed(answer)
+                    await stream.send_all(BEGIN)
+                    connection = DBusConnection(stream.socket, enable_fds=True)
+                    if hello:
+                        await connection.send(message_bus.Hello())
+                        await connection.receive()
+                except BaseException:
+                    stream.socket.close()
+                    raise
+                return cls(connection)
+        except trio.TooSlowError as error:
+            raise BusError(
+                f"the bus at {address} does not answer within {CONNECT_SECONDS_MAX:g} s"
+            ) from error
+        except Exception as error:
+            raise BusError(f"cannot reach the bus at {address}: {error}; is dbus running?") from error
+
+    async def read(self, on_signal: OnSignal) -> str:
+        """Read until the connection ends; why it did. Callers still waiting then get BusError."""
+        try:
+            while True:
+                message = await self._connection.receive()
+                kind = message.header.message_type
+                if kind is MessageType.signal:
+                    on_signal(message)
+                    _close_descriptors(message)
+                elif kind in (MessageType.method_return, MessageType.error):
+                    waiting = self._waiting.pop(message.header.fields.get(HeaderFields.reply_serial, 0), None)
+                    if waiting is not None:
+                        waiting[1].append(message)
+                        waiting[0].set()
+                    else:
+                        _close_descriptors(message)
+        except Exception as error:
+            self.lost = f"the bus connection ended ({type(error).__name__})"
+        finally:
+            self.close()
+        return self.lost
+
+    def close(self) -> None:
+        """Idempotent."""
+        self.lost = self.lost or "the bus connection was closed"
+        self._connection.socket.close()
+        waiting, self._waiting = self._waiting, {}
+        for answered, _ in waiting.values():
+            answered.set()
+
+    async def call(self, message: Message, seconds_max: float = CALL_SECONDS_MAX) -> tuple[Any, ...]:
+        """The body of the reply; raises Refused, or BusError when there is none in time."""
+        if self.lost:
+            raise BusError(self.lost)
+        serial = next(self._connection.outgoing_serial)
+        answered, replies = self._waiting[serial] = (trio.Event(), [])
+        try:
+            with trio.fail_after(seconds_max):
+                await self._connection.send(message, serial=serial)
+                await answered.wait()
+        except trio.TooSlowError as error:
+            for late in replies:
+                _close_descriptors(late)
+            raise BusError(f"no answer to {member(message)} within {seconds_max:g} s") from error
+        except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise BusError(f"the bus connection broke ({type(error).__name__})") from error
+        finally:
+            self._waiting.pop(serial, None)
+        if not replies:
+            raise BusError(self.lost)
+        (reply,) = replies
+        if reply.header.message_type is MessageType.error:
+            name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
+            raise BusRefused(str(name), " ".join(str(part) for part in reply.body))
+        return tuple(reply.body)
+
+    async def method(
+        self, target: DBusAddress, name: str, signature: str = "", *body: Any
+    ) -> tuple[Any, ...]:
+        """Call a method; raises as `call` does."""
+        return await self.call(new_method_call(target, name, signature or None, body))
+
+    async def get(self, target: DBusAddress, name: str, seconds_max: float = CALL_SECONDS_MAX) -> Any:
+        """A property's value; raises as `call` does."""
+        return (await self.call(Properties(target).get(name), seconds_max))[0][1]
+
+    async def subscribe(self, first_argument: str = "", **fields: str) -> None:
+        """Ask for signals; ``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""
+        rule = MatchRule(type="signal", **fields)
+        if first_argument:
+            rule.add_arg_condition(0, first_argument)
+        await self.call(message_bus.AddMatch(rule))
+
+    async def owner_of(self, name: str) -> str:
+        """The unique name behind a well-known one; empty when nobody has it."""
+        with contextlib.suppress(BusRefused):
+            return str((await self.call(message_bus.GetNameOwner(name)))[0])
+        return ""
+
+
+async def ask_once(address: str, work: Callable[[Bus], Awaitable[AnswerT]], hello: bool = True) -> AnswerT:
+    """Open a connection for a few calls, and close it; raises BusError."""
+    bus = await Bus.open(address, hello)
+    failure: BusError | None = None
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bus.read, lambda _: None)
+        try:
+            answer = await work(bus)
+        except BusError as error:
+            failure = error
+        finally:
+            bus.close()
+    if failure is not None:
+        raise failure
+    return answer
+
+
+async def side_by_side(failure: type[Exception], *questions: Callable[[], Awaitable[Any]]) -> list[Any]:
+    """Their answers in order; raises the first ``failure`` after all have ended, so that none is cut off."""
+    answers: list[Any] = [None] * len(questions)
+    failures: list[Exception] = []
+
+    async def run(index: int, question: Callable[[], Awaitable[Any]]) -> None:
+        try:
+            answers[index] = await question()
+        except failure as error:
+            failures.append(error)
+
+    async with trio.open_nursery() as nursery:
+        for index, question in enumerate(questions):
+            nursery.start_soon(run, index, question)
+    if failures:
+        raise failures[0]
+    return answers

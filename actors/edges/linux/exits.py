@@ -1,0 +1,197 @@
+"""How processes end: every end is seen through a pidfd, by one task however many there are.
+
+An own child's exit code comes from the kernel's wait. An adopted pod (its daemon died) is somebody else's
+child, and its exit code goes to that somebody. Since Linux 6.15 a pidfd still tells it once the process has
+been waited for; on older kernels it stays unknown.
+
+All pidfds of a watch are in one epoll set, and that set is itself a descriptor to wait for. Ends that come
+together are reported together. Facts that a plain function wants to report go the same way.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import select
+import struct
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import trio
+
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.signals import signal_name
+from ebbtide.actors.interfaces import Outlet
+from ebbtide.events.base import NS_PER_SECOND, Fact
+
+#: A process of another parent tells its exit code only when that has waited for it: so long we wait for that.
+PARENT_NS_MAX = 20_000_000
+PARENT_POLL_SECONDS = 0.002
+
+#: ``struct pidfd_info`` of ``linux/pidfd.h`` in its first size: a mask of 64 bits, ids, the exit code.
+INFO_BYTES = 64
+INFO_EXIT = 1 << 3
+#: ``_IOWR(0xFF, 11, struct pidfd_info)``
+PIDFD_GET_INFO = 3 << 30 | INFO_BYTES << 16 | 0xFF << 8 | 11
+INFO_MASK = struct.Struct("=Q")
+INFO_EXIT_CODE = struct.Struct("=i")
+
+
+class Child(NamedTuple):
+    """A running child. ``pidfd`` is the caller's to close."""
+
+    pid: int
+    pidfd: int
+    start_ticks: int
+
+
+def open_child(pid: int, start_ticks: int) -> Child | None:
+    """A pidfd for exactly this process; None when it has gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except OSError:
+        return None
+    if proc.is_same_process(pid, start_ticks):
+        return Child(pid, pidfd, start_ticks)
+    os.close(pidfd)
+    return None
+
+
+class ExitStatus(NamedTuple):
+    """How a process ended. Both empty: nobody could say."""
+
+    exit_code: int | None = None
+    signal: str = ""
+
+
+def exit_of_wait_status(status: int) -> ExitStatus:
+    """From a wait status."""
+    code = os.waitstatus_to_exitcode(status)
+    return ExitStatus(exit_code=code) if code >= 0 else ExitStatus(signal=signal_name(-code))
+
+
+def reap(pidfd: int) -> ExitStatus | None:
+    """Wait for an own child that has ended, without blocking; None: it runs. Another's child: what its
+    pidfd tells.
+    """
+    try:
+        found = os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
+    except ChildProcessError:
+        return exit_of_pidfd(pidfd)
+    if found is None:
+        return None
+    if found.si_code == os.CLD_EXITED:
+        return ExitStatus(exit_code=found.si_status)
+    return ExitStatus(signal=signal_name(found.si_status))
+
+
+async def reap_soon(pidfd: int) -> ExitStatus:
+    """`reap` for a process that has ended; another's child gets a moment to be waited for."""
+    poll = select.poll()
+    poll.register(pidfd, 0)
+    end = reap(pidfd)
+    with trio.move_on_after(PARENT_NS_MAX / NS_PER_SECOND):
+        while end == ExitStatus() and not poll.poll(0):
+            await trio.sleep(PARENT_POLL_SECONDS)
+    return end if end not in (None, ExitStatus()) else exit_of_pidfd(pidfd)
+
+
+def exit_of_pidfd(pidfd: int) -> ExitStatus:
+    """What the pidfd of a process that was waited for tells; empty on older kernels."""
+    info = bytearray(INFO_BYTES)
+    INFO_MASK.pack_into(info, 0, INFO_EXIT)
+    try:
+        fcntl.ioctl(pidfd, PIDFD_GET_INFO, info)
+    except OSError:
+        return ExitStatus()
+    if not INFO_MASK.unpack_from(info)[0] & INFO_EXIT:
+        return ExitStatus()
+    return exit_of_wait_status(INFO_EXIT_CODE.unpack_from(info, INFO_BYTES - INFO_EXIT_CODE.size)[0])
+
+
+#: Ends taken up in one go: bounds the time until the first of them is reported.
+EXITS_MAX = 128
+
+OnExit = Callable[[], Fact | None]
+
+
+class ExitWatch:
+    """Waits for the ends of many processes."""
+
+    def __init__(self, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._mono_ns = mono_ns
+        self._epoll = select.epoll()
+        self._ends: dict[int, OnExit] = {}
+        self._adopted: set[int] = set()
+        self._due_ns: dict[int, int] = {}
+        self._posted: list[Fact] = []
+        self._wake = trio.Event()
+
+    def add(self, pidfd: int, on_end: OnExit, *, child: bool = True) -> None:
+        """Call ``on_end`` once when the process has ended; it owns the pidfd from then on."""
+        self._ends[pidfd] = on_end
+        self._epoll.register(pidfd, select.EPOLLIN)
+        if not child:
+            self._adopted.add(pidfd)
+
+    def post(self, fact: Fact) -> None:
+        """Report a fact soon."""
+        self._posted.append(fact)
+        self._wake.set()
+
+    def close(self) -> None:
+        """Give back every descriptor that is waited for; ends no process."""
+        self._epoll.close()
+        for pidfd in self._ends:
+            os.close(pidfd)
+        self._ends.clear()
+
+    def collect(self) -> list[Fact]:
+        """What has ended since the last call, as facts."""
+        ready = [pidfd for pidfd, events in self._epoll.poll(0, EXITS_MAX) if self._is_final(pidfd, events)]
+        now_ns = self._mono_ns()
+        overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
+        facts = (self._take(pidfd) for pidfd in dict.fromkeys(ready + overdue))
+        return [fact for fact in facts if fact is not None]
+
+    def _is_final(self, pidfd: int, events: int) -> bool:
+        """An own child is waited for at once; another's when its parent has done so (it hangs up then)."""
+        if pidfd not in self._adopted or events & select.EPOLLHUP:
+            return True
+        self._epoll.modify(pidfd, 0)
+        self._due_ns[pidfd] = self._mono_ns() + PARENT_NS_MAX
+        return False
+
+    def _take(self, pidfd: int) -> Fact | None:
+        self._epoll.unregister(pidfd)
+        self._adopted.discard(pidfd)
+        self._due_ns.pop(pidfd, None)
+        return self._ends.pop(pidfd)()
+
+    async def run(self, outlet: Outlet) -> None:
+        """Report ends until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._report_posted, outlet)
+            while True:
+                with trio.move_on_after(self._patience()):
+                    await trio.lowlevel.wait_readable(self._epoll.fileno())
+                await _put_facts(outlet, self.collect())
+
+    def _patience(self) -> float:
+        if not self._due_ns:
+            return math.inf
+        return max(0, min(self._due_ns.values()) - self._mono_ns()) / NS_PER_SECOND
+
+    async def _report_posted(self, outlet: Outlet) -> None:
+        while True:
+            await self._wake.wait()
+            self._wake = trio.Event()
+            facts, self._posted = self._posted, []
+            await _put_facts(outlet, facts)
+
+
+async def _put_facts(outlet: Outlet, facts: list[Fact]) -> None:
+    if facts:
+        await outlet.put(*facts)

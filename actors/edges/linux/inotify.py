@@ -1,0 +1,78 @@
+"""Waiting for a folder to change without looking at it again and again.
+
+A folder that does not exist yet is watched through its nearest ancestor, and a folder that is deleted
+and made again is found again, so that a caller need not care.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+import trio
+
+IN_CLOSE_WRITE, IN_MOVED_FROM, IN_MOVED_TO = 0x8, 0x40, 0x80
+IN_CREATE, IN_DELETE, IN_DELETE_SELF, IN_MOVE_SELF = 0x100, 0x200, 0x400, 0x800
+IN_ONLYDIR = 0x0100_0000
+WATCH_MASK = (
+    IN_CLOSE_WRITE | IN_MOVED_FROM | IN_MOVED_TO | IN_CREATE | IN_DELETE | IN_DELETE_SELF | IN_MOVE_SELF
+    | IN_ONLYDIR
+)  # fmt: skip
+EVENT_HEADER = struct.Struct("iIII")
+READ_BYTES_MAX = 64 * 1024
+#: A file is made in several events (temporary file, write, rename): look once, when they are through.
+SETTLE_SECONDS = 0.01
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class FolderWatch:
+    """Watches folders, not what lies in their sub-folders. Raises OSError where there is no inotify."""
+
+    def __init__(self, folders: Iterable[Path]) -> None:
+        self._folders = tuple(folders)
+        self._watches: set[int] = set()
+        self._fd = _libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        if self._fd < 0:
+            raise OSError(ctypes.get_errno(), "inotify_init1")
+        self._renew()
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+    async def changed(self) -> frozenset[str]:
+        """Wait for a change since the last call; the names of the entries that changed."""
+        await trio.lowlevel.wait_readable(self._fd)
+        await trio.sleep(SETTLE_SECONDS)
+        names, data, offset = set(), b"", 0
+        with suppress(BlockingIOError):
+            data = os.read(self._fd, READ_BYTES_MAX)
+        while offset < len(data):
+            _, _, _, length = EVENT_HEADER.unpack_from(data, offset)
+            offset += EVENT_HEADER.size + length
+            names.add(os.fsdecode(data[offset - length : offset].rstrip(b"\0")))
+        self._renew()
+        return frozenset(names)
+
+    def _renew(self) -> None:
+        """Watch what exists now. A removal reported by the kernel makes the second removal fail: fine."""
+        wanted = {self._watch_nearest(folder) for folder in self._folders}
+        for stale in self._watches - wanted:
+            _libc.inotify_rm_watch(self._fd, stale)
+        self._watches = wanted
+
+    def _watch_nearest(self, folder: Path) -> int:
+        below, missing = folder, False
+        for parent in (folder, *folder.parents):
+            watch = int(_libc.inotify_add_watch(self._fd, os.fsencode(parent), WATCH_MASK))
+            if watch >= 0:
+                # Made between the two looks: nobody would tell us, so look again.
+                return self._watch_nearest(folder) if missing and below.is_dir() else watch
+            missing = ctypes.get_errno() == errno.ENOENT
+            below = parent
+        return -1

@@ -1,0 +1,475 @@
+"""Ending whole process trees, as the end of a pid namespace would: nothing of a container is left behind.
+
+With a cgroup the kernel does it (v2 with ``cgroup.kill``, Linux 5.14), where one is delegated to us: one
+that the service manager marked as delegated (``Delegate=yes``), that belongs to our own user, or the root
+of a machine or container without a service manager. No controller is switched on, so pods may run beside
+the daemon in the same group.
+
+Without one, a tree is what one look at all processes shows to belong together: the first process's children
+and their children, its session and its group, and everything that carries the container's marks in its
+environment (children inherit them), in whatever session it hides. Looks are repeated until one finds
+nothing new. What has cleared its environment *and* left its session *and* lost its parent is not found:
+that takes a cgroup.
+
+Reading the environment of a process that hangs in its own memory lock hangs the reader, and a node that
+goes down is where that happens. So a look is taken in a worker thread and given up after
+`SCAN_SECONDS_MAX`; for a while looks then do without marks (groups, sessions and parents still count).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.proc import parse_environ
+
+#: (pod's UID, container) or, for a hook, ("", its order's key).
+TreeKey = tuple[str, str]
+
+#: A tree that still grows after this many looks forks faster than it can be killed.
+LOOKS_MAX = 50
+#: Leftovers of containers that ended by themselves are looked for together: at least this often apart,
+#: and so that looking takes at most a tenth of the time.
+GAP_NS = 50_000_000
+GAP_SHARE = 10
+#: A killed cgroup empties within milliseconds; one that does not holds a process that cannot die.
+REMOVALS_MAX = 100
+
+
+class TreeRoot(NamedTuple):
+    """A tree's first process; start ticks 0: it has ended, only marks count."""
+
+    pid: int = 0
+    start_ticks: int = 0
+
+
+def tree_keys(process: ScannedProcess) -> tuple[TreeKey, ...]:
+    """The trees that a process belongs to by its marks: its container's, and its order's."""
+    mark = process.mark
+    return ((mark.uid, mark.container), ("", mark.order)) if mark is not None else ()
+
+
+def tree_members(look: Iterable[ScannedProcess], roots: Mapping[TreeKey, TreeRoot]) -> list[ScannedProcess]:
+    """The processes in a look that belong to one of the trees. Pure. Zombies are left out.
+
+    Sessions and groups count only while their root is in the look with its own start time: a number alone
+    may belong to somebody else by now.
+    """
+    processes = list(look)
+    starts = {process.pid: process.stat.start_ticks for process in processes}
+    alive = {root.pid for root in roots.values() if root.pid and starts.get(root.pid) == root.start_ticks}
+    found = {
+        process.pid
+        for process in processes
+        if process.pid in alive
+        or process.stat.session in alive
+        or process.stat.group in alive
+        or any(key in roots for key in tree_keys(process))
+    }
+    children: dict[int, list[int]] = {}
+    for process in processes:
+        children.setdefault(process.stat.parent_pid, []).append(process.pid)
+    todo = list(found)
+    while todo:
+        new = [pid for pid in children.get(todo.pop(), ()) if pid not in found]
+        found.update(new)
+        todo.extend(new)
+    return [process for process in processes if process.pid in found and process.stat.state not in "ZX"]
+
+
+def kill_exactly(pid: int, start_ticks: int) -> None:
+    """SIGKILL to this process and no other that may have its number by now; a number of 0 is nobody."""
+    if not pid:
+        return
+    with suppress(OSError):
+        pidfd = os.pidfd_open(pid)
+        try:
+            if proc.is_same_process(pid, start_ticks):
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+        finally:
+            os.close(pidfd)
+
+
+class TreeKiller:
+    """Kills trees: asked-for ones at once, leftovers of ended ones soon and together."""
+
+    def __init__(self, scanner: ProcessScanner, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._scanner = scanner
+        self._mono_ns = mono_ns
+        self._roots: dict[TreeKey, TreeRoot] = {}
+        #: Asked for since the last strike.
+        self._fresh: dict[TreeKey, TreeRoot] = {}
+        self._groups: dict[str, int] = {}
+        self._waiting: list[trio.Event] = []
+        self._wake = trio.Event()
+        self._urgent = trio.Event()
+        self._struck = trio.Event()
+        self._next_ns = 0
+        self.closed = False
+
+    async def kill(self, key: TreeKey, root: TreeRoot, group: str = "") -> None:
+        """Return when a look finds nothing more of the tree (or its cgroup was killed)."""
+        if not self.kill_soon(key, root, group):
+            done = trio.Event()
+            self._waiting.append(done)
+            await done.wait()
+
+    def kill_soon(self, key: TreeKey, root: TreeRoot, group: str = "") -> bool:
+        """The same without waiting. True when it is done already, by its cgroup."""
+        if group:
+            # First of all, so that it ends by SIGKILL and not because a child of it did; and a process that
+            # was only just started may not have entered its group yet.
+            kill_exactly(*root)
+        if self._kill_group(group):
+            return True
+        self._roots[key] = self._fresh[key] = root
+        self._wake.set()
+        self._urgent.set()
+        self._struck.set()
+        return False
+
+    def leftovers(self, key: TreeKey, group: str = "") -> None:
+        """The first process has ended by itself: the rest of its tree goes, soon. A group that can be
+        removed is empty: nothing is left, for the price of one call.
+        """
+        if not (group and remove_group(group)) and not self._kill_group(group):
+            self._roots.setdefault(key, TreeRoot())
+            self._wake.set()
+
+    def _kill_group(self, group: str) -> bool:
+        if not group or not kill_group(group):
+            return False
+        self._groups[group] = REMOVALS_MAX
+        self._wake.set()
+        return True
+
+    async def run(self) -> None:
+        """Carry it out until cancelled."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._strike_loop)
+            nursery.start_soon(self._look_loop)
+
+    async def _strike_loop(self) -> None:
+        """What is known without marks is killed at once, whatever holds a look with them: one process that
+        hangs its readers must not delay the SIGKILL of any other.
+        """
+        while True:
+            await self._struck.wait()
+            self._struck = trio.Event()
+            roots, self._fresh = self._fresh, {}
+            try:
+                self._strike(roots)
+            except OSError:
+                # Where nobody can be looked at: the first processes, by their numbers.
+                for root in () if self.closed else roots.values():
+                    kill_exactly(*root)
+
+    async def _look_loop(self) -> None:
+        while True:
+            await self._wake.wait()
+            seconds = (self._next_ns - self._mono_ns()) / 1_000_000_000
+            if seconds > 0:
+                with trio.move_on_after(seconds):
+                    await self._urgent.wait()
+            self._wake, self._urgent = trio.Event(), trio.Event()
+            roots, self._roots = self._roots, {}
+            waiting, self._waiting = self._waiting, []
+            began_ns = self._mono_ns()
+            try:
+                if roots:
+                    await self._finish(roots, set())
+            except OSError:
+                # Nobody waits for it any longer, but it is tried again.
+                self._roots = roots | self._roots
+                self._wake.set()
+            left = {group: tries - 1 for group, tries in self._groups.items() if not remove_group(group)}
+            self._groups = {group: tries for group, tries in left.items() if tries}
+            if self._groups:
+                self._wake.set()
+            now_ns = self._mono_ns()
+            self._next_ns = now_ns + max(GAP_NS, GAP_SHARE * (now_ns - began_ns))
+            for done in waiting:
+                done.set()
+
+    async def kill_now(self, roots: Mapping[TreeKey, TreeRoot]) -> None:
+        """Kill these trees now, on the caller's task."""
+        await self._finish(roots, self._strike(roots))
+
+    def _strike(self, roots: Mapping[TreeKey, TreeRoot]) -> set[tuple[int, int]]:
+        if not any(root.pid for root in roots.values()):
+            return set()
+        return self._kill_new(self._scanner.look_without_marks(), roots, set())
+
+    async def _finish(self, roots: Mapping[TreeKey, TreeRoot], killed: set[tuple[int, int]]) -> None:
+        for _ in range(LOOKS_MAX):
+            new = self._kill_new(await self._scanner.look(), roots, killed)
+            if not new:
+                return
+            killed |= new
+
+    def _kill_new(
+        self, look: list[ScannedProcess], roots: Mapping[TreeKey, TreeRoot], killed: set[tuple[int, int]]
+    ) -> set[tuple[int, int]]:
+        found = {(process.pid, process.stat.start_ticks) for process in tree_members(look, roots)}
+        new = set() if self.closed else found - killed
+        # Parents first: a container's first process is to end by SIGKILL, not because its child did.
+        for pid, start_ticks in sorted(new, key=lambda one: (one[1], one[0])):
+            kill_exactly(pid, start_ticks)
+        return new
+
+
+#: 1000 processes take about 20 ms; a second means that one of them holds us.
+SCAN_SECONDS_MAX = 1.0
+#: After a look was given up, how long the next ones do without marks.
+WITHOUT_MARKS_NS = 5_000_000_000
+#: How old a shared look may be.
+SHARED_NS = 50_000_000
+#: Half of an autopsy's time.
+BRIEF_SECONDS_MAX = 0.05
+
+#: A process that is just becoming another program shows an empty environment for less than this in all;
+#: a process that really has none costs every look so much, once.
+EMPTY_READS_MAX = 4
+EMPTY_SECONDS = 0.0005
+
+
+class ScannedProcess(NamedTuple):
+    """One process in a look. ``mark`` None: not ours, or not readable."""
+
+    stat: proc.ProcessStat
+    mark: Mark | None
+
+    @property
+    def pid(self) -> int:
+        return self.stat.pid
+
+
+class ProcessScanner:
+    """Looks at ``/proc`` for one state directory."""
+
+    def __init__(self, marker: Marker, mono_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._marker = marker
+        self._mono_ns = mono_ns
+        self._blind_until_ns = 0
+        self._sharing = trio.Lock()
+        self._shared: list[ScannedProcess] = []
+        self._shared_ns = mono_ns() - SHARED_NS - 1
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def look(self, seconds: float = SCAN_SECONDS_MAX) -> list[ScannedProcess]:
+        """All processes, marks included unless a process holds us for so long, or has just done so."""
+        if self._mono_ns() >= self._blind_until_ns:
+            with trio.move_on_after(seconds):
+                return await trio.to_thread.run_sync(
+                    self.look_now, abandon_on_cancel=True, limiter=self._limiter
+                )
+            self._blind_until_ns = self._mono_ns() + WITHOUT_MARKS_NS
+            # The thread that hangs keeps its token; the next look needs another.
+            self._limiter = trio.CapacityLimiter(1)
+        return self.look_without_marks()
+
+    async def look_shared(self) -> list[ScannedProcess]:
+        """A look that is at most `SHARED_NS` old, however many ask for one at the same time."""
+        async with self._sharing:
+            if self._mono_ns() - self._shared_ns > SHARED_NS:
+                self._shared = await self.look()
+                self._shared_ns = self._mono_ns()
+            return self._shared
+
+    async def look_briefly(self) -> list[ScannedProcess]:
+        """The same for evidence only: without marks when it would take longer than `BRIEF_SECONDS_MAX`."""
+        with trio.move_on_after(BRIEF_SECONDS_MAX):
+            return await self.look_shared()
+        return self.look_without_marks()
+
+    def look_without_marks(self) -> list[ScannedProcess]:
+        """Never waits for a process."""
+        return [ScannedProcess(stat, None) for stat in _all_stats()]
+
+    def look_now(self) -> list[ScannedProcess]:
+        """The same at once, on the caller's thread; may hang."""
+        found = [(stat, self._environ(stat)) for stat in _all_stats()]
+        for _ in range(EMPTY_READS_MAX):
+            if all(environ != b"" for _, environ in found):
+                break
+            time.sleep(EMPTY_SECONDS)
+            found = [(stat, self._environ(stat) if environ == b"" else environ) for stat, environ in found]
+        return [
+            ScannedProcess(stat, self._marker.read(environ) if environ else None) for stat, environ in found
+        ]
+
+    def _environ(self, stat: proc.ProcessStat) -> bytes | None:
+        """None where there is nothing to read: zombies, kernel threads, and what is not ours."""
+        if stat.state in "ZX" or 2 in (stat.pid, stat.parent_pid):
+            return None
+        return proc.read_bytes(f"/proc/{stat.pid}/environ", proc.ENVIRON_BYTES_MAX)
+
+
+def _all_stats() -> Iterator[proc.ProcessStat]:
+    for pid in proc.all_pids():
+        stat = proc.read_stat(pid)
+        if stat is not None:
+            yield stat
+
+
+# The marks in a pod process's environment, by which it is found again when its record is lost. Children
+# inherit them, so they also find what a pod has left behind in other sessions. They name the state directory
+# too: a second daemon on the same machine, with the same pods, has marks of its own.
+
+
+MARK_UID = "EBBTIDE_POD_UID"
+MARK_CONTAINER = "EBBTIDE_CONTAINER"
+MARK_ORDER = "EBBTIDE_ORDER"
+MARK_STATE = "EBBTIDE_STATE"
+MARK_NAMES = (MARK_UID, MARK_CONTAINER, MARK_ORDER, MARK_STATE)
+
+#: What a pod inherits from the daemon's environment; anything else there is none of its business.
+INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
+PATH_DEFAULT = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Mark(NamedTuple):
+    """Whose process it is, and which order started it."""
+
+    uid: str
+    container: str
+    order: str
+
+
+class Marker:
+    """Writes and reads the marks of one state directory."""
+
+    def __init__(self, state_dir: Path) -> None:
+        self._state = str(state_dir.resolve())
+        self._needle = f"{MARK_STATE}={self._state}\0".encode("utf-8", "surrogateescape")
+
+    def environ(self, mark: Mark, own: dict[str, str]) -> dict[str, str]:
+        """A process's whole environment. The marks win over what a manifest says, and stand first."""
+        marks = {
+            MARK_UID: mark.uid,
+            MARK_CONTAINER: mark.container,
+            MARK_ORDER: mark.order,
+            MARK_STATE: self._state,
+        }
+        inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
+        rest = {"PATH": PATH_DEFAULT} | inherited | own
+        return marks | {name: value for name, value in rest.items() if name not in MARK_NAMES}
+
+    def read(self, environ: bytes) -> Mark | None:
+        """The marks in the bytes of an ``environ`` file; None when they are not ours."""
+        if self._needle not in environ:
+            return None
+        found = parse_environ(environ)
+        if found.get(MARK_STATE) != self._state or not all(found.get(name) for name in MARK_NAMES):
+            return None
+        return Mark(found[MARK_UID], found[MARK_CONTAINER], found[MARK_ORDER])
+
+
+DELEGATE_ATTRIBUTES = ("user.delegate", "trusted.delegate")
+
+
+def delegated_group(mounts: str, own: str) -> Path | None:
+    """Our own cgroup v2 group in the file system, from the texts of mountinfo and ``/proc/self/cgroup``.
+
+    None when there is no cgroup v2, or our group lies outside of what is mounted.
+    """
+    group = next((line[3:] for line in own.splitlines() if line.startswith("0::/")), None)
+    for line in mounts.splitlines():
+        fields, _, kind = line.partition(" - ")
+        if group is not None and kind.startswith("cgroup2 "):
+            root, point = fields.split()[3:5]
+            if ".." not in group and Path(group).is_relative_to(root):
+                return Path(point) / Path(group).relative_to(root)
+    return None
+
+
+def is_delegated(group: Path) -> bool:
+    """May we divide this group? See the module's text."""
+    if not os.access(group, os.W_OK):
+        return False
+    for name in DELEGATE_ATTRIBUTES:
+        with suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    is_root = not (group / "cgroup.type").exists() and not Path("/run/systemd/system").exists()
+    return is_root or group.stat().st_uid == os.geteuid() != 0
+
+
+class Cgroups:
+    """Makes, kills and removes one group a container, below one group a state directory."""
+
+    def __init__(self, parent: Path, state_dir: Path) -> None:
+        name = hashlib.sha256(str(state_dir.resolve()).encode()).hexdigest()[:12]
+        self.base = parent / f"ebbtide-{name}"
+
+    @classmethod
+    def detect(cls, state_dir: Path) -> Cgroups | None:
+        """None where no group is delegated, or the kernel cannot kill one."""
+        try:
+            mounts = Path("/proc/self/mountinfo").read_text()
+            group = delegated_group(mounts, Path("/proc/self/cgroup").read_text())
+        except OSError:
+            return None
+        if group is None or not is_delegated(group):
+            return None
+        found = cls(group, state_dir)
+        return found if found.usable() else None
+
+    def make(self, name: str) -> str:
+        """A new group's folder; empty when the kernel refuses (a limit on groups): then do without."""
+        group = self.base / name
+        try:
+            group.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            return ""
+        return str(group)
+
+    def prune(self) -> None:
+        """Take away what is empty; groups of pods that live stay. The base comes back with the next pod."""
+        for group in [*self.base.glob("*/"), self.base]:
+            remove_group(str(group))
+
+    def usable(self) -> bool:
+        """Can groups be made here, and killed?"""
+        try:
+            self.base.mkdir(exist_ok=True)
+        except OSError:
+            return False
+        return (self.base / "cgroup.kill").exists()
+
+
+def kill_group(group: str) -> bool:
+    """SIGKILL to everything in it at once. False when that failed; a group that is gone is empty."""
+    try:
+        fd = os.open(f"{group}/cgroup.kill", os.O_WRONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    try:
+        os.write(fd, b"1")
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
+def remove_group(group: str) -> bool:
+    """Take an empty group away. False while something in it still lives."""
+    try:
+        os.rmdir(group)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,191 @@
+"""logind's manager: its names on the bus, reading its properties, and the schedule that it keeps in a file.
+
+One round trip for several properties, since calls are sent side by side. The property ``ScheduledShutdown``
+announces no change and stays stale after a failed shutdown, so of a scheduled shutdown the file is read:
+when, of what kind, and who asked. It is an early warning and evidence, never a trigger.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar, get_args
+
+from jeepney import DBusAddress
+
+from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, side_by_side
+from ebbtide.actors.edges.logind.drop_ins import grant_ns_of_usec
+from ebbtide.events.facts import ScheduleRead
+from ebbtide.events.model import ShutdownKind
+
+LOGIND_NAME = "org.freedesktop.login1"
+LOGIND_PATH = "/org/freedesktop/login1"
+MANAGER_INTERFACE = "org.freedesktop.login1.Manager"
+MANAGER = DBusAddress(LOGIND_PATH, LOGIND_NAME, MANAGER_INTERFACE)
+LOGIND_UNIT = "systemd-logind.service"
+PREPARE_FOR_SHUTDOWN = "PrepareForShutdown"
+#: systemd 255 and later: carries the kind, and comes before the plain one.
+PREPARE_FOR_SHUTDOWN_WITH_METADATA = "PrepareForShutdownWithMetadata"
+OWNER_CHANGED = "NameOwnerChanged"
+OPERATION_IN_PROGRESS = "org.freedesktop.login1.OperationInProgress"
+
+INHIBIT_WHO = "ebbtide"
+INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
+KUBELET_WHO = "kubelet"
+
+SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
+
+
+def kind_of(name: object) -> ShutdownKind:
+    """Unknown stays unknown (also an empty name: nothing is scheduled)."""
+    return name if isinstance(name, str) and name in SHUTDOWN_KINDS else "unknown"  # type: ignore[return-value]  # one of KINDS
+
+
+def kind_in_metadata(metadata: object) -> ShutdownKind:
+    """The key ``type`` of an ``a{sv}``, as jeepney gives it: name to (signature, value)."""
+    if not isinstance(metadata, dict):
+        return "unknown"
+    return kind_of(metadata.get("type", ("s", ""))[1])
+
+
+def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
+    """Does a row of ``ListInhibitors`` say that a kubelet runs its own graceful node shutdown?"""
+    what, who, _, mode, _, _ = row
+    return who == KUBELET_WHO and mode == "delay" and "shutdown" in what.split(":")
+
+
+ValueT = TypeVar("ValueT")
+Question = Callable[[Bus], Awaitable[Any]]
+
+
+class ManagerState(NamedTuple):
+    """What logind said at one moment."""
+
+    preparing: bool
+    grant_ns: int
+    kind: ShutdownKind
+    kubelet_lock: bool
+
+
+async def ask_all(bus: Bus, *parts: Question) -> list[Any]:
+    """Each part's answer, in order; raises the first BusError after all have ended."""
+    return await side_by_side(BusError, *(partial(part, bus) for part in parts))
+
+
+def _checked(kind: type[ValueT], value: object) -> ValueT:
+    """A value of the type that logind documents; raises BusError for another."""
+    if not isinstance(value, kind):
+        raise BusError(f"logind answered {value!r} where a {kind.__name__} was expected")
+    return value
+
+
+async def read_preparing(bus: Bus) -> bool:
+    """Is the machine going down? True from the signal until it does, or does not."""
+    return _checked(bool, await bus.get(MANAGER, "PreparingForShutdown"))
+
+
+async def read_grant_ns(bus: Bus) -> int:
+    """The limit in force, in nanoseconds."""
+    return grant_ns_of_usec(_checked(int, await bus.get(MANAGER, "InhibitDelayMaxUSec")))
+
+
+async def read_scheduled_kind(bus: Bus) -> ShutdownKind:
+    """What is coming. On 252 the only place is ``ScheduledShutdown``, also for an immediate reboot."""
+    return kind_of(_checked(tuple, await bus.get(MANAGER, "ScheduledShutdown"))[0])
+
+
+async def read_kind(bus: Bus) -> ShutdownKind:
+    """The kind of the shutdown that runs: the metadata property (newer systemd), else the schedule."""
+    try:
+        metadata = await bus.get(MANAGER, "PreparingForShutdownWithMetadata")
+    except BusRefused:
+        return await read_scheduled_kind(bus)
+    found = kind_in_metadata(metadata)
+    return await read_scheduled_kind(bus) if found == "unknown" else found
+
+
+async def read_kubelet_lock(bus: Bus) -> bool:
+    """Does a program called ``kubelet`` hold a delay lock on shutdown?"""
+    rows = (await bus.method(MANAGER, "ListInhibitors"))[0]
+    return any(is_kubelet_lock(row) for row in rows)
+
+
+async def read_manager(bus: Bus) -> ManagerState:
+    """Raises BusError. The kind of a machine that does not go down is unknown."""
+    going, limit, coming, kubelet = await ask_all(
+        bus, read_preparing, read_grant_ns, read_kind, read_kubelet_lock
+    )
+    return ManagerState(going, limit, coming if going else "unknown", kubelet)
+
+
+SCHEDULE_FOLDER = "run/systemd/shutdown"
+SCHEDULE_FILE = "scheduled"
+SCHEDULE_BYTES_MAX = 64 * 1024
+#: A wall message is for people; the journal keeps its beginning.
+WALL_CHARACTERS_MAX = 1024
+#: Far beyond any schedule, and still an integer that every format holds.
+USEC_MAX = 2**62 // 1000
+#: ``shutdown`` with SYSTEMD_DRY_RUN: logind only says what it would do.
+DRY_RUN = "dry-"
+
+NO_SCHEDULE = ScheduleRead()
+ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|[0-7]{3}|.)")
+SINGLE_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v": "\v", "s": " "}
+
+
+def unescape(text: str) -> str:
+    """logind escapes as C does. Bytes above ASCII come one by one and are put together again."""
+    raw = ESCAPE.sub(lambda found: _escaped(found[1]), text)
+    with contextlib.suppress(UnicodeError):
+        return raw.encode("latin-1").decode()
+    return raw
+
+
+def _escaped(code: str) -> str:
+    if code[0] == "x" and len(code) > 1:
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8) & 0xFF) if len(code) == 3 else SINGLE_ESCAPES.get(code, code)
+
+
+def parse_schedule(text: str, now_ns: int) -> ScheduleRead:
+    """The file's content at wall time ``now_ns``. A time of 0, past, or unreadable is no schedule."""
+    fields = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    at_ns = _integer(fields.get("USEC"), USEC_MAX) * 1_000
+    mode = fields.get("MODE", "")
+    if at_ns <= now_ns or mode.startswith(DRY_RUN):
+        return NO_SCHEDULE
+    return ScheduleRead(
+        at_wall_ns=at_ns,
+        kind=kind_of(mode),
+        uid=_integer(fields["UID"], 2**32 - 1) if "UID" in fields else None,
+        tty=_unquoted(fields.get("TTY", "")),
+        wall_message=_unquoted(fields.get("WALL_MESSAGE", "")),
+    )
+
+
+def _unquoted(text: str) -> str:
+    return unescape(text.strip('"'))[:WALL_CHARACTERS_MAX]
+
+
+def _integer(text: str | None, largest: int) -> int:
+    digits = (text or "").strip()
+    return min(int(digits[:20]), largest) if digits.isascii() and digits.isdigit() else 0
+
+
+class ScheduleFile:
+    """The file below ``root``, read when its folder changes."""
+
+    def __init__(self, root: Path, wall_ns: Callable[[], int]) -> None:
+        self.folder = root / SCHEDULE_FOLDER
+        self._wall_ns = wall_ns
+
+    def read(self) -> ScheduleRead:
+        try:
+            with open(self.folder / SCHEDULE_FILE, "rb") as file:
+                text = file.read(SCHEDULE_BYTES_MAX).decode(errors="replace")
+        except OSError:
+            return NO_SCHEDULE
+        return parse_schedule(text, self._wall_ns())

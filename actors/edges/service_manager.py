@@ -1,0 +1,186 @@
+"""systemd, the service manager: telling it how we are, and asking it about the running system.
+
+It keeps a duplicate of the delay lock in its descriptor store, so that the lock survives our crash. The
+other side of that: logind waits until *every* duplicate is closed, so at the release the store's copy must
+be gone, and known to be gone, before ours is closed.
+
+A soft reboot keeps the boot id, so "the same boot" is not "the same userspace". Each question is asked on
+the bus, and when that is gone (it may be, late in a shutdown) on systemd's private socket.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import re
+import socket
+from collections.abc import MutableMapping
+from pathlib import Path
+from typing import Any
+
+import trio
+from jeepney import DBusAddress
+
+from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
+from ebbtide.actors.edges.linux.proc import boot_id
+
+SYSTEMD = DBusAddress(
+    "/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager"
+)
+
+FIRST_INHERITED = 3
+LOCK_NAME = "ebbtide-lock"
+LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
+#: systemd confirms in under a millisecond; a stuck one must not cost the machine its whole delay.
+BARRIER_SECONDS_MAX = 1.0
+SEND_SECONDS_MAX = 0.5
+RETRY_SECONDS = 0.005
+
+
+def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, tuple[int, ...]]:
+    """Descriptors that the service manager passed us, by name; they become close-on-exec.
+
+    The variables are taken out of the environment: our children must not believe that they are meant.
+    """
+    environ = os.environ if environ is None else environ
+    pid, count, listed = (environ.get(name, "") for name in LISTEN_VARIABLES[:3])
+    for name in LISTEN_VARIABLES:
+        environ.pop(name, None)
+    if pid != str(os.getpid()) or not count.isdigit():
+        return {}
+    names = listed.split(":")
+    found: dict[str, tuple[int, ...]] = {}
+    for index in range(int(count)):
+        descriptor = FIRST_INHERITED + index
+        name = names[index] if index < len(names) else "unknown"
+        with contextlib.suppress(OSError):
+            os.set_inheritable(descriptor, False)
+            found[name] = (*found.get(name, ()), descriptor)
+    return found
+
+
+class ServiceManager:
+    """The notify socket at ``address`` (a path, or ``@`` and an abstract name); empty: there is none."""
+
+    def __init__(self, address: str) -> None:
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    @classmethod
+    def from_environment(cls) -> ServiceManager:
+        """``NOTIFY_SOCKET``, taken out of the environment so that no child speaks in our name."""
+        return cls(os.environ.pop("NOTIFY_SOCKET", ""))
+
+    def __bool__(self) -> bool:
+        return self._address[:1] in ("/", "\0")
+
+    def notify(self, **variables: str | int) -> bool:
+        """Say for example ``READY=1, STATUS="armed"``; whether it was sent. Never waits, never raises.
+
+        A line break in a value would start another variable and becomes a space.
+        """
+        return self._send(variables, ())
+
+    def _send(self, variables: dict[str, str | int], descriptors: tuple[int, ...]) -> bool:
+        if not self:
+            return False
+        lines = (f"{name}={str(value).replace(chr(10), ' ')}" for name, value in variables.items())
+        passed = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        )
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                sender.sendmsg(["\n".join(lines).encode(errors="replace")], passed, flags, self._address)
+        except OSError:
+            return False
+        return True
+
+    async def _send_until_taken(
+        self, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
+    ) -> bool:
+        """Send, and try again while the socket is full; whether it was sent in time."""
+        with trio.move_on_after(SEND_SECONDS_MAX):
+            while self and not self._send(variables, descriptors):
+                await trio.sleep(RETRY_SECONDS)
+            return bool(self)
+        return False
+
+    async def store(self, name: str, descriptor: int) -> bool:
+        """Let the service manager keep a duplicate; whether it was sent.
+
+        ``FDPOLL=0``: while logind is down the lock polls an error, and would be thrown away.
+        """
+        return await self._send_until_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
+
+    async def remove(self, name: str) -> bool:
+        """Take every descriptor of that name out of the store; whether that was *confirmed*."""
+        return await self._send_until_taken({"FDSTOREREMOVE": 1, "FDNAME": name}) and await self.barrier()
+
+    async def barrier(self) -> bool:
+        """Wait until the service manager has worked through all that we sent before."""
+        ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            try:
+                sent = await self._send_until_taken({"BARRIER": 1}, (theirs,))
+            finally:
+                os.close(theirs)
+            if sent:
+                # systemd closes its end of the pipe when it comes to this message: ours then hangs up.
+                with trio.move_on_after(BARRIER_SECONDS_MAX):
+                    await trio.lowlevel.wait_readable(ours)
+                    return True
+            return False
+        finally:
+            os.close(ours)
+
+
+#: systemd's own socket: speaks D-Bus without a bus, and lives as long as systemd.
+PRIVATE_SOCKET = "unix:path=/run/systemd/private"
+#: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
+SHUTDOWN_PROCESS = "systemd-shutdow"
+PROPERTY_SECONDS_MAX = 0.3
+#: Written by a service manager that runs in a container.
+CONTAINER_FILE = Path("/run/systemd/container")
+FIRST_PROCESS = Path("/proc/1")
+#: Of ``/proc/PID/stat``, counted behind the command's name.
+START_TICKS_FIELD = 19
+#: These know soft reboots but do not count them; their userspace has a time at which it began.
+VERSIONS_WITHOUT_COUNT = range(254, 257)
+
+
+async def manager_property(name: str, address: str | None = None) -> Any:
+    """A property of systemd's manager; None when nobody answers in time."""
+    for where, hello in ((address or system_bus_address(), True), (PRIVATE_SOCKET, False)):
+        with contextlib.suppress(BusError), trio.move_on_after(PROPERTY_SECONDS_MAX):
+            return await ask_once(where, lambda bus: bus.get(SYSTEMD, name), hello)
+    return None
+
+
+async def userspace_id(address: str | None = None) -> str:
+    """The boot id, and after a soft reboot what tells this userspace from the one before.
+
+    Without a soft reboot it *is* the boot id, so a start that could not ask makes no difference. A whole
+    machine in a container shares the kernel's boot id with all its lives; there the service manager's own
+    start tells them apart.
+    """
+    boot = boot_id()
+    # Not on a host, nor where the first process is no service manager (a pod's own process namespace).
+    with contextlib.suppress(OSError):
+        name, _, fields = (FIRST_PROCESS / "stat").read_text().rpartition(") ")
+        if CONTAINER_FILE.exists() and name.endswith("(systemd"):
+            boot += f".{fields.split()[START_TICKS_FIELD]}"
+    count = await manager_property("SoftRebootsCount", address)
+    if count is None:
+        version = re.match(r"\d+", str(await manager_property("Version", address)), re.ASCII)
+        if version is not None and int(version[0]) in VERSIONS_WITHOUT_COUNT:
+            count = await manager_property("UserspaceTimestampMonotonic", address)
+    return f"{boot}+{count}" if isinstance(count, int) and count > 0 else boot
+
+
+async def system_is_stopping(address: str | None = None) -> bool:
+    """Does the service manager stop everything (so that a SIGTERM means the machine), or only our unit?"""
+    with contextlib.suppress(OSError):
+        if Path("/proc/1/comm").read_text().strip() == SHUTDOWN_PROCESS:
+            return True
+    return bool(await manager_property("SystemState", address) == "stopping")

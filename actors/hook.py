@@ -1,0 +1,674 @@
+"""HookActor: one pod, from its stop to its end: preStop hooks, stop signals, SIGKILL, and why.
+
+    planned -> stopping -> ended
+
+All containers go down at once; sidecars (restartable init containers) run their hooks with the others and
+are stopped last, in reverse order (facts-kubelet 4.1). What one container does next is `actors.container`'s;
+here is when, and for which. The actor outlives a cancel, because a pod whose stop has begun is finished
+within its grace, and serves a second episode with what is left.
+
+The file follows a pod: its state, its containers' turns, what is said of its end, a pod that the kubelet ends
+for us, and the handlers with the table of transitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from ebbtide.actors import container as steps
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import (
+    CancelOrder,
+    DeadlineMoved,
+    DeletePod,
+    DeleteRefused,
+    HandedOver,
+    HookEnded,
+    HookStarted,
+    KillContainer,
+    PodEnded,
+    PodOutcome,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
+    RunHook,
+    SendSignal,
+    ShutdownCancelled,
+    TakeAutopsy,
+)
+from ebbtide.events.facts import (
+    AutopsyTaken,
+    ContainerExited,
+    DaemonStarted,
+    HurryRequested,
+    OrderEnded,
+    Tick,
+)
+from ebbtide.events.model import Handover, Pod, TerminationMode
+
+
+class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    pod: Pod | None = None
+    wave: int = -1
+    sleep_action: bool = True
+    begun_ns: int = 0
+    grace_ns: int = 0
+    downs: tuple[ContainerState, ...] = ()
+    #: What the autopsy found of the stop signal, in words.
+    finding: str = ""
+    over: bool = False
+    #: Said before its wave began: it will have no grace then, only the floor.
+    hurried: bool = False
+    #: By whom it is ended; of "api" it becomes "cri" when it is handed over.
+    means: TerminationMode = ""
+    #: Deletes so far, and the key of the one whose outcome is not known.
+    deletes: int = 0
+    delete_key: str = ""
+    #: The API server did not take the delete: its hooks have not run.
+    refused: bool = False
+    #: It took it, perhaps after somebody had lost patience: the object is going.
+    deleted: bool = False
+    #: The shutdown was cancelled while a delete was under way.
+    withdrawn: bool = False
+    #: What the last delete gave, as a time: another one only ever shortens it.
+    delete_until_ns: int = 0
+    first_ordinal: int = 0
+
+    @property
+    def begun(self) -> bool:
+        return self.begun_ns > 0
+
+    @property
+    def phase(self) -> str:
+        if self.over:
+            return "ended"
+        if self.begun_ns > 0:
+            return "stopping"
+        return "new" if self.pod is None else "planned"
+
+
+def _handover(state: PodState, event: Event, now: int) -> Handover | None:
+    """The fallback must not lose what the event said that could not be handled.
+
+    A pod that the kubelet ends of its own accord is nobody's to stop.
+    """
+    if isinstance(event, PodPlanned) and event.means != "observe" and not state.begun:
+        return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
+    if state.over or state.pod is None or state.means == "observe":
+        return None
+    exited = [down.spec.name for down in state.downs if down.phase == "exited"]
+    if isinstance(event, ContainerExited):
+        exited.append(event.container)
+    grace_ns, begun_ns = state.grace_ns, state.begun_ns
+    if isinstance(event, PodStopBegan) and not state.begun:
+        grace_ns, begun_ns = event.grace_ns, max(now, 1)
+    return Handover(
+        pod=state.pod, wave=state.wave, grace_ns=grace_ns, begun_ns=begun_ns, exited=tuple(exited)
+    )
+
+
+# --- its containers' turns ---------------------------------------------------------------------
+
+
+def _each_container(
+    state: PodState, now: int, phase: str, step: Callable[[ContainerState], steps.ContainerStep]
+) -> Result:
+    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is."""
+    decisions: list[Event] = []
+    downs = list(state.downs)
+    for index, down in enumerate(downs):
+        if not phase or down.phase == phase:
+            downs[index], made = step(down)
+            decisions += made
+    return _stop_in_turn(state, downs, now, decisions)
+
+
+def _stop_in_turn(state: PodState, downs: list[ContainerState], now: int, decisions: list[Event]) -> Result:
+    """Send the stop to every container whose turn has come; say so when all have exited.
+
+    Of a pod whose stop has not begun that is said when it does.
+    """
+    left = False
+    for index, down in enumerate(downs):
+        left = left or down.phase != "exited"
+        if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
+            downs[index], made = steps.stop(down, now)
+            decisions += made
+    state = replace(state, downs=tuple(downs))
+    return (state, decisions) if left or not state.begun else _end_pod(state, now, decisions)
+
+
+def _has_turn(downs: Sequence[ContainerState], index: int) -> bool:
+    """A sidecar waits for the main containers and for the sidecars that were started after it."""
+    if not downs[index].spec.sidecar:
+        return True
+    others = (other for at, other in enumerate(downs) if not other.spec.sidecar or at > index)
+    return all(other.phase == "exited" for other in others)
+
+
+def _end_pod(state: PodState, now: int, decisions: list[Event]) -> Result:
+    """Nothing more is done about it, whatever is still learned of its containers."""
+    return replace(state, over=True), [*decisions, _pod_ended_event(state, now)]
+
+
+def _pod_ended_event(state: PodState, now: int) -> PodEnded:
+    """Its fate, from its containers' ends."""
+    assert state.pod is not None
+    had_ns = min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
+    fate = _describe_fate(state.downs, had_ns, state.pod, state.finding, by_number=bool(state.means))
+    return PodEnded(
+        uid=state.pod.uid,
+        wave=state.wave,
+        outcome=fate.outcome,
+        reason=fate.reason,
+        elapsed_ns=max(0, now - state.begun_ns),
+        succeeded=fate.succeeded,
+        **_pod_identity(state),
+    )
+
+
+def _pod_identity(state: PodState) -> dict[str, Any]:
+    """In mode process nobody has to be told whose pod it was."""
+    if not state.means or state.pod is None:
+        return {}
+    pod = state.pod
+    returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
+    return {
+        "means": state.means,
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "owner": pod.owner,
+        "deleted": state.deleted,
+        "returns": returns,
+    }
+
+
+# --- its fate, in one word and one sentence, from its containers' ends --------------------------
+
+
+class PodFate(NamedTuple):
+    outcome: PodOutcome
+    reason: str
+    succeeded: bool
+
+
+def _describe_fate(
+    downs: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, *, by_number: bool = False
+) -> PodFate:
+    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: not seen.
+
+    ``by_number``: the runtime tells a signal as 128 and its number.
+    """
+    still = [down for down in downs if down.phase != "exited"]
+    if still:
+        return _unfinished_fate(still)
+    killed = [down for down in downs if down.killed and _by_sigkill(down)]
+    if killed:
+        return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
+    by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
+    if by_kubelet:
+        return PodFate(
+            "killed", _killed_text(by_kubelet, grace_ns, pod, finding, "SIGKILL by the kubelet"), False
+        )
+    foreign = [
+        down
+        for down in downs
+        if down.stop_since_ns and (_was_killed(down) if by_number else down.exit_signal == "SIGKILL")
+    ]
+    if foreign:
+        names = ", ".join(down.spec.name for down in foreign)
+        return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
+    succeeded = all(down.exit_code == 0 for down in downs)
+    return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
+
+
+def _by_sigkill(down: ContainerState) -> bool:
+    """A runtime may say it with 128 + 9; of an adopted process nothing is known, and ours came last."""
+    return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
+
+
+def _was_killed(down: ContainerState) -> bool:
+    """A runtime says it with 128 + 9."""
+    return down.exit_signal == "SIGKILL" or down.exit_code == 137
+
+
+def _unfinished_fate(still: Sequence[ContainerState]) -> PodFate:
+    names = ", ".join(down.spec.name for down in still)
+    if all(down.killed for down in still):
+        why = next((down.error for down in still if down.error), "still there after SIGKILL")
+        return PodFate("failed", f"{names}: {why}", False)
+    return PodFate("unknown", f"{names} still running when the lock was released", False)
+
+
+def _killed_text(
+    killed: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, how: str = "SIGKILL"
+) -> str:
+    names = ", ".join(down.spec.name for down in killed)
+    asked = pod.grace_seconds
+    had = _seconds_text(grace_ns)
+    cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
+    found = f", {finding}" if finding else ""
+    return f"{how} for {names}: had {had} s{cut}{found}"
+
+
+def _graceful_text(downs: Sequence[ContainerState]) -> str:
+    """The worst end tells most: a non-zero exit before a zero one."""
+    if not downs:
+        return "had no containers"
+    worst = max(downs, key=lambda down: (down.exit_signal != "", down.exit_code or 0))
+    if worst.stop_since_ns == 0 and all(down.stop_since_ns == 0 for down in downs):
+        return f"had ended before its stop signal, {_end_text(worst)}"
+    return _end_text(worst)
+
+
+def _end_text(down: ContainerState) -> str:
+    if down.exit_signal:
+        return f"ended by {down.exit_signal}"
+    return "exit code not known" if down.exit_code is None else f"exit code {down.exit_code}"
+
+
+def _hook_notes(downs: Sequence[ContainerState]) -> str:
+    notes = [down.hook_note for down in downs if down.hook_note]
+    return "; " + "; ".join(notes) if notes else ""
+
+
+def _seconds_text(ns: int) -> str:
+    whole, rest = divmod(ns, NS_PER_SECOND)
+    return f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
+
+
+# --- a pod that the kubelet ends: because we delete its object, or of its own accord -------------
+
+# Whatever the kubelet does is seen by its containers' ends. Of a deleted pod the grace is only ever
+# shortened; one that outlives it is killed here, since a kubelet that deletes a pod does not start it again.
+# Handed over, it is ours: its hooks count as spent, unless the API server never took the delete (design, rule
+# 9).
+
+#: An API grace of 0 would take the object away at once, whatever still runs.
+DELETE_SECONDS_MIN = 1
+
+HANDED_OVER = "preStop spent: the kubelet had the pod"
+
+
+def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
+    """``state`` knows its grace. A pod of which nothing runs any more is deleted all the same."""
+    if state.means == "observe":
+        return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
+    deadline_ns = now + state.grace_ns
+    until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
+    state, order = _order_delete(state, until_ns, now)
+    state, decisions = _each_container(
+        state, now, "running", lambda down: (_under_delete(down, now, deadline_ns, event.kill_by_ns), [])
+    )
+    return state, [order, *decisions]
+
+
+def _under_watch(down: ContainerState, now: int) -> ContainerState:
+    return replace(
+        down, phase="stopping", stop_since_ns=now, delegated=True, kill_at_ns=NEVER_NS, autopsy=True
+    )
+
+
+def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: int) -> ContainerState:
+    """The kubelet's SIGKILL comes at the end of the grace, or 2 s after a hook that used all of it."""
+    return replace(
+        down,
+        phase="stopping",
+        stop_since_ns=now,
+        deadline_ns=deadline_ns,
+        limit_ns=limit_ns,
+        kill_at_ns=max(now, min(deadline_ns + FLOOR_NS, limit_ns)),
+        autopsy_at_ns=max(now, deadline_ns - AUTOPSY_BEFORE_KILL_NS),
+        delegated=True,
+    )
+
+
+def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, DeletePod]:
+    assert state.pod is not None
+    key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
+    order = DeletePod(
+        key=key,
+        uid=state.pod.uid,
+        namespace=state.pod.namespace,
+        name=state.pod.name,
+        grace_seconds=max(DELETE_SECONDS_MIN, (until_ns - now) // NS_PER_SECOND),
+        after_taint=state.pod.daemon,
+    )
+    return replace(state, deletes=state.deletes + 1, delete_key=key, delete_until_ns=until_ns), order
+
+
+def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
+    """Less time than the last delete gave, by a second at least: it is given again."""
+    until_ns = max(until_ns, now)
+    if state.means != "api" or state.refused:
+        return state, ()
+    if until_ns > state.delete_until_ns - NS_PER_SECOND:
+        return state, ()
+    state, order = _order_delete(state, until_ns, now)
+    return state, [order]
+
+
+def _hurry_delete(state: PodState, now: int) -> Result:
+    """No more waiting: the least that a delete can give, and the floor after it."""
+    last_ns = now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS
+    downs = tuple(
+        replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=min(down.kill_at_ns, last_ns))
+        for down in state.downs
+    )
+    return _shorten_delete(replace(state, downs=downs), now, now)
+
+
+def _note_delete(state: PodState, event: OrderEnded) -> PodState:
+    """The server took it, or not; one that was sent and not answered is neither."""
+    if event.result == "done":
+        state = replace(state, deleted=True)
+    if event.key != state.delete_key:
+        return state
+    first = state.deletes == 1  # a later one only shortens: the pod is on its way
+    refused = first and event.result in ("failed", "cancelled")
+    return replace(state, delete_key="", refused=state.refused or refused)
+
+
+def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
+    """Lost: it is given again, with what is left. Not taken: the pod waits to be handed over.
+
+    ``failed``: the server refused it, or never got it, so no hook has run. ``timed-out``: it was sent, and
+    nobody answered: its hooks count as spent (design, rule 4).
+    """
+    assert state.pod is not None
+    uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
+    state = _note_delete(state, event)
+    if not known:
+        return state, ()
+    if state.refused and not refused_before and state.withdrawn:
+        return _spare(state, "the shutdown was cancelled before its delete was taken")
+    if state.means != "api":
+        return _take_over(state, now)
+    if event.result == "done":
+        return state, ()
+    if event.result == "unknown":  # the daemon died in between
+        state, order = _order_delete(state, state.delete_until_ns, now)
+        return state, [order]
+    return state, [DeleteRefused(uid=uid, reason=event.reason or event.result)]
+
+
+def _spare(state: PodState, reason: str) -> Result:
+    assert state.pod is not None
+    spared = PodEnded(uid=state.pod.uid, wave=state.wave, outcome="spared", reason=reason)
+    return replace(state, over=True), [spared]
+
+
+def _await_handed_over(state: PodState, event: HandedOver, now: int) -> Result:
+    """One whose stop has not begun waits for its wave like any other."""
+    return (replace(state, means="cri"), ()) if state.means == "api" else (state, ())
+
+
+def _handed_over(state: PodState, event: Event, now: int) -> Result:
+    """From now on it is ours.
+
+    One whose delete is under way waits for its outcome, soon: that tells whether its hooks may have run.
+    """
+    if state.means != "api":
+        return state, ()
+    state = replace(state, means="cri")
+    return (state, ()) if state.delete_key else _take_over(state, now)
+
+
+def _take_over(state: PodState, now: int) -> Result:
+    return _each_container(state, now, "stopping", lambda down: _taken_over(down, state, now))
+
+
+def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.ContainerStep:
+    if not down.delegated:
+        return down, []
+    ours = replace(down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1)
+    if state.refused:
+        ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
+        return steps.begin(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
+    note = "" if down.spec.hook is None else HANDED_OVER
+    return replace(ours, phase="turn", hook_note=note), []
+
+
+# --- the handlers -------------------------------------------------------------------------------
+
+
+def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
+    """By a second episode: hooks run and grace used stay so."""
+    state = replace(state, wave=event.wave, withdrawn=False)
+    return (state, ()) if event.means == state.means else _handed_over(state, event, now)
+
+
+def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
+    downs = tuple(
+        ContainerState(
+            uid=event.pod.uid,
+            spec=spec,
+            phase="running" if spec.running else "exited",
+            first_ordinal=event.first_ordinal,
+        )
+        for spec in event.pod.containers
+    )
+    return PodState(
+        pod=event.pod,
+        wave=event.wave,
+        grace_ns=event.grace_seconds * NS_PER_SECOND,
+        sleep_action=event.sleep_action,
+        downs=downs,
+        means=event.means,
+        first_ordinal=event.first_ordinal if event.means == "api" else 0,
+    ), ()
+
+
+def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
+    # A stamp of 0 would read as "not begun"; no clock that runs shows it.
+    state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
+    if state.means in ("api", "observe"):
+        return _begin_delegated(state, event, now)
+    deadline_ns = now + state.grace_ns
+    return _each_container(
+        state,
+        now,
+        "running",
+        lambda down: steps.begin(down, now, deadline_ns, event.kill_by_ns, sleep_action=state.sleep_action),
+    )
+
+
+def _container_exited(state: PodState, event: ContainerExited, now: int) -> Result:
+    def step(down: ContainerState) -> steps.ContainerStep:
+        if down.spec.name != event.container or down.phase == "exited":
+            return down, []
+        return steps.exited(down, now, event.exit_code, event.signal)
+
+    return _each_container(state, now, "", step)
+
+
+def _tick(state: PodState, event: Tick, now: int) -> Result:
+    return _each_container(state, now, "", lambda down: _container_due(down, now))
+
+
+def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
+    if down.due_ns() > now or down.phase == "turn":
+        return down, []
+    if down.phase == "hook":
+        return steps.cut_hook(down, now)
+    if down.kill_at_ns <= now:
+        return steps.kill(down)
+    return steps.autopsy(down)
+
+
+def _note_last_kill(state: PodState, event: PodStopBegan | DeadlineMoved, now: int) -> Result:
+    """The last possible SIGKILL has moved; a kubelet that ends its pods by itself keeps its own."""
+    if state.means == "observe":
+        return state, ()
+    return replace(state, downs=tuple(steps.limit(down, event.kill_by_ns) for down in state.downs)), ()
+
+
+def _last_kill_moved(state: PodState, event: PodStopBegan | DeadlineMoved, now: int) -> Result:
+    state, _ = _note_last_kill(state, event, now)
+    return _shorten_delete(state, event.kill_by_ns - FLOOR_NS, now)
+
+
+def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
+    """That the object goes is worth knowing also once the pod has ended."""
+    what = event.key.split("/")[1]
+    return (_note_delete(state, event), ()) if what == "delete" else (state, ())
+
+
+def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
+    what, _, name = event.key.split("/")[1].partition(":")
+    if what == "delete":
+        return _delete_ended(state, event, now)
+    answer = ORDER_ENDED_BY_KIND.get(what)
+    if answer is None:
+        return state, ()
+
+    def step(down: ContainerState) -> steps.ContainerStep:
+        return answer(down, event, now) if down.spec.name == name else (down, [])
+
+    return _each_container(state, now, "", step)
+
+
+def _daemon_started(state: PodState, event: DaemonStarted, now: int) -> Result:
+    return replace(state, downs=tuple(steps.resume_stop(down, now) for down in state.downs)), ()
+
+
+def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
+    first = event.processes[0] if event.processes else None
+    signal = next((down.spec.stop_signal for down in state.downs if down.spec.name == event.container), "")
+    if first is None or signal not in first.signals_ignored:
+        return state, ()
+    return replace(state, finding=f"its first process ignores {signal}"), ()
+
+
+def _is_named(state: PodState, event: HurryRequested) -> bool:
+    """A kubelet that ends its pods by itself is hurried by nobody."""
+    pod = state.pod
+    named = pod is not None and event.pod in (pod.uid, pod.name, pod.label)
+    return named and state.means != "observe"
+
+
+def _hurry_later(state: PodState, event: HurryRequested, now: int) -> Result:
+    if not _is_named(state, event):
+        return state, ()
+    return replace(state, hurried=True, finding=f"hurried by uid {event.asked_by}"), ()
+
+
+def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
+    if not _is_named(state, event):
+        return state, ()
+    state = replace(
+        state,
+        grace_ns=min(state.grace_ns, now - state.begun_ns),
+        finding=f"hurried by uid {event.asked_by}",
+    )
+    if state.means == "api":
+        return _hurry_delete(state, now)
+    downs = tuple(steps.shorten(down, now) for down in state.downs)
+    return _tick(replace(state, downs=downs), Tick(), now)
+
+
+def _spared(state: PodState, event: ShutdownCancelled, now: int) -> Result:
+    """What has not begun is spared."""
+    return _spare(state, "the shutdown was cancelled")
+
+
+def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
+    """What has begun is finished, but a delete that is not taken has begun nothing."""
+    return (replace(state, withdrawn=True), ()) if state.delete_key else (state, ())
+
+
+def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:
+    """What is said last about a pod: no effect of its actor outlives that."""
+    return _end_pod(state, now, [cancel for down in state.downs for cancel in steps.abandon_hook(down)])
+
+
+def _never_begun(state: PodState, event: PodsEnded, now: int) -> Result:
+    if all(down.phase == "exited" for down in state.downs):
+        return replace(state, over=True), [_pod_ended_event(replace(state, begun_ns=now), now)]
+    assert state.pod is not None
+    reason = "the lock was released before its wave"
+    return replace(state, over=True), [
+        PodEnded(uid=state.pod.uid, wave=state.wave, outcome="unknown", reason=reason)
+    ]
+
+
+def _ended_elsewhere(state: PodState, event: PodEnded, now: int) -> Result:
+    """Said by another actor for us: the boot that this pod ran in is over."""
+    return replace(state, over=True), ()
+
+
+def _deadline(state: PodState) -> int:
+    if state.over or not state.begun:
+        return NEVER_NS
+    return min([down.due_ns() for down in state.downs], default=NEVER_NS)
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+#: What may be decided when containers are due, or change hands.
+HOOK_BEGINS = (HookStarted, RunHook)
+HOOK_ENDS = (CancelOrder, HookEnded)
+
+# fmt: off
+TRANSITIONS = Transitions(
+    ("new", "planned", "stopping", "ended"),
+    attrgetter("phase"),
+    # phases          event           handler             leads to        decides
+    Row("new planned ended", PodPlanned, _planned,        "planned"),
+    Row("stopping",   PodPlanned,     _adopted,           "= ended",
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
+        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("stopping",   PodStopBegan,   _last_kill_moved,   "=",            (DeletePod,)),
+    Row("stopping",   DeadlineMoved,  _last_kill_moved,   "=",            (DeletePod,)),
+    Row("ended",      PodStopBegan,   _note_last_kill),
+    Row("planned ended", DeadlineMoved, _note_last_kill),
+
+    Row("planned",    ContainerExited, _container_exited),
+    Row("stopping",   ContainerExited, _container_exited, "= ended",      (*HOOK_ENDS, SendSignal, PodEnded)),
+    Row("stopping",   Tick,           _tick,              "=",
+        (*HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+    Row("planned",    OrderEnded,     _order_ended),
+    Row("stopping",   OrderEnded,     _order_ended,       "= ended",
+        (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
+    Row("ended",      OrderEnded,     _delete_noted),
+    Row(EVERY,        AutopsyTaken,   _autopsy_taken),
+    Row(EVERY,        DaemonStarted,  _daemon_started),
+
+    Row("planned",    HandedOver,     _await_handed_over),
+    Row("stopping",   HandedOver,     _handed_over,       "= ended",
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("planned",    HurryRequested, _hurry_later),
+    Row("stopping",   HurryRequested, _hurry,             "=",
+        (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+
+    Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
+    Row("stopping",   ShutdownCancelled, _cancelled),
+    Row("planned",    PodsEnded,      _never_begun,       "ended",        (PodEnded,)),
+    Row("stopping",   PodsEnded,      _given_up,          "ended",        (CancelOrder, PodEnded)),
+    Row("planned stopping", PodEnded, _ended_elsewhere,   "ended"),
+
+    # Only what is stopped is due; what has ended is nobody's business any more.
+    ignored("planned ended", Tick),
+    ignored("ended", ContainerExited, HandedOver, HurryRequested, ShutdownCancelled, PodsEnded, PodEnded),
+    # A pod's actor is made by its plan, which is the first that it hears.
+    ignored("new", PodStopBegan, DeadlineMoved, ContainerExited, Tick, OrderEnded, HandedOver, HurryRequested,
+            ShutdownCancelled, PodsEnded, PodEnded),
+)
+# fmt: on
+
+HOOK = ActorType(
+    NAME,
+    PodState,
+    TRANSITIONS,
+    deadline=_deadline,
+    done=lambda state: state.over or not state.begun,
+    handover=_handover,
+)

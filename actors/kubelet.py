@@ -1,0 +1,352 @@
+"""KubeletActor: who ends the pods of a Kubernetes node, and what becomes of its kubelet meanwhile.
+
+Theory of operation. Two regions:
+
+1. How this shutdown ends the node's pods. It goes one way: what the API was to do passes to the runtime,
+   never back (design, rule 9). In mode process nobody asks this actor anything, and it has nothing to say.
+2. The kubelet's unit. Pods that we stop ourselves a running kubelet would start again; so it is stopped
+   first, and started again when the machine stays up. Whoever stops it is bound to start it again, and only
+   who has stopped it. One of the two at a time.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.policy.plan import granted_periods
+from ebbtide.actors.policy.termination_mode import NODE_MODES, NodeHealth, choose_mode
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import (
+    ConfigAdopted,
+    DeleteRefused,
+    EpisodeClosed,
+    FallbackEngaged,
+    HandedOver,
+    KubeletStopped,
+    MeansChosen,
+    ShutdownBegan,
+    ShutdownCancelled,
+    StartKubelet,
+    StopKubelet,
+    WaveStarted,
+)
+from ebbtide.events.facts import (
+    ApiRead,
+    DaemonStarted,
+    KubeletRead,
+    LogindRead,
+    OrderEnded,
+    PrepareForShutdown,
+    RuntimeRead,
+    Tick,
+)
+from ebbtide.events.model import Period, TerminationMode
+
+NAME = "KubeletActor"
+
+#: A node without its kubelet is no node: it is started until it has been, the last pause for ever.
+RETRY_SECONDS = (10, 20, 40, 80, 160, 300)
+
+#: After a cancel what has begun is finished first, but not longer: at 40 s the node would count as lost.
+FINISH_NS = 20 * NS_PER_SECOND
+
+#: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
+STOPS_MAX = 3
+
+#: Who ends the pods.
+#: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as
+#: api, the runtime does the rest; cancelled: the machine stays up, and what has begun is being finished.
+MODE_PHASES = ("no-node", "idle", "observe", "api", "cri", "handed-over", "cancelled")
+
+#: The kubelet's unit.
+#: untouched: nothing of it is ours; stopped: by us, so that it is ours to start again; start-due: at
+#: ``retry_at_ns``, after a cancel or a start that failed.
+UNIT_PHASES = ("untouched", "stopping", "stopped", "start-due", "starting")
+
+
+class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What checkpoints and digests encode. The phases follow from it: `mode_phase`, `unit_phase`."""
+
+    #: Empty outside of a Kubernetes node's modes.
+    mode: str = ""
+    #: The boot and the userspace in which the unit was last touched.
+    home: str = ""
+    wanted: dict[str, str] = {}
+    periods: tuple[Period, ...] = ()
+    # What is there; None: nobody has said yet.
+    kubelet_lock: bool = False
+    kubelet: bool | None = None
+    runtime: bool | None = None
+    api: bool | None = None
+    taints: bool = True
+    stoppable: bool = True
+    # This shutdown.
+    means: TerminationMode = ""
+    handed_over: bool = False
+    #: By us, so that it is ours to start again.
+    stopped: bool = False
+    stops: int = 0
+    cancelled: bool = False
+    starts: int = 0
+    stop_key: str = ""
+    start_key: str = ""
+    ordinal: int = 0
+    retry_at_ns: int = NEVER_NS
+
+
+def mode_phase(state: KubeletState) -> str:
+    if not state.means:
+        return "idle" if state.mode else "no-node"
+    if state.cancelled:
+        return "cancelled"
+    return "handed-over" if state.handed_over else state.means
+
+
+def unit_phase(state: KubeletState) -> str:
+    """A stop that begins while the unit is being started is waited for first."""
+    if state.stop_key:
+        return "stopping"
+    if state.start_key:
+        return "starting"
+    if state.retry_at_ns != NEVER_NS:
+        return "start-due"
+    return "stopped" if state.stopped else "untouched"
+
+
+def phase_of(state: KubeletState) -> str:
+    return f"{mode_phase(state)}+{unit_phase(state)}"
+
+
+# --- what is there -------------------------------------------------------------------------------
+
+
+def _started(state: KubeletState, event: DaemonStarted, now: int) -> Result:
+    """In another boot, or userspace, the service manager has started the kubelet itself."""
+    if event.mode not in NODE_MODES and not state.mode:
+        return state, ()
+    home = f"{event.boot_id}/{event.userspace_id}"
+    here = home == state.home
+    state = replace(
+        state,
+        mode=event.mode if event.mode in NODE_MODES else "",
+        home=home,
+        kubelet=None,
+        runtime=None,
+        api=None,
+        stopped=state.stopped and here,
+        stop_key=state.stop_key if here else "",
+        start_key=state.start_key if here else "",
+        retry_at_ns=NEVER_NS,
+    )
+    return _order_start(state) if state.stopped and not state.means else (state, ())
+
+
+def _config_adopted(state: KubeletState, event: ConfigAdopted, now: int) -> Result:
+    return replace(state, wanted=event.means, periods=event.periods), ()
+
+
+def _lock_read(state: KubeletState, event: LogindRead | PrepareForShutdown, now: int) -> Result:
+    if event.kubelet_lock == state.kubelet_lock:
+        return state, ()
+    return replace(state, kubelet_lock=event.kubelet_lock), ()
+
+
+def _runtime_read(state: KubeletState, event: RuntimeRead, now: int) -> Result:
+    return replace(state, runtime=event.reachable), ()
+
+
+def _api_read(state: KubeletState, event: ApiRead, now: int) -> Result:
+    return replace(state, api=event.reachable, taints=event.taint), ()
+
+
+def _kubelet_read(state: KubeletState, event: KubeletRead, now: int) -> Result:
+    return replace(state, kubelet=event.active, stoppable=event.stoppable), ()
+
+
+def _kubelet_read_api(state: KubeletState, event: KubeletRead, now: int) -> Result:
+    """One that dies carries no delete out."""
+    state, _ = _kubelet_read(state, event, now)
+    return _hand_over(state, "the kubelet does not run") if event.active is False else (state, ())
+
+
+def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Result:
+    """One that comes back while we end its pods would start them again."""
+    state, _ = _kubelet_read(state, event, now)
+    if not event.active or state.stop_key or state.stops >= STOPS_MAX:
+        return state, ()
+    state, order = _order_stop(state)
+    return state, [order]
+
+
+# --- a shutdown ----------------------------------------------------------------------------------
+
+
+def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
+    kubelet = False if state.stopped else state.kubelet
+    health = NodeHealth(kubelet, state.runtime, state.api, state.stoppable)
+    # Does a wave that was to have time get none?
+    granted = granted_periods(state.periods, event.grant_ns)
+    starved = any(
+        asked.seconds and not given.seconds for asked, given in zip(state.periods, granted, strict=True)
+    )
+    choice = choose_mode(state.mode, event.kind, state.wanted, state.kubelet_lock, health, starved=starved)
+    state = replace(
+        state, means=choice.means, handed_over=False, cancelled=False, stops=0, retry_at_ns=NEVER_NS
+    )
+    taints = choice.means != "api" or state.taints
+    chosen = MeansChosen(means=choice.means, reason=choice.reason, taints=taints)
+    if choice.means != "cri":
+        return state, [chosen]
+    state, order = _order_stop(state)
+    return state, [chosen, order]
+
+
+def _wave_started(state: KubeletState, event: WaveStarted, now: int) -> Result:
+    return _hand_over(state, "no delete ends the pods that are left") if event.handover else (state, ())
+
+
+def _delete_refused(state: KubeletState, event: DeleteRefused, now: int) -> Result:
+    return _hand_over(state, f"the API server did not take a delete: {event.reason}")
+
+
+def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> Result:
+    """The fallback signals containers, and a kubelet would start them again."""
+    return _hand_over(state, "the fallback ends pods")
+
+
+def _hand_over(state: KubeletState, reason: str) -> Result:
+    state, order = _order_stop(replace(state, handed_over=True))
+    return state, [HandedOver(reason=reason), order]
+
+
+# --- its end -------------------------------------------------------------------------------------
+
+
+def _cancelled(state: KubeletState, event: ShutdownCancelled, now: int) -> Result:
+    start_by_ns = now + FINISH_NS if state.stopped else NEVER_NS
+    return replace(state, cancelled=True, retry_at_ns=start_by_ns), ()
+
+
+def _closed(state: KubeletState, event: EpisodeClosed, now: int) -> Result:
+    """The machine stays up, and everything whose stop had begun is finished. Or another shutdown follows."""
+    state = replace(state, means="", handed_over=False, cancelled=False)
+    return _order_start(state) if state.stopped and not event.followed else (state, ())
+
+
+# --- the unit ------------------------------------------------------------------------------------
+
+
+def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
+    """Ours to start again from now on, whatever the outcome tells: a stop that timed out may still come.
+
+    But not one that somebody else had stopped before.
+    """
+    key = order_key(NAME, "stop", "", state.ordinal)
+    ours = state.stopped or state.kubelet is not False
+    state = replace(state, stop_key=key, stopped=ours, stops=state.stops + 1, ordinal=state.ordinal + 1)
+    return state, StopKubelet(key=key)
+
+
+def _order_start(state: KubeletState) -> Result:
+    """Not while it is being stopped: the end of that is soon."""
+    if state.stop_key or state.start_key or not state.mode:
+        return replace(state, retry_at_ns=NEVER_NS), ()
+    key = order_key(NAME, "start", "", state.ordinal)
+    state = replace(
+        state, start_key=key, starts=state.starts + 1, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS
+    )
+    return state, [StartKubelet(key=key)]
+
+
+def _stop_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
+    """Not known: it is stopped once more, which harms nobody. After a cancel it is started again."""
+    if event.key != state.stop_key:
+        return _start_ended(state, event, now)
+    state = replace(state, stop_key="")
+    if not state.means:
+        return _order_start(state) if state.stopped else (state, ())
+    if state.cancelled and state.stopped and state.retry_at_ns == NEVER_NS:  # it was due meanwhile
+        return _order_start(state)
+    if event.result == "unknown" and not state.cancelled:
+        state, order = _order_stop(state)
+        return state, [order]
+    return state, [KubeletStopped(result=event.result)]
+
+
+def _start_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.start_key:
+        return state, ()
+    if event.result == "done":
+        return replace(state, start_key="", stopped=False, starts=0), ()
+    pause = RETRY_SECONDS[min(state.starts, len(RETRY_SECONDS)) - 1]
+    return replace(state, start_key="", retry_at_ns=now + pause * NS_PER_SECOND), ()
+
+
+def _tick(state: KubeletState, event: Tick, now: int) -> Result:
+    """In a shutdown the kubelet stays away."""
+    state = replace(state, retry_at_ns=NEVER_NS)
+    return (state, ()) if state.means and not state.cancelled else _order_start(state)
+
+
+def _afresh(state: KubeletState, now: int, in_episode: bool, start: DaemonStarted | None) -> KubeletState:
+    """Outside of a shutdown the kubelet is started again if it may be we who stopped it."""
+    means: TerminationMode = state.means if in_episode else ""
+    retry_at_ns = now + RETRY_SECONDS[0] * NS_PER_SECOND if state.stopped and not in_episode else NEVER_NS
+    return replace(state, means=means, stop_key="", start_key="", retry_at_ns=retry_at_ns)
+
+
+_NODE = "idle observe api cri handed-over cancelled"
+
+# fmt: off
+KUBELET = ActorType(
+    NAME,
+    KubeletState,
+    Transitions(
+        (MODE_PHASES, UNIT_PHASES), phase_of,
+        # --- what is there
+        Row(EVERY, DaemonStarted, _started, "= no-node idle untouched stopped starting",
+            decides=(StartKubelet,)),
+        Row(_NODE, ConfigAdopted, _config_adopted),
+        ignored("no-node", ConfigAdopted),
+        Row(_NODE, LogindRead, _lock_read),
+        ignored("no-node", LogindRead),
+        Row(_NODE, PrepareForShutdown, _lock_read),
+        ignored("no-node", PrepareForShutdown),
+        Row(EVERY, RuntimeRead, _runtime_read),
+        Row(EVERY, ApiRead, _api_read),
+        Row("api", KubeletRead, _kubelet_read_api, "= handed-over stopping",
+            decides=(HandedOver, StopKubelet)),
+        Row("cri handed-over", KubeletRead, _kubelet_read_ours, "= stopping", decides=(StopKubelet,)),
+        Row("no-node idle observe cancelled", KubeletRead, _kubelet_read),
+        # --- a shutdown
+        Row(_NODE, ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
+            decides=(MeansChosen, StopKubelet)),
+        ignored("no-node", ShutdownBegan),
+        Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=(HandedOver, StopKubelet)),
+        ignored("no-node idle observe cri handed-over cancelled", WaveStarted),
+        Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
+            decides=(HandedOver, StopKubelet)),
+        ignored("no-node idle observe cri handed-over cancelled", DeleteRefused),
+        Row("api", FallbackEngaged, _fallback_engaged, "handed-over stopping",
+            decides=(HandedOver, StopKubelet)),
+        ignored("no-node idle observe cri handed-over cancelled", FallbackEngaged),
+        Row("observe api cri handed-over cancelled", ShutdownCancelled, _cancelled,
+            "cancelled untouched stopping start-due starting"),
+        ignored("no-node idle", ShutdownCancelled),
+        Row("observe api cri handed-over cancelled", EpisodeClosed, _closed,
+            "no-node idle untouched stopping stopped start-due starting", decides=(StartKubelet,)),
+        ignored("no-node idle", EpisodeClosed),
+        # --- the unit
+        Row("stopping", OrderEnded, _stop_ended, "= starting stopped start-due untouched",
+            decides=(StartKubelet, StopKubelet, KubeletStopped)),
+        Row("starting", OrderEnded, _start_ended, "= untouched start-due"),
+        ignored("untouched stopped start-due", OrderEnded),
+        Row("start-due", Tick, _tick, "starting stopped untouched", decides=(StartKubelet,)),
+        Row("stopping starting", Tick, _tick),
+        ignored("untouched stopped", Tick),
+    ),
+    deadline=lambda state: state.retry_at_ns,
+    afresh=_afresh,
+)
+# fmt: on

@@ -1,0 +1,482 @@
+"""LogindActor: is this node armed, and is the machine going down?
+
+Theory of operation. The actor does two things side by side, each a region of its table:
+
+1. It holds a delay lock (systemd: an inhibitor) and listens for the signal. Arming takes the lock first and
+   trusts the signal then. It is retried for ever, also after a first failure: a kubelet that starts while
+   logind is preparing fails once and stays unprotected until somebody restarts it (kubernetes#122674).
+2. It follows the shutdown that logind prepares: the signal begins one, ``PreparingForShutdown`` tells of one
+   whose signal was missed, or that one was cancelled, and the end of all waiting releases the lock. A
+   shutdown that runs already is begun without a lock.
+
+They meet in four places: nothing is armed before a release has ended; a shutdown keeps the lock although a
+kubelet holds one; a cancel arms anew; and who was released and stays up takes the lock again.
+
+A logind that restarts in the middle of a shutdown is first a lost bus: it is tried again, and waves that run
+go on. Back, it either forgot the shutdown (``PreparingForShutdown`` is false: cancelled, what has begun is
+finished, the rest is spared) or signals it again (the same shutdown with a new deadline). The lock cannot be
+had a second time while it prepares, so without a stored one the actor only listens.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import (
+    Arm,
+    Armed,
+    CancelOrder,
+    ConfigAdopted,
+    Disarm,
+    Disarmed,
+    EpisodeClosed,
+    Leave,
+    ReleaseLock,
+    Resumed,
+    ShutdownBegan,
+    ShutdownDetected,
+    ShutdownWithdrawn,
+    StatusesSettled,
+)
+from ebbtide.events.facts import (
+    BusLost,
+    DaemonStarted,
+    LogindRead,
+    OrderEnded,
+    PrepareForShutdown,
+    PreparingRead,
+    StopRequested,
+    Tick,
+)
+from ebbtide.events.model import ShutdownKind
+
+NAME = "LogindActor"
+
+#: The delay lock and the signal.
+#: off: nothing wanted, or a new process; listening: the signal only, for a shutdown that runs already gives
+#: no lock; retrying: arming has failed, or the bus was lost; refused: given back because a kubelet holds one;
+#: releasing: a cancelled shutdown's release has not ended, and would close the lock that arming finds held.
+LOCK_PHASES = ("off", "arming", "armed", "listening", "retrying", "refused", "releasing")
+
+#: The machine.
+#: disabled: no shutdown is ours, by configuration; cancelled: pods may still be going down, and the
+#: configuration waits for their end; preparing: a shutdown runs, the lock holds it back; released: it goes on
+#: without us; overtime: SIGTERM while the system stops, so logind was bypassed, or its timer fired.
+SHUTDOWN_PHASES = ("disabled", "up", "cancelled", "preparing", "released", "overtime")
+
+#: Pauses between attempts to arm, the last one for ever after: quick while a service restarts, then sparing.
+BACKOFF_SECONDS = (1, 2, 4, 8, 15, 30)
+
+#: The edge's reason for "a shutdown runs already, no lock can be had".
+OPERATION_IN_PROGRESS = "OperationInProgress"
+
+#: A kubelet's lock that goes is reported; asked again all the same, seldom.
+REFUSED_SECONDS = 300
+
+#: Modes whose waves would race those of a kubelet's own graceful shutdown.
+MODES_ENDING_PODS = ("api", "cri")
+KUBELET_LOCK_HELD = (
+    "the kubelet's own graceful shutdown holds a lock: set its shutdownGracePeriod to 0s, or use mode observe"
+)
+
+#: Actions of the resume table after which the episode goes on in this process.
+RESUMING_ACTIONS = ("resume", "wait", "release-again")
+
+#: ... and those after which the machine turned out to stay up.
+WITHDRAWN_ACTIONS = ("cancelled-while-away", "did-not-go-down")
+
+
+class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What checkpoints and digests encode. The phases follow from it: `lock_phase`, `shutdown_phase`."""
+
+    enabled: bool = False
+    #: Of `LOCK_PHASES`; ``waiting`` is three of them.
+    phase: Literal["off", "arming", "armed", "listening", "waiting"] = "off"
+    attempt: int = 0
+    arm_key: str = ""
+    #: The release, ours or the fallback's, whose outcome is not known yet.
+    release_key: str = ""
+    ordinal: int = 0
+    retry_at_ns: int = NEVER_NS
+    lock_held: bool = False
+    grant_ns: int = 0
+    kind: ShutdownKind = "unknown"
+    in_episode: bool = False
+    released: bool = False
+    finishing: bool = False
+    leaving: bool = False
+    #: A mode that ends pods itself: beside a kubelet that does the same it is not armed (design, rule 8).
+    alone: bool = False
+    kubelet_lock: bool = False
+    #: The lock was given back because of it.
+    refused: bool = False
+
+
+def lock_phase(state: LogindState) -> str:
+    if state.phase != "waiting":
+        return state.phase
+    if state.retry_at_ns == NEVER_NS:
+        return "releasing"
+    return "refused" if state.refused else "retrying"
+
+
+def shutdown_phase(state: LogindState) -> str:
+    if not state.enabled and not state.in_episode:
+        return "disabled"
+    if state.leaving:
+        return "overtime"
+    if state.in_episode:
+        return "released" if state.released else "preparing"
+    return "cancelled" if state.finishing else "up"
+
+
+def phase_of(state: LogindState) -> str:
+    return f"{lock_phase(state)}+{shutdown_phase(state)}"
+
+
+#: ``in_episode``, ``released`` and ``finishing`` of the phases that a decision of the EpisodeActor leads to.
+_FIELDS_BY_PHASE = {
+    "up": (False, False, False),
+    "cancelled": (False, False, True),
+    "preparing": (True, False, False),
+}
+
+
+def enter_shutdown_phase(state: LogindState, phase: Literal["up", "cancelled", "preparing"]) -> LogindState:
+    """`shutdown_phase` turned round, for these. In overtime the machine stops all the same: it stays that."""
+    in_episode, released, finishing = _FIELDS_BY_PHASE[phase]
+    return replace(state, in_episode=in_episode, released=released, finishing=finishing)
+
+
+# --- the process begins --------------------------------------------------------------------------
+
+
+def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
+    """A new process has no connection yet, and perhaps the lock."""
+    return replace(
+        state,
+        phase="off",
+        attempt=0,
+        retry_at_ns=NEVER_NS,
+        lock_held=event.lock_inherited,
+        leaving=False,
+        grant_ns=event.grant_ns or state.grant_ns,
+        kind=event.kind,
+        alone=event.mode in MODES_ENDING_PODS,
+    ), ()
+
+
+def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
+    """An episode that goes on is listened to at once; its configuration waits, so nobody else arms us."""
+    if event.action in RESUMING_ACTIONS or state.finishing:
+        state, orders = _arm(state)
+        again = _release(state) if event.action == "release-again" else (state, ())
+        return again[0], [*orders, *again[1]]
+    return _withdrawn(state) if event.action in WITHDRAWN_ACTIONS else (state, ())
+
+
+def _configured_unarmed(state: LogindState, event: ConfigAdopted, now: int) -> Result:
+    state = replace(state, enabled=event.enabled)
+    return _arm(replace(state, attempt=0)) if event.enabled else _switch_off(state)
+
+
+def _configured_armed(state: LogindState, event: ConfigAdopted, now: int) -> Result:
+    state = replace(state, enabled=event.enabled)
+    return (state, ()) if event.enabled else _switch_off(state)
+
+
+def _switch_off(state: LogindState) -> Result:
+    disarmed = Disarmed(reason="switched off by configuration")
+    if state.phase == "off" and not state.lock_held:
+        return state, [disarmed]
+    state, orders = _disarm(replace(state, phase="off", lock_held=False, retry_at_ns=NEVER_NS))
+    return state, [*orders, disarmed]
+
+
+# --- the lock ------------------------------------------------------------------------------------
+
+
+def _arm(state: LogindState) -> Result:
+    """After a cancel not before the release has ended: it would close the lock that arming finds held."""
+    if state.release_key and not state.released:
+        return replace(state, phase="waiting", retry_at_ns=NEVER_NS), []
+    attempt = state.attempt + 1
+    if state.refused:
+        state = replace(state, refused=False)
+    key = order_key(NAME, "arm", "", state.ordinal)
+    order = Arm(key=key, lock=not state.released, attempt=attempt)
+    return replace(
+        state,
+        phase="arming",
+        attempt=attempt,
+        arm_key=key,
+        ordinal=state.ordinal + 1,
+        retry_at_ns=NEVER_NS,
+    ), [order]
+
+
+def _disarm(state: LogindState) -> Result:
+    order = Disarm(key=order_key(NAME, "disarm", "", state.ordinal))
+    return replace(state, ordinal=state.ordinal + 1), [order]
+
+
+def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.arm_key:
+        return _order_ended(state, event, now)
+    if event.result == "done" and state.alone and state.kubelet_lock and not state.in_episode:
+        return _refuse_to_arm(state, now)
+    if event.result == "done":
+        armed = Armed(grant_ns=state.grant_ns, attempt=state.attempt)
+        return replace(state, phase="armed", attempt=0, lock_held=not state.released), [armed]
+    if event.reason == OPERATION_IN_PROGRESS and state.in_episode:
+        return replace(state, phase="listening", attempt=0), ()
+    return _wait_to_retry(state, event.reason or event.result, now)
+
+
+def _order_ended_while_off(state: LogindState, event: OrderEnded, now: int) -> Result:
+    """Switched off while arming was under way: it may have taken the lock after that was given back."""
+    if event.key.split("/")[1] == "arm" and not state.enabled and event.result != "unknown":
+        return _disarm(state)
+    return _order_ended(state, event, now)
+
+
+def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
+    """A release, whoever ordered it: the machine goes on, or, after a cancel, arming has waited for this."""
+    if event.key.split("/")[1] != "release":
+        return state, ()
+    if event.key == state.release_key:
+        state = replace(state, release_key="")
+    state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
+    if state.leaving:
+        return state, [Leave(reason="the machine goes down")]
+    return _arm(state) if lock_phase(state) == "releasing" else (state, ())
+
+
+def _wait_to_retry(state: LogindState, reason: str, now: int) -> Result:
+    pause = BACKOFF_SECONDS[min(max(state.attempt, 1), len(BACKOFF_SECONDS)) - 1]
+    retry_at_ns = now + pause * NS_PER_SECOND
+    state = replace(state, phase="waiting", retry_at_ns=retry_at_ns)
+    return state, [Disarmed(reason=reason, retry_at_ns=retry_at_ns)]
+
+
+def _refuse_to_arm(state: LogindState, now: int) -> Result:
+    """The lock is given back, and asked for again when the kubelet's has gone: somebody may mend it."""
+    state, orders = _disarm(replace(state, lock_held=False))
+    retry_at_ns = now + REFUSED_SECONDS * NS_PER_SECOND
+    state = replace(state, phase="waiting", attempt=0, retry_at_ns=retry_at_ns, refused=True)
+    return state, [*orders, Disarmed(reason=KUBELET_LOCK_HELD, retry_at_ns=retry_at_ns)]
+
+
+def _bus_lost(state: LogindState, event: BusLost, now: int) -> Result:
+    return _wait_to_retry(replace(state, attempt=1), event.error, now)
+
+
+def _tick(state: LogindState, event: Tick, now: int) -> Result:
+    return _arm(state)
+
+
+# --- what is read of logind ----------------------------------------------------------------------
+
+
+def _logind_read(state: LogindState, event: LogindRead, now: int) -> Result:
+    return _compare_preparing(_with_properties(state, event), event.preparing)
+
+
+def _logind_read_armed(state: LogindState, event: LogindRead, now: int) -> Result:
+    """A kubelet has taken a lock of its own since."""
+    state = _with_properties(state, event)
+    if state.alone and event.kubelet_lock and not (state.in_episode or event.preparing):
+        return _refuse_to_arm(state, now)
+    return _compare_preparing(state, event.preparing)
+
+
+def _logind_read_refused(state: LogindState, event: LogindRead, now: int) -> Result:
+    """The kubelet's lock may have gone."""
+    state = _with_properties(state, event)
+    if state.alone and state.refused and not event.kubelet_lock and not event.preparing:
+        return _arm(state)
+    return _compare_preparing(state, event.preparing)
+
+
+def _with_properties(state: LogindState, event: LogindRead) -> LogindState:
+    kubelet_lock = event.kubelet_lock if state.alone else state.kubelet_lock
+    return replace(state, grant_ns=event.grant_ns, kind=event.kind, kubelet_lock=kubelet_lock)
+
+
+def _preparing_read(state: LogindState, event: PreparingRead, now: int) -> Result:
+    return _compare_preparing(state, event.preparing)
+
+
+def _compare_preparing(state: LogindState, preparing: bool) -> Result:
+    """The property as evidence: of a shutdown whose signal was missed, or of one withdrawn.
+
+    In overtime it says nothing: who bypassed logind did not tell it.
+    """
+    if preparing == state.in_episode or not state.enabled or state.leaving:
+        return state, ()
+    return _detected(state) if preparing else _withdrawn(state)
+
+
+# --- the shutdown --------------------------------------------------------------------------------
+
+
+def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
+    if not event.active:
+        return state, ()
+    state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
+    return _detected(state)
+
+
+def _signal_in_shutdown(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
+    """A second ``true``, of a logind that has restarted, is the same episode with a new deadline."""
+    return _signal(state, event, now) if event.active else _withdrawn(state)
+
+
+def _stop_requested(state: LogindState, event: StopRequested, now: int) -> Result:
+    """SIGTERM while the system stops: logind was bypassed, or its timer fired. Go on, in overtime."""
+    if not event.system_stopping or state.released:
+        return _stop(state, event, now)
+    return _detected(replace(state, grant_ns=event.stop_time_ns, leaving=True), overtime=True)
+
+
+def _stop(state: LogindState, event: StopRequested, now: int) -> Result:
+    return state, [Leave(reason="stopped by the service manager")]
+
+
+def _detected(state: LogindState, *, overtime: bool = False) -> Result:
+    """Nothing can be held back any more once the lock was released, whoever released it."""
+    if state.released:
+        return state, ()
+    detected = ShutdownDetected(
+        kind=state.kind,
+        grant_ns=state.grant_ns,
+        lock_held=state.lock_held,
+        again=state.in_episode,
+        overtime=overtime,
+    )
+    return state, [detected]
+
+
+def _began(state: LogindState, event: ShutdownBegan, now: int) -> Result:
+    return enter_shutdown_phase(state, "preparing"), ()
+
+
+def _withdrawn(state: LogindState) -> Result:
+    """After a cancel, or when the final unit failed after our release, the lock is taken anew.
+
+    The machine stays up: a release that has not begun need not give the lock away first.
+    """
+    reason: Literal["cancelled", "did-not-go-down"] = "did-not-go-down" if state.released else "cancelled"
+    state = replace(enter_shutdown_phase(state, "cancelled"), attempt=0)
+    decisions: list[Event] = [ShutdownWithdrawn(reason=reason)]
+    if state.release_key:
+        key = order_key(NAME, "cancel-release", "", state.ordinal)
+        decisions.append(CancelOrder(key=key, target=state.release_key, waiting_only=True))
+        state = replace(state, ordinal=state.ordinal + 1)
+    state, orders = _arm(state)
+    return state, [*decisions, *orders]
+
+
+def _settled(state: LogindState, event: StatusesSettled, now: int) -> Result:
+    """As soon as possible, but not sooner (KEP-2000)."""
+    return _release(state)
+
+
+def _settled_in_overtime(state: LogindState, event: StatusesSettled, now: int) -> Result:
+    """Where the fallback was first with the release, nothing keeps us."""
+    if not state.in_episode:
+        return state, ()
+    return (state, [Leave(reason="the machine goes down")]) if state.released else _release(state)
+
+
+def _release(state: LogindState) -> Result:
+    order = ReleaseLock(key=order_key(NAME, "release", "", state.ordinal))
+    return replace(state, released=True, ordinal=state.ordinal + 1), [order]
+
+
+def _released(state: LogindState, event: ReleaseLock, now: int) -> Result:
+    """Ordered by us, or by the fallback in our place."""
+    return replace(state, released=True, release_key=event.key), ()
+
+
+def _closed(state: LogindState, event: EpisodeClosed, now: int) -> Result:
+    return enter_shutdown_phase(state, "up"), ()
+
+
+def _afresh(state: LogindState, now: int, in_episode: bool, start: DaemonStarted | None) -> LogindState:
+    """Armed again after the longest pause, so that a bug that stays costs one record each time."""
+    return replace(
+        state,
+        phase="waiting" if state.enabled else "off",
+        attempt=0,
+        retry_at_ns=now + BACKOFF_SECONDS[-1] * NS_PER_SECOND if state.enabled else NEVER_NS,
+        in_episode=in_episode,
+        released=state.released and in_episode,
+        finishing=state.finishing and in_episode,
+        release_key="",
+    )
+
+
+# fmt: off
+LOGIND = ActorType(
+    NAME,
+    LogindState,
+    Transitions(
+        (LOCK_PHASES, SHUTDOWN_PHASES), phase_of,
+        # --- the process: both regions
+        Row(EVERY, DaemonStarted, _started, "off disabled up cancelled preparing released"),
+        Row(EVERY, Resumed, _resumed, "= arming releasing cancelled released",
+            decides=(Arm, ReleaseLock, ShutdownWithdrawn, CancelOrder)),
+        # --- the lock
+        Row("off retrying refused releasing", ConfigAdopted, _configured_unarmed,
+            "= off arming releasing disabled up cancelled",
+            decides=(Arm, Disarm, Disarmed)),
+        Row("arming armed listening", ConfigAdopted, _configured_armed,
+            "= off disabled", decides=(Disarm, Disarmed)),
+        Row("retrying refused", Tick, _tick, "arming releasing", decides=(Arm,)),
+        ignored("off arming armed listening releasing", Tick),
+        Row("arming", OrderEnded, _arming_ended, "= armed listening retrying refused",
+            decides=(Armed, Disarm, Disarmed, Leave)),
+        Row("off", OrderEnded, _order_ended_while_off, decides=(Disarm, Leave)),
+        Row("armed listening retrying refused releasing", OrderEnded, _order_ended,
+            "= arming", decides=(Arm, Leave)),
+        Row("arming armed listening", BusLost, _bus_lost, "retrying", decides=(Disarmed,)),
+        ignored("off retrying refused releasing", BusLost),
+        Row("armed", LogindRead, _logind_read_armed, "= refused arming releasing cancelled",
+            decides=(Disarm, Disarmed, ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        Row("refused releasing", LogindRead, _logind_read_refused, "= arming releasing cancelled",
+            decides=(Arm, ShutdownDetected, ShutdownWithdrawn, CancelOrder)),
+        Row("off arming listening retrying", LogindRead, _logind_read, "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        # --- the shutdown
+        Row("up cancelled preparing released", PreparingRead, _preparing_read,
+            "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        ignored("disabled overtime", PreparingRead),
+        Row("up cancelled", PrepareForShutdown, _signal, decides=(ShutdownDetected,)),
+        Row("preparing released", PrepareForShutdown, _signal_in_shutdown,
+            "= arming releasing cancelled",
+            decides=(ShutdownDetected, ShutdownWithdrawn, CancelOrder, Arm)),
+        # Logind has no say in overtime: neither its limit nor its cancel is that of the unit's stop.
+        ignored("disabled overtime", PrepareForShutdown),
+        Row("disabled released", StopRequested, _stop, decides=(Leave,)),
+        Row("up cancelled preparing overtime", StopRequested, _stop_requested,
+            "= overtime", decides=(Leave, ShutdownDetected)),
+        Row("disabled up cancelled preparing released", ShutdownBegan, _began, "preparing"),
+        Row("overtime", ShutdownBegan, _began),
+        Row("preparing", StatusesSettled, _settled, "released", decides=(ReleaseLock,)),
+        Row("overtime", StatusesSettled, _settled_in_overtime, decides=(ReleaseLock, Leave)),
+        ignored("disabled up cancelled released", StatusesSettled),
+        Row("preparing", ReleaseLock, _released, "released"),
+        Row("disabled up cancelled released overtime", ReleaseLock, _released),
+        Row("disabled", EpisodeClosed, _closed),
+        Row("up cancelled preparing released overtime", EpisodeClosed, _closed, "= up disabled"),
+    ),
+    deadline=lambda state: state.retry_at_ns,
+    afresh=_afresh,
+)
+# fmt: on

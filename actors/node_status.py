@@ -1,0 +1,753 @@
+"""NodeStatusActor: what others see of this node: that it goes down, who may still start, what became of whom.
+
+Theory of operation. It never waits for the network: announcing and delivering are orders, and only the
+release waits for the last statuses, for a bounded time: as soon as possible, but not sooner. What it changed,
+and nothing else, it restores. Two regions:
+
+1. The shutdown, and whether the last statuses are being waited for. They may be after a cancel, too: pods
+   whose stop had begun are still ended.
+2. The node's kubelet, as far as it is ours. While it runs it writes its pods' statuses, and sets back what
+   others write; so what we have to say of pods waits until it is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions
+from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
+from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
+from ebbtide.events.base import Event, order_key
+from ebbtide.events.decisions import (
+    AnnounceNode,
+    AwaitStatuses,
+    CancelOrder,
+    CheckMounts,
+    ConfigAdopted,
+    DeadlineMoved,
+    DeliverStatuses,
+    DetachCertified,
+    EpisodeClosed,
+    FlushTraces,
+    HandedOver,
+    KubeletStopped,
+    LeftUndone,
+    MeansChosen,
+    PlanMade,
+    PodEnded,
+    PodRejected,
+    PodsEnded,
+    PostEvent,
+    PublishCertificate,
+    ShutdownBegan,
+    ShutdownCancelled,
+    StartPod,
+    StatusesSettled,
+    WaveEnded,
+    WaveStarted,
+    WithdrawPods,
+)
+from ebbtide.events.facts import (
+    ApiRead,
+    DaemonStarted,
+    MountsRead,
+    OrderEnded,
+    PodAppeared,
+    StatusesSeen,
+    Tick,
+)
+from ebbtide.events.model import LeftPods, ShutdownKind, TerminationMode, Unready
+
+NAME = "NodeStatusActor"
+
+# The reference's texts (facts-kubelet 1.1).
+NODE_REASON = "KubeletNotReady"
+NODE_MESSAGE = "node is shutting down"
+EVENT_REASON = "Shutdown"
+DETECTED_MESSAGE = "Shutdown manager detected shutdown event"
+CANCELLED_MESSAGE = "Shutdown manager detected shutdown cancellation"
+POD_REASON = "Terminated"
+POD_MESSAGE = "Pod was terminated in response to imminent node shutdown."
+REJECT_REASON = "NodeShutdown"
+REJECT_MESSAGE = "Pod was rejected as the node is shutting down."
+
+#: On the workload of a pod that did not end by itself.
+KILLED_REASON = "PodKilledAtNodeShutdown"
+
+#: What the certificate says where the mounts could not be read.
+NOT_READ = "the mounts could not be read"
+
+#: While pods are ended, and once they have been (KEP-5683, KEP-6249).
+GOING_DOWN_CONDITIONS = ("DrainInProgress", "GracefulNodeShutdownInProgress")
+DOWN_CONDITIONS = ("Drained", "GracefulNodeShutdownInProgress")
+
+#: A pod that ends within this time leaves its Services by its final status; to say it twice would cost the
+#: API server, and the node's processors, as much again.
+WITHDRAW_NS = 200_000_000
+
+#: Outcomes that leave a pod as it was: there is no final status to deliver.
+WITHOUT_STATUS = ("spared", "unknown")
+
+#: Of these pods nobody has seen the end.
+UNSEEN_OUTCOMES = ("failed", "unknown")
+
+#: shutting-down: pods are ended, and their statuses go out wave by wave; also once all is settled, until the
+#: release. flushing: the last statuses and reports are waited for; flushing-after-cancel: the same while the
+#: machine stays up.
+SHUTDOWN_PHASES = ("up", "shutting-down", "flushing", "flushing-after-cancel")
+
+#: stopping: until its end what we write of pods and node may be set back.
+KUBELET_PHASES = ("kubelet-runs", "kubelet-stopping", "kubelet-stopped")
+
+#: UID, phase, reason, message.
+PodStatus = tuple[str, str, str, str]
+
+
+class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What checkpoints and digests encode. The phases follow from it: `phase_of`.
+
+    ``_ns`` are monotonic times, but for the two periods ``flush_ns`` and ``trace_flush_ns``.
+    """
+
+    in_episode: bool = False
+    #: The node is shown as going down.
+    announced: bool = False
+    flush_ns: int = 0
+    trace_flush_ns: int = 0
+    release_by_ns: int = NEVER_NS
+    pending: tuple[PodStatus, ...] = ()
+    #: Deliveries under way, by order key; those without statuses are only waited for.
+    deliveries: dict[str, tuple[PodStatus, ...]] = {}
+    undelivered: int = 0
+    #: Set once nothing but statuses is waited for; settled at this time at the latest.
+    flush_by_ns: int = NEVER_NS
+    awaited: int = 0
+    ordinal: int = 0
+    # A Kubernetes node: its policies, and what is known of the API server.
+    node: bool = False
+    unready: Unready = "poweroff"
+    left_pods: LeftPods = "keep"
+    api: bool | None = None
+    #: What is to be taken back, or delivered, as soon as the API server answers.
+    restore_due: bool = False
+    late_statuses: tuple[PodStatus, ...] = ()
+    # This shutdown, on a Kubernetes node.
+    kind: ShutdownKind = "unknown"
+    means: TerminationMode = ""
+    kubelet_stopped: bool = False
+    kubelet_stopping: bool = False
+    #: To be taken out of their Services as soon as no kubelet puts them back.
+    withheld: tuple[str, ...] = ()
+    withdraw_at_ns: int = NEVER_NS
+    #: Statuses that the kubelet writes; ours to write once it is stopped.
+    followed: tuple[PodStatus, ...] = ()
+    #: Of deleted pods that it will not take away any more: delivered, and their objects removed.
+    orphaned: tuple[PodStatus, ...] = ()
+    taints: bool = True
+    ended: int = 0
+    #: Not seen to end, by UID.
+    running: tuple[str, ...] = ()
+    told_owners: tuple[str, ...] = ()
+    #: The last reports of this shutdown have been asked for.
+    closing: bool = False
+    await_key: str = ""
+    check_key: str = ""
+    certificate_key: str = ""
+    #: This shutdown knows its pods.
+    listed: bool = False
+    #: None: nobody has looked yet.
+    mounted: tuple[tuple[str, str], ...] | None = None
+
+    @property
+    def all_ended(self) -> bool:
+        """Is every pod of this node known, and seen to end?"""
+        return self.listed and not self.running
+
+    @property
+    def ours(self) -> bool:
+        """Do we end this node's pods, one way or another?"""
+        return self.means in ("api", "cri")
+
+
+def shutdown_phase(state: NodeStatusState) -> str:
+    if state.flush_by_ns == NEVER_NS:
+        return "shutting-down" if state.in_episode else "up"
+    return "flushing" if state.in_episode else "flushing-after-cancel"
+
+
+def kubelet_phase(state: NodeStatusState) -> str:
+    if state.kubelet_stopped:
+        return "kubelet-stopped"
+    return "kubelet-stopping" if state.kubelet_stopping else "kubelet-runs"
+
+
+def phase_of(state: NodeStatusState) -> str:
+    return f"{shutdown_phase(state)}+{kubelet_phase(state)}"
+
+
+# --- the daemon's start, and its configuration --------------------------------------------------
+
+
+def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
+    """Whatever a former process has left on the Node is taken back once the API server answers."""
+    if event.mode not in NODE_MODES and not state.node:
+        return state, ()
+    return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
+
+
+def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
+    return replace(
+        state,
+        flush_ns=event.status_flush_ns,
+        trace_flush_ns=event.trace_flush_ns,
+        unready=event.unready,
+        left_pods=event.left_pods,
+    ), ()
+
+
+# --- a shutdown begins: the node is shown as going down -------------------------------------------
+
+
+def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
+    """What a cancelled shutdown has still to deliver stays to be delivered."""
+    state = NodeStatusState(
+        in_episode=True,
+        flush_ns=state.flush_ns,
+        trace_flush_ns=state.trace_flush_ns,
+        release_by_ns=event.release_by_ns,
+        pending=state.pending,
+        deliveries=state.deliveries,
+        ordinal=state.ordinal,
+        node=state.node,
+        unready=state.unready,
+        left_pods=state.left_pods,
+        api=state.api,
+        taints=state.taints,
+        late_statuses=state.late_statuses,
+        kind=event.kind if state.node else "unknown",
+    )
+    # On a Kubernetes node it is the termination mode that decides whether anything is shown.
+    return (state, ()) if state.node else _announce(state, ready=False)
+
+
+def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
+    """Nothing is changed on a node whose kubelet shuts it down itself."""
+    state, posted = _post_node_event(
+        replace(state, means=event.means, kubelet_stopping=event.means == "cri"), DETECTED_MESSAGE
+    )
+    if not state.ours:
+        return state, posted
+    state, announced = _announce(state, ready=False)
+    return state, [*announced, *posted]
+
+
+def _announce(state: NodeStatusState, *, ready: bool) -> Result:
+    """Where a kubelet lives it would only set Ready back: it is left alone."""
+    down = state.node and not ready
+    conditions = DOWN_CONDITIONS if state.closing and state.all_ended else GOING_DOWN_CONDITIONS
+    order = AnnounceNode(
+        key=order_key(NAME, "announce", "", state.ordinal),
+        ready=ready,
+        reason="" if ready else NODE_REASON,
+        message="" if ready else NODE_MESSAGE,
+        unready=not state.node or (down and state.kubelet_stopped and _shows_unready(state)),
+        cordon=down,
+        conditions=conditions if down else (),
+    )
+    return replace(state, announced=not ready, ordinal=state.ordinal + 1), [order]
+
+
+def _shows_unready(state: NodeStatusState) -> bool:
+    """After 300 s of it the pods of a node that only reboots would be evicted (design, rule 11)."""
+    return state.unready == "always" or (state.unready == "poweroff" and not pods_come_back(state.kind))
+
+
+def _post_node_event(state: NodeStatusState, message: str) -> Result:
+    """An Event on the Node, as the reference has it."""
+    key = order_key(NAME, "event", "", state.ordinal)
+    order = PostEvent(key=key, kind="Node", name="", reason=EVENT_REASON, message=message)
+    return replace(state, ordinal=state.ordinal + 1), [order]
+
+
+def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
+    return (replace(state, listed=event.listed), ()) if state.node else (state, ())
+
+
+def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
+    order = StartPod(key=order_key(NAME, "start", event.pod.uid, state.ordinal), uid=event.pod.uid)
+    return replace(state, ordinal=state.ordinal + 1), [order]
+
+
+def _pod_rejected(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
+    """While the node goes down every pod is rejected, static and critical ones too (facts-kubelet 1.4)."""
+    rejected = PodRejected(
+        uid=event.pod.uid, label=event.pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE
+    )
+    return state, [rejected]
+
+
+# --- its pods: out of their Services, their final status, an Event on their workload ---------------
+#
+# Deleted pods leave their Services by that, and the kubelet writes their status; of those that we end
+# ourselves both are ours to write, but never a terminal phase for a pod that comes back (design, rule 11).
+
+
+def _wave_started(state: NodeStatusState, event: WaveStarted, now: int) -> Result:
+    """Deleted pods leave their Services by that; the others have to be taken out (kubernetes#116965)."""
+    if state.means != "cri" and not event.handover:
+        return state, ()
+    return replace(state, withheld=(*state.withheld, *(pod.uid for pod in event.pods))), ()
+
+
+def _wave_started_without_kubelet(state: NodeStatusState, event: WaveStarted, now: int) -> Result:
+    withheld, _ = _wave_started(state, event, now)
+    return (state if withheld is state else _withdraw_pods_soon(withheld, now)), ()
+
+
+def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
+    """What the kubelet has not written by now it may never write, nor take deleted objects away."""
+    orphaned = (*state.orphaned, *state.followed)
+    return replace(state, means="cri", kubelet_stopping=True, followed=(), orphaned=orphaned), ()
+
+
+def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    """From now on nobody sets back what we write of the node and its pods."""
+    stopped = event.result in ("done", "unknown")
+    state = replace(state, kubelet_stopping=False, kubelet_stopped=stopped)
+    if stopped and state.withheld:
+        state = _withdraw_pods_soon(state, now)
+    return _announce(state, ready=False) if stopped and _shows_unready(state) else (state, [])
+
+
+def _kubelet_stopped_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    return _flush(*_kubelet_stopped(state, event, now), now)
+
+
+def _kubelet_stopped_after_cancel(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    """It is about to be started again."""
+    return replace(state, kubelet_stopping=False, kubelet_stopped=False), ()
+
+
+def _kubelet_stopped_after_cancel_flushing(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
+    return _flush(*_kubelet_stopped_after_cancel(state, event, now), now)
+
+
+def _withdraw_pods_soon(state: NodeStatusState, now: int) -> NodeStatusState:
+    return replace(state, withdraw_at_ns=min(state.withdraw_at_ns, now + WITHDRAW_NS))
+
+
+def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    before = state
+    state = _with_status(replace(state, awaited=max(0, state.awaited - 1)), event)
+    status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
+    if status_goes_out and event.uid in state.withheld:
+        state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
+    decisions: list[Event] = []
+    if state.node:
+        if event.outcome in UNSEEN_OUTCOMES:
+            state = replace(state, running=(*state.running, event.uid))
+        else:
+            state = replace(state, ended=state.ended + 1)
+        owner = f"{event.namespace}/{event.owner}"
+        # Once for each workload, however many of its pods had to be killed.
+        if event.outcome == "killed" and event.owner and owner not in state.told_owners:
+            kind, _, name = event.owner.partition("/")
+            order = PostEvent(
+                key=order_key(NAME, "owner", event.uid, state.ordinal),
+                kind=kind,
+                name=name,
+                namespace=event.namespace,
+                reason=KILLED_REASON,
+                message=f"Pod {event.name} had to be killed when its node went down: {event.reason}",
+                warning=True,
+            )
+            state = replace(state, told_owners=(*state.told_owners, owner), ordinal=state.ordinal + 1)
+            decisions.append(order)
+    return state, decisions
+
+
+def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    return _flush(*_pod_ended(state, event, now), now)
+
+
+def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
+    """Who writes this pod's final status: the kubelet (``followed``), we (``pending``, ``orphaned``), nobody.
+
+    Nobody, ever, for a pod that comes back here (design, rule 11; or after a cancel), or may still run.
+    """
+    if event.outcome in WITHOUT_STATUS:
+        return state
+    if state.node and (event.outcome in UNSEEN_OUTCOMES or not state.in_episode):
+        return state
+    phase = "Succeeded" if event.succeeded else "Failed"
+    status = (event.uid, phase, POD_REASON, POD_MESSAGE)
+    if event.means in ("api", "observe") and event.means == state.means:
+        return replace(state, followed=(*state.followed, status))
+    if event.deleted:
+        return replace(state, orphaned=(*state.orphaned, status))
+    # A terminal phase would have its DaemonSet make it again, on a node whose kubelet is stopped.
+    made_again = event.returns == "always" or (event.returns == "untainted" and not state.taints)
+    if state.node and (pods_come_back(state.kind) or made_again):
+        return state
+    return replace(state, pending=(*state.pending, status))
+
+
+def _wave_ended(state: NodeStatusState, event: WaveEnded, now: int) -> Result:
+    return _deliver(state, [])
+
+
+def _deliver(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
+    """What is pending goes out; ``left_pods`` decides about the objects, but for those that are deleted."""
+    made = list(decisions)
+    for statuses, remove in ((state.pending, _removes_objects(state)), (state.orphaned, True)):
+        if statuses:
+            state, order = _send_statuses(state, statuses, remove=remove)
+            made.append(order)
+    return (replace(state, pending=(), orphaned=()) if state.pending or state.orphaned else state), made
+
+
+def _removes_objects(state: NodeStatusState) -> bool:
+    """Are the objects of ended pods taken away?"""
+    return state.node and state.left_pods == "delete"
+
+
+def _send_statuses(
+    state: NodeStatusState, statuses: tuple[PodStatus, ...], *, remove: bool, unchanged_only: bool = False
+) -> tuple[NodeStatusState, DeliverStatuses]:
+    """One delivery, which is under way from now on."""
+    key = order_key(NAME, "deliver", "", state.ordinal)
+    order = DeliverStatuses(key=key, statuses=statuses, remove=remove, unchanged_only=unchanged_only)
+    return replace(_wait_for(state, key, statuses), ordinal=state.ordinal + 1), order
+
+
+def _wait_for(state: NodeStatusState, key: str, statuses: tuple[PodStatus, ...] = ()) -> NodeStatusState:
+    """The release waits for this order's outcome, in the same bounds as for the last statuses."""
+    return replace(state, deliveries={**state.deliveries, key: statuses})
+
+
+# --- its end: the last statuses, what is mounted, the certificate ----------------------------------
+#
+# All of it is asked at once and waited for together, for a bounded time: the release follows
+# `StatusesSettled`, as soon as possible, but not sooner.
+
+
+def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
+    """``unfinished`` pods still get their `PodEnded` in this very step; they are awaited, not looked for.
+
+    An API server that answers is waited for within the grant: nobody else can tell it these statuses.
+    """
+    last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
+    api_answers = bool(state.means) and state.api is True
+    bound_ns = last_ns if api_answers else now + max(state.flush_ns, state.trace_flush_ns)
+    state = replace(state, flush_by_ns=max(now, min(bound_ns, last_ns)), awaited=len(event.unfinished))
+    if not state.trace_flush_ns:
+        return _flush(state, [], now)
+    key = order_key(NAME, "traces", "", state.ordinal)
+    traces = FlushTraces(key=key, timeout_ns=state.trace_flush_ns)
+    return _flush(replace(_wait_for(state, key), ordinal=state.ordinal + 1), [traces], now)
+
+
+def _deadline_moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
+    return replace(state, release_by_ns=event.release_by_ns), ()
+
+
+def _deadline_moved_flushing(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
+    flush_by_ns = max(now, min(state.flush_by_ns, event.release_by_ns - FALLBACK_MARGIN_NS))
+    return replace(state, release_by_ns=event.release_by_ns, flush_by_ns=flush_by_ns), ()
+
+
+def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Result:
+    """Once every pod has ended on record: what is still to be said, asked and waited for."""
+    if state.awaited:
+        return state, list(decisions)
+    if state.means and state.in_episode and not state.closing:
+        state, asked = _ask_last_reports(replace(state, closing=True), now)
+        decisions = [*decisions, *asked]
+    state, orders = _deliver(state, [])
+    decisions = [*decisions, *orders]
+    waits = state.deliveries or state.kubelet_stopping
+    return (state, decisions) if waits else _settle(state, decisions)
+
+
+def _ask_last_reports(state: NodeStatusState, now: int) -> Result:
+    """Has the kubelet written its pods' statuses? What is mounted? And the node is shown as drained."""
+    orders: list[Event] = []
+    if state.followed:
+        key = order_key(NAME, "await", "", state.ordinal)
+        uids = tuple(uid for uid, *_ in state.followed)
+        orders.append(AwaitStatuses(key=key, uids=uids, timeout_ns=state.flush_by_ns - now))
+        state = replace(_wait_for(state, key), await_key=key, ordinal=state.ordinal + 1)
+    if state.ours:
+        key = order_key(NAME, "mounts", "", state.ordinal)
+        orders.append(CheckMounts(key=key))
+        state = replace(_wait_for(state, key), check_key=key, ordinal=state.ordinal + 1)
+    if state.ours and state.all_ended:
+        state, announced = _announce(state, ready=False)
+        orders += announced
+    return state, orders
+
+
+def _statuses_seen(state: NodeStatusState, event: StatusesSeen, now: int) -> Result:
+    """Of pods that the kubelet ends by itself, what it left undone is named."""
+    if event.key != state.await_key:
+        return state, ()
+    state = replace(state, undelivered=state.undelivered + len(event.missing))
+    if state.means != "observe" or not (state.running or event.missing):
+        return state, ()
+    return state, [LeftUndone(running=state.running, without_status=event.missing)]
+
+
+def _mounts_read(state: NodeStatusState, event: MountsRead, now: int) -> Result:
+    return (replace(state, mounted=event.mounted), ()) if event.key == state.check_key else (state, ())
+
+
+def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
+    lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
+    state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
+    return state, [*decisions, StatusesSettled(undelivered=lost)]
+
+
+def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
+    """Pods that have no final status yet leave their Services."""
+    if state.withdraw_at_ns > now:
+        return state, ()
+    state = replace(state, withdraw_at_ns=NEVER_NS)
+    if not state.withheld:
+        return state, ()
+    key = order_key(NAME, "withdraw", "", state.ordinal)
+    order = WithdrawPods(key=key, uids=state.withheld)
+    return replace(state, withheld=(), ordinal=state.ordinal + 1), [order]
+
+
+def _tick_flushing(state: NodeStatusState, event: Tick, now: int) -> Result:
+    """And the last statuses are waited for no longer."""
+    state, decisions = _tick(state, event, now)
+    return (state, decisions) if state.flush_by_ns > now else _settle(state, decisions)
+
+
+# --- how its orders ended, and what is said again --------------------------------------------------
+#
+# Announcing and delivering are idempotent: what a restart lost the outcome of is ordered again. What could
+# not be delivered before the machine went down waits in this state, so in the journal, until an API server
+# answers.
+
+
+def _order_ended(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+    if event.key not in state.deliveries:
+        return _announce_ended(state, event)
+    return _deliver(*_delivery_ended(state, event))
+
+
+def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+    if event.key not in state.deliveries:
+        return _announce_ended(state, event)
+    return _flush(*_delivery_ended(state, event), now)
+
+
+def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
+    """Or another order whose outcome changes nothing here."""
+    if event.key.split("/")[1] != "announce":
+        return state, ()
+    if event.result == "unknown":
+        return _announce(state, ready=not state.announced)
+    if event.result == "done" or state.announced or not state.node:
+        return state, ()
+    return replace(state, restore_due=True), ()
+
+
+def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
+    deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
+    statuses = state.deliveries[event.key]
+    state = _undelivered(replace(state, deliveries=deliveries), statuses, event)
+    return _certify(state, event) if event.key == state.check_key else (state, [])
+
+
+def _undelivered(
+    state: NodeStatusState, statuses: tuple[PodStatus, ...], event: OrderEnded
+) -> NodeStatusState:
+    """On a node they wait for the next boot; what is stale by then (``cancelled``) is dropped, on record."""
+    if event.result == "unknown" and (state.in_episode or not state.node):
+        return replace(state, pending=(*statuses, *state.pending))
+    if event.result == "done" or not statuses:
+        return state
+    state = replace(state, undelivered=state.undelivered + len(statuses))
+    kept = state.node and event.result != "cancelled"
+    return replace(state, late_statuses=(*state.late_statuses, *statuses)) if kept else state
+
+
+def _certify(state: NodeStatusState, event: OrderEnded) -> Result:
+    """Before the release (design: the safe-to-detach certificate): others may act on it, so in doubt not."""
+    unread = (("", NOT_READ),)
+    mounted = unread if event.result != "done" or state.mounted is None else state.mounted
+    safe = state.all_ended and not mounted
+    certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
+    key = order_key(NAME, "certificate", "", state.ordinal)
+    order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
+    state = replace(_wait_for(state, key), check_key="", certificate_key=key, ordinal=state.ordinal + 1)
+    return state, [certified, order]
+
+
+def _api_read(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    return replace(state, api=event.reachable, taints=event.taint), ()
+
+
+def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    """Nobody waits longer for a server that is gone than for one that was never there."""
+    state, _ = _api_read(state, event, now)
+    if event.reachable:
+        return state, ()
+    return replace(state, flush_by_ns=min(state.flush_by_ns, now + state.flush_ns)), ()
+
+
+def _api_read_up(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    """What could not be said before the machine went down, or came up, is said now."""
+    state, _ = _api_read(state, event, now)
+    if not event.reachable:
+        return state, ()
+    decisions: list[Event] = []
+    if state.restore_due:
+        state, announced = _announce(replace(state, restore_due=False), ready=True)
+        decisions += announced
+    return _deliver_late(state, decisions)
+
+
+def _api_read_after_cancel(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    return (_api_read_up if event.reachable else _api_read_flushing)(state, event, now)
+
+
+def _deliver_late(state: NodeStatusState, decisions: list[Event]) -> Result:
+    """From an earlier boot: only where nothing has changed since (design, rule 11)."""
+    if not state.late_statuses or state.api is not True:
+        return state, decisions
+    state, order = _send_statuses(
+        state, state.late_statuses, remove=_removes_objects(state), unchanged_only=True
+    )
+    return replace(state, late_statuses=()), [*decisions, order]
+
+
+# --- the machine stays up, or has come back ---------------------------------------------------------
+
+
+def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
+    """On a node the pods come back: what is not said of them yet is not said any more.
+
+    Nothing is certified any more either, and what is under way is called back.
+    """
+    open_keys = [key for key in (state.check_key, state.certificate_key) if key in state.deliveries]
+    decisions: list[Event] = []
+    for target in open_keys:
+        key = order_key(NAME, "uncertify", "", state.ordinal)
+        decisions.append(CancelOrder(key=key, target=target))
+        state = replace(state, ordinal=state.ordinal + 1)
+    kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
+    state = replace(state, check_key="", certificate_key="", deliveries=kept)
+    if state.node:
+        state = replace(state, pending=(), orphaned=(), followed=())
+    state, restored = _restore(state)
+    state, posted = _post_node_event(state, CANCELLED_MESSAGE) if state.means else (state, ())
+    return state, [*decisions, *restored, *posted]
+
+
+def _restore(state: NodeStatusState) -> Result:
+    state = replace(
+        state, in_episode=False, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0, withheld=()
+    )
+    return _announce(state, ready=True) if state.announced else (state, ())
+
+
+def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
+    """Pods that a cancelled shutdown ended are final; those of another boot may be running again.
+
+    The statuses of these are dropped, on record: a terminal phase would end what the reboot has brought back.
+    On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
+    """
+    state, restored = _restore(state)
+    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
+    if event.outcome == "cancelled":
+        return _deliver(state, list(restored))
+    if state.node:
+        late = (*state.late_statuses, *state.pending, *state.orphaned)
+        return _deliver_late(replace(state, pending=(), orphaned=(), late_statuses=late), list(restored))
+    dropped = [StatusesSettled(undelivered=len(state.pending))] if state.pending else []
+    return replace(state, pending=()), [*restored, *dropped]
+
+
+def _afresh(
+    state: NodeStatusState, now: int, in_episode: bool, start: DaemonStarted | None
+) -> NodeStatusState:
+    return replace(state, in_episode=in_episode, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0)
+
+
+#: What a flush may decide: the last reports are asked for in a shutdown only.
+_LAST_STATUSES = (DeliverStatuses, StatusesSettled)
+_LAST_REPORTS = (AwaitStatuses, CheckMounts, AnnounceNode, *_LAST_STATUSES)
+_CERTIFICATE = (DetachCertified, PublishCertificate)
+
+# fmt: off
+NODE_STATUS = ActorType(
+    NAME,
+    NodeStatusState,
+    Transitions(
+        (SHUTDOWN_PHASES, KUBELET_PHASES), phase_of,
+        Row(EVERY, DaemonStarted, _started),
+        Row(EVERY, ConfigAdopted, _config_adopted),
+        # --- a shutdown begins
+        Row(EVERY, ShutdownBegan, _began, "shutting-down kubelet-runs", decides=(AnnounceNode,)),
+        Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
+            decides=(AnnounceNode, PostEvent)),
+        Row(EVERY, PlanMade, _plan_made),
+        Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
+        Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
+        # --- its pods, and the kubelet
+        Row("kubelet-runs kubelet-stopping", WaveStarted, _wave_started),
+        Row("kubelet-stopped", WaveStarted, _wave_started_without_kubelet),
+        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping"),
+        Row("kubelet-stopped", HandedOver, _handed_over),
+        Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
+            decides=(AnnounceNode,)),
+        Row("flushing", KubeletStopped, _kubelet_stopped_flushing,
+            "flushing shutting-down kubelet-stopped kubelet-runs", decides=_LAST_REPORTS),
+        Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
+        Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
+            "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
+        Row("up shutting-down", PodEnded, _pod_ended, decides=(PostEvent,)),
+        Row("flushing", PodEnded, _pod_ended_flushing, "= shutting-down",
+            decides=(PostEvent, *_LAST_REPORTS)),
+        Row("flushing-after-cancel", PodEnded, _pod_ended_flushing, "= up",
+            decides=(PostEvent, *_LAST_STATUSES)),
+        Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
+        # --- its end
+        Row("shutting-down flushing", PodsEnded, _pods_ended, "shutting-down flushing",
+            decides=(FlushTraces, *_LAST_REPORTS)),
+        Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
+            decides=(FlushTraces, *_LAST_STATUSES)),
+        Row("up shutting-down", DeadlineMoved, _deadline_moved),
+        Row("flushing flushing-after-cancel", DeadlineMoved, _deadline_moved_flushing),
+        Row(EVERY, MountsRead, _mounts_read),
+        Row(EVERY, StatusesSeen, _statuses_seen, decides=(LeftUndone,)),
+        Row("up shutting-down", Tick, _tick, decides=(WithdrawPods,)),
+        Row("flushing", Tick, _tick_flushing, "= shutting-down", decides=(WithdrawPods, StatusesSettled)),
+        Row("flushing-after-cancel", Tick, _tick_flushing, "= up", decides=(WithdrawPods, StatusesSettled)),
+        # --- how its orders ended
+        Row("up shutting-down", OrderEnded, _order_ended,
+            decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+        Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
+            decides=(*_LAST_REPORTS, *_CERTIFICATE)),
+        Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
+            decides=(AnnounceNode, *_LAST_STATUSES)),
+        Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),
+        Row("shutting-down", ApiRead, _api_read),
+        Row("flushing", ApiRead, _api_read_flushing),
+        Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
+            decides=(AnnounceNode, DeliverStatuses)),
+        # --- the machine stays up, or has come back
+        Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
+        Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
+            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
+    ),
+    deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),
+    afresh=_afresh,
+)
+# fmt: on

@@ -1,0 +1,543 @@
+"""The system: all actors together, and the one function that moves them, `System.step`.
+
+Theory of operation. A step is one fact and the closure of the decisions it leads to, breadth-first. An
+event goes to its recipients in the order of registration; what they decide is appended and delivered in
+turn, until nothing is left. Nothing here waits, reads a clock, or knows what day it is: ``run``,
+``replay``, ``what-if`` and ``simulate`` all call this same function, and get the same records.
+
+Two rules hold it together:
+
+1. A state is replaced only when ``handle`` returns. When it raises, that is a decision too: `ActorFailed`.
+2. A deadline is part of a state. The outside admits a `Tick` when `next_deadline` has come; who is due
+   follows from the states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache
+from heapq import heapify, heappop, heappush
+from operator import attrgetter
+from struct import iter_unpack, pack
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import msgspec
+
+from ebbtide.actors.actor import NEVER_NS, ActorType, State, UndeclaredTransition
+from ebbtide.actors.config import CONFIG
+from ebbtide.actors.episode import EPISODE
+from ebbtide.actors.fallback import FALLBACK
+from ebbtide.actors.hook import HOOK
+from ebbtide.actors.kubelet import KUBELET
+from ebbtide.actors.logind import LOGIND
+from ebbtide.actors.node_status import NODE_STATUS
+from ebbtide.actors.wave import WAVE
+from ebbtide.events.base import Event, Order, Record, Stamp, StatesDigest
+from ebbtide.events.decisions import (
+    ActorFailed,
+    EpisodeClosed,
+    PlanMade,
+    PodPlanned,
+    PodsEnded,
+    ShutdownBegan,
+    WaveEnded,
+    WaveStarted,
+)
+from ebbtide.events.facts import DaemonStarted, OrderEnded, Tick
+from ebbtide.events.model import Handover
+
+# Logic flags: the names of what has changed in the logic since the first release.
+#
+# The same facts must lead an old journal to its old decisions. So every change of behaviour has a name here;
+# a journal says which ones were in force (in each segment's header, and in the checkpoint that it begins
+# with), a replay executes it under those, and an open shutdown is carried out to its end under those that it
+# began with. A reader that re-executes refuses a name that it does not know.
+
+
+#: The states of all actors are digested into the journal at the end of each wave (`actors.system`).
+STATES_DIGEST = "states-digest"
+
+#: In force in whatever begins anew; each is also what this version can re-execute.
+LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
+
+
+# Who hears of what: one static table from event type to recipients.
+#
+# Recipients hear an event in the order of this table's rows, which is the order of registration. The
+# outcome of an order goes to the actor that its key names; a `Tick` to whoever is due.
+
+
+#: One per node, always there, in this order. Who ends the pods is said, and the node's view told, before pods
+#: are touched.
+SINGLETONS: tuple[ActorType, ...] = (CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK)
+
+#: One per wave and one per pod; created by the event beside it.
+SUBJECTS: tuple[tuple[ActorType, type[Event]], ...] = ((WAVE, WaveStarted), (HOOK, PodPlanned))
+
+ACTOR_TYPES: tuple[ActorType, ...] = (*SINGLETONS, *(kind for kind, _ in SUBJECTS))
+ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for kind in ACTOR_TYPES}
+
+
+def _wave_of_event(event: Any) -> str:
+    return str(event.wave)
+
+
+_uid_of_event: Callable[[Any], str] = attrgetter("uid")
+_pod_uid_of_event: Callable[[Any], str] = attrgetter("pod.uid")
+
+#: How an event names its subject, by actor and event type; an event that is not here goes to every instance.
+_SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {
+    (WAVE.name, "WaveStarted"): _wave_of_event,
+    (WAVE.name, "PodPlanned"): _wave_of_event,
+    (WAVE.name, "PodEnded"): _wave_of_event,
+    (HOOK.name, "PodPlanned"): _pod_uid_of_event,
+    (HOOK.name, "PodStopBegan"): _uid_of_event,
+    (HOOK.name, "PodEnded"): _uid_of_event,
+    (HOOK.name, "ContainerExited"): _uid_of_event,
+    (HOOK.name, "AutopsyTaken"): _uid_of_event,
+}
+
+#: Delivered by key or by deadline, not by this table.
+_ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
+
+
+class Route(NamedTuple):
+    """``subject`` None: every instance of the actor, the one of a singleton. ``creates``: the first event
+    of a subject makes its actor.
+    """
+
+    name: str
+    subject: Callable[[Any], str] | None
+    creates: ActorType | None
+
+
+def _build_routes() -> dict[type[Event], tuple[Route, ...]]:
+    table: dict[type[Event], list[Route]] = {}
+    creators = {kind.name: creator for kind, creator in SUBJECTS}
+    for kind in ACTOR_TYPES:
+        for event_type in kind.transitions.events:
+            if event_type.__name__ in _ADDRESSED_DIRECTLY:
+                continue
+            subject = _SUBJECT_OF.get((kind.name, event_type.__name__))
+            creates = kind if creators.get(kind.name) is event_type else None
+            table.setdefault(event_type, []).append(Route(kind.name, subject, creates))
+    return {event_type: tuple(routes) for event_type, routes in table.items()}
+
+
+def outcome_recipients(key: str) -> list[tuple[str, str]]:
+    """Actor and subject whom an order's outcome concerns, by the order's key.
+
+    That of a release is also the LogindActor's business when the fallback ordered it: it has the lock.
+    """
+    actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
+    heard = [(actor, subject)]
+    return [*heard, (LOGIND.name, "")] if what == "release" and actor != LOGIND.name else heard
+
+
+ROUTES: dict[type[Event], tuple[Route, ...]] = _build_routes()
+
+_ALWAYS_THERE = tuple(kind.name for kind in SINGLETONS)
+
+#: The same in two: the places of those who are always there, and the others' rows. The former come first.
+TO_SINGLETONS: dict[type[Event], tuple[tuple[str, str], ...]] = {
+    kind: tuple((route.name, "") for route in routes if route.name in _ALWAYS_THERE)
+    for kind, routes in ROUTES.items()
+}
+TO_SUBJECTS: dict[type[Event], tuple[Route, ...]] = {
+    kind: tuple(route for route in routes if route.name not in _ALWAYS_THERE)
+    for kind, routes in ROUTES.items()
+}
+
+
+#: ``(cause, actor, event, episode)``.
+BareRecord = tuple[int, str, Event, int]
+
+#: The actor of a fact, and of what the system decides for actors that it does not trust any more.
+EDGE, SYSTEM = "edge", "system"
+
+#: Starts in a row that came to nothing before a start goes straight to the fallback.
+FAILED_STARTS_MAX = 2
+
+
+class System:
+    """All actors' states. ``slots`` are in the order of registration.
+
+    ``checked``: after each handler its table's row is held against what it did (`Transitions.check`). For
+    tests and simulated worlds, where it is set for the class; a daemon carries out what was decided.
+    """
+
+    checked = False
+
+    def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
+        self.next_seq = next_seq
+        #: The logic flags in force (`actors.system`).
+        self.flags = flags
+        self.episode = 0
+        self.open_orders: dict[str, OpenedOrder] = {}
+        self.slots: dict[tuple[str, str], Slot] = {}
+        self._by_kind: dict[str, list[Slot]] = {}
+        self._registered = 0
+        self._deadlines = Deadlines()
+        self._closing, self._planned, self._digest_at = False, False, 0
+        for kind in SINGLETONS:
+            self.register(kind, "")
+        #: Who hears of an event and never goes.
+        self._always = {kind: [self.slots[at] for at in places] for kind, places in TO_SINGLETONS.items()}
+
+    # --- the one function ---------------------------------------------------------------------
+
+    def step(self, fact: Event, stamp: Stamp) -> list[Record]:
+        """One fact and everything decided because of it, as records; the last one is marked."""
+        first = self.next_seq
+        mono_ns, wall_ns = stamp
+        trail = self.trace(fact, mono_ns)
+        final = first + len(trail) - 1
+        return [
+            Record(
+                seq=seq,
+                mono_ns=mono_ns,
+                wall_ns=wall_ns,
+                episode=episode,
+                cause=cause,
+                actor=actor,
+                last=seq == final,
+                event=event,
+            )
+            for seq, (cause, actor, event, episode) in enumerate(trail, first)
+        ]
+
+    def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
+        """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
+        first = self.next_seq
+        self._admit(fact, mono_ns)
+        trail: list[BareRecord] = [(0, EDGE, fact, self.episode)]
+        for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
+            kind = type(event)
+            if kind is EpisodeClosed:
+                self._revive(fact, mono_ns)
+            for slot in self._recipients(event, kind, mono_ns):
+                for decision in self._handle(slot, event, kind, mono_ns):
+                    if isinstance(decision, Order):
+                        self.open_orders[decision.key] = OpenedOrder(first + len(trail), decision)
+                    else:
+                        self._note(decision, first, len(trail))
+                    trail.append((first + at, slot.label, decision, self.episode))
+                    if type(decision) is EpisodeClosed:
+                        self.episode = 0
+            if at == 0 and type(fact) is DaemonStarted:
+                self._give_up_on(fact, mono_ns, trail)
+        if self._digest_at or self._planned:
+            self._digest(first, trail)
+        if self.episode == first:
+            trail = [(cause, actor, event, episode or first) for cause, actor, event, episode in trail]
+            trail[0] = (0, EDGE, fact, first)
+        self.next_seq = first + len(trail)
+        if self._closing:
+            self._drop_done()
+        if not self.episode:
+            self._revive(fact, mono_ns)
+        return trail
+
+    def _digest(self, first: int, trail: list[BareRecord]) -> None:
+        """At a wave's end: what the actors' states are. A plan says by itself what it made of them."""
+        at, self._digest_at = self._digest_at, 0
+        if at and STATES_DIGEST in self.flags:
+            _, _, end, episode = trail[at]
+            made = changed_digests(self.slots.values(), at_last=type(end) is PodsEnded)
+            trail.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
+        if self._planned:
+            mark_recorded(self.slots.values())
+            self._planned = False
+
+    def _note(self, decision: Event, first: int, at: int) -> None:
+        """What a decision means for the system itself. The fact that opens an episode is its first record."""
+        kind = type(decision)
+        if kind is ShutdownBegan:
+            self.episode = first
+        elif kind is EpisodeClosed:
+            self._closing = True
+        elif kind is WaveEnded or kind is PodsEnded:
+            self._digest_at = at
+        elif kind is PlanMade:
+            self._planned = True
+
+    def _admit(self, fact: Event, now_ns: int) -> None:
+        if type(fact) is OrderEnded:
+            self.open_orders.pop(fact.key, None)
+        elif type(fact) is DaemonStarted:
+            self._revive(fact, now_ns)
+
+    def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
+        try:
+            before, transitions = slot.state, slot.kind.transitions
+            handler = transitions.handlers[transitions.phase_of(before)][kind]
+            state, decisions = handler(before, event, now_ns)
+            if self.checked:
+                transitions.check(kind, before, state, decisions)
+            # A deadline follows from the state; only a `Tick` has taken it away while the state stayed.
+            if state is before and kind is not Tick:
+                return decisions
+            deadline_ns = slot.kind.deadline(state)
+            if kind is Tick and now_ns >= deadline_ns == slot.kind.deadline(before):
+                raise NoProgress
+        except UndeclaredTransition:  # the table is wrong, not the actor: whoever checks it must hear of it
+            raise
+        except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
+            return (self._fail(slot, event, now_ns, type(error).__name__),)
+        slot.state = state
+        if deadline_ns != slot.deadline_ns:
+            self._deadlines.watch(slot, deadline_ns)
+        return decisions
+
+    def _fail(self, slot: Slot, event: Event, now_ns: int, error: str) -> ActorFailed:
+        """Its own pod passes to the fallback; from an actor that begins and ends many, every pod does."""
+        slot.failed = True
+        slot.deadline_ns = NEVER_NS
+        givers = self._by_kind.get(HOOK.name, []) if slot.kind in (WAVE, EPISODE) else [slot]
+        handed = [_handover_of(giver, event, now_ns) for giver in givers if giver is slot or not giver.failed]
+        return ActorFailed(
+            actor=slot.kind.name,
+            subject=slot.subject,
+            error=error,
+            handover=tuple(each for each in handed if each is not None),
+        )
+
+    def _give_up_on(self, fact: DaemonStarted, now_ns: int, trail: list[BareRecord]) -> None:
+        """Two starts that failed at the same place: whatever it is, it is not tried a third time.
+
+        Not for a shutdown that this start has found closed or cancelled: there is nothing left to carry out.
+        """
+        over = not self.episode or fact.preparing is False or self.slots[(FALLBACK.name, "")].failed
+        if fact.failed_starts < FAILED_STARTS_MAX or over:
+            return
+        pods = self._by_kind.get(HOOK.name, ())
+        left = (slot for slot in pods if HOOK.handover(slot.state, fact, now_ns) is not None)
+        for slot in (self.slots[(EPISODE.name, "")], *left):
+            if not slot.failed:
+                failed = self._fail(slot, fact, now_ns, "the last starts failed")
+                trail.append((self.next_seq, SYSTEM, failed, self.episode))
+
+    def watch(self, slot: Slot) -> None:
+        """Take the deadline from a state that was restored."""
+        self._deadlines.watch(slot, NEVER_NS if slot.failed else slot.kind.deadline(slot.state))
+
+    # --- who hears of it ----------------------------------------------------------------------
+
+    def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
+        if kind is OrderEnded:
+            return self._owner(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
+        if kind is Tick:
+            return self._deadlines.take(now_ns)
+        found = [slot for slot in self._always.get(kind, ()) if not slot.failed]
+        for name, subject_of, creates in TO_SUBJECTS.get(kind, ()):
+            if subject_of is None:
+                found += [slot for slot in self._by_kind.get(name, ()) if not slot.failed]
+                continue
+            subject = subject_of(event)
+            slot = self.slots.get((name, subject))
+            if slot is None and creates is not None:
+                slot = self.register(creates, subject)
+            if slot is not None and not slot.failed:
+                found.append(slot)
+        return found
+
+    def _owner(self, key: str) -> list[Slot]:
+        found = [self.slots.get(place) or self.slots.get((place[0], "")) for place in outcome_recipients(key)]
+        return [slot for slot in found if slot is not None and not slot.failed]
+
+    def next_deadline_ns(self) -> int | None:
+        """When the next `Tick` is due, in monotonic nanoseconds; None if nobody waits."""
+        return self._deadlines.next_ns()
+
+    # --- who there is -------------------------------------------------------------------------
+
+    def register(self, kind: ActorType, subject: str) -> Slot:
+        slot = Slot(kind, subject, self._registered)
+        self._registered += 1
+        self.slots[(kind.name, subject)] = slot
+        self._by_kind.setdefault(kind.name, []).append(slot)
+        return slot
+
+    def _drop_done(self) -> None:
+        """At an episode's end its waves and pods go, but not a pod that is still on its way down."""
+        kept = [slot for slot in self.slots.values() if not slot.subject or not slot.is_done]
+        self.slots = {(slot.kind.name, slot.subject): slot for slot in kept}
+        self._by_kind = {}
+        for slot in kept:
+            self._by_kind.setdefault(slot.kind.name, []).append(slot)
+        self._deadlines.keep(kept)
+        self._closing = False
+
+    def _revive(self, fact: Event, now_ns: int) -> None:
+        """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
+        start = fact if type(fact) is DaemonStarted else None
+        for slot in (self.slots[(kind.name, "")] for kind in SINGLETONS):
+            state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start) if slot.failed else None
+            if state is not None:
+                slot.failed = False
+                slot.state = state
+                self.watch(slot)
+
+
+# Where the system keeps what belongs to one actor, and to one open order.
+
+
+class OpenedOrder(NamedTuple):
+    """An order without an outcome, and the number of its record."""
+
+    seq: int
+    order: Order
+
+
+class NoProgress(Exception):
+    """An actor whose deadline its own `Tick` leaves as it was: it would be due again at once, for ever."""
+
+
+class Slot:
+    """One actor in the system: where its state is kept, and its place in the order of registration."""
+
+    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "noted", "state", "subject")
+
+    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
+        self.kind = kind
+        self.subject = subject
+        self.index = index
+        self.label = f"{kind.name}:{subject}" if subject else kind.name
+        self.state: State = kind.state()
+        #: The state that is on record, in a checkpoint or a digest; a fresh one needs no record.
+        self.noted = self.state
+        self.deadline_ns = NEVER_NS
+        self.failed = False
+
+    @property
+    def is_done(self) -> bool:
+        """May it be dropped at an episode's end?"""
+        return self.failed or self.kind.done(self.state)
+
+
+def _handover_of(giver: Slot, event: Event, now_ns: int) -> Handover | None:
+    """What a failed actor leaves to the fallback. If the bug is there: nothing, and no harm."""
+    try:
+        return giver.kind.handover(giver.state, event, now_ns)
+    except Exception:  # it must not take the step, and with it the daemon, along
+        return None
+
+
+# Who is due when: the deadlines of all actors, the earliest first, ties by registration.
+#
+# A heap that forgets lazily: an entry counts only while it is its slot's deadline, so that moving a deadline
+# costs no search.
+
+
+class Deadlines:
+    """Times are monotonic nanoseconds."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Slot]] = []
+
+    def watch(self, slot: Slot, deadline_ns: int) -> None:
+        """This slot's deadline from here on; `NEVER_NS`: none."""
+        slot.deadline_ns = deadline_ns
+        if deadline_ns < NEVER_NS:
+            heappush(self._heap, (deadline_ns, slot.index, slot))
+
+    def take(self, now_ns: int) -> list[Slot]:
+        """Whose deadline has come. Each is taken once."""
+        due: list[Slot] = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            deadline_ns, _, slot = heappop(self._heap)
+            if slot.deadline_ns == deadline_ns and not slot.failed:
+                slot.deadline_ns = NEVER_NS
+                due.append(slot)
+        return due
+
+    def next_ns(self) -> int | None:
+        """The earliest; None if nobody waits."""
+        while self._heap and self._heap[0][2].deadline_ns != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def keep(self, slots: Iterable[Slot]) -> None:
+        """Nobody else is waited for any more."""
+        alive = dict.fromkeys(slot.index for slot in slots)
+        self._heap = [entry for entry in self._heap if entry[2].index in alive]
+        heapify(self._heap)
+
+
+# A few bytes that vouch for every actor's state, so that a replay finds a difference where it began.
+#
+# A state that went wrong may show in a decision much later, and then names the wrong record. At the end of
+# each wave the journal therefore keeps a digest of what has changed: four bytes for each field of each actor,
+# some bits to tell the field and the rest of its value's CRC-32. So small a thing holds no secret, and still
+# a difference is found, its actor and its field named. (That nobody altered the journal is the chain's
+# business, not this one's.)
+
+
+#: Of the 32 bits of a field's digest: which field it is, and a part of its value's checksum.
+TAG_BITS, VALUE_BITS = 12, 20
+_VALUE_MASK = (1 << VALUE_BITS) - 1
+
+_encode_value = msgspec.msgpack.Encoder().encode
+
+
+def changed_digests(slots: Iterable[Slot], *, at_last: bool) -> dict[str, bytes]:
+    """The digest of each actor that changed since it was last noted, by label, in order of registration.
+
+    A pod that is on its way down changes with every event, which tells of it by itself: its turn is when it
+    is over, or, ``at_last``, when nothing is waited for any more.
+    """
+    found: dict[str, bytes] = {}
+    for slot in slots:
+        state = slot.state
+        if state is not slot.noted and (at_last or slot.failed or slot.kind.done(state)):
+            found[slot.label] = state_digest(state, slot.noted)
+            slot.noted = state
+    return found
+
+
+def mark_recorded(slots: Iterable[Slot]) -> None:
+    """As they are now they are on record already: only what changes from here on is digested."""
+    for slot in slots:
+        slot.noted = slot.state
+
+
+def state_digest(state: State, noted: State) -> bytes:
+    """Four bytes, big-endian, for each field that is not as it was ``noted``, in the order of the fields."""
+    values, tags = _field_layout(type(state))
+    parts = [
+        tag | crc32(_encode_value(value)) & _VALUE_MASK
+        for value, before, tag in zip(values(state), values(noted), tags, strict=True)
+        if value is not before and value != before
+    ]
+    return pack(f">{len(parts)}I", *parts)
+
+
+def differing_field(kind: type[State], recorded: bytes, produced: bytes) -> str:
+    """The first field, in the order of the state, whose digests differ; empty if it cannot be told."""
+    kept, made = _values_by_tag(recorded), _values_by_tag(produced)
+    names = (field.name for field in msgspec.structs.fields(kind))
+    return next((name for name in names if kept.get(field_tag(name)) != made.get(field_tag(name))), "")
+
+
+def field_tag(field: str) -> int:
+    """The number that tells a field in a digest; no two fields of one state may share it (a test)."""
+    return crc32(field.encode()) >> VALUE_BITS
+
+
+def _values_by_tag(digests: bytes) -> dict[int, int]:
+    whole = len(digests) - len(digests) % 4
+    return {part >> VALUE_BITS: part & _VALUE_MASK for (part,) in iter_unpack(">I", digests[:whole])}
+
+
+class _FieldLayout(NamedTuple):
+    """How the fields of a state are read, and the tag of each, in its place among the 32 bits."""
+
+    values: Callable[[State], tuple[Any, ...]]
+    tags: tuple[int, ...]
+
+
+@cache
+def _field_layout(kind: type[State]) -> _FieldLayout:
+    names = [field.name for field in msgspec.structs.fields(kind)]
+    return _FieldLayout(attrgetter(*names), tuple(field_tag(name) << VALUE_BITS for name in names))

@@ -1,0 +1,166 @@
+"""What stands between a command and the shell: exit codes, and errors as one line with their cure.
+
+A request that was wrong ends with 2, one line on standard error and nothing changed. What nobody foresaw
+ends with 1 and a line that names it; ``EBBTIDE_DEBUG=1`` shows its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Sequence
+
+import click
+
+from ebbtide.text import visible
+
+DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
+
+#: Where several apply, the first of these wins (interface.md, "Exit codes").
+PRECEDENCE = (INCOMPATIBLE, CORRUPT, DIVERGED, TORN, WRONG, NOT_SO, DONE)
+
+DEBUG = "EBBTIDE_DEBUG"
+
+
+class Refused(click.ClickException):
+    """The request was wrong, or what was asked for may be in what cannot be read (``code``: the verdict's).
+
+    ``message`` is one line that says what, and what to do instead.
+    """
+
+    def __init__(self, message: str, code: int = WRONG) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class Signalled(Exception):
+    """A signal ended a command that has put its things in order: the process ends as the signal does."""
+
+    def __init__(self, number: signal.Signals, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+class ReaderGone(Exception):
+    """Nobody reads standard output any more. (Click would turn the OSError into exit code 1.)"""
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code that wins."""
+    return min(codes, key=PRECEDENCE.index, default=DONE)
+
+
+def guarded(arguments: Sequence[str]) -> int:
+    """Run the command line; the exit code. A broken pipe or Ctrl-C ends the process as its signal does."""
+    from ebbtide.cli.app import cli
+
+    try:
+        code = cli.main(list(arguments), prog_name="ebbtide", standalone_mode=False)
+    except (KeyboardInterrupt, click.Abort):
+        return _die_of(signal.SIGINT)
+    except Exception as group:
+        error = _first_of(group)
+        if isinstance(error, ReaderGone):
+            return _die_of(signal.SIGPIPE)
+        if isinstance(error, Signalled):
+            say(str(error))
+            return _die_of(error.number)
+        if os.environ.get(DEBUG) and not isinstance(error, click.ClickException):
+            raise
+        return _exit_code_of(error)
+    return code if isinstance(code, int) else DONE
+
+
+def _exit_code_of(error: Exception) -> int:
+    """Say what went wrong in one line; the exit code for it."""
+    from ebbtide.extras import extra_of, install_command
+
+    if isinstance(error, click.ClickException):
+        say(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
+        return error.code if isinstance(error, Refused) else WRONG
+    # Errors whose text is already one line with its cure. Imported late: most runs end without one.
+    from ebbtide.config import ConfigError
+    from ebbtide.control import ControlError
+    from ebbtide.events.disk import JournalLocked
+    from ebbtide.events.recovery import ForeignJournal
+    from ebbtide.extras import PackagesMissing
+    from ebbtide.host import RuntimeTaken
+    from ebbtide.manifests import ManifestError
+    from ebbtide.recover import Unreadable
+
+    if isinstance(
+        error,
+        (
+            (
+                ConfigError,
+                ManifestError,
+                ControlError,
+                JournalLocked,
+                RuntimeTaken,
+                ForeignJournal,
+                PackagesMissing,
+                Unreadable,
+            )
+        ),
+    ):
+        say(str(error))
+        return WRONG
+    if isinstance(error, OSError):
+        # A failed system call. The cure is known only for the commonest.
+        where = f"{error.filename}: " if error.filename else ""
+        cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
+        say(f"{where}{error.strerror or error}{cure}")
+        return WRONG
+    if code := code_of(error):
+        say(unreadable(error))
+        return code
+    if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
+        # Who looks before (`extras.require`) has a better line; nobody gets a traceback.
+        say(f"this needs {error.name}: {install_command(extra)}")
+        return WRONG
+    say(f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it")
+    return NOT_SO
+
+
+def code_of(error: Exception) -> int:
+    """The exit code of a record that cannot be decoded; 0 for any other error."""
+    from ebbtide.events.codec import BadPayload, UnknownType
+
+    return {BadPayload: CORRUPT, UnknownType: INCOMPATIBLE}.get(type(error), DONE)
+
+
+def unreadable(error: Exception) -> str:
+    """The line about it, with the cure."""
+    cure = "use a newer ebbtide" if code_of(error) == INCOMPATIBLE else "it was edited, or miswritten"
+    return f"the journal holds a record that cannot be read: {error}; {cure}"
+
+
+def _first_of(error: Exception) -> Exception:
+    """Out of the groups in which nurseries hand on what happened."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def say(text: str) -> None:
+    """One line on standard error."""
+    print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
+
+
+def _usage(error: click.UsageError) -> str:
+    """Click's message in the style of the other lines, with where to look."""
+    text = error.format_message().rstrip(".")
+    path = error.ctx.command_path if error.ctx else "ebbtide"
+    return f"{text[:1].lower()}{text[1:]}; see '{path} --help'"
+
+
+def _die_of(number: signal.Signals) -> int:
+    """As every other tool does, so that a shell sees a signal and no exit code of its own meaning."""
+    try:
+        sys.stdout.close()
+    except OSError:
+        pass
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    return 128 + number

@@ -1,0 +1,40 @@
+"""``ebbtide export``: a shutdown in the formats of other tools."""
+
+from __future__ import annotations
+
+import click
+
+from ebbtide.cli.app import Entry, LazyGroup
+from ebbtide.cli.common.options import need_command
+
+#: The formats by what one does with them.
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "To a tracing back end": {
+        "otlp": Entry("export.otlp:otlp", "Send the trace to Jaeger, Tempo, a Collector, …"),
+    },
+    "To a file": {
+        "perfetto": Entry(
+            "export.records:perfetto_command", "A trace for Perfetto: a track an actor and a pod."
+        ),
+        "jsonl": Entry("export.records:jsonl_command", "The shutdown's records, one JSON object a line."),
+        "otlp-json": Entry("export.otlp:otlp_json", "The trace as OTLP's JSON, to upload or to keep."),
+        "parquet": Entry("export.parquet:parquet", "All shutdowns as tables, of one node or of a fleet."),
+    },
+}
+
+EPILOG = """\b
+Examples:
+  ebbtide export otlp --endpoint http://localhost:4318
+  ebbtide export perfetto -o shutdown.pftrace
+  ebbtide export jsonl -2 --journal /mnt/old/journal | jq .type
+  ebbtide export parquet --journal fleet/ -o tables
+
+EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
+"""
+
+
+@click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
+@click.pass_context
+def export(ctx: click.Context) -> None:
+    """Hand a shutdown to other tools."""
+    need_command(ctx)

@@ -1,0 +1,269 @@
+"""``ebbtide export otlp`` and ``otlp-json``: the trace of any shutdown, sent again or written to a file.
+
+The spans are those of the first time. Only what is known durable is exported, as in the exporter: a trace
+that is sent must not change.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+import trio
+
+from ebbtide.cli.common.episodes import choose_episode
+from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
+from ebbtide.cli.common.options import DURATION, F, config_option, output_option
+from ebbtide.cli.common.output import pairs, remark, show, show_json
+from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.saving import file_option, save
+from ebbtide.config import default_paths, load
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.episodes import Episode
+from ebbtide.otel.delivery.destination import (
+    BadDestination,
+    Destination,
+    Given,
+    checked_endpoint,
+    from_environment,
+    resolve,
+)
+from ebbtide.otel.delivery.sender import GaveUp, Loss, RetryingSender, sender_for
+from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.otel.span import Resource, Span
+from ebbtide.otel.traces.projection import Projection, UnknownProjection
+
+OTLP_EPILOG = """\b
+Examples:
+  ebbtide export otlp --endpoint http://localhost:4318
+  ebbtide export otlp -2 --endpoint http://localhost:4317 --protocol grpc
+  ebbtide export otlp 8f2d6c1e-1234 --journal /mnt/old/journal -o json | jq .traceId
+  ebbtide export otlp --endpoint http://localhost:4318 --give-up 0s
+  OTEL_EXPORTER_OTLP_HEADERS='authorization=Bearer%20…' ebbtide export otlp
+
+What is not said here comes from the section tracing of the configuration, then from the standard variables
+OTEL_EXPORTER_OTLP_*. Header values are given there: what stands on a command line, everybody on the machine
+can read. Sending a shutdown again is harmless: each span has the same id and bytes as the first time.
+"""
+
+
+def _file_path_option(name: str, text: str) -> Callable[[F], F]:
+    path = click.Path(path_type=Path, exists=True, dir_okay=False)
+    return click.option(name, type=path, default=None, metavar="FILE", help=text)
+
+
+@click.command(epilog=OTLP_EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", default="last")
+@click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
+@click.option(
+    "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
+)
+@click.option("--compression", type=click.Choice(("none", "gzip")), default=None, help="[default: none]")
+@click.option("--timeout", type=DURATION, default=None, help="Of one request.  [default: 10s]")
+@click.option(
+    "--give-up",
+    type=DURATION,
+    default="20s",
+    show_default=True,
+    help="How long to try a back end that does not answer.",
+)
+@_file_path_option("--certificate", "Authorities to trust, PEM.")
+@_file_path_option("--client-certificate", "Ours, for mutual TLS, PEM.")
+@_file_path_option("--client-key", "Its key, PEM.")
+@config_option
+@journals_option
+@output_option("table", "json")
+def otlp(
+    episode: str,
+    endpoint: str | None,
+    protocol: str | None,
+    compression: str | None,
+    timeout: int | None,
+    give_up: int,
+    certificate: Path | None,
+    client_certificate: Path | None,
+    client_key: Path | None,
+    configs: tuple[Path, ...],
+    journals: tuple[Path, ...],
+    output: str,
+) -> int:
+    """Send the trace of a shutdown to a tracing back end.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: it did not take all of it; its reason is
+    printed.
+    """
+    said = given_destination(
+        endpoint, protocol, compression, timeout, (certificate, client_certificate, client_key)
+    )
+    return send_trace(journals, episode, said, configs, give_up, output)
+
+
+OTLP_JSON_EPILOG = """\b
+Examples:
+  ebbtide export otlp-json -o shutdown.json
+  ebbtide export otlp-json -2 | jq '.resourceSpans[].scopeSpans[].spans[].name'
+
+Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfile receiver.
+"""
+
+
+@click.command(epilog=OTLP_JSON_EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", default="last")
+@journals_option
+@file_option("shutdown.json")
+def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
+    """Write the trace of a shutdown as OTLP's JSON, in one line.
+
+    EPISODE is last (the default), -1, -2, …, or an id.
+    """
+    return write_otlp_json(journals, episode, output)
+
+
+EXPORT_VERSION = 1
+
+
+class ShutdownSpans(NamedTuple):
+    """One shutdown's spans, and the exit code of the journal's verdict."""
+
+    episode: Episode
+    spans: list[Span]
+    resource: Resource
+    code: int
+
+
+def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
+    """Raises Refused where there is no such shutdown, or this version cannot project it."""
+    episode = choose_episode(journals, name)
+    history, projection = open_journal(journals), Projection()
+    spans = [
+        span
+        for header, records in history.batches()
+        for span in projection.feed(header, records, history.journal_id)
+        if span.episode == episode.first_seq
+    ]
+    verdict = history.verdict
+    try:
+        resource = projection.resource(episode.first_seq)
+    except UnknownProjection as error:
+        raise Refused(str(error)) from None
+    except KeyError:
+        raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
+    durable = [span for span in spans if span.seq <= verdict.durable_seq]
+    return ShutdownSpans(episode, durable, resource, conclude(verdict))
+
+
+def write_otlp_json(journals: Sequence[Path], name: str, output: Path | None) -> int:
+    """``otlp-json``: exit code 0, or that of the journal's verdict."""
+    shutdown = spans_of_shutdown(journals, name)
+    line = encode_traces_json(shutdown.spans, shutdown.resource) + b"\n"
+    save(output, (line,), readable=True, example="shutdown.json")
+    return shutdown.code
+
+
+# --- sending -----------------------------------------------------------------------------------
+
+
+def given_destination(
+    endpoint: str | None,
+    protocol: Any,
+    compression: Any,
+    timeout_ns: int | None,
+    files: tuple[Path | None, Path | None, Path | None],
+) -> Given:
+    """What the command line says. Raises Refused."""
+    try:
+        checked = None if endpoint is None else checked_endpoint(endpoint)
+    except BadDestination as error:
+        raise Refused(f"--endpoint: {error}") from None
+    certificate, client_certificate, client_key = (None if path is None else str(path) for path in files)
+    return Given(
+        endpoint=checked,
+        protocol=protocol,
+        compression=compression,
+        timeout_ns=timeout_ns,
+        certificate=certificate,
+        client_certificate=client_certificate,
+        client_key=client_key,
+    )
+
+
+def _destination(said: Given, configs: Sequence[Path]) -> Destination:
+    configured = load(configs or default_paths()).options.tracing.given
+    try:
+        destination = resolve(said, configured, from_environment(os.environ))
+    except BadDestination as error:
+        raise Refused(str(error)) from None
+    if destination is None:
+        raise Refused("no back end is known: name it with --endpoint, such as http://localhost:4318")
+    return destination
+
+
+class _Delivered:
+    """What became of the spans."""
+
+    def __init__(self) -> None:
+        self.accepted, self.rejected, self.reason = 0, 0, ""
+
+    async def settled(self, spans: Sequence[Span]) -> None:
+        self.accepted += len(spans)
+
+    def lost(self, loss: Loss) -> None:
+        self.rejected += loss.number
+        self.reason = loss.reason
+
+    def trouble(self, reason: str) -> None:
+        if reason:
+            remark(f"ebbtide: not yet: {reason}")
+
+
+async def _deliver(
+    shutdown: ShutdownSpans, destination: Destination, sent: _Delivered, give_up_ns: int
+) -> None:
+    sender = sender_for(destination)
+    exporter = RetryingSender(
+        sender,
+        encode_traces,
+        settled=sent.settled,
+        lost=sent.lost,
+        trouble=sent.trouble,
+        give_up_seconds=give_up_ns / NS_PER_SECOND,
+    )
+    try:
+        await exporter.deliver(shutdown.spans, shutdown.resource)
+    except GaveUp as error:
+        sent.reason = str(error)
+    finally:
+        await sender.aclose()
+
+
+def send_trace(
+    journals: Sequence[Path], name: str, said: Given, configs: Sequence[Path], give_up_ns: int, output: str
+) -> int:
+    """Exit code 1 where not every span was taken. Raises Refused."""
+    destination = _destination(said, configs)
+    shutdown, sent = spans_of_shutdown(journals, name), _Delivered()
+    try:
+        trio.run(_deliver, shutdown, destination, sent, give_up_ns)
+    except BadDestination as error:
+        raise Refused(str(error)) from None
+    document = {
+        "kind": "TraceExport",
+        "version": EXPORT_VERSION,
+        "episode": shutdown.episode.id,
+        "traceId": shutdown.episode.trace_id,
+        "endpoint": destination.endpoint,
+        "protocol": destination.protocol,
+        "spans": len(shutdown.spans),
+        "accepted": sent.accepted - sent.rejected,
+        "rejected": sent.rejected,
+        "reason": sent.reason,
+    }
+    if output == "json":
+        show_json(document)
+    else:
+        shown = ("episode", "traceId", "endpoint", "spans", "accepted", "rejected", "reason")
+        show(pairs((key, str(document[key])) for key in shown if document[key] != ""))
+    return worst((shutdown.code, DONE if sent.accepted - sent.rejected == len(shutdown.spans) else NOT_SO))

@@ -1,0 +1,131 @@
+"""``ebbtide export parquet``: the shutdowns of many journals as tables, in memory for some thousands of rows.
+
+pyarrow is needed for this alone, so it is an extra (``ebbtide[tables]``) and loaded only when tables are
+written.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.output import remark
+from ebbtide.cli.common.pooling import JournalPool, pooled_option
+from ebbtide.events.record.format import plural
+from ebbtide.extras import require
+from ebbtide.replay.tables import TABLES, Table
+
+EPILOG = """\b
+Examples:
+  ebbtide export parquet -o tables
+  ebbtide export parquet --journal fleet/ -o tables
+  ebbtide export parquet --journal node-a/journal --journal node-b/journal -o tables
+  duckdb -c "select node, outcome, took_ms from 'tables/shutdowns.parquet'"
+
+What the tables hold, and ten questions for them: docs/fleet.md.
+"""
+
+
+@click.command(epilog=EPILOG)
+@pooled_option("--journal", "journals")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, file_okay=False),
+    required=True,
+    metavar="DIR",
+    help="A new directory for the tables, one file each.",
+)
+def parquet(journals: tuple[Path, ...], output: Path) -> int:
+    """Write the shutdowns of one node or of many as tables in Parquet files.
+
+    shutdowns, waves, pods, hooks, containers and notices, for DuckDB, Spark or pandas.
+    """
+    return write_tables(journals, output)
+
+
+# Writing the tables of many journals: one after the other, in memory for some thousands of rows.
+
+
+#: Rows of one table before they are written: a row group of a Parquet file.
+ROWS_MAX = 20_000
+
+
+def write_tables(journals: Sequence[Path], output: Path) -> int:
+    """Exit code: the worst of the journals' verdicts. Raises Refused, OSError."""
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        raise Refused(f"{output} is there already: name a new directory with -o")
+    require("tables", "export parquet")
+    import_module("pyarrow.parquet")
+    arrow = import_module("pyarrow")
+    pool = JournalPool(journals)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".ebbtide-tables.", dir=output.parent) as folder:
+        made = Path(folder) / "tables"
+        made.mkdir()
+        # How many rows each table has.
+        with ExitStack() as stack:
+            sinks = [stack.enter_context(TableFile(arrow, table, made)) for table in TABLES]
+            for account in pool.shutdown_records():
+                for sink in sinks:
+                    sink.add(sink.table.rows(account))
+        counts = {sink.table.name: sink.count for sink in sinks}
+        if output.exists():
+            output.rmdir()
+        made.rename(output)
+    rows = ", ".join(f"{count} {name}" for name, count in counts.items())
+    remark(f"wrote {output}: {rows} of {plural(len(pool), 'journal')}")
+    return pool.code
+
+
+class TableFile:
+    """One table's file; rows are written in groups, the last ones when it is left."""
+
+    def __init__(self, arrow: ModuleType, table: Table, folder: Path) -> None:
+        self._arrow, self.table = arrow, table
+        types = {
+            "text": arrow.string(),
+            "int": arrow.int64(),
+            "bool": arrow.bool_(),
+            "time": arrow.timestamp("ns", tz="UTC"),
+        }
+        fields = [
+            arrow.field(column.name, types[column.type], metadata={"doc": column.text})
+            for column in table.columns
+        ]
+        self._schema = arrow.schema(fields, metadata={"doc": table.text})
+        self._rows: list[tuple[Any, ...]] = []
+        self._path = folder / f"{table.name}.parquet"
+        self.count = 0
+
+    def __enter__(self) -> TableFile:
+        self._writer = self._arrow.parquet.ParquetWriter(self._path, self._schema, compression="zstd")
+        return self
+
+    def __exit__(self, *failed: object) -> None:
+        self._flush()
+        self._writer.close()
+
+    def add(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        """Keep them, and write them out when there are many."""
+        self._rows += rows
+        if len(self._rows) >= ROWS_MAX:
+            self._flush()
+
+    def _flush(self) -> None:
+        columns = list(zip(*self._rows, strict=True)) or [()] * len(self.table.columns)
+        arrays = [
+            self._arrow.array(values, type=field.type)
+            for values, field in zip(columns, self._schema, strict=True)
+        ]
+        self._writer.write_table(self._arrow.Table.from_arrays(arrays, schema=self._schema))
+        self.count += len(self._rows)
+        self._rows = []

@@ -1,1 +1,0 @@
-"""The formats of ``ebbtide export``, one module each."""

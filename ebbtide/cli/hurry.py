@@ -1,0 +1,50 @@
+"""``ebbtide hurry`` and ``ebbtide release``: what the people in the room may do in mid-shutdown.
+
+Both become facts in the journal, with the asker's uid, and replay like any other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from ebbtide.cli.common.options import runtime_option, socket_option
+from ebbtide.options import control_socket
+
+HURRY_EPILOG = """\b
+Examples:
+  sudo ebbtide hurry web-0
+  sudo ebbtide hurry shop/db-0
+"""
+
+RELEASE_EPILOG = """\b
+Examples:
+  sudo ebbtide release
+"""
+
+
+@click.command(epilog=HURRY_EPILOG)
+@click.argument("pod")
+@socket_option
+@runtime_option
+def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
+    """Stop waiting for POD: its grace ends now.
+
+    POD is namespace/name, a name, or a UID. It still has the 2 s between stop signal and SIGKILL.
+    """
+    from ebbtide.control import ask
+
+    ask("hurry", control_socket(runtime, socket), pod=pod)
+    click.echo(f"asked: {pod} is not waited for any longer")
+
+
+@click.command(epilog=RELEASE_EPILOG)
+@socket_option
+@runtime_option
+def release(socket: Path | None, runtime: Path) -> None:
+    """Let the machine go now, whatever still runs."""
+    from ebbtide.control import ask
+
+    ask("release", control_socket(runtime, socket))
+    click.echo("asked: the machine may go")

@@ -1,0 +1,156 @@
+"""``ebbtide journal pack``: one file to attach to a ticket, with or without anybody's names in it.
+
+The file appears whole or not at all; the journal is only read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any
+
+from ebbtide import __version__
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
+from ebbtide.cli.common.output import remark, show
+from ebbtide.cli.common.reading import conclude, open_journal
+from ebbtide.cli.common.saving import spare_journals
+from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.events.recovery import Finding, State, findings_to_documents
+from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
+from ebbtide.replay.verify import Verification, verify
+
+PACK_VERSION = 1
+
+#: Copied at a time.
+CHUNK_BYTES = 1024 * 1024
+
+
+def pack_journal(
+    journals: Sequence[Path], episode: str | None, file: Path, *, everything: bool, redacted: bool
+) -> int:
+    """The exit code of the journal's verdict, which the file has as well.
+
+    3 where it has to be executed again, and diverges.
+    """
+    if file.is_dir():
+        raise Refused(f"{file} is a directory: name the file to write with -o")
+    spare_journals(file)
+    excerpt = _chosen(journals, episode, everything=everything)
+    history = History([excerpt], logic_flags=LOGIC_FLAGS if redacted else None)
+    code = conclude(history.read())
+    if not redacted:
+        _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt))
+    elif _redact(history, file) == DIVERGED:
+        return worst((code, DIVERGED))
+    with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
+    show(f"{file}: {_count(history)}, {file.stat().st_size} bytes, {with_names}")
+    return code
+
+
+def _chosen(journals: Sequence[Path], episode: str | None, *, everything: bool) -> Excerpt:
+    history = open_journal(journals)
+    if everything:
+        return whole_journal(history)
+    from ebbtide.cli.common.episodes import choose_episode
+
+    wanted = choose_episode(journals, episode or "last")
+    history.read()
+    return around_records(history, wanted.first_seq, wanted.last_seq)
+
+
+def _redact(history: History, file: Path) -> int:
+    """What is made is executed once more before it gets its name."""
+    original = {"journalId": history.journal_id.hex(), "headSeq": history.verdict.end.seq}
+    try:
+        verdict = history.verdict
+        manifest = _manifest(history, original, verdict.findings)
+        _put(file, manifest, redact(history, Pseudonyms()), lambda made: _verified(made, verdict.state))
+    except NoBegin as error:
+        raise Refused(f"this journal cannot be redacted: {error}; pack it as it is") from error
+    except Diverged as error:
+        remark(
+            f"ebbtide: nothing was packed: {error}, and only what replays can be redacted; "
+            "'ebbtide replay verify' explains it"
+        )
+        return DIVERGED
+    return DONE
+
+
+def _verified(path: Path, state: State) -> None:
+    """What it says of itself is what is said of the original, and all of it replays. Raises Refused."""
+    with closing(PackedSource(path)) as source:
+        result = verify(History([source], logic_flags=LOGIC_FLAGS))
+    wrong = result.divergence or result.failure
+    if wrong is not None or result.verdict.state != state:
+        why = (
+            result.verdict.banner
+            if wrong is None
+            else f"{type(wrong).__name__} at record {_record_number(result)}"
+        )
+        raise Refused(
+            f"nothing was packed: the copy without names does not replay as the original does ({why}); "
+            "please report it, and pack it without --redact",
+            NOT_SO,
+        )
+
+
+def _record_number(result: Verification) -> int:
+    return result.divergence.seq if result.divergence is not None else result.stopped_seq
+
+
+def _put(
+    file: Path,
+    manifest: dict[str, Any],
+    pieces: Iterable[tuple[str, bytes]],
+    check: Callable[[Path], None] = lambda path: None,
+) -> None:
+    """Under another name until it is whole; only its owner can read it."""
+    part = file.with_name(f".{file.name}.{os.getpid()}.part")
+    descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        with os.fdopen(descriptor, "w+b") as opened:
+            write_pack(opened, manifest, pieces)
+        check(part)
+        part.replace(file)
+    except BaseException:
+        with suppress(OSError):
+            part.unlink()
+        raise
+
+
+def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
+    for stored in excerpt.files():
+        offset = 0
+        while data := excerpt.read(stored.name, offset, CHUNK_BYTES):
+            yield stored.name, data
+            offset += len(data)
+
+
+def _manifest(history: History, original: dict[str, Any], findings: Sequence[Finding]) -> dict[str, Any]:
+    """``findings`` are of the original, where the copy's own bytes do not show them."""
+    verdict = history.verdict
+    return {
+        "kind": "PackedJournal",
+        "version": PACK_VERSION,
+        "madeBy": f"ebbtide {__version__}",
+        "redacted": bool(original),
+        "firstSeq": verdict.first_seq,
+        "lastSeq": verdict.end.seq,
+        "state": verdict.state,
+        "findings": findings_to_documents(findings),
+        **({"original": original} if original else {"journalId": history.journal_id.hex()}),
+    }
+
+
+def _count(history: History) -> str:
+    found = list(episodes(history))
+    return f"{len(found)} shutdown{'' if len(found) == 1 else 's'}, records {_range(history)}"
+
+
+def _range(history: History) -> str:
+    return f"{history.verdict.first_seq} to {history.verdict.end.seq}"

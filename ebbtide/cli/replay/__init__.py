@@ -1,0 +1,50 @@
+"""``ebbtide replay``: what an operator opens the morning after a shutdown."""
+
+from __future__ import annotations
+
+import click
+
+from ebbtide.cli.app import Entry, LazyGroup
+from ebbtide.cli.common.options import need_command
+
+#: The verbs by what one wants to know.
+SECTIONS: dict[str, dict[str, Entry]] = {
+    "What happened": {
+        "timeline": Entry("replay.timeline:timeline", "Tell a shutdown, a line a transition."),
+        "state": Entry("replay.state:state", "Every actor's state after any event."),
+        "step": Entry("replay.step:step", "Walk through it event by event, forwards and back."),
+    },
+    "Where the time went": {
+        "blame": Entry("replay.blame:blame_command", "List pods and hooks by the time that they took."),
+        "critical-chain": Entry(
+            "replay.critical_chain:critical_chain_command", "Show what the total time is made of."
+        ),
+        "diff": Entry("replay.diff:diff_command", "Compare two shutdowns, pod by pod and wave by wave."),
+    },
+    "What would have been": {
+        "what-if": Entry("replay.what_if:what_if_command", "Decide a shutdown again under other settings."),
+        "advise": Entry("replay.advise:advise_command", "Advise the smallest periods that save every pod."),
+    },
+    "For others": {
+        "report": Entry("replay.report:report_command", "Make one self-contained page of a shutdown."),
+    },
+    "Is it true": {
+        "verify": Entry("replay.verify:verify_command", "Feed the facts again, compare every decision."),
+    },
+}
+
+EPILOG = """\b
+Examples:
+  ebbtide replay verify
+  ebbtide replay timeline -2 --pod shop/web-0
+  ebbtide replay verify last --journal /mnt/old/journal
+
+EPISODE is last (the default), -1, -2, …, or an id from 'ebbtide journal ls'. A journal is only ever read.
+"""
+
+
+@click.group(cls=LazyGroup, sections=SECTIONS, invoke_without_command=True, epilog=EPILOG)
+@click.pass_context
+def replay(ctx: click.Context) -> None:
+    """Execute a journal again, and ask it why."""
+    need_command(ctx)

@@ -1,0 +1,378 @@
+"""``ebbtide replay advise``: the smallest periods that save every pod; and what ``ebbtide plan --history``
+says.
+
+What each wave and workload needs, what no period can save, and the configuration to paste. The last part is
+the plan's: whether pods that are to come fit the waves of a fleet, by what its journals tell.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from shutil import get_terminal_size
+from typing import Any, NamedTuple
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.common.episodes import seconds_or_none, verdict_document
+from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
+from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.output import remark, show, show_json
+from ebbtide.cli.common.pooling import JournalPool, pooled_option
+from ebbtide.cli.replay.tables import NarrowTable
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Pod, Settings
+from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
+from ebbtide.events.recovery import Verdict
+from ebbtide.replay.advise import (
+    COMMENT_COLUMNS,
+    LONGEST,
+    MEDIAN,
+    P95,
+    Advice,
+    NoEvidence,
+    Stop,
+    Survival,
+    WaveAdvice,
+    Workload,
+    advise,
+    configuration_to_paste,
+    grant_sentences,
+    observed_stops,
+    problems,
+    wave_comment,
+)
+from ebbtide.replay.fit import Fit, fit
+from ebbtide.replay.journal import NoSuchShutdown, pick
+from ebbtide.text import visible
+
+EPILOG = """\b
+Examples:
+  ebbtide replay advise
+  ebbtide replay advise last -o yaml > advice.yaml && ebbtide config check --config advice.yaml
+  ebbtide replay advise --journal node-1/journal --journal node-2/journal
+  ebbtide replay advise --journal ./fleet -o json | jq '.waves[] | {priority, adviseSeconds}'
+
+\b
+A pod that was killed after 20 s needed more than 20 s: it counts as that (censored, Kaplan-Meier), and not as
+20 s. A value that the evidence does not reach is "not reached". A workload is what is left of a pod's name
+without what tells replicas apart. Times begin with the pod's stop, hooks included.
+"""
+
+
+@click.command("advise", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", required=False)
+@pooled_option("--journal", "journals")
+@output_option("table", "json", "yaml")
+def advise_command(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
+    """Advise the smallest periods with which every pod would have ended by itself.
+
+    From all shutdowns of all journals named, or from EPISODE alone. With -o yaml only the configuration is
+    printed, to be named after the one in force. Exit code 1: no shutdown that stopped a pod is on record.
+    """
+    return show_advice(journals, episode, output)
+
+
+ADVICE_VERSION = 1
+
+_WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "WHY")
+_WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
+_NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS")
+
+
+def show_advice(journals: Sequence[Path], episode: str | None, output: str) -> int:
+    """Exit code 0, 1 where nothing can be advised, or that of the worst journal's verdict."""
+    pool = JournalPool(journals)
+    try:
+        advice = _advice_of(pool, episode)
+    except NoEvidence as error:
+        remark(f"ebbtide: nothing can be advised: {error}")
+        return pool.code or NOT_SO
+    if output == "json":
+        show_json({**advice_document(advice), "journals": list(map(_journal_verdict, pool.verdicts))})
+    elif output == "yaml":
+        sys.stdout.write(configuration_to_paste(advice))
+    else:
+        show(advice_tables(advice))
+        # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
+        sys.stdout.write(
+            "".join(
+                f"{visible(line)}\n"
+                for line in configuration_to_paste(
+                    advice,
+                    min(
+                        COMMENT_COLUMNS,
+                        get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS,
+                    ),
+                ).splitlines()
+            )
+        )
+    return pool.code
+
+
+def _advice_of(pool: JournalPool, episode: str | None) -> Advice:
+    """``last`` is the last of the journal named last. All is read, for the verdicts' sake."""
+    found = pool.shutdown_records()
+    if episode is None:
+        return advise(found)
+    try:
+        chosen = pick(found, episode)
+    except NoSuchShutdown as error:
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
+    deque(found, maxlen=0)
+    if len(pool) > 1:
+        remark(
+            f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of {chosen.node} alone;"
+            " leave EPISODE out for all of them"
+        )
+    return advise((chosen,))
+
+
+def _journal_verdict(verdict: Verdict) -> dict[str, Any]:
+    return {"id": verdict.journal_id.hex(), **verdict_document(verdict)}
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def advice_tables(advice: Advice) -> RenderableType:
+    """Waves, workloads, what cannot be saved; below them the configuration is to be printed."""
+    hopeless = [Text(visible(f"{each.name} {said}"), style="yellow") for each, said in problems(advice)]
+    short = [Text(visible(said), style="yellow") for said in grant_sentences(advice)]
+    parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
+    stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
+    total = sum(len(getattr(advice, name)) for name, _ in parts)
+    return Group(
+        Text(
+            visible(
+                f"from {_evidence_text(advice)}: {plural(total, 'stop')},"
+                f" under these periods {', '.join(stops)}"
+            )
+        ),
+        Text(""),
+        NarrowTable(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS, spare=("WHY", "P50")),
+        Text(""),
+        NarrowTable(
+            _WORKLOADS,
+            (_workload_row(each, advice) for each in advice.workloads),
+            right=_NUMBERS,
+            spare=("PRIORITY", "P50", "STOPS"),
+        ),
+        *([Text(""), *short] if short else []),
+        *([Text(""), Text("no period can save on this evidence:"), *hopeless] if hopeless else []),
+        Text(""),
+        Text("to paste:", style="dim"),
+    )
+
+
+def _evidence_text(advice: Advice) -> str:
+    """One shutdown by name."""
+    if len(advice.shutdowns) > 1:
+        return f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
+    return f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
+
+
+def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
+    return (
+        str(wave.priority),
+        f"{wave.configured_seconds}s",
+        f"{wave.seconds}s",
+        *_survival_cells(wave.survival),
+        wave_comment(wave),
+    )
+
+
+def _workload_row(each: Workload, advice: Advice) -> tuple[str, ...]:
+    asks = "-" if each.wanted_seconds is None else f"{each.wanted_seconds}s"
+    priority = str(advice.waves[each.wave].priority)
+    return (each.name, priority, *_survival_cells(each.survival), asks, each.verdict)
+
+
+def _survival_cells(curve: Survival) -> tuple[str, ...]:
+    times = (curve.quantile_ns(of) for of in (MEDIAN, P95, LONGEST))
+    unknown = "not reached" if curve.total else "-"
+    return (
+        str(curve.total),
+        str(curve.censored),
+        *(unknown if each is None else span(each) for each in times),
+    )
+
+
+# --- one document ------------------------------------------------------------------------------
+
+
+def advice_document(advice: Advice) -> dict[str, Any]:
+    """Times in seconds; null: not reached. ``saved``, ``perhaps`` and ``hopeless`` part all stops."""
+    return {
+        "kind": "Advice",
+        "version": ADVICE_VERSION,
+        "shutdowns": list(advice.shutdowns),
+        "nodes": advice.nodes,
+        "requestedSeconds": advice.requested_seconds,
+        "reserveSeconds": advice.reserve_seconds,
+        "inhibitDelayMaxSeconds": advice.drop_in_seconds,
+        "waves": [
+            {
+                "priority": wave.priority,
+                "configuredSeconds": wave.configured_seconds,
+                "adviseSeconds": wave.seconds,
+                "why": wave_comment(wave),
+                **_survival_document(wave.survival),
+            }
+            for wave in advice.waves
+        ],
+        "workloads": [
+            {
+                "workload": each.name,
+                "priority": advice.waves[each.wave].priority,
+                "verdict": each.verdict,
+                "wantedSeconds": each.wanted_seconds,
+                **_survival_document(each.survival),
+            }
+            for each in advice.workloads
+        ],
+        "problems": [
+            {"workload": each.name, "verdict": each.verdict, "message": said}
+            for each, said in problems(advice)
+        ],
+        **{
+            name: list(map(_stop_document, getattr(advice, name)))
+            for name in ("saved", "perhaps", "hopeless")
+        },
+        "notRaised": [
+            {
+                "node": each.node,
+                "shutdown": each.shutdown,
+                "grantSeconds": seconds_or_none(each.grant_ns),
+                "askedSeconds": seconds_or_none(each.asked_ns),
+            }
+            for each in advice.short
+        ],
+        "configuration": configuration_to_paste(advice),
+    }
+
+
+def _survival_document(curve: Survival) -> dict[str, Any]:
+    names = ("p50Seconds", "p95Seconds", "maxSeconds")
+    times = (seconds_or_none(curve.quantile_ns(of)) for of in (MEDIAN, P95, LONGEST))
+    return {"stops": curve.total, "censored": curve.censored, **dict(zip(names, times, strict=True))}
+
+
+def _stop_document(stop: Stop) -> dict[str, Any]:
+    return {
+        "shutdown": stop.shutdown,
+        "node": stop.node,
+        "pod": stop.label,
+        "uid": stop.uid,
+        "seconds": seconds_or_none(stop.observed.ns),
+        "atLeast": not stop.observed.ended,
+    }
+
+
+#: The gate that a configuration in the record knows of.
+SLEEP_GATE = "PodLifecycleSleepAction"
+
+
+class FleetHistory(NamedTuple):
+    """What a fleet's journals tell. ``configuration`` is the newest; ``grant_ns`` the smallest of today's."""
+
+    stops: tuple[Stop, ...]
+    shutdowns: int
+    nodes: int
+    configuration: ConfigurationRecord | None
+    grant_ns: int | None
+    code: int
+
+    def settings(self) -> Settings | None:
+        """As the newest shutdown had them; None where no shutdown had waves."""
+        recorded = self.configuration
+        if recorded is None:
+            return None
+        return Settings(
+            by_pod_priority=recorded.periods,
+            gates={} if recorded.sleep_action else {SLEEP_GATE: False},
+            budget=recorded.budget,
+            reserve_seconds=-(-recorded.reserve_ns // NS_PER_SECOND),
+        )
+
+
+def read_fleet_history(folders: Sequence[Path]) -> FleetHistory:
+    """Raises Refused where a place holds no journal."""
+    pool = JournalPool(folders)
+    found: list[Stop] = []
+    last: dict[tuple[str, str], ShutdownRecord] = {}
+    newest: ShutdownRecord | None = None
+    shutdowns = 0
+    for account in pool.shutdown_records():
+        shutdowns += 1
+        found += observed_stops((account,))
+        if account.configuration.periods:
+            last[account.node, account.machine_id] = account
+            newest = (
+                account if newest is None or account.started_wall_ns >= newest.started_wall_ns else newest
+            )
+    grants = [account.grant_ns for account in last.values() if account.grant_ns]
+    configuration = newest.configuration if newest is not None else None
+    return FleetHistory(
+        tuple(found), shutdowns, len(last), configuration, min(grants, default=None), pool.code
+    )
+
+
+def judge_fit(plan: Plan, pods: Sequence[Pod], past: FleetHistory, settings: Settings) -> Fit:
+    return fit(plan, pods, past.stops, sleep_action=settings.gate(SLEEP_GATE))
+
+
+def fit_exit_code(found: Fit, past: FleetHistory) -> int:
+    """1 where something does not fit: a gate for CI."""
+    return worst((past.code, DONE if found.fits else NOT_SO))
+
+
+def fit_json(found: Fit, past: FleetHistory) -> dict[str, Any]:
+    """What is added to the plan as ``history``."""
+    return {
+        "shutdowns": past.shutdowns,
+        "nodes": past.nodes,
+        "stops": len(past.stops),
+        "fits": found.fits,
+        "unknown": [pod.label for pod in found.unknown],
+        "findings": [
+            {
+                "code": each.code,
+                "namespace": each.pod.namespace,
+                "name": each.pod.name,
+                "uid": each.pod.uid,
+                "wave": each.wave,
+                "priority": each.priority,
+                "neededSeconds": seconds_or_none(each.needed_ns),
+                "atLeast": each.at_least,
+                "hasSeconds": seconds_or_none(each.has_ns),
+                "message": each.message,
+            }
+            for each in found.misfits
+        ],
+    }
+
+
+def fit_lines(found: Fit, past: FleetHistory) -> RenderableType:
+    """The verdict in one line, then one a finding."""
+    return Group(*(Text(visible(text), style=style) for text, style in _fit_texts(found, past)))
+
+
+def _fit_texts(found: Fit, past: FleetHistory) -> Iterator[tuple[str, str]]:
+    counted = ((len(past.stops), "stop"), (past.shutdowns, "shutdown"), (past.nodes, "node"))
+    stops_seen, shutdowns, nodes = (plural(*each) for each in counted)
+    by = f"by {stops_seen} in {shutdowns} of {nodes}"
+    if found.fits:
+        yield f"fits, {by}", "green"
+    else:
+        yield f"does not fit, {by}:", "red"
+    for each in found.misfits:
+        yield f"{each.code}: {each.message}", "yellow"
+    if found.unknown:
+        yield f"nothing is on record of {', '.join(pod.label for pod in found.unknown)}", "dim"

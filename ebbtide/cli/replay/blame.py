@@ -1,0 +1,111 @@
+"""``ebbtide replay blame``: pods and hooks by the time they took, as ``systemd-analyze blame`` has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.output import show, show_json, table
+from ebbtide.cli.common.reading import journals_option
+from ebbtide.events.record.format import span
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.blame import Cost, blame
+
+EPILOG = """\b
+Examples:
+  ebbtide replay blame
+  ebbtide replay blame -2 --wave 0 -n 10
+  ebbtide replay blame -o json | jq '.entries[0]'
+
+\b
+TIME   of a hook from its start to its result; of a stop from its signal to the exit that was seen
+ALONE  how much of that nothing else was waited for, neither another pod of the wave nor another container
+       of the same pod: what the shutdown would have saved had it ended with the next slowest
+"""
+
+
+@click.command("blame", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", required=False)
+@journals_option
+@click.option("--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave's.")
+@click.option("-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many.")
+@output_option("table", "json")
+def blame_command(
+    episode: str | None, journals: tuple[Path, ...], wave: int | None, count: int | None, output: str
+) -> int:
+    """List pods and hooks by the time that they took.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
+    journal that can be read.
+    """
+    return show_blame(journals, episode or "last", wave, count, output)
+
+
+# Printing what was blamed, in the manner of ``systemd-analyze blame``: time first, longest first.
+
+
+BLAME_VERSION = 1
+
+HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
+
+
+def show_blame(
+    journals: Sequence[Path], episode: str, wave: int | None, count: int | None, output: str
+) -> int:
+    """Exit code 0, or that of the journal's verdict. Raises Refused for a wave that the shutdown had not."""
+    account, code = choose_account(journals, episode)
+    if wave is not None and wave >= len(account.waves):
+        waves = f"0 to {len(account.waves) - 1}" if account.waves else "none"
+        raise Refused(f"no wave {wave} in {account.id}: it had {waves}")
+    costs = blame(account, wave=wave)[:count]
+    if output == "json":
+        show_json(blame_document(account, costs))
+    elif costs:
+        show(table(HEADINGS, map(_cost_row, costs), right=("TIME", "ALONE", "WAVE")))
+    else:
+        show("nothing was stopped")
+    return code
+
+
+def blame_document(account: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, Any]:
+    """Times in seconds since the signal."""
+    return {
+        "kind": "Blame",
+        "version": BLAME_VERSION,
+        "episode": shutdown_document(account),
+        "entries": [
+            {
+                "tookSeconds": seconds_or_none(cost.took_ns),
+                "aloneSeconds": seconds_or_none(cost.alone_ns),
+                "wave": cost.pod.wave if cost.pod.wave >= 0 else None,
+                "pod": cost.pod.label,
+                "uid": cost.pod.uid,
+                "outcome": cost.pod.outcome,
+                "container": cost.part.container,
+                "what": cost.part.what,
+                "text": cost.part.text,
+                "beganSeconds": seconds_or_none(cost.part.began_ns),
+                "ended": cost.part.seen,
+            }
+            for cost in costs
+        ],
+    }
+
+
+def _cost_row(cost: Cost) -> tuple[str, ...]:
+    pod, part = cost.pod, cost.part
+    return (
+        f"{'' if part.seen else '>'}{span(cost.took_ns)}",
+        span(cost.alone_ns) if cost.alone_ns else "-",
+        str(pod.wave) if pod.wave >= 0 else "-",
+        pod.label,
+        part.container,
+        pod.outcome or "unknown",
+        part.text,
+    )

@@ -1,0 +1,131 @@
+"""``ebbtide replay critical-chain``: what the total time is made of, as a tree like ``systemd-analyze``'s."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.output import show, show_json
+from ebbtide.cli.common.reading import journals_option
+from ebbtide.events.record.format import span
+from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
+from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
+from ebbtide.text import visible
+
+EPILOG = """\b
+Examples:
+  ebbtide replay critical-chain
+  ebbtide replay critical-chain -2 --journal /mnt/old/journal
+  ebbtide replay critical-chain -o json | jq '.segments[] | select(.what == "wave")'
+
+\b
+After "@" stands when it began, counted from the signal, after "+" how long it took. The last comes first.
+The smallest parts follow each other without a gap: they add up to the total.
+"""
+
+
+@click.command("critical-chain", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", required=False)
+@journals_option
+@output_option("table", "json")
+def critical_chain_command(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
+    """Show what the total time is made of, down to what held each wave.
+
+    EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
+    journal that can be read.
+    """
+    return show_chain(journals, episode or "last", output)
+
+
+# Printing a critical chain as a tree, in the manner of ``systemd-analyze``: the last first.
+
+
+CHAIN_VERSION = 1
+
+#: (before a line, before the lines below it), for one that others follow and for the last one.
+_MORE, _LAST = ("├─", "│ "), ("└─", "  ")
+
+
+def show_chain(journals: Sequence[Path], episode: str, output: str) -> int:
+    """Exit code 0, or that of the journal's verdict."""
+    account, code = choose_account(journals, episode)
+    chain = critical_chain(account)
+    if output == "json":
+        show_json(chain_document(account, chain))
+    else:
+        from rich.text import Text
+
+        damage = account.damage
+        ends = (
+            f": the record ends here, {DAMAGED_ENDS[damage.state]}"
+            if damage is not None and damage.here
+            else ""
+        )
+        how = f"{account.outcome}{ends}"
+        tree = Text(f"{account.kind}, {how} @{span(chain.total_ns)}", style="bold")
+        if chain.released_ns is not None:
+            tree.append(f", lock given back @{span(chain.released_ns)}")
+        longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
+        away = list(chain.away)
+        for lead, line, style in _tree_lines(chain.segments, away, longest_ns):
+            tree.append(f"\n{lead}", style="not bold dim").append(visible(line), style=style)
+        show(tree)
+    return code
+
+
+def chain_document(account: ShutdownRecord, chain: Chain) -> dict[str, Any]:
+    """Times in seconds; the segments in the order of time."""
+    return {
+        "kind": "CriticalChain",
+        "version": CHAIN_VERSION,
+        "episode": shutdown_document(account),
+        "totalSeconds": seconds_or_none(chain.total_ns),
+        "releasedSeconds": seconds_or_none(chain.released_ns),
+        "segments": [_segment_document(segment) for segment in chain.segments],
+        "daemonAway": [
+            {
+                "beganSeconds": seconds_or_none(each.began_ns),
+                "atMostSeconds": seconds_or_none(each.ended_ns - each.began_ns),
+            }
+            for each in chain.away
+        ],
+    }
+
+
+def _segment_document(segment: Segment) -> dict[str, Any]:
+    within = {"within": [_segment_document(each) for each in segment.within]} if segment.within else {}
+    return {
+        "what": segment.what,
+        "text": segment.text,
+        "beganSeconds": seconds_or_none(segment.began_ns),
+        "tookSeconds": seconds_or_none(segment.took_ns),
+        "wave": segment.wave if segment.wave >= 0 else None,
+        "uid": segment.uid or None,
+        **within,
+    }
+
+
+# --- the tree ----------------------------------------------------------------------------------
+
+
+def _tree_lines(
+    segments: Sequence[Segment], away: list[Away], longest_ns: int, lead: str = ""
+) -> Iterator[tuple[str, str, str]]:
+    """(what stands before it, the line, its style), from the last segment to the first."""
+    for at in range(len(segments) - 1, -1, -1):
+        segment = segments[at]
+        branch, below = _MORE if at else _LAST
+        red = not segment.within and segment.took_ns == longest_ns
+        times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
+        yield lead + branch, f"{segment.text} {times}", "not bold red" if red else "not bold"
+        for each in [each for each in away if segment.began_ns <= each.began_ns < segment.ended_ns]:
+            away.remove(each)
+            took = span(each.ended_ns - each.began_ns)
+            words = f"no daemon ran for at most {took} @{span(each.began_ns)}"
+            yield lead + below, words, "not bold yellow"
+        yield from _tree_lines(segment.within, [], longest_ns, lead + below)

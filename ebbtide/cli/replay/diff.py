@@ -1,0 +1,125 @@
+"""``ebbtide replay diff``: what differs between two shutdowns, the biggest difference of each kind first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.guard import worst
+from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.output import remark, show, show_json, table
+from ebbtide.cli.common.reading import journals_option
+from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.diff import Change, Difference, Value, diff
+
+EPILOG = """\b
+Examples:
+  ebbtide replay diff -2 last
+  ebbtide replay diff last last --other /mnt/node-7/journal
+  ebbtide replay diff -2 -1 -o json | jq '.changes[] | select(.section == "pod")'
+
+\b
+Pods are paired by namespace and name, then by what is left of a name without the endings that Kubernetes
+draws (web-5d4f8c7b9-x2k4z is the successor of web-6c9f7d8b5-q7zwt); waves by their priority. Times count
+as the same below a millisecond.
+"""
+
+
+@click.command("diff", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("a")
+@click.argument("b")
+@journals_option
+@click.option(
+    "--other",
+    "others",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="The journal that B is in, where it is another one; repeatable.",
+)
+@click.option("-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many.")
+@output_option("table", "json")
+def diff_command(
+    a: str, b: str, journals: tuple[Path, ...], others: tuple[Path, ...], count: int | None, output: str
+) -> int:
+    """Compare two shutdowns: what took longer in B, and what else has changed.
+
+    A and B are last, -1, -2, …, or ids. They are aligned by pod and wave, not by the sequence of events.
+    The exit code says nothing of whether they differ.
+    """
+    return show_diff((journals, a), (others or journals, b), count, output)
+
+
+# Printing what differs between two shutdowns: one line a difference, the biggest of each kind first.
+
+
+DIFF_VERSION = 1
+
+#: Where a journal lies, and the name of a shutdown in it.
+NamedShutdown = tuple[Sequence[Path], str]
+
+
+def show_diff(a: NamedShutdown, b: NamedShutdown, count: int | None, output: str) -> int:
+    """Exit code 0, or that of the worse journal's verdict."""
+    shutdowns, codes = zip(*(choose_account(*which) for which in (a, b)), strict=True)
+    found = diff(*shutdowns)
+    changes = found.changes[:count]
+    if output == "json":
+        show_json(difference_document(shutdowns[0], shutdowns[1], found._replace(changes=changes)))
+        return worst(codes)
+    if changes:
+        headings = ("MORE", "OF", "WHAT", *(account.id for account in shutdowns))
+        show(table(headings, map(_change_row, changes), right=("MORE",)))
+    else:
+        show("no difference")
+    left = len(found.changes) - len(changes)
+    more = f"{plural(left, 'more difference')}; " if left else ""
+    remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
+    return worst(codes)
+
+
+def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference) -> dict[str, Any]:
+    """Durations are in seconds; a value that one side does not have is null."""
+    return {
+        "kind": "Difference",
+        "version": DIFF_VERSION,
+        "a": shutdown_document(a),
+        "b": shutdown_document(b),
+        "changes": [
+            {
+                "section": change.section,
+                "subject": change.subject or None,
+                "what": change.what,
+                "unit": "seconds" if change.duration else None,
+                "a": _json_value(change, change.a),
+                "b": _json_value(change, change.b),
+                "more": seconds_or_none(change.delta_ns) if change.delta_ns else None,
+            }
+            for change in found.changes
+        ],
+        "podsAlike": found.alike,
+    }
+
+
+def _json_value(change: Change, value: Value) -> Any:
+    return seconds_or_none(int(value)) if change.duration and value is not None else value
+
+
+def _change_row(change: Change) -> tuple[str, ...]:
+    sign = "+" if change.delta_ns > 0 else ""
+    more = f"{sign}{span(change.delta_ns)}" if change.delta_ns else ""
+    subject = change.subject or change.section
+    return (more, subject, change.what, _value_text(change, change.a), _value_text(change, change.b))
+
+
+def _value_text(change: Change, value: Value) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return span(int(value)) if change.duration else str(value)

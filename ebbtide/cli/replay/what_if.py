@@ -1,0 +1,412 @@
+"""``ebbtide replay what-if``: a shutdown decided again under other settings, both runs side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
+from ebbtide.cli.common.options import DURATION, config_option, output_option
+from ebbtide.cli.common.output import pairs, remark, show, show_json
+from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.replay.tables import NarrowTable
+from ebbtide.config import load_named
+from ebbtide.events.codec import BadPayload, UnknownType
+from ebbtide.events.model import Pod, Settings
+from ebbtide.events.record.format import span
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
+from ebbtide.replay.whatif.run import (
+    Comparison,
+    Interval,
+    Outline,
+    PodChange,
+    PodLine,
+    PodSide,
+    WaveLine,
+    WaveSide,
+    WhatIf,
+    compare,
+)
+from ebbtide.replay.whatif.run import what_if as decide
+from ebbtide.text import visible
+
+EPILOG = """\b
+Examples:
+  ebbtide replay what-if --config new.yaml
+  ebbtide replay what-if -2 --grant 90s
+  ebbtide replay what-if --config new.yaml --pods new-pods.yaml -o json | jq .saved
+  ebbtide replay what-if --drop-event 214
+  ebbtide replay what-if --delay-event 92=3s
+
+\b
+The decisions are made anew, in virtual time, by the daemon's own logic; what the pods, hooks, logind and the
+API server do is what the record shows, at the recorded delay after what it answered. Where the record has
+only a bound (a pod killed after 20 s needed more than 20 s) the run is made twice: once as if that were
+enough, once as if nothing were. EVIDENCE says for each pod whether it was observed, bounded, or assumed; a
+total is an interval. A restart of the daemon stays where it was.
+"""
+
+
+class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # older versions of click have none
+    """``SEQ=DURATION``."""
+
+    name = "delay"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        seq, equals, duration = str(value).partition("=")
+        if not (equals and seq.isascii() and seq.isdecimal()):
+            self.fail(f"{value!r} is no delay of a record: write it like 92=3s", param, ctx)
+        return int(seq), DURATION.convert(duration, param, ctx)
+
+
+@click.command("what-if", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.argument("episode", default="last")
+@journals_option
+@config_option
+@click.option(
+    "--pods",
+    multiple=True,
+    metavar="FILE|-",
+    help="Manifests in the place of recorded pods of the same namespace/name, or beside them; repeatable.",
+)
+@click.option("--grant", type=DURATION, metavar="DURATION", help="What logind grants.")
+@click.option(
+    "--drop-event",
+    "drop",
+    type=int,
+    multiple=True,
+    metavar="SEQ",
+    help="A fact that does not happen; repeatable.",
+)
+@click.option(
+    "--delay-event",
+    "delay",
+    type=RecordDelay(),
+    multiple=True,
+    metavar="SEQ=DURATION",
+    help="A fact that comes so much later; repeatable.",
+)
+@output_option("table", "json")
+def what_if_command(episode: str, journals: tuple[Path, ...], output: str, **asked: Any) -> int:
+    """Decide a shutdown again under other settings: who would have been saved, and how long it would take.
+
+    EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so nothing can be
+    said; 'ebbtide replay verify' tells more.
+    """
+    return run_what_if(journals, episode, output, **asked)
+
+
+def run_what_if(
+    journals: Sequence[Path],
+    episode: str,
+    output: str,
+    *,
+    configs: Sequence[Path],
+    pods: Sequence[str],
+    grant: int | None,
+    drop: Sequence[int],
+    delay: Sequence[tuple[int, int]],
+) -> int:
+    """Exit code 0, that of the journal's verdict, or 3 where the record does not replay. Raises Refused."""
+    if not (configs or pods or grant is not None or drop or delay):
+        raise Refused(
+            "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
+            " or --delay-event SEQ=3s"
+        )
+    settings = load_named(configs).settings if configs else None
+    changes = Changes(
+        settings=settings,
+        pods=_named_pods(pods, settings or Settings()),
+        grant_ns=grant,
+        drop=tuple(drop),
+        delay=tuple(delay),
+    )
+    account, code = choose_account(journals, episode)
+    found = _decide_again(journals, account.first_seq, changes)
+    if isinstance(found, int):
+        return worst((found, code))
+    compared = compare(found)
+    words = list(_changes_text(configs, pods, changes))
+    if output == "json":
+        show_json(what_if_document(account, words, compared))
+    else:
+        show(what_if_tables(account, words, compared))
+    return code
+
+
+def _decide_again(journals: Sequence[Path], first_seq: int, changes: Changes) -> WhatIf | int:
+    """The answer, or the exit code where there can be none; what is in the way is said."""
+    history = open_journal(journals, logic_flags=LOGIC_FLAGS)
+    try:
+        return decide(history, first_seq, changes)
+    except WrongChange as error:
+        raise Refused(str(error)) from None
+    except Diverged as error:
+        remark(
+            f"ebbtide: this version decides otherwise than the record: {error}; see 'ebbtide replay verify'"
+        )
+        return DIVERGED
+    except (BadPayload, UnknownType) as error:
+        remark(f"ebbtide: {unreadable(error)}")
+        return code_of(error)
+    except NoShutdownAtRecord as error:
+        code = conclude(history.verdict)
+        if code:
+            return code
+        raise Refused(f"{error}, or what stands before it was removed") from None
+
+
+def _named_pods(paths: Sequence[str], settings: Settings) -> tuple[Pod, ...]:
+    if not paths:
+        return ()
+    from ebbtide.manifests import load_manifests
+
+    loaded = load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
+    return tuple(manifest.pod for manifest in loaded if not manifest.finished)
+
+
+def _changes_text(configs: Sequence[Path], pods: Sequence[str], changes: Changes) -> Iterator[str]:
+    if configs:
+        yield f"the configuration {', '.join(map(str, configs))}"
+    if pods:
+        yield f"the pods of {', '.join(pods)}"
+    if changes.grant_ns is not None:
+        yield f"a grant of {span(changes.grant_ns)}"
+    for seq in changes.drop:
+        yield f"no record {seq}"
+    for seq, delay_ns in changes.delay:
+        yield f"record {seq} {span(delay_ns)} later"
+
+
+# Printing a what-if: both runs side by side, in tables for people and as one document for scripts.
+
+
+WHAT_IF_VERSION = 1
+
+CHANGE_KINDS: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
+
+_POD_HEADINGS = (
+    *("POD", "WAVE", "GRACE", "TOOK", "OUTCOME", "NOW GRACE", "NOW TOOK", "NOW OUTCOME"),
+    *("NEEDED", "EVIDENCE", "CHANGE"),
+)
+_WAVE_HEADINGS = ("PRIORITY", "PERIOD", "TOOK", "OUTCOME", "NOW PERIOD", "NOW TOOK", "NOW OUTCOME")
+_NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GRACE", "NOW TOOK", "NEEDED")
+
+
+# --- tables ------------------------------------------------------------------------------------
+
+
+def what_if_tables(account: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
+    """Totals, the waves, the pods, and what was assumed."""
+    title = f"shutdown {account.id}, decided again with {', '.join(words)}"
+    if found.is_same:
+        return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
+    remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
+    whys = [Text(visible(text), style="dim") for text in _evidence_texts(found)]
+    return Group(
+        Text(visible(title)),
+        Text(""),
+        pairs(_total_rows(found)),
+        Text(""),
+        NarrowTable(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
+        Text(""),
+        NarrowTable(_POD_HEADINGS, map(_pod_row, found.pods), right=_NUMBERS),
+        *([Text("")] if whys or remarks else []),
+        *whys,
+        *remarks,
+    )
+
+
+def _total_rows(found: Comparison) -> Iterator[tuple[str, str]]:
+    then = found.then.total_ns
+    yield "total", f"{_time_text(then)} -> {_interval_text(found.total)}"
+    yield "granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"
+    hopeful, grim = _outcome_counts(found.hopeful), _outcome_counts(found.grim)
+    yield (
+        "pods",
+        f"{_outcome_counts(found.then)} -> {hopeful if hopeful == grim else f'{hopeful}, or {grim}'}",
+    )
+    for change in CHANGE_KINDS:
+        pods = found.changed(change)
+        if pods or change in ("saved", "lost"):
+            yield change.replace("-", " "), ", ".join(pod.line.pod.label for pod in pods) or "none"
+
+
+def _outcome_counts(run: Outline) -> str:
+    outcomes = [_fate(line) for line in run.pods.values()]
+    return (
+        ", ".join(f"{outcomes.count(name)} {name}" for name in sorted(dict.fromkeys(outcomes))) or "no pods"
+    )
+
+
+def _wave_row(wave: WaveSide) -> tuple[str, ...]:
+    def of(value: Callable[[WaveLine], int | None]) -> Interval:
+        return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
+
+    names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
+    return (
+        str(wave.priority),
+        "-" if wave.then is None else span(wave.then.period_ns),
+        "-" if wave.then is None else _time_text(_wave_took(wave.then)),
+        "-" if wave.then is None else wave.then.outcome,
+        _interval_text(of(lambda line: line.period_ns)),
+        _interval_text(of(_wave_took)),
+        " or ".join(names),
+    )
+
+
+def _wave_took(line: WaveLine) -> int | None:
+    return None if line.began_ns is None or line.ended_ns is None else line.ended_ns - line.began_ns
+
+
+def _pod_row(side: PodSide) -> tuple[str, ...]:
+    then, line = side.then, side.hopeful or side.line
+    # Both only where they differ.
+    was = "-" if then is None else str(then.wave)
+    # Who ends by itself at best, and at worst not even after SIGKILL, may well be killed.
+    best, worst = _fate(side.hopeful), _fate(side.grim)
+    between = "killed" if (best, worst) == ("graceful", "failed") else best
+    first, *others = dict.fromkeys((best, between, worst))
+    return (
+        side.line.pod.label,
+        was if then is not None and then.wave == line.wave else f"{was} -> {line.wave}",
+        "-" if then is None else span(then.grace_ns),
+        "-" if then is None else _time_text(then.took_ns),
+        _fate(then),
+        _interval_text(side.now(lambda line: line.grace_ns)),
+        _interval_text(side.now(lambda line: line.took_ns)),
+        ", ".join((first, *others[:-1])) + (f" or {others[-1]}" if others else ""),
+        "-" if side.need is None else f"{'>' if side.need.at_least else ''}{span(side.need.ns)}",
+        side.support.level,
+        "" if side.change == "same" else side.change,
+    )
+
+
+def _evidence_texts(found: Comparison) -> Iterator[str]:
+    for side in found.pods:
+        if side.support.why and (
+            side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then
+        ):
+            yield f"{side.line.pod.label}: {side.support.why}"
+
+
+def _fate(line: PodLine | None) -> str:
+    """``open``: its stop had begun when the run was over; ``not stopped``: it had not."""
+    if line is None:
+        return "-"
+    return line.outcome or ("not stopped" if line.began_ns is None else "open")
+
+
+def _time_text(ns: int | None) -> str:
+    return "-" if ns is None else span(ns)
+
+
+def _interval_text(times: Interval) -> str:
+    """Both ends only where they are told apart by what people read."""
+    low, high = (_time_text(each) for each in times.bounds)
+    return low if low == high else f"{low} … {high}"
+
+
+# --- one document ------------------------------------------------------------------------------
+
+
+def what_if_document(account: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
+    """Times in seconds. ``now`` has each value as ``low`` and ``high``; outcomes as ``best`` and ``worst``.
+
+    ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
+    """
+    low, high = found.total.bounds
+    return {
+        "kind": "WhatIf",
+        "version": WHAT_IF_VERSION,
+        "episode": shutdown_document(account),
+        "changed": list(words),
+        "same": found.is_same,
+        "then": _run_json(found.then),
+        "now": {"best": _run_json(found.hopeful), "worst": _run_json(found.grim)},
+        "totalSeconds": {
+            "then": seconds_or_none(found.then.total_ns),
+            "low": seconds_or_none(low),
+            "high": seconds_or_none(high),
+        },
+        **{
+            _camel_case(change): [side.line.pod.uid for side in found.changed(change)]
+            for change in CHANGE_KINDS
+        },
+        "waves": [_wave_json(wave) for wave in found.waves],
+        "pods": [_pod_json(side) for side in found.pods],
+        "assumptions": [{"code": code, "message": text} for code, text in found.assumptions],
+    }
+
+
+def _camel_case(change: PodChange) -> str:
+    first, _, rest = change.partition("-")
+    return first + rest.capitalize()
+
+
+def _run_json(run: Outline) -> dict[str, Any]:
+    outcomes = [_fate(line) for line in run.pods.values()]
+    return {
+        "outcome": run.outcome,
+        "grantSeconds": seconds_or_none(run.grant_ns),
+        "budgetSeconds": seconds_or_none(run.budget_ns),
+        "totalSeconds": seconds_or_none(run.total_ns),
+        "pods": {name: outcomes.count(name) for name in sorted(dict.fromkeys(outcomes))},
+    }
+
+
+def _wave_json(wave: WaveSide) -> dict[str, Any]:
+    best, worst = _wave_side(wave.hopeful), _wave_side(wave.grim)
+    return {"priority": wave.priority, "then": _wave_side(wave.then), "now": {"best": best, "worst": worst}}
+
+
+def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
+    if line is None:
+        return None
+    return {
+        "wave": line.wave,
+        "periodSeconds": seconds_or_none(line.period_ns),
+        "pods": line.pods,
+        "beganSeconds": seconds_or_none(line.began_ns),
+        "endedSeconds": seconds_or_none(line.ended_ns),
+        "outcome": line.outcome,
+    }
+
+
+def _pod_json(side: PodSide) -> dict[str, Any]:
+    pod, need = side.line.pod, side.need
+    return {
+        "namespace": pod.namespace,
+        "name": pod.name,
+        "uid": pod.uid,
+        "then": _pod_side(side.then),
+        "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
+        "needed": need and {"seconds": seconds_or_none(need.ns), "atLeast": need.at_least},
+        "evidence": side.support.level,
+        "why": side.support.why,
+        "change": side.change,
+    }
+
+
+def _pod_side(line: PodLine | None) -> dict[str, Any] | None:
+    if line is None:
+        return None
+    return {
+        "wave": line.wave,
+        "graceSeconds": seconds_or_none(line.grace_ns),
+        "beganSeconds": seconds_or_none(line.began_ns),
+        "killedSeconds": seconds_or_none(line.killed_ns),
+        "endedSeconds": seconds_or_none(line.ended_ns),
+        "outcome": line.outcome,
+        "reason": line.reason,
+    }

@@ -1,1 +1,0 @@
-"""The verbs of ``ebbtide replay``, a module each."""

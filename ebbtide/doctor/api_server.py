@@ -1,0 +1,223 @@
+"""Looking at the API server for the doctor: who we are, what we may do, our Node, and its pods.
+
+Every question is a read, a review, or a dry run: nothing there is changed. They go out side by side, since
+a server far away makes each of them slow. Until when a client certificate is valid is read from its DER.
+"""
+
+from __future__ import annotations
+
+import binascii
+import calendar
+import json
+import re
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    JSON,
+    MERGE_PATCH,
+    Answer,
+    ApiCaller,
+    Unanswered,
+)
+from ebbtide.actors.edges.kubernetes.client import ApiClient, ClientMissing
+from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials, in_cluster, read_kubeconfig
+from ebbtide.actors.edges.linux.bus import side_by_side
+from ebbtide.doctor.node import ListedPods, pods_of_list
+from ebbtide.doctor.snapshot import (
+    NODE_USER,
+    RIGHT_NOT_OF_NODES,
+    RIGHTS,
+    ApiServerState,
+    CertificateValidity,
+    Right,
+)
+
+#: A person waits for the doctor; a server that needs longer is as good as away for a shutdown.
+API_SECONDS_MAX = 5.0
+TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
+
+REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW_ACCESS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+UNAUTHORIZED, FORBIDDEN, NOT_FOUND, INVALID = 401, 403, 404, 422
+#: A node has at most some hundred pods: one list is enough. Objects of this size are not a node's pods.
+PODS_MAX = 1000
+
+
+async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiServerState, ListedPods]:
+    """Ask everything, bounded; ``kubeconfig`` None: as the pod that we run in. Raises nothing."""
+    source = "in-cluster" if kubeconfig is None else str(kubeconfig)
+    found = ApiServerState(source=source)
+    try:
+        access = await trio.to_thread.run_sync(
+            in_cluster if kubeconfig is None else partial(read_kubeconfig, kubeconfig)
+        )
+    except UnusableCredentials as error:
+        return found._replace(problem=str(error)), ListedPods()
+    if access.certificate and (times := certificate_validity(access.certificate)):
+        found = found._replace(certificate=CertificateValidity(source, *times))
+    link = ApiClient(kubeconfig)
+    async with trio.open_nursery() as nursery:
+        try:
+            await nursery.start(link.run)
+        except ClientMissing as error:
+            return found._replace(problem=str(error)), ListedPods()
+        try:
+            return await examine_api_server(link, found, node)
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+async def examine_api_server(
+    caller: ApiCaller, found: ApiServerState, node: str
+) -> tuple[ApiServerState, ListedPods]:
+    """The same through a connection that is there."""
+    try:
+        who = await _ask(
+            caller, "POST", REVIEW_SELF, _review_object("SelfSubjectReview", "authentication", None)
+        )
+        if who.code == UNAUTHORIZED:
+            return found._replace(
+                problem="401 Unauthorized: the token or certificate is wrong or too old"
+            ), ListedPods()
+        found = found._replace(**_user_info(who))
+        denied, (known, taint), pods = await side_by_side(
+            Unanswered,
+            lambda: _denied_rights(caller, node, found.user),
+            lambda: _node_and_taint(caller, node),
+            lambda: _ask(caller, "GET", pods_path(node)),
+        )
+        listed = pods_of_list(pods.body) if pods.ok else ListedPods()
+    except (Unanswered, ValueError) as error:
+        return found._replace(problem=str(error)), ListedPods()
+    return found._replace(
+        denied=denied, taint=taint, known=True if known.ok else False if known.code == NOT_FOUND else None
+    ), listed
+
+
+def pods_path(node: str) -> str:
+    """This node's pods; a node's identity may only list with this selector."""
+    return f"/api/v1/pods?fieldSelector=spec.nodeName%3D{quote(node)}&limit={PODS_MAX}"
+
+
+async def _ask(
+    caller: ApiCaller, method: str, path: str, body: object = None, content_type: str = JSON
+) -> Answer:
+    return await caller.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
+
+
+def _review_object(kind: str, group: str, spec: object) -> dict[str, object]:
+    made: dict[str, object] = {"apiVersion": f"{group}.k8s.io/v1", "kind": kind}
+    return made if spec is None else made | {"spec": spec}
+
+
+def _user_info(answer: Answer) -> dict[str, Any]:
+    """A server before 1.28 does not tell: who we are is then not known."""
+    info = _body_field(answer, "status", "userInfo")
+    if not isinstance(info, dict):
+        return {}
+    groups = info.get("groups")
+    return {"user": str(info.get("username", "")), "groups": tuple(map(str, groups or ()))}
+
+
+def _body_field(answer: Answer, *names: str) -> Any:
+    """Raises ValueError for what is no JSON."""
+    value: Any = json.loads(answer.body) if answer.ok else None
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
+    """Those of `RIGHTS` that the server says no to; a review that fails says nothing."""
+    asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
+    questions = [partial(_ask, caller, "POST", REVIEW_ACCESS, _access_review(right, node)) for right in asked]
+    answers = await side_by_side(Unanswered, *questions)
+    return tuple(
+        right
+        for right, answer in zip(asked, answers, strict=True)
+        if _body_field(answer, "status", "allowed") is False
+    )
+
+
+def _access_review(right: Right, node: str) -> dict[str, object]:
+    """Asked as it will be used: a list with its selector, a Node by its name."""
+    asked: dict[str, object] = {"verb": right.verb, "resource": right.resource, "group": right.group}
+    if right.subresource:
+        asked["subresource"] = right.subresource
+    if right.resource == "nodes":
+        asked["name"] = node
+    if right.verb in ("list", "watch"):
+        only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
+        asked["fieldSelector"] = {"requirements": [only]}
+    return _review_object("SelfSubjectAccessReview", "authorization", {"resourceAttributes": asked})
+
+
+async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
+    """The Node, and whether we may taint it."""
+    known = await _ask(caller, "GET", f"/api/v1/nodes/{quote(node)}")
+    # A dry run of the taint goes through admission, where NodeRestriction, or our own policy, refuses
+    # it; a review does not. Others' taints are in it: a patch replaces them all.
+    taints = _body_field(known, "spec", "taints") or []
+    ours = [each for each in taints if each.get("key") != TAINT["key"]] + [TAINT]
+    path = f"/api/v1/nodes/{quote(node)}?dryRun=All"
+    answer = await _ask(caller, "PATCH", path, {"spec": {"taints": ours}}, MERGE_PATCH)
+    return known, True if answer.ok else False if answer.code in (FORBIDDEN, INVALID) else None
+
+
+# Until when a client certificate is valid, read from its DER without a library for it.
+#
+# A certificate's validity is all that is wanted here, at a fixed place near its begin (RFC 5280, 4.1):
+# Certificate, TBSCertificate, then version (optional), serialNumber, signature, issuer, *validity*.
+
+
+SEQUENCE_TAG, INTEGER_TAG, VERSION_TAG = 0x30, 0x02, 0xA0
+#: Two digits of a year (UTCTime), or four (GeneralizedTime).
+TIME_FORMATS = {0x17: "%y%m%d%H%M%SZ", 0x18: "%Y%m%d%H%M%SZ"}
+PEM_CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----(.+?)-----END CERTIFICATE-----", re.DOTALL)
+
+
+def certificate_validity(pem: bytes) -> tuple[int, int] | None:
+    """Begin and end in seconds of Unix time, of the first certificate; None for what is none."""
+    found = PEM_CERTIFICATE.search(pem)
+    if found is None:
+        return None
+    try:
+        der = binascii.a2b_base64(found[1])
+        _, certificate, _ = _der_value(der, SEQUENCE_TAG)
+        _, rest, _ = _der_value(certificate, SEQUENCE_TAG)
+        if rest[0] == VERSION_TAG:
+            _, _, rest = _der_value(rest)
+        for expected in (INTEGER_TAG, SEQUENCE_TAG, SEQUENCE_TAG):
+            _, _, rest = _der_value(rest, expected)
+        _, times, _ = _der_value(rest, SEQUENCE_TAG)
+        first, begins, times = _der_value(times)
+        second, ends, _ = _der_value(times)
+        return _der_time(first, begins), _der_time(second, ends)
+    except (ValueError, IndexError):  # binascii.Error, and a time that is none, are ValueErrors
+        return None
+
+
+def _der_value(data: bytes, expected: int | None = None) -> tuple[int, bytes, bytes]:
+    """A tag, its content, and what comes behind it. Raises ValueError, IndexError."""
+    tag, length, at = data[0], data[1], 2
+    if expected is not None and tag != expected:
+        raise ValueError(f"tag {tag} where {expected} was expected")
+    if length & 0x80:
+        at += length & 0x7F
+        length = int.from_bytes(data[2:at])
+    if at + length > len(data):
+        raise ValueError("it is cut off")
+    return tag, data[at : at + length], data[at + length :]
+
+
+def _der_time(tag: int, text: bytes) -> int:
+    """UTCTime counts 50 to 99 as 19xx (RFC 5280), strptime 69 to 99; nothing here is that old."""
+    if tag not in TIME_FORMATS:
+        raise ValueError("not a time")
+    return calendar.timegm(time.strptime(text.decode("ascii"), TIME_FORMATS[tag]))

@@ -1,0 +1,46 @@
+"""What is not in the base wheel, and the one line that says so.
+
+Every verb runs on the base wheel. What a verb can do only with more stands in an extra of ``pyproject.toml``,
+and whoever needs it says so by `require`: one exception and one sentence, which names what is missing and the
+extra that brings it. Packages are looked for and not imported: importing them is for when they are used, and
+a daemon that starts has no time for it.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+#: The packages of each extra, by the names of modules at the top: to look below one is to import it.
+EXTRAS: dict[str, tuple[str, ...]] = {
+    # The runtime's CRI over gRPC, and the API's client on Trio.
+    "node": ("grpc", "google", "trio_asyncio", "kubernetes", "aiohttp"),
+    # For export parquet.
+    "tables": ("pyarrow",),
+    # For tracing.protocol: grpc.
+    "grpc": ("grpc",),
+}
+
+
+class PackagesMissing(Exception):
+    """What was asked for needs an extra that is not installed; the text is one line with the command."""
+
+
+def missing_packages(extra: str) -> tuple[str, ...]:
+    """Those of an extra that are not installed, in the order of the table."""
+    return tuple(name for name in EXTRAS[extra] if find_spec(name) is None)
+
+
+def require(extra: str, what: str) -> None:
+    """``what`` begins the line: "mode api", "export parquet". Raises PackagesMissing."""
+    if missing := missing_packages(extra):
+        raise PackagesMissing(f"{what} needs {', '.join(missing)}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    return f"pip install 'ebbtide[{extra}]'"
+
+
+def extra_of(module: str) -> str:
+    """The extra that brings a module; empty where none does."""
+    top = module.partition(".")[0]
+    return next((extra for extra, names in EXTRAS.items() if top in names), "")

@@ -1,0 +1,143 @@
+"""The machine under the daemon: its boot, its clocks, its logind and service manager.
+
+`LocalHost` is `ebbtide.interfaces.Host` on this machine, whichever logind it has. One daemon runs per
+runtime folder: two would both run the same pods' hooks, whatever their journals are. That is held by a lock
+on a file, so it goes with the process, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from pathlib import Path
+from typing import Protocol
+
+from ebbtide import __version__
+from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.actors.edges.service_manager import ServiceManager, system_is_stopping, userspace_id
+from ebbtide.actors.interfaces import StartState
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.facts import DaemonStarted, StopRequested
+from ebbtide.events.segment import Identity
+
+MACHINE_ID = Path("/etc/machine-id")
+
+#: Asked of the service manager on top of the overtime, for the way out.
+LEAVING_SECONDS = 2
+
+
+def host_name() -> str:
+    """What this machine is called where it is nobody's Node."""
+    return os.uname().nodename
+
+
+def journal_identity(node: str) -> Identity:
+    """Who writes the journal here. A machine without an id is known by its host name."""
+    try:
+        machine_id = MACHINE_ID.read_text().strip() or host_name()
+    except OSError:
+        machine_id = host_name()
+    return Identity(node=node, machine_id=machine_id, boot_id=boot_id(), code_version=__version__)
+
+
+class Logind(Protocol):
+    """What a start needs of either logind."""
+
+    @property
+    def lock_held(self) -> bool: ...
+
+    async def read_start_state(self) -> StartState: ...
+
+
+class LocalHost:
+    """`ebbtide.daemon.Surroundings`: this machine, whichever logind it has."""
+
+    def __init__(
+        self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
+    ) -> None:
+        self._name = name
+        self._mode = mode
+        self._logind = logind
+        self._service = service
+        self._failed_starts = failed_starts
+
+    async def started(self) -> DaemonStarted:
+        state = await self._logind.read_start_state()
+        return DaemonStarted(
+            version=__version__,
+            pid=os.getpid(),
+            mode=self._mode,
+            node=self._name,
+            boot_id=boot_id(),
+            userspace_id=await userspace_id(),
+            preparing=state.preparing,
+            kind=state.kind,
+            grant_ns=state.grant_ns,
+            lock_inherited=self._logind.lock_held,
+            failed_starts=self._failed_starts,
+        )
+
+    async def stopping(self, needed_ns: int) -> StopRequested:
+        """The service manager is asked for the time that the shutdown needs, and gives it."""
+        stopping = await system_is_stopping()
+        if stopping:
+            extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
+            self._service.notify(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
+        return StopRequested(system_stopping=stopping, stop_time_ns=needed_ns)
+
+    def notify(self, **variables: str | int) -> None:
+        self._service.notify(**variables)
+
+
+# The real clocks. The monotonic one is what deadlines are made of; it starts anew at each boot.
+
+
+class SystemClock:
+    def mono_ns(self) -> int:
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+
+RUNTIME_LOCK_NAME = "daemon.lock"
+
+#: A process id and a line break fit many times over.
+OWNER_BYTES_MAX = 64
+
+
+class RuntimeTaken(Exception):
+    """Another daemon runs here; the text names it and says what to do."""
+
+
+def lock_runtime(runtime: Path) -> int:
+    """The descriptor that holds the claim; leave it open. Raises RuntimeTaken, OSError."""
+    runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
+    descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        owner = os.pread(descriptor, OWNER_BYTES_MAX, 0).decode("ascii", "replace").strip()
+        os.close(descriptor)
+        raise RuntimeTaken(
+            f"ebbtide (process {owner}) runs with {runtime}: end it first, or name another with --runtime"
+        ) from None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
+
+
+def runtime_lock_owner(runtime: Path) -> str:
+    """The process id of the daemon that runs here, as it wrote it; empty where none does. Changes nothing."""
+    try:
+        descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, OWNER_BYTES_MAX, 0).decode("ascii", "replace").strip() or "unknown"
+    finally:
+        os.close(descriptor)
+    return ""

@@ -1,0 +1,814 @@
+"""Pod manifests: ordinary Kubernetes Pod objects from files, folders, lists or standard input.
+
+From the small to the whole: Kubernetes' rules for names; a Pod object's fields; ``$(VARIABLES)``, the
+command and the environment of a container, as far as they can be known without a cluster; preStop hooks,
+checked as the API server checks them; one Pod object to one `Manifest`; and where manifests come from.
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import sys
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import msgspec
+
+from ebbtide.actors.edges.linux.signals import signal_number
+from ebbtide.actors.edges.pod_spec import (
+    ContainerSpec,
+    ExecAction,
+    HookAction,
+    HttpGetAction,
+    ProcessSpec,
+    SleepAction,
+    TcpSocketAction,
+)
+from ebbtide.actors.policy.plan import short_name
+from ebbtide.config import readers
+from ebbtide.config.documents import (
+    DocumentError,
+    Node,
+    decode_text,
+    looks_like_json,
+    one_line,
+    parse_json,
+    parse_yaml,
+    quote,
+)
+from ebbtide.config.readers import describe, sequence
+from ebbtide.events.model import Container, Hook, Pod
+
+# Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
+
+
+LABEL_LENGTH_MAX = 63
+SUBDOMAIN_LENGTH_MAX = 253
+UID_LENGTH_MAX = 128
+PORT_NAME_LENGTH_MAX = 15
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+#: Also a file name of the process edge's, so no path can hide in it.
+_UID = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
+_PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+
+#: The space of the UIDs that are derived here. Never changed: a pod keeps its UID from one start to the next.
+_UID_NAMESPACE = uuid.uuid5(uuid.NAMESPACE_DNS, "pods.ebbtide.dev")
+
+
+def dns_label(node: Node, path: str) -> str:
+    """A namespace's or a container's name."""
+    return _matching_name(node, path, _DNS_LABEL, LABEL_LENGTH_MAX)
+
+
+def dns_subdomain(node: Node, path: str) -> str:
+    """A pod's name."""
+    return _matching_name(node, path, _DNS_SUBDOMAIN, SUBDOMAIN_LENGTH_MAX)
+
+
+def pod_uid(node: Node | None, path: str, namespace: str, name: str) -> str:
+    """The UID that is given, or one that depends on namespace and name only."""
+    if node is None:
+        return str(uuid.uuid5(_UID_NAMESPACE, f"{namespace}/{name}"))
+    value = readers.text(node, path)
+    if len(value) > UID_LENGTH_MAX or not _UID.fullmatch(value):
+        raise DocumentError(
+            f"{path} is {quote(value)}: it must be letters, digits, '-', '.' or '_'", node.line
+        )
+    return value
+
+
+def is_port_name(value: str) -> bool:
+    """As the API server checks a port's name."""
+    return len(value) <= PORT_NAME_LENGTH_MAX and _PORT_NAME.fullmatch(value) is not None
+
+
+def _matching_name(node: Node, path: str, pattern: re.Pattern[str], length_max: int) -> str:
+    value = readers.text(node, path)
+    dots = " or '.'" if pattern is _DNS_SUBDOMAIN else ""
+    if len(value) > length_max or not pattern.fullmatch(value):
+        raise DocumentError(
+            f"{path} is {quote(value)}: it must be at most {length_max} lower case letters, digits and '-'"
+            f"{dots}, and begin and end with a letter or digit",
+            node.line,
+        )
+    return value
+
+
+# What is read from a Pod object: the core's view, the process edge's view, and what to tell people.
+
+
+class ManifestError(ValueError):
+    """A manifest cannot be used. One line: where, what, and how to put it right."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One pod, as the core, the process edge and people see it.
+
+    ``source`` says where it stands. ``finished``: its status says that it has ended already, so it takes no
+    part in a plan. ``notes`` are (code, message) for ``plan``. ``obstacles`` are reasons why it cannot run
+    as local processes; a plan does not mind them.
+    """
+
+    pod: Pod
+    spec: ProcessSpec
+    source: str
+    finished: bool = False
+    notes: tuple[tuple[str, str], ...] = ()
+    obstacles: tuple[str, ...] = ()
+
+
+class ObjectFields:
+    """A mapping that knows its path, for messages, and which fields nobody has asked for is fine.
+
+    Kubernetes objects have hundreds of fields that are nothing to us, so unknown ones are passed over. A
+    field that says nothing counts as absent, as it does for the API server.
+    """
+
+    def __init__(self, node: Node, path: str) -> None:
+        if not isinstance(node.value, dict):
+            raise DocumentError(f"{path or 'the document'} must be a mapping", node.line)
+        self.path = path
+        self.line = node.line
+        self._fields = node.value
+
+    def get(self, name: str) -> Node | None:
+        node = self._fields.get(name)
+        return None if node is None or node.value is None else node
+
+    def need(self, name: str) -> Node:
+        node = self.get(name)
+        if node is None:
+            raise DocumentError(f"{self.at(name)} is missing: write it", self.line)
+        return node
+
+    def child(self, name: str) -> ObjectFields | None:
+        node = self.get(name)
+        return None if node is None else ObjectFields(node, self.at(name))
+
+    def at(self, name: str) -> str:
+        return f"{self.path}.{name}" if self.path else name
+
+
+# ``$(VARIABLES)`` in commands and in other variables, as Kubernetes expands them, within bounds.
+#
+# ``$(NAME)`` becomes the value of a variable that is known, an unknown one stays as written, and ``$$`` is a
+# dollar sign. Variables that double each other would fill the memory, so growth is counted.
+
+
+#: Longest argument or variable that Linux takes (MAX_ARG_STRLEN).
+ARGUMENT_BYTES_MAX = 131_072
+
+#: What expansion may add over all pods of one text: far more than a thousand ordinary ones need.
+EXPANDED_BYTES_MAX = 64 * 2**20
+
+
+class Expander:
+    """Replaces references, and counts what that adds. One a text."""
+
+    def __init__(self) -> None:
+        self._left = EXPANDED_BYTES_MAX
+
+    def expand(self, text: str, variables: Mapping[str, str], path: str, line: int) -> str:
+        """``text`` with its references replaced. Raises DocumentError when it grows out of bounds."""
+        pieces, size = [], 0
+        for piece in _pieces(text, variables):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= ARGUMENT_BYTES_MAX:
+                raise DocumentError(f"{path} is longer than {ARGUMENT_BYTES_MAX} bytes: shorten it", line)
+        self._left -= max(0, size - len(text))
+        if self._left < 0:
+            raise DocumentError(f"{path}: variables add more than {EXPANDED_BYTES_MAX} bytes in all", line)
+        return "".join(pieces)
+
+
+def _pieces(text: str, variables: Mapping[str, str]) -> Iterator[str]:
+    """The parts of ``text`` between and in place of its references, in one pass."""
+    position, last_closing = 0, text.rfind(")")
+    while (dollar := text.find("$", position)) >= 0:
+        yield text[position:dollar]
+        position = dollar + 2
+        if text.startswith("$(", dollar) and dollar < last_closing:
+            closing = text.index(")", dollar)
+            position = closing + 1
+            yield variables.get(text[dollar + 2 : closing], text[dollar:position])
+        elif text.startswith("$$", dollar):
+            yield "$"
+        else:
+            yield text[dollar:position]
+    yield text[position:]
+
+
+# A container's command and environment, as far as they can be known without a cluster.
+
+
+#: Words of one command, and variables of one container.
+ENTRIES_MAX = 4096
+
+_LABEL_KEY = re.compile(r"metadata\.(labels|annotations)\['([^']*)'\]")
+
+#: A pod's address: its processes are local.
+LOOPBACK = "127.0.0.1"
+
+
+def text_entries(node: Node | None, path: str) -> list[tuple[str, int]]:
+    """A list of words with their lines; an absent one is empty."""
+    if node is None:
+        return []
+    entries = readers.sequence(node, path, ENTRIES_MAX)
+    return [(readers.secret(each, f"{path}[{index}]"), each.line) for index, each in enumerate(entries)]
+
+
+def container_command(
+    container: ObjectFields, variables: Mapping[str, str], expander: Expander
+) -> tuple[str, ...]:
+    """``command`` and ``args`` together, expanded. Empty: the image would have to say."""
+    argv = []
+    for name in ("command", "args"):
+        path = container.at(name)
+        found = text_entries(container.get(name), path)
+        argv += [expander.expand(word, variables, path, line) for word, line in found]
+    return tuple(argv)
+
+
+class Environment:
+    """The variables of one container in their order; ``obstacles`` says which cannot be known, and why."""
+
+    def __init__(self, metadata: ObjectFields, uid: str, expander: Expander) -> None:
+        self._metadata = metadata
+        self._uid = uid
+        self._expander = expander
+        self.variables: dict[str, str] = {}
+        self.obstacles: list[str] = []
+
+    def read(self, container: ObjectFields) -> None:
+        """Raises DocumentError."""
+        node, path = container.get("env"), container.at("env")
+        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
+            self._define(ObjectFields(each, f"{path}[{index}]"))
+        self.obstacles += _unknown_env_from(container)
+
+    def _define(self, entry: ObjectFields) -> None:
+        name, origin = _variable_name(entry), entry.child("valueFrom")
+        value = (
+            self._written(entry) if origin is None else _field_ref_value(origin, self._metadata, self._uid)
+        )
+        if value is not None:
+            self.variables[name] = value
+        elif origin is not None and not _is_optional_reference(origin):
+            cure = "has a valueFrom that only a cluster knows: write a value"
+            self.obstacles.append(f"the variable {quote(name)} {cure}")
+
+    def _written(self, entry: ObjectFields) -> str:
+        node, path = entry.get("value"), entry.at("value")
+        text = "" if node is None else readers.secret(node, path)
+        return self._expander.expand(text, self.variables, path, entry.line)
+
+
+def _variable_name(entry: ObjectFields) -> str:
+    node, path = entry.need("name"), entry.at("name")
+    name = readers.text(node, path)
+    if not name or "=" in name or not name.isprintable():
+        raise DocumentError(f"{path} is {quote(name)}: no variable is called so", node.line)
+    return name
+
+
+def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> str | None:
+    """The value of a fieldRef that can be known without a cluster."""
+    reference = origin.child("fieldRef")
+    if reference is None:
+        return None
+    path = readers.text(reference.need("fieldPath"), reference.at("fieldPath"))
+    if path == "metadata.uid":
+        return uid
+    if path in ("status.podIP", "status.hostIP"):
+        return LOOPBACK
+    if path == "metadata.namespace" and metadata.get("namespace") is None:
+        return "default"
+    if match := _LABEL_KEY.fullmatch(path):
+        group = metadata.child(match[1])
+        node = group.get(match[2]) if group else None
+    else:
+        node = metadata.get(path.removeprefix("metadata."))
+    return node.value if node is not None and isinstance(node.value, str) else None
+
+
+def _is_optional_reference(origin: ObjectFields) -> bool:
+    """A reference that may lead nowhere leaves its variable undefined."""
+    kinds = (origin.child(kind) for kind in ("secretKeyRef", "configMapKeyRef"))
+    return any(kind is not None and _is_true(kind.get("optional")) for kind in kinds)
+
+
+def _unknown_env_from(container: ObjectFields) -> list[str]:
+    node = container.get("envFrom")
+    if node is None:
+        return []
+    for index, each in enumerate(readers.sequence(node, container.at("envFrom"), ENTRIES_MAX)):
+        entry = ObjectFields(each, f"{container.at('envFrom')}[{index}]")
+        sources = [entry.child(kind) for kind in ("secretRef", "configMapRef")]
+        if not any(source is not None and _is_true(source.get("optional")) for source in sources):
+            return ["envFrom names what only a cluster knows: write the variables in env"]
+    return []
+
+
+def _is_true(node: Node | None) -> bool:
+    return node is not None and node.value is True
+
+
+# preStop hooks: one handler each, checked as the API server checks it.
+#
+# So no pod starts with a hook that cannot run. The exception is tcpSocket, which old objects may have: it is
+# accepted, and fails when it runs.
+
+
+PORT_MAX = 65_535
+INT64_MAX = 2**63 - 1
+HEADERS_MAX = 128
+#: A hook's detail is for people: what does not fit a line says no more.
+DETAIL_LENGTH_MAX = 100
+#: Longest request target that servers commonly take.
+URL_PART_LENGTH_MAX = 8192
+
+_TOKEN = re.compile(r"[-!#$%&'*+.^_`|~0-9A-Za-z]+")
+_HOST = re.compile(r"[-._:\[\]%0-9A-Za-z]*")
+_SCHEMES = ("HTTP", "HTTPS")
+
+
+def pre_stop(
+    lifecycle: ObjectFields | None, grace_seconds: int | None, allow_zero_sleep: bool
+) -> HookAction | None:
+    """The handler of ``lifecycle.preStop``, if there is one. Raises DocumentError."""
+    fields = lifecycle.child("preStop") if lifecycle else None
+    if fields is None:
+        return None
+    kinds = [kind for kind in _HOOK_READERS if fields.get(kind) is not None]
+    if len(kinds) != 1:
+        found = "has no handler" if not kinds else f"has more than one handler ({', '.join(kinds)})"
+        raise DocumentError(f"{fields.path} {found}: give one of {', '.join(_HOOK_READERS)}", fields.line)
+    action = _HOOK_READERS[kinds[0]](ObjectFields(fields.need(kinds[0]), fields.at(kinds[0])))
+    if isinstance(action, SleepAction):
+        check_sleep(action.seconds, grace_seconds, allow_zero_sleep, fields.at("sleep"), fields.line)
+    return action
+
+
+def check_sleep(seconds: int, grace_seconds: int | None, allow_zero: bool, path: str, line: int) -> None:
+    """The API server's rule for a sleep (KEP-3960): equal to the grace is fine, whatever the text says.
+
+    ``allow_zero`` is the gate PodLifecycleSleepActionAllowZero. Without a grace only the lower bound holds.
+    """
+    least = 0 if allow_zero else 1
+    if seconds >= least and (grace_seconds is None or seconds <= grace_seconds):
+        return
+    bound = "" if grace_seconds is None else f" and less than terminationGracePeriodSeconds ({grace_seconds})"
+    rule = "non-negative" if allow_zero else "greater than 0"
+    hint = "" if allow_zero else "; a sleep of 0 needs the feature gate PodLifecycleSleepActionAllowZero"
+    raise DocumentError(f"{path}.seconds is {seconds}: must be {rule}{bound}{hint}", line)
+
+
+def hook_of(action: HookAction | None) -> Hook | None:
+    """The whitelisted projection: no arguments, no headers, no query."""
+    match action:
+        case ExecAction():
+            return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:DETAIL_LENGTH_MAX])
+        case HttpGetAction():
+            return Hook(kind="httpGet", detail=f":{action.port}{_public_path(action.path)}")
+        case SleepAction():
+            return Hook(kind="sleep", sleep_seconds=action.seconds)
+        case TcpSocketAction():
+            return Hook(kind="tcpSocket")
+        case _:
+            return None
+
+
+def _exec_hook(fields: ObjectFields) -> HookAction:
+    argv = tuple(word for word, _ in text_entries(fields.get("command"), fields.at("command")))
+    if not argv:
+        raise DocumentError(f"{fields.at('command')} is empty: name a program", fields.line)
+    return ExecAction(argv=argv)
+
+
+def _http_get_hook(fields: ObjectFields) -> HookAction:
+    host = _short_text(fields, "host", "")
+    if not _HOST.fullmatch(host):
+        raise DocumentError(
+            f"{fields.at('host')} is {quote(host)}: it must be a host's name or address", fields.line
+        )
+    scheme = _short_text(fields, "scheme", "HTTP")
+    if scheme not in _SCHEMES:
+        raise DocumentError(
+            f"{fields.at('scheme')} is {quote(scheme)}: it must be HTTP or HTTPS", fields.line
+        )
+    path = _short_text(fields, "path", "")
+    if not path.isprintable():
+        raise DocumentError(f"{fields.at('path')} is {quote(path)}: it must be printable", fields.line)
+    return HttpGetAction(
+        port=_hook_port(fields.need("port"), fields.at("port")),
+        host=host,
+        scheme=scheme,
+        path=path,
+        headers=_hook_headers(fields),
+    )
+
+
+def _sleep_hook(fields: ObjectFields) -> HookAction:
+    node = fields.need("seconds")
+    return SleepAction(seconds=readers.number(node, fields.at("seconds"), -INT64_MAX - 1, INT64_MAX))
+
+
+def _tcp_socket_hook(fields: ObjectFields) -> HookAction:
+    return TcpSocketAction()
+
+
+_HOOK_READERS: dict[str, Callable[[ObjectFields], HookAction]] = {
+    "exec": _exec_hook,
+    "httpGet": _http_get_hook,
+    "sleep": _sleep_hook,
+    "tcpSocket": _tcp_socket_hook,
+}
+
+
+def _hook_port(node: Node, path: str) -> int | str:
+    """A number, a number in quotes, or a port's name; which port that is, the hook finds out when it runs."""
+    if not isinstance(node.value, str):
+        return readers.number(node, path, 1, PORT_MAX)
+    digits = node.value.isascii() and node.value.isdecimal()
+    fits = digits and len(node.value) <= len(str(PORT_MAX)) and 1 <= int(node.value) <= PORT_MAX
+    if not fits and (digits or not is_port_name(node.value)):
+        raise DocumentError(f"{path} is {quote(node.value)}: it must be a port or a port's name", node.line)
+    return node.value
+
+
+def _hook_headers(fields: ObjectFields) -> tuple[tuple[str, str], ...]:
+    node, path = fields.get("httpHeaders"), fields.at("httpHeaders")
+    entries = readers.sequence(node, path, HEADERS_MAX) if node else []
+    return tuple(_hook_header(ObjectFields(each, f"{path}[{index}]")) for index, each in enumerate(entries))
+
+
+def _hook_header(fields: ObjectFields) -> tuple[str, str]:
+    """A value with a line break could smuggle a second request; it is never repeated in a message."""
+    node = fields.get("value")
+    name, value = (
+        _short_text(fields, "name", ""),
+        "" if node is None else readers.secret(node, fields.at("value")),
+    )
+    if not _TOKEN.fullmatch(name):
+        raise DocumentError(f"{fields.at('name')} is {quote(name)}: it is no header's name", fields.line)
+    if not value.replace("\t", " ").isprintable():
+        raise DocumentError(f"{fields.at('value')} holds a line break or a control character", fields.line)
+    return name, value
+
+
+def _short_text(fields: ObjectFields, name: str, default: str) -> str:
+    node = fields.get(name)
+    value = default if node is None else readers.text(node, fields.at(name))
+    if len(value) > URL_PART_LENGTH_MAX:
+        raise DocumentError(f"{fields.at(name)} is longer than {URL_PART_LENGTH_MAX} characters", fields.line)
+    return value
+
+
+def _public_path(path: str) -> str:
+    return re.split(r"[?#]", path, maxsplit=1)[0][:DETAIL_LENGTH_MAX]
+
+
+# One Pod object to one manifest: names, priority, grace, containers in their order, and their hooks.
+
+
+#: More containers than any pod of the field has; keeps one pod's record small.
+CONTAINERS_MAX = 128
+
+#: What Kubernetes fills in for its own classes at admission.
+_CLASS_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_TERMINAL = ("Succeeded", "Failed")
+
+
+class ReadOptions(NamedTuple):
+    """What holds for all pods of one text."""
+
+    #: The gate PodLifecycleSleepActionAllowZero.
+    allow_zero_sleep: bool
+    expander: Expander
+
+
+def read_pod(node: Node, source: str, reading: ReadOptions) -> Manifest:
+    """Raises DocumentError; its message names the pod as soon as the pod has a name."""
+    document = ObjectFields(node, "")
+    metadata = ObjectFields(document.need("metadata"), "metadata")
+    name = dns_subdomain(metadata.need("name"), "metadata.name")
+    try:
+        return _read_named_pod(document, metadata, name, source, reading)
+    except DocumentError as error:
+        raise DocumentError(f"pod {quote(name)}: {error.message}", error.line) from error
+
+
+def _read_named_pod(
+    document: ObjectFields, metadata: ObjectFields, name: str, source: str, reading: ReadOptions
+) -> Manifest:
+    space = metadata.get("namespace")
+    namespace = "default" if space is None else dns_label(space, "metadata.namespace")
+    uid = pod_uid(metadata.get("uid"), "metadata.uid", namespace, name)
+    spec = ObjectFields(document.need("spec"), "spec")
+    grace_seconds = _optional_number(spec, "terminationGracePeriodSeconds", 0, INT64_MAX)
+    reader = _Containers(metadata, uid, grace_seconds, reading)
+    init = reader.read(spec, "initContainers", is_init=True)
+    containers = reader.read(spec, "containers", is_init=False)
+    if not containers:
+        raise DocumentError("spec.containers is empty: a pod has at least one container", spec.line)
+    process = ProcessSpec(uid=uid, init=init, containers=containers)
+    pod = Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        priority=_optional_number(spec, "priority", readers.INT32_MIN, readers.INT32_MAX),
+        grace_seconds=grace_seconds,
+        containers=tuple(
+            Container(
+                name=each.name,
+                hook=hook_of(each.pre_stop),
+                stop_signal=each.stop_signal,
+                sidecar=each.sidecar,
+            )
+            for each in process.lasting
+        ),
+    )
+    status = document.child("status")
+    return Manifest(
+        pod=pod,
+        spec=process,
+        source=source,
+        finished=status is not None and any(_has_value(status.get("phase"), phase) for phase in _TERMINAL),
+        notes=_priority_notes(spec, pod),
+        obstacles=tuple(reader.obstacles),
+    )
+
+
+class _Containers:
+    """Reads the containers of one pod and collects what stands against running them here."""
+
+    def __init__(
+        self, metadata: ObjectFields, uid: str, grace_seconds: int | None, reading: ReadOptions
+    ) -> None:
+        self._metadata = metadata
+        self._uid = uid
+        self._grace_seconds = grace_seconds
+        self._reading = reading
+        self._names: list[str] = []
+        self.obstacles: list[str] = []
+
+    def read(self, spec: ObjectFields, field: str, *, is_init: bool) -> tuple[ContainerSpec, ...]:
+        node, path = spec.get(field), spec.at(field)
+        entries: Sequence[Node] = readers.sequence(node, path, CONTAINERS_MAX) if node else ()
+        return tuple(
+            self._container(ObjectFields(each, f"{path}[{index}]"), is_init)
+            for index, each in enumerate(entries)
+        )
+
+    def _container(self, fields: ObjectFields, is_init: bool) -> ContainerSpec:
+        name = self._name(fields)
+        sidecar = is_init and _has_value(fields.get("restartPolicy"), "Always")
+        environment = Environment(self._metadata, self._uid, self._reading.expander)
+        environment.read(fields)
+        argv, missing = (
+            container_command(fields, environment.variables, self._reading.expander),
+            environment.obstacles,
+        )
+        if not argv or fields.get("command") is None:
+            missing.append("it has no command, and without an image nobody knows one: write command")
+        self.obstacles += [f"container {name}: {reason}" for reason in missing]
+        lifecycle = fields.child("lifecycle")
+        hook = pre_stop(lifecycle, self._grace_seconds, self._reading.allow_zero_sleep)
+        return ContainerSpec(
+            name=name,
+            argv=argv,
+            env=environment.variables,
+            working_dir=_optional_text(fields, "workingDir"),
+            stop_signal=_stop_signal(lifecycle),
+            sidecar=sidecar,
+            # A container that ends by itself before the pod is up has no end to prepare.
+            pre_stop=hook if sidecar or not is_init else None,
+            ports=_container_ports(fields),
+        )
+
+    def _name(self, fields: ObjectFields) -> str:
+        node = fields.need("name")
+        name = dns_label(node, fields.at("name"))
+        if name in self._names:
+            raise DocumentError(f"two containers are called {quote(name)}: rename one", node.line)
+        self._names.append(name)
+        return name
+
+
+def _stop_signal(lifecycle: ObjectFields | None) -> str:
+    node = lifecycle.get("stopSignal") if lifecycle else None
+    if node is None or lifecycle is None:
+        return "SIGTERM"
+    name = readers.text(node, lifecycle.at("stopSignal"))
+    try:
+        signal_number(name if name.startswith("SIG") else "")
+    except ValueError as error:
+        raise DocumentError(
+            f"{lifecycle.at('stopSignal')} is {quote(name)}: use a name such as SIGTERM or SIGRTMIN+3",
+            node.line,
+        ) from error
+    return name
+
+
+def _container_ports(fields: ObjectFields) -> dict[str, int]:
+    node, path = fields.get("ports"), fields.at("ports")
+    ports: dict[str, int] = {}
+    for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
+        port = ObjectFields(each, f"{path}[{index}]")
+        number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, PORT_MAX)
+        if name := _optional_text(port, "name"):
+            ports.setdefault(name, number)
+    return ports
+
+
+def _priority_notes(spec: ObjectFields, pod: Pod) -> tuple[tuple[str, str], ...]:
+    """A class name alone does nothing where no API server reads it (kubernetes#113940, #133442)."""
+    name = _optional_text(spec, "priorityClassName")
+    if not name or pod.priority is not None:
+        return ()
+    value = _CLASS_PRIORITIES.get(name)
+    cure = f"write spec.priority: {value}" if value else "write its number in spec.priority"
+    message = f"{short_name(pod)} names the priority class {quote(name)} only, which counts as 0: {cure}"
+    return (("priority-class-only", message),)
+
+
+def _has_value(node: Node | None, word: str) -> bool:
+    return node is not None and node.value == word
+
+
+def _optional_text(fields: ObjectFields, name: str) -> str:
+    node = fields.get(name)
+    return "" if node is None else readers.text(node, fields.at(name))
+
+
+def _optional_number(fields: ObjectFields, name: str, least: int, most: int) -> int | None:
+    node = fields.get(name)
+    return None if node is None else readers.number(node, fields.at(name), least, most)
+
+
+# Where manifests come from: files, folders and standard input; documents, lists and single pods.
+
+
+#: A thousand pods as ``kubectl -o json`` prints them.
+FILE_BYTES_MAX = 16 * 2**20
+#: A folder may hold one file a pod, for more pods than a node can run.
+FILES_MAX = 4096
+PODS_MAX = 10_000
+
+MANIFEST_SUFFIXES = (".yaml", ".yml", ".json")
+STDIN = "-"
+STDIN_NAME = "standard input"
+
+_LIST_KINDS = ("List", "PodList")
+
+
+def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True) -> list[Manifest]:
+    """All pods of these files, folders (not their subfolders), or ``-`` for standard input.
+
+    A folder's files come in the order of their names. Raises ManifestError, also when a pod stands twice.
+    """
+    manifests: list[Manifest] = []
+    files: list[str | Path] = []
+    for path in paths:
+        files += _in_folder(Path(path)) if str(path) != STDIN and Path(path).is_dir() else [path]
+    for file in files:
+        manifests += _read_and_parse(file, allow_zero_sleep)
+        if len(manifests) > PODS_MAX:
+            raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
+    _refuse_twins(manifests)
+    return manifests
+
+
+def load_manifest_file(path: str | Path, *, allow_zero_sleep: bool = True) -> list[Manifest]:
+    """The pods of one file. Raises ManifestError."""
+    return load_manifests([path], allow_zero_sleep=allow_zero_sleep)
+
+
+def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
+    """The pods of one file, ready to run as local processes.
+
+    Raises ManifestError, also for a pod that only a cluster could run.
+    """
+    manifests = load_manifest_file(path, allow_zero_sleep=allow_zero_sleep)
+    for manifest in manifests:
+        for reason in manifest.obstacles:
+            raise ManifestError(one_line(f"{manifest.source}: pod {manifest.pod.label}: {reason}"))
+    return [(manifest.pod, manifest.spec) for manifest in manifests]
+
+
+def parse_manifests(name: str, raw: bytes, *, allow_zero_sleep: bool = True) -> list[Manifest]:
+    """The pods of one text; ``name`` stands in messages. Raises ManifestError."""
+    try:
+        documents = _parse_documents(decode_text(raw, FILE_BYTES_MAX))
+    except DocumentError as error:
+        raise ManifestError(_located_message(name, 0, error)) from error
+    manifests: list[Manifest] = []
+    reading = ReadOptions(allow_zero_sleep, Expander())
+    for number, document in enumerate(documents, start=1):
+        try:
+            for node in _pod_nodes(document):
+                source = f"{name}:{node.line}" if node.line else f"{name}, document {number}"
+                manifests.append(read_pod(node, source, reading))
+        except DocumentError as error:
+            raise ManifestError(_located_message(name, number, error)) from error
+    _refuse_twins(manifests)
+    return manifests
+
+
+def _parse_documents(text: str) -> list[Node]:
+    """JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style."""
+    if looks_like_json(text):
+        try:
+            return parse_json(text)
+        except DocumentError:
+            return parse_yaml(text)
+    return parse_yaml(text)
+
+
+def _pod_nodes(document: Node) -> Iterator[Node]:
+    """The Pod objects of a document. Items of a PodList need no kind."""
+    fields = ObjectFields(document, "")
+    kind, version = fields.get("kind"), fields.get("apiVersion")
+    if version is not None and version.value != "v1":
+        raise DocumentError(f"apiVersion is {describe(version)}: it must be v1", version.line)
+    if kind is not None and kind.value in _LIST_KINDS:
+        items = fields.get("items")
+        for index, each in enumerate(sequence(items, "items", PODS_MAX) if items else ()):
+            item = ObjectFields(each, f"items[{index}]")
+            item_kind = item.get("kind")
+            implied = "Pod" if kind.value == "PodList" else None
+            if (implied if item_kind is None else item_kind.value) != "Pod":
+                raise _no_pod(item_kind, each.line)
+            yield each
+    elif kind is not None and kind.value == "Pod":
+        yield document
+    else:
+        raise _no_pod(kind, document.line)
+
+
+def _no_pod(kind: Node | None, line: int) -> DocumentError:
+    found = describe(kind) if kind is not None else "missing"
+    return DocumentError(
+        f"kind is {found}: only Pod, List and PodList are read (kubectl get pods -o yaml)", line
+    )
+
+
+def _refuse_twins(manifests: Sequence[Manifest]) -> None:
+    seen: dict[str, Manifest] = {}
+    for manifest in manifests:
+        for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):
+            first = seen.setdefault(key, manifest)
+            if first is not manifest:
+                message = f"{manifest.source}: {key} stands twice, first at {first.source}: keep one"
+                raise ManifestError(one_line(message))
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """As the kubelet reads its folder of static pods: regular files, no hidden ones, no subfolders."""
+    try:
+        found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
+        files = [
+            path for path in found if not path.name.startswith(".") and stat.S_ISREG(path.stat().st_mode)
+        ]
+    except OSError as error:
+        raise _unreadable(folder, error) from error
+    if len(files) > FILES_MAX:
+        raise ManifestError(one_line(f"{folder}: more than {FILES_MAX} manifests: name a smaller folder"))
+    return files
+
+
+def _read_and_parse(path: str | Path, allow_zero_sleep: bool) -> list[Manifest]:
+    if str(path) == STDIN:
+        return parse_manifests(STDIN_NAME, _from_stdin(), allow_zero_sleep=allow_zero_sleep)
+    try:
+        with open(path, "rb") as file:
+            raw = file.read(FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    return parse_manifests(str(path), raw, allow_zero_sleep=allow_zero_sleep)
+
+
+def _from_stdin() -> bytes:
+    if sys.stdin is None:
+        raise ManifestError(f"{STDIN_NAME} is closed: pipe the pods into it, or name a file")
+    try:
+        return sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
+    except OSError as error:
+        raise _unreadable(STDIN_NAME, error) from error
+
+
+def _unreadable(path: str | Path, error: Exception) -> ManifestError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return ManifestError(one_line(f"cannot read {path}: {reason}; name a readable file or folder"))
+
+
+def _located_message(name: str, number: int, error: DocumentError) -> str:
+    where = f":{error.line}" if error.line else f", document {number}" if number else ""
+    return one_line(f"{name}{where}: {error.message}")

@@ -1,0 +1,297 @@
+"""What a mode needs on this machine, and which edges it has.
+
+First where a Kubernetes node's parts are: as the configuration or the command line says, or where they
+always are. Nothing is opened or waited for. A node that is slow to come up (a runtime that listens later, a
+kubeconfig that joining the cluster brings) is armed all the same. Refused is only what a mode can never do
+without and nobody has named, and what is there and cannot be what somebody says that it is.
+
+Then the edges of a mode: those that end this node's pods, and those through which others hear of it. They
+load little until the node is armed: gRPC, the API's client and all that they bring are imported then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from ebbtide.actors.edges.local_status import LocalStatusEdge
+from ebbtide.actors.interfaces import Edge
+from ebbtide.config import Loaded
+from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection, is_node_name
+from ebbtide.events.model import Pod
+from ebbtide.extras import require
+from ebbtide.interfaces import Tell
+from ebbtide.options import RunOptions
+
+#: Where runtimes listen, in the order in which the kubelet's own tools look.
+SOCKETS = (
+    Path("/run/containerd/containerd.sock"),
+    Path("/run/crio/crio.sock"),
+    Path("/run/k3s/containerd/containerd.sock"),
+)
+#: An identity of our own first (it may taint its node, the kubelet's may not), then the kubelet's: kubeadm's,
+#: the one of nodes that are given theirs, k3s's, rke2's.
+KUBECONFIGS = (
+    Path("/etc/ebbtide/kubeconfig"),
+    Path("/etc/kubernetes/kubelet.conf"),
+    Path("/var/lib/kubelet/kubeconfig"),
+    Path("/var/lib/rancher/k3s/agent/kubelet.kubeconfig"),
+    Path("/var/lib/rancher/rke2/agent/kubelet.kubeconfig"),
+)
+#: Joining a cluster brings this one.
+JOINING = KUBECONFIGS[1]
+STATIC_PODS = (
+    Path("/etc/kubernetes/manifests"),
+    Path("/var/lib/rancher/rke2/agent/pod-manifests"),
+    Path("/var/lib/rancher/k3s/agent/pod-manifests"),
+)
+#: k3s and rke2 are the kubelet and the runtime in one unit, which is not stopped: doctor has a finding.
+KUBELET_UNITS = ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent")
+#: Where systemd finds units, from the highest priority to the lowest.
+UNIT_FOLDERS = tuple(
+    map(
+        Path,
+        (
+            "/etc/systemd/system",
+            "/usr/local/lib/systemd/system",
+            "/usr/lib/systemd/system",
+            "/lib/systemd/system",
+        ),
+    )
+)
+#: The service account of the pod that the daemon runs in.
+SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+#: This Node's name from whoever starts us: in a pod the downward API. Every verb in that pod then knows it,
+#: and one that is not about a node does not mind.
+NODE_NAME_VARIABLE = "EBBTIDE_NODE_NAME"
+
+#: Modes that are nothing without the API server, and without a container runtime.
+_NEED_API = ("api", "observe")
+_NEED_RUNTIME = ("cri",)
+
+
+class ModeUnavailable(Exception):
+    """The mode cannot be had here; the text says what to do."""
+
+
+class NodeParts(NamedTuple):
+    """``kubeconfig`` None: the service account of our own pod. ``has_api`` False: there is no identity at
+    all, and none is waited for. ``missing`` are lines for the operator.
+    """
+
+    node: str
+    cri_socket: Path
+    kubeconfig: Path | None
+    has_api: bool
+    static_pods: Path
+    kubelet_unit: str
+    kubelet_root: Path
+    missing: tuple[str, ...] = ()
+
+
+def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
+    """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
+    require("node", f"mode {options.mode}")
+    said: list[str] = []
+    socket = _runtime_socket(options, section, said)
+    kubeconfig, has_api = _find_kubeconfig(options, section, said)
+    # The kubelet's own rule: the host name in lower case.
+    given = options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name
+    name = given or os.uname().nodename.strip().lower()
+    if not is_node_name(name):
+        raise ModeUnavailable(
+            f"{name!r} is no Node's name: give the one that 'kubectl get nodes' has with --node-name"
+        )
+    return NodeParts(
+        node=name,
+        cri_socket=socket,
+        kubeconfig=kubeconfig,
+        has_api=has_api,
+        static_pods=Path(section.static_pod_path or first_existing(STATIC_PODS) or STATIC_PODS[0]),
+        kubelet_unit=kubelet_unit(section),
+        kubelet_root=Path(section.kubelet_root),
+        missing=tuple(said),
+    )
+
+
+def first_existing(paths: Sequence[Path], is_there: Callable[[Path], bool] = Path.exists) -> Path | None:
+    """One that may not be looked at is not there for us."""
+    for path in paths:
+        try:
+            if is_there(path):
+                return path
+        except PermissionError:
+            continue
+    return None
+
+
+def kubelet_unit(section: NodeSection) -> str:
+    """In a container no unit file is seen, and the usual name is taken."""
+    files = [folder / f"{unit}.service" for unit in KUBELET_UNITS for folder in UNIT_FOLDERS]
+    found = first_existing(files)
+    return section.kubelet_unit or (found.name if found is not None else KUBELET_UNIT)
+
+
+def in_a_pod(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_ACCOUNT_TOKEN) -> bool:
+    """Whether the cluster has given us an identity: a DaemonSet with a service account."""
+    return bool(environ.get("KUBERNETES_SERVICE_HOST")) and account.exists()
+
+
+def _runtime_socket(options: RunOptions, section: NodeSection, said: list[str]) -> Path:
+    """A given one may come later: a node whose runtime is slow to start is armed all the same."""
+    given = options.cri or (Path(section.cri_socket) if section.cri_socket else None)
+    if given is not None and given.exists() and not given.is_socket():
+        raise ModeUnavailable(f"{given} is not a socket: name the container runtime's with --cri PATH")
+    found = given or first_existing(SOCKETS, Path.is_socket)
+    if found is None:
+        looked = ", ".join(map(str, SOCKETS))
+        if options.mode in _NEED_RUNTIME:
+            raise ModeUnavailable(
+                f"no container runtime listens at {looked}: name its socket with --cri PATH"
+            )
+        said.append(f"no container runtime listens at {looked}: waiting for {SOCKETS[0]}; or use --cri PATH")
+    elif not found.exists():
+        said.append(f"nothing listens at {found} yet: its pods are known when the container runtime comes")
+    return (found or SOCKETS[0]).absolute()
+
+
+def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str]) -> tuple[Path | None, bool]:
+    given = options.kubeconfig or section.kubeconfig
+    if given == IN_CLUSTER or (given is None and in_a_pod()):
+        _require_service_account()
+        return None, True
+    if given is not None:
+        # One on the command line is somebody's who waits for an answer.
+        path = Path(given)
+        must_be_one = options.mode in _NEED_API or bool(options.kubeconfig)
+        if path.is_dir():
+            raise ModeUnavailable(f"{path} is a folder: name the kubeconfig in it with --kubeconfig PATH")
+        if not path.exists():
+            said.append(f"the kubeconfig {path} is not there yet: it is read when it comes")
+        elif must_be_one:
+            _require_readable(path)
+        return path.absolute(), True
+    found = first_existing(KUBECONFIGS)
+    if found is not None:
+        if options.mode in _NEED_API:
+            _require_readable(found)
+        return found, True
+    looked = ", ".join(map(str, KUBECONFIGS))
+    if options.mode in _NEED_API:
+        raise ModeUnavailable(
+            f"mode {options.mode} needs a kubeconfig, and none of {looked} is there: name one"
+            f" with"
+                    " --kubeconfig PATH")  # fmt: skip
+    if options.mode in _NEED_RUNTIME:
+        said.append("no kubeconfig is there: pods are ended without the API server, and nobody there is told")
+        return None, False
+    said.append(
+        f"none of {looked} is there: waiting for {JOINING}; until then pods are ended without the API"
+    )
+    return JOINING, True
+
+
+def _require_service_account() -> None:
+    if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise ModeUnavailable(
+            f"this is no pod of a cluster, so there is no service account for {IN_CLUSTER}: name"
+            f" a"
+                    " kubeconfig with --kubeconfig PATH")  # fmt: skip
+
+
+def _require_readable(path: Path) -> None:
+    """Certificates and tokens that it names may still come: a kubelet's first one does. Raises Unfit."""
+    from ebbtide.actors.edges.kubernetes.credentials import (
+        MalformedKubeconfig,
+        UnusableCredentials,
+        read_kubeconfig,
+    )
+
+    if not path.is_file():
+        raise ModeUnavailable(f"{path} is not a file: name a kubeconfig with --kubeconfig PATH")
+    try:
+        read_kubeconfig(path)
+    except MalformedKubeconfig as error:
+        raise ModeUnavailable(f"{error}: name another with --kubeconfig PATH") from None
+    except UnusableCredentials:
+        return
+
+
+#: The pod that the daemon runs in, by the downward API: it is in no wave.
+OWN_UID = "EBBTIDE_POD_UID"
+#: In a container that shares the node's processes too, where our own table is the container's.
+NODES_MOUNTS = Path("/proc/1/mountinfo")
+WARNING = 4
+
+
+class Traced(Protocol):
+    """An edge that calls others."""
+
+    def pass_on(self, context: Callable[[str], str]) -> None:
+        """Give each order's trace context, by its key, to whatever it calls."""
+
+
+class PodRuntime(Edge, Traced, Protocol):
+    """An edge that has pods."""
+
+    def active(self) -> list[Pod]:
+        """The pods that a shutdown would have to end."""
+
+
+class ModeEdges(NamedTuple):
+    """``edges``: all that a mode has beside logind. An order that two of them know is the later one's."""
+
+    runtime: PodRuntime
+    edges: tuple[Edge, ...]
+    traced: tuple[Traced, ...]
+
+
+def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, tell: Tell) -> ModeEdges:
+    """``parts``: for the modes of a node. Raises OSError."""
+    if parts is None:
+        from ebbtide.actors.edges.process.edge import ProcessEdge
+        from ebbtide.manifests import load_local_pods
+
+        read = partial(
+            load_local_pods, allow_zero_sleep=loaded.settings.gate("PodLifecycleSleepActionAllowZero")
+        )
+        folder = state_folder(options)
+        edge = ProcessEdge(folder, manifests=options.pods, load=read, capture_lines=options.capture_lines)
+        return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,))
+    for line in parts.missing:
+        tell(WARNING, line)
+    # Without an identity the status stands in a file, and what only the API server can do ends failed:
+    # who a pod is is known from the cache and the static pods' manifests all the same.
+    from ebbtide.actors.edges.cri.edge import CriEdge
+    from ebbtide.actors.edges.kubelet import KubeletEdge
+    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+
+    cluster = KubernetesEdge(
+        parts.kubeconfig, parts.node, lasting_folder(options), manifests=parts.static_pods, tell=tell
+    )
+    kubelet = KubeletEdge(parts.kubelet_unit, parts.kubelet_root, tell=tell, mount_table=NODES_MOUNTS)
+    runtime = CriEdge(
+        f"unix://{parts.cri_socket}",
+        state_folder(options),
+        own_uid=os.environ.get(OWN_UID, ""),
+        lookup=cluster,
+        starts=lambda: kubelet.starts_pods,
+        tell=tell,
+    )
+    edges: tuple[Edge, ...] = (runtime, cluster, kubelet)
+    if not parts.has_api:
+        edges = (*edges, LocalStatusEdge(state_folder(options)))
+    return ModeEdges(runtime, edges, (runtime, cluster))
+
+
+def state_folder(options: RunOptions) -> Path:
+    """What the edges of a mode keep until the boot ends; the modes of a node share it."""
+    return options.runtime / ("cri" if options.of_node else "process")
+
+
+def lasting_folder(options: RunOptions) -> Path:
+    """What the edges of a node keep for the next boot, beside the journal."""
+    return options.journal.parent / "node"

@@ -1,0 +1,359 @@
+"""Holds the delay lock while the daemon is away, where no service manager's store does (a DaemonSet).
+
+logind lets the machine go once the last duplicate of the lock is closed, so a daemon that crashes in
+mid-shutdown would take its pods' time with it. ``ebbtide run --keep-lock`` becomes this program: a small
+service manager for one child, the daemon. It speaks as much of sd_notify(3) as
+`actors.edges.service_manager` does, keeps what the child stores, and hands it to the next one. It ends no
+pods and decides nothing about them.
+
+It runs as a file, without site-packages and without another module of ours: what is imported here is
+resident twice on every node.
+"""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import os
+import select
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+FIRST_INHERITED = 3
+#: As the shipped unit's FileDescriptorStoreMax: a lock, and a second one in the moment it is taken anew.
+STORED_MAX = 4
+#: systemd's limits: a message is at most a page, the kernel passes at most so many descriptors (SCM_MAX_FD).
+MESSAGE_BYTES_MAX = 4096
+DESCRIPTORS_MAX = 253
+NAME_CHARACTERS_MAX = 255
+#: Read before anything else gets its turn; a flood of messages must not keep us from seeing the child's end.
+MESSAGES_A_TURN = 256
+CREDENTIALS_BYTES = 12
+
+DEATH_WINDOW_SECONDS = 60
+#: (deaths before this one within the window, seconds until the next start); the last row that fits holds.
+RESTART_SECONDS = (
+    (0, 0.0),  # a shutdown must not lose a second
+    (1, 1.0),  # what killed it twice may need a moment to pass, and the shortest budget bears a few of these
+    (10, 5.0),  # broken for long: half a second of processor for each start is then a tenth of one core
+)
+
+#: The rest is between the child and us. EXTEND_TIMEOUT_USEC: whoever may kill us has to know of the overtime.
+PASSED_ON = ("READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC")
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
+WAKE_BYTES_MAX = 64
+
+#: The command line's exit code of a wrong request (interface.md): starting again would not make it right.
+WRONG = 2
+#: What a shell says of a command that could not be started.
+NOT_STARTED = 127
+SIGNAL_BASE = 128
+WARNING = 4
+
+
+def become_supervisor(command: Sequence[str]) -> None:
+    """Turn this process into a keeper of ``command``; returns never. Raises OSError."""
+    flags = ("-I", "-S", os.path.abspath(__file__))
+    sys.stdout.flush()
+    os.execv(sys.executable, [sys.executable, *flags, *command])
+
+
+def pause_seconds(deaths: int) -> float:
+    """Until the next start, after so many deaths within the window before this one."""
+    return [seconds for at_least, seconds in RESTART_SECONDS if at_least <= deaths][-1]
+
+
+def log_to_stderr(level: int, line: str) -> None:
+    """To standard error, unless nobody reads it: the child does not wait for a log."""
+    prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
+    try:
+        if select.select([], [2], [], 0)[1]:
+            os.write(2, f"{prefix}keeper: {line}\n".encode(errors="replace"))
+    except OSError:
+        pass
+
+
+class DescriptorStore:
+    """The descriptors kept, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, int]] = []
+
+    def keep(self, name: str, descriptor: int) -> None:
+        """Owns the descriptor from now on; closes one that it has already or has no place for.
+
+        Never polled, so every message is as if it said FDPOLL=0: a lock polls an error while logind is down.
+        """
+        refused = self._why_not(name, descriptor)
+        if refused is None:
+            self.kept.append((name, descriptor))
+            return
+        os.close(descriptor)
+        if refused:
+            log_to_stderr(WARNING, f"a descriptor was not kept: {refused}")
+
+    def _why_not(self, name: str, descriptor: int) -> str | None:
+        """None: nothing is against it. Empty: it is here already, so there is nothing to tell."""
+        if not name.isascii() or not name.isprintable() or ":" in name or len(name) > NAME_CHARACTERS_MAX:
+            return "its name cannot stand in LISTEN_FDNAMES"
+        if any(kept == name and _same(descriptor, other) for kept, other in self.kept):
+            return ""
+        return f"{STORED_MAX} are kept already" if len(self.kept) >= STORED_MAX else None
+
+    def remove(self, name: str) -> None:
+        for kept, descriptor in self.kept:
+            if kept == name:
+                os.close(descriptor)
+        self.kept = [entry for entry in self.kept if entry[0] != name]
+
+
+def _same(one: int, other: int) -> bool:
+    """Both one end of one pipe, as a lock is, or one socket: what was handed back may be stored again."""
+    left, right = os.fstat(one), os.fstat(other)
+    kind = stat.S_IFMT(left.st_mode)
+    same = (left.st_dev, left.st_ino, kind) == (right.st_dev, right.st_ino, stat.S_IFMT(right.st_mode))
+    return same and kind in (stat.S_IFIFO, stat.S_IFSOCK) and _access(one) == _access(other)
+
+
+def _access(descriptor: int) -> int:
+    return fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
+
+
+class ServiceManagerAbove:
+    """The service manager above us, if there is one."""
+
+    def __init__(self) -> None:
+        address = os.environ.pop("NOTIFY_SOCKET", "")
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+
+    def say(self, text: str) -> None:
+        """Never waits, never raises."""
+        if not self._address or not text:
+            return
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+                flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+                sender.sendmsg([text.encode(errors="replace")], (), flags, self._address)
+        except OSError:
+            pass
+
+    def take_over(self, store: DescriptorStore) -> None:
+        """What it kept for a daemon without a keeper: held by us alone from now on, or a release waits."""
+        pid, count, names = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
+        os.environ.pop("LISTEN_PIDFDID", None)
+        if pid != str(os.getpid()) or not count.isdigit():
+            return
+        for index, name in zip(range(int(count)), names.split(":"), strict=False):
+            os.set_inheritable(FIRST_INHERITED + index, False)
+            store.keep(name, FIRST_INHERITED + index)
+            self.say(f"FDSTOREREMOVE=1\nFDNAME={name}")
+
+
+class Supervisor:
+    """One child after another. ``now`` is monotonic, in seconds."""
+
+    def __init__(self, command: Sequence[str], now: Callable[[], float] = time.monotonic) -> None:
+        self._command = command
+        self._now = now
+        self._store = DescriptorStore()
+        self._above = ServiceManagerAbove()
+        self._deaths: list[float] = []
+        self._child = 0
+        self._code: int | None = None
+        self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
+        self._socket = _listening()
+        self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        for number in SIGNALS:
+            signal.signal(number, lambda number, frame: None)
+        signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        self._poll.register(self._socket, select.POLLIN)
+        self._poll.register(self._wake, select.POLLIN)
+
+    def run(self) -> int:
+        """Until the child has ended as it was meant to; its exit code, 128 + N if a signal ended it."""
+        self._above.take_over(self._store)
+        while True:
+            code = self._live()
+            if self._is_the_end(code):
+                return code if code >= 0 else SIGNAL_BASE - code
+            self._rest(code)
+            if self._stop_asked:
+                return 0
+
+    def _is_the_end(self, code: int) -> bool:
+        """Else it is a crash. So is a wrong request once it was right before: the lock must not go for it."""
+        wrong = code == WRONG and not self._was_ready
+        return self._stopping or self._stop_asked or code == 0 or wrong
+
+    def _live(self) -> int:
+        """One child, from its start to its end; its exit code, negative for the signal that ended it."""
+        self._code, self._ready, self._reload_asked = None, False, False
+        try:
+            self._child = _start(self._command, self._store.kept, self._socket)
+        except OSError as error:
+            log_to_stderr(WARNING, f"the daemon cannot be started: {error.strerror}")
+            return NOT_STARTED
+        while self._code is None:
+            self._turn(None)
+        self._child = 0
+        return self._code
+
+    def _rest(self, code: int) -> None:
+        """Until the next start is due, or a stop is asked for."""
+        now = self._now()
+        self._deaths = [at for at in self._deaths if now - at < DEATH_WINDOW_SECONDS]
+        seconds = pause_seconds(len(self._deaths))
+        self._deaths.append(now)
+        how = f"exit code {code}" if code >= 0 else signal.strsignal(-code)
+        when = f"in {seconds:g} s" if seconds else "now"
+        line = (
+            f"the daemon ended ({how}): starting it again {when}; descriptors kept: {len(self._store.kept)}"
+        )
+        log_to_stderr(WARNING, line)
+        self._above.say(f"STATUS={line}")
+        while not self._stop_asked and (left := now + seconds - self._now()) > 0:
+            self._turn(left)
+
+    def _turn(self, seconds: float | None) -> None:
+        """Wait, and work through what came. The dead child's last words are read before it is judged."""
+        self._poll.poll(None if seconds is None else int(seconds * 1000) + 1)
+        self._take_signals()
+        self._take_messages()
+        self._reap()
+        if self._code is not None:
+            self._take_messages()
+
+    def _take_signals(self) -> None:
+        try:
+            numbers = os.read(self._wake, WAKE_BYTES_MAX)
+        except BlockingIOError:
+            return
+        for number in numbers:
+            if number in STOP_SIGNALS:
+                self._stop_asked = True
+                self._forward(number)
+            self._reload_asked |= number == signal.SIGHUP
+        self._forward_reload()
+
+    def _forward(self, number: int) -> None:
+        if self._child:
+            os.kill(self._child, number)
+
+    def _forward_reload(self) -> None:
+        """A child that is not ready yet would die of SIGHUP."""
+        if self._reload_asked and self._ready:
+            self._reload_asked = False
+            self._forward(signal.SIGHUP)
+
+    def _reap(self) -> None:
+        """The child, and whatever was orphaned to us: in a container we are the first process."""
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._child:
+                    self._code = os.waitstatus_to_exitcode(found[1])
+        except ChildProcessError:
+            pass
+
+    # --- what the child says -------------------------------------------------------------------------
+
+    def _take_messages(self) -> None:
+        space = socket.CMSG_SPACE(4 * DESCRIPTORS_MAX) + socket.CMSG_SPACE(CREDENTIALS_BYTES)
+        for _ in range(MESSAGES_A_TURN):
+            try:
+                flags = socket.MSG_CMSG_CLOEXEC
+                data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
+            except BlockingIOError:
+                return
+            pid, descriptors = _unpack(ancillary)
+            whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
+            self._take(data.decode(errors="replace") if whole and pid == self._child else "", descriptors)
+
+    def _take(self, text: str, descriptors: list[int]) -> None:
+        """One message. What is not stored is closed, which is a barrier's whole answer."""
+        said = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+        if said.get("FDSTORE") == "1":
+            for descriptor in descriptors:
+                self._store.keep(said.get("FDNAME", "stored"), descriptor)
+            return
+        if said.get("FDSTOREREMOVE") == "1" and "FDNAME" in said:
+            self._store.remove(said["FDNAME"])
+        for descriptor in descriptors:
+            os.close(descriptor)
+        self._stopping |= said.get("STOPPING") == "1"
+        self._ready |= said.get("READY") == "1"
+        self._was_ready |= self._ready
+        self._forward_reload()
+        self._above.say("\n".join(f"{name}={said[name]}" for name in PASSED_ON if name in said))
+
+
+def _listening() -> socket.socket:
+    """A name that the kernel chose, so nothing is left behind and no folder has to be writable."""
+    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+    # Anybody may write to such a name: only what the kernel says comes from the child is heard.
+    endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+    endpoint.bind("")
+    return endpoint
+
+
+def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
+    """Who sent a message, and the descriptors that came with it."""
+    pid, descriptors = 0, array.array("i")
+    for _, kind, data in ancillary:
+        if kind == socket.SCM_CREDENTIALS:
+            pid = array.array("i", data)[0]
+        elif kind == socket.SCM_RIGHTS:
+            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
+    return pid, list(descriptors)
+
+
+def _start(command: Sequence[str], kept: list[tuple[str, int]], endpoint: socket.socket) -> int:
+    """The child's process id. Signals wait, or the child's first would be taken for one of ours.
+
+    A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        pid = os.fork()
+        if not pid:
+            _exec(command, kept, "@" + endpoint.getsockname()[1:].decode())
+        return pid
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+
+def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> None:
+    """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon."""
+    try:
+        os.setpgid(0, 0)  # or Ctrl-C would reach the daemon twice, once through us
+        signal.set_wakeup_fd(-1)
+        for number in SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        os.execve(command[0], list(command), _pass_on(kept) | {"NOTIFY_SOCKET": address})
+    except OSError as error:
+        log_to_stderr(WARNING, f"{command[0]}: {error.strerror}")
+    finally:
+        os._exit(NOT_STARTED)
+
+
+def _pass_on(kept: list[tuple[str, int]]) -> dict[str, str]:
+    """The environment that says what stands at 3 and after."""
+    if not kept:
+        return dict(os.environ)
+    above = FIRST_INHERITED + len(kept)
+    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
+    for place, descriptor in enumerate(moved, FIRST_INHERITED):
+        os.dup2(descriptor, place)
+    names = ":".join(name for name, _ in kept)
+    listen = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
+    return os.environ | listen
+
+
+if __name__ == "__main__":
+    sys.exit(Supervisor(sys.argv[1:]).run())

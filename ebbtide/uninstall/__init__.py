@@ -1,1 +1,0 @@
-"""The way back: a node as it was before Ebbtide, with an account of each step."""

@@ -1,0 +1,419 @@
+"""Where segments are written: a directory on a disk that may be slow, full, broken, or hung.
+
+Reading is synchronous (`events.catalog`). Writing goes through `Storage`: every call runs in a thread of
+this location's own, and is abandoned when the caller gives up, so that a hung disk holds nobody. `bounded`
+says how long the journal waits.
+
+`LocationTakeover` makes a process the writer of a location: its lock, and the history brought there. A
+fallback location is likely to be lost with the boot, so whoever writes at a better one takes the segments
+of the others along, as whole files: no link may name what a power cut or a reboot can take.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol, TypeVar, TypeVarTuple, Unpack
+
+import trio
+
+from ebbtide.events.catalog import DirectorySource, Source
+from ebbtide.events.files import FILE_MODE, replace_file, sync_directory, write_all
+from ebbtide.events.segment import parse_segment_file_name
+
+DIRECTORY_MODE = 0o700
+#: What is above the journal is somebody else's to close; the umask counts.
+PARENT_MODE = 0o777
+LOCK_NAME = "lock"
+RESERVE_NAME = "reserve"
+
+#: What a lock file may say of its holder.
+OWNER_BYTES_MAX = 256
+
+#: A write, a sync and one call of retention at a time; a hung location keeps its threads for itself.
+THREADS_MAX = 3
+
+#: What the kernel says when space, and not the disk, is what is missing: the reserve helps.
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
+
+
+class JournalLocked(Exception):
+    """Another program writes this journal; end it first, or name another directory with --journal."""
+
+
+class SegmentFile(Protocol):
+    """One segment while it is written. Raises OSError; after that the file is not to be used again."""
+
+    async def write(self, data: bytes) -> None:
+        """All of it, at the end."""
+
+    async def sync(self) -> None:
+        """Everything written before this call is durable when it returns."""
+
+    async def close(self) -> None:
+        """Give its descriptor back, whatever still hangs in it; again is no error."""
+
+
+class Storage(Protocol):
+    """Write access to one location."""
+
+    @property
+    def location(self) -> str: ...
+
+    @property
+    def source(self) -> Source: ...
+
+    async def acquire(self, program: str) -> None:
+        """Make the directory where it is missing and become its only writer, again is no error.
+
+        Raises JournalLocked, naming the other's program and process id, and OSError.
+        """
+
+    async def create(self, name: str) -> SegmentFile:
+        """A new file, its name durable. Raises OSError, also where the name is taken."""
+
+    async def sync_file(self, name: str) -> None:
+        """Make an existing file durable that another process may have written; cheap where it is."""
+
+    async def put(self, name: str, data: bytes) -> None:
+        """A whole file, durable, or none at all. Raises OSError."""
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        """Keep space aside for a full disk; 0 gives it back. Raises OSError."""
+
+    async def remove(self, name: str) -> None:
+        """Durably, so that files vanish in the order in which they were removed."""
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        """Run a blocking function, such as a scan of ``source``, where this location's I/O runs."""
+
+    async def release(self) -> None:
+        """Stop being the writer."""
+
+
+class DirectoryFile:
+    """A segment file on a real disk."""
+
+    def __init__(self, descriptor: int, limiter: trio.CapacityLimiter) -> None:
+        self._descriptor = descriptor
+        self._limiter = limiter
+        self._guard = threading.Lock()
+        self._users = 0
+        self._closing = False
+
+    async def write(self, data: bytes) -> None:
+        await _in_thread(self._limiter, self._use, lambda descriptor: write_all(descriptor, data))
+
+    async def sync(self) -> None:
+        await _in_thread(self._limiter, self._use, os.fdatasync)
+
+    async def close(self) -> None:
+        with self._guard:
+            closes = not self._closing and not self._users
+            self._closing = True
+        if closes:
+            await _in_thread(self._limiter, os.close, self._descriptor)
+
+    def _use(self, work: Callable[[int], None]) -> None:
+        """The last that leaves a closed file closes its descriptor: until then the number is not free, and
+        a write that hung goes on into no other file.
+        """
+        with self._guard:
+            if self._closing:
+                raise OSError(errno.EBADF, "the segment was given up")
+            self._users += 1
+        try:
+            work(self._descriptor)
+        finally:
+            with self._guard:
+                self._users -= 1
+                closes = self._closing and not self._users
+            if closes:
+                os.close(self._descriptor)
+
+
+class DirectoryStorage:
+    """A directory on a real disk."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.source = DirectorySource(path)
+        self._path = Path(path)
+        self._limiter = trio.CapacityLimiter(THREADS_MAX)
+        self._lock = -1
+        #: An attempt that was given up must have ended before the next: else we meet our own lock.
+        self._locking = threading.Lock()
+
+    @property
+    def location(self) -> str:
+        return self.source.location
+
+    async def acquire(self, program: str) -> None:
+        if self._lock < 0:
+            owner = f"{program} {os.getpid()}\n"
+            self._lock = await _take(self._limiter, self._locking, _lock, self._path, owner)
+
+    async def create(self, name: str) -> DirectoryFile:
+        taking = threading.Lock()
+        descriptor = await _take(self._limiter, taking, _create, self._path, name)
+        return DirectoryFile(descriptor, self._limiter)
+
+    async def sync_file(self, name: str) -> None:
+        await self.call(_sync_file, self._path / name)
+
+    async def put(self, name: str, data: bytes) -> None:
+        await self.call(replace_file, self._path, name, data)
+
+    async def set_reserve(self, size_bytes: int) -> None:
+        await self.call(_set_reserve, self._path / RESERVE_NAME, size_bytes)
+
+    async def remove(self, name: str) -> None:
+        await self.call(_remove, self._path, name)
+
+    async def call(self, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+        return await _in_thread(self._limiter, function, *args)
+
+    async def release(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            await self.call(os.close, lock)
+
+
+async def _in_thread(limiter: trio.CapacityLimiter, function: Callable[[Unpack[Ts]], T], *args: *Ts) -> T:
+    return await trio.to_thread.run_sync(function, *args, abandon_on_cancel=True, limiter=limiter)
+
+
+async def _take(
+    limiter: trio.CapacityLimiter,
+    taking: threading.Lock,
+    function: Callable[[Unpack[Ts]], int],
+    *args: *Ts,
+) -> int:
+    """A descriptor that ``function`` opens, under ``taking``; closed when its caller has given up."""
+    taken: list[int] = []
+    abandoned = threading.Event()
+
+    def work() -> int:
+        with taking:
+            if abandoned.is_set():
+                raise OSError(errno.ETIMEDOUT, "given up")
+            taken.append(function(*args))
+            if abandoned.is_set():
+                _close(taken)
+        return -1
+
+    try:
+        await _in_thread(limiter, work)
+    except trio.Cancelled:
+        abandoned.set()
+        _close(taken)
+        raise
+    return taken[0]
+
+
+def _close(taken: list[int]) -> None:
+    """At most once, whichever thread is first."""
+    try:
+        descriptor = taken.pop()
+    except IndexError:
+        return
+    os.close(descriptor)
+
+
+def _create(directory: Path, name: str) -> int:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(directory / name, flags, FILE_MODE)
+    try:
+        sync_directory(directory)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _remove(directory: Path, name: str) -> None:
+    os.unlink(directory / name)
+    sync_directory(directory)
+
+
+def _sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fdatasync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(directory: Path, owner: str) -> int:
+    _make_directory(directory, DIRECTORY_MODE)
+    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, owner.encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(descriptor, OWNER_BYTES_MAX, 0)
+        os.close(descriptor)
+        program, _, pid = holder.decode("utf-8", "replace").strip().rpartition(" ")
+        who = f"{program} (process {pid})" if program else "another process"
+        raise JournalLocked(
+            f"{who} writes the journal in {directory}: end it first, or name another with --journal"
+        ) from error
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _make_directory(directory: Path, mode: int) -> None:
+    """Durably: what is made inside is worth nothing where a power cut takes the directory itself."""
+    if directory.is_dir():
+        return
+    _make_directory(directory.parent, PARENT_MODE)
+    directory.mkdir(mode, exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def _set_reserve(path: Path, size_bytes: int) -> None:
+    if size_bytes == 0:
+        path.unlink(missing_ok=True)
+        return
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    try:
+        os.posix_fallocate(descriptor, 0, size_bytes)
+    finally:
+        os.close(descriptor)
+
+
+# --- how long the journal waits for a disk --------------------------------------------------------
+
+#: A disk that has not taken a write for so long is given up: the page cache answers in microseconds.
+HANG_SECONDS = 1.0
+#: A sync may wait for all that others wrote; records are written meanwhile, and no effect waits for long.
+#: The next location is likely to be lost with the boot, so a slow disk is the better place for evidence.
+SYNC_HANG_SECONDS = 5.0
+
+
+async def bounded(
+    function: Callable[[Unpack[Ts]], Awaitable[T]], *args: *Ts, seconds: float = HANG_SECONDS
+) -> T:
+    """Await ``function(*args)``. Raises OSError (ETIMEDOUT) when it does not end in time."""
+    with trio.move_on_after(seconds):
+        return await function(*args)
+    raise OSError(errno.ETIMEDOUT, f"the disk did not answer within {seconds:g} s")
+
+
+async def begin_file(storage: Storage, name: str, data: bytes) -> SegmentFile:
+    """A new file that begins with ``data``. Raises OSError, and keeps no descriptor then."""
+    file = await bounded(storage.create, name)
+    try:
+        await bounded(file.write, data)
+    except OSError:
+        await close_file(file)
+        raise
+    return file
+
+
+async def close_file(file: SegmentFile) -> None:
+    """Only a descriptor is at stake: what was not durable is written again elsewhere."""
+    with suppress(OSError):
+        await bounded(file.close)
+
+
+# --- becoming the writer of a location ------------------------------------------------------------
+
+#: Of one segment that is brought from another location: far more than one ever has.
+COPY_BYTES_MAX = 1024 * 1024 * 1024
+
+
+class LocationTakeover:
+    """One process on its way to being the writer. It remembers which syncs it must not believe."""
+
+    def __init__(self, program: str, journal_id: bytes) -> None:
+        self._program = program
+        self._journal_id = journal_id
+        #: Files whose sync failed: the kernel has forgotten what is missing, and the next sync would succeed.
+        self._doubtful: set[tuple[str, str]] = set()
+
+    async def settle(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
+        """Raises JournalLocked, and OSError where the location or the history at another cannot be used.
+
+        All segments there are synced: a process before may have left any of them in the page cache only. A
+        file that cannot be synced is replaced, in one rename, by a new one with the same bytes. Of the
+        others, those with a number under ``below`` are brought.
+        """
+        await self.acquire(storage)
+        there = await bounded(storage.call, _segment_names, storage.source, self._journal_id, None)
+        for name in there:
+            file = (storage.location, name)
+            if file not in self._doubtful:
+                try:
+                    await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)
+                    continue
+                except OSError:
+                    self._doubtful.add(file)
+            await _copy_segment(name, storage, storage)
+            self._doubtful.discard(file)
+        await self.bring(storage, others, below)
+
+    async def bring(self, storage: Storage, others: Sequence[Storage], below: int | None = None) -> None:
+        """The others' segments that are missing at ``storage``. Raises OSError."""
+        there = await bounded(storage.call, _segment_names, storage.source, self._journal_id, None)
+        for other in others:
+            for name in await bounded(other.call, _segment_names, other.source, self._journal_id, below):
+                if name not in there:
+                    await _copy_segment(name, other, storage)
+
+    async def acquire(self, storage: Storage) -> None:
+        await bounded(storage.acquire, self._program)
+
+
+class Failback:
+    """From a fallback to the first location, in two steps: syncing what lies there may take its time, and
+    happens beside the writing; what was written meanwhile is brought at the begin of a later segment.
+    """
+
+    def __init__(self, takeover: LocationTakeover, storages: Sequence[Storage]) -> None:
+        self._takeover = takeover
+        self._storages = storages
+        self._ready = self._busy = False
+
+    async def prepare(self, segment: int) -> None:
+        """All before this segment, which is being written. Where that fails, all stays as it is."""
+        if self._busy:
+            return
+        self._busy = True
+        with suppress(OSError, JournalLocked):
+            await self._takeover.settle(self._storages[0], self._storages[1:], segment)
+            self._ready = True
+        self._busy = False
+
+    async def finish(self) -> bool:
+        """Between two segments: the rest, if it was prepared; True when the first location has it all."""
+        ready, self._ready = self._ready, False
+        if ready:
+            with suppress(OSError):
+                await bounded(self._takeover.bring, self._storages[0], self._storages[1:])
+                return True
+        return False
+
+
+async def _copy_segment(name: str, source: Storage, target: Storage) -> None:
+    data = await bounded(source.call, source.source.read, name, 0, COPY_BYTES_MAX)
+    await bounded(target.put, name, data, seconds=SYNC_HANG_SECONDS)
+
+
+def _segment_names(source: Source, journal_id: bytes, below: int | None) -> list[str]:
+    """The names of a journal's segments at one location, all or those under a number."""
+    ours = journal_id.hex()[:8]
+    named = ((file.name, parse_segment_file_name(file.name)) for file in source.files() if file.size)
+    return [
+        name for name, parts in named if parts and parts[1] == ours and (below is None or parts[0] < below)
+    ]

@@ -1,0 +1,893 @@
+"""One row an event: its text for people, how severe it is, its form in the log, and what it names.
+
+`ROWS` is that table, complete for every type that a journal can hold; a test fails for a type without a row,
+and for a text in it of which nobody has said what it names. The daemon's log, the timeline, the exported log
+records and the redacted journal all read it, so the same event reads alike everywhere.
+
+A text says what happened, never when and to whom: a log, a timeline and a report put their own columns or
+prefixes around it. The pod itself is not named where the event has only one: whoever prints the text puts it
+in front. Where it is about many pods it names a few; the journal has them all.
+
+A type that is not in the table was written by another version; whoever prints it shows its tag and its data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest
+from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
+
+#: How severe, as sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
+ERROR, WARNING, NOTICE, INFO, DEBUG = 3, 4, 5, 6, 7
+
+
+class Message(NamedTuple):
+    """A text, and how severe what it says is."""
+
+    level: int
+    text: str
+
+
+# --- the columns -------------------------------------------------------------------------------
+
+#: What a text names, and so what kind of pseudonym it gets in a redacted journal (`replay.redact`). ``kept``
+#: names nobody: a word of this program, of the kernel, of Kubernetes.
+TextKind = Literal[
+    "kept",
+    "uid",
+    "namespace",
+    "pod",
+    "container",
+    "node",
+    "boot",
+    "boot pair",
+    "path",
+    "file position",
+    "command",
+    "hook",
+    "tty",
+    "message",
+    "key",
+    "pod reference",
+    "status",
+    "mount",
+    "owner",
+    "namespaced owner",
+    "event subject",
+    "person",
+    "dropped",
+]
+
+TextFunction = Callable[["Names", Any, Stamp], str]
+LogFunction = Callable[["Names", Any, Message], Iterator[Message]]
+
+
+class Row(NamedTuple):
+    """All that a reader of a journal must know of one type of event, beside its fields.
+
+    The first four columns have no default: whoever adds an event decides about each.
+    """
+
+    #: A template over ``event``, or a function of the names known so far, the event, and its record's time.
+    text: str | TextFunction
+    #: One of the levels above, or a function of the event.
+    level: int | Callable[[Any], int]
+    #: A template over ``text``, ``since`` (seconds since the shutdown began) and ``pod`` (its name), the
+    #: messages of a function, or `UNLOGGED`.
+    log: str | LogFunction
+    #: By field: what its text names. Of an event that is `DERIVED` nothing is replaced.
+    names: Mapping[str, TextKind]
+    #: Logged only at this level or a worse one.
+    log_level_max: int = DEBUG
+    #: Also on the machine's console: what someone in front of the machine must know within a second.
+    console: bool = False
+    #: Written to the kernel's log where no disk takes the journal any more.
+    last_resort: bool = False
+    #: What later texts need of it.
+    learn: Callable[[Names, Any], None] | None = None
+    #: Whether this event says what another one says better: bookkeeping in a timeline.
+    repeats: Callable[[Any], bool] | None = None
+
+
+UNLOGGED = ""
+PLAIN, TIMED = "{text}", "+{since} s {text}"
+OF_POD, TIMED_OF_POD = "pod {pod} {text}", "+{since} s pod {pod} {text}"
+
+#: A redacted journal's logic decides it anew from redacted facts, so that nothing in it needs replacing.
+DERIVED: Mapping[str, TextKind] = {}
+
+#: Fields that name the same in every event that has them; a row says only where they do not.
+COMMON_NAMES: Mapping[str, TextKind] = {"key": "key", "uid": "uid", "uids": "uid", "container": "container"}
+
+#: The values that events are made of (`events.model`), by field as in a row.
+VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
+    Settings: {"gates": "kept", "means": "kept"},
+    Pod: {"namespace": "namespace", "name": "pod", "owner": "owner"},
+    Container: {"name": "container", "stop_signal": "kept"},
+    Hook: {"detail": "hook"},
+    PlannedPod: {},
+    ProcessReport: {
+        "command": "command",
+        "state": "kept",
+        "wait_channel": "kept",
+        "signals_caught": "kept",
+        "signals_ignored": "kept",
+    },
+}
+
+
+# --- names, numbers, lists ---------------------------------------------------------------------
+
+
+class Names:
+    """What must be remembered from one event to the next: names and waves of pods, and the lock."""
+
+    def __init__(self, labels: Mapping[str, str] | None = None) -> None:
+        #: UID to ``namespace/name``.
+        self.labels = dict(labels or {})
+        #: UID to the wave that the pod was last planned into.
+        self.waves: dict[str, int] = {}
+        #: Whether the shutdown that runs holds a lock that it can give back.
+        self.lock_held = True
+
+    def of(self, uid: str) -> str:
+        return self.labels.get(uid, uid)
+
+    def all_of(self, uids: Iterable[str]) -> str:
+        return ", ".join(map(self.of, uids))
+
+    def some_of(self, uids: Sequence[str]) -> str:
+        return shortened_list([self.of(uid) for uid in uids])
+
+    def learn(self, event: Event) -> None:
+        """To be called with every event, also with one that is not shown."""
+        row = ROWS.get(type(event))
+        if row is not None and row.learn is not None:
+            row.learn(self, event)
+
+
+def _learn_pod(names: Names, event: f.PodAppeared | f.PodJoined) -> None:
+    names.labels[event.pod.uid] = event.pod.label
+
+
+def _learn_listed(names: Names, event: f.InventoryTaken) -> None:
+    names.labels.update((pod.uid, pod.label) for pod in event.pods)
+
+
+def _learn_planned(names: Names, event: d.PodPlanned) -> None:
+    names.labels[event.pod.uid] = event.pod.label
+    names.waves[event.pod.uid] = event.wave
+
+
+def _learn_rejected(names: Names, event: d.PodRejected) -> None:
+    names.labels[event.uid] = event.label
+
+
+def _learn_began(names: Names, event: d.ShutdownBegan) -> None:
+    names.lock_held = event.lock_held
+    names.waves.clear()
+
+
+def seconds_text(ns: int) -> str:
+    """``20``, ``0.5``: at most one decimal, none where it would be zero."""
+    tenths = (ns + 50_000_000) // 100_000_000
+    return str(tenths // 10) if tenths % 10 == 0 else f"{tenths // 10}.{tenths % 10}"
+
+
+def elapsed_text(ns: int) -> str:
+    """``3.07``: what was measured, to the hundredth."""
+    hundredths = (abs(ns) + 5_000_000) // 10_000_000
+    return f"{'-' if ns < 0 and hundredths else ''}{hundredths // 100}.{hundredths % 100:02d}"
+
+
+def count_text(number: int, what: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+#: So many pods or volumes are named in one text, the rest is counted: a log's line has room for a few.
+NAMES_MAX = 8
+
+
+def shortened_list(texts: Sequence[str]) -> str:
+    """A few of them, and how many more there are."""
+    more = len(texts) - NAMES_MAX
+    return ", ".join(texts[:NAMES_MAX]) + (f" and {more} more" if more > 0 else "")
+
+
+def mounts_text(names: Names, mounted: Sequence[tuple[str, str]]) -> str:
+    """``shop/web-0 data``: pod and volume; the path alone of what belongs to a driver and no pod."""
+    return shortened_list([f"{names.of(uid)} {volume}" if uid else volume for uid, volume in mounted])
+
+
+# --- orders, by the word in their key ----------------------------------------------------------
+
+#: What is ordered, by the word in the order's key; ``{pod}`` is its subject, ``{part}`` is behind the colon.
+ORDER_TEXTS = {
+    "arm": "taking the delay lock",
+    "disarm": "giving the delay lock back",
+    "drop-in": "changing the drop-in for logind",
+    "inventory": "listing the pods",
+    "announce": "announcing the node's state",
+    "start": "starting pod {pod}",
+    "deliver": "delivering pod statuses",
+    "traces": "sending the traces",
+    "release": "releasing the delay lock",
+    "hook": "the preStop hook of {pod}/{part}",
+    "stop": "the stop signal for {pod}/{part}",
+    "kill": "SIGKILL for {pod}/{part}",
+    "autopsy": "the autopsy of {pod}/{part}",
+    "delete": "the delete of {pod}",
+    "event": "posting an Event",
+    "owner": "an Event for the owner of {pod}",
+    "withdraw": "taking pods out of their Services",
+    "await": "waiting for final statuses",
+    "unmount": "waiting for volumes",
+    "mounts": "looking at what is mounted",
+    "certificate": "publishing the certificate",
+    "kubelet-stop": "stopping the kubelet",
+    "stop-kubelet": "stopping the kubelet",
+    "kubelet-start": "starting the kubelet again",
+}
+
+#: Where one actor uses a word for something of its own.
+ORDER_TEXTS_BY_ACTOR = {("KubeletActor", "stop"): "kubelet-stop", ("KubeletActor", "start"): "kubelet-start"}
+
+#: How the key of an order to start a pod begins, and of the one to start the kubelet.
+START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start/"
+
+#: Results of an order that are somebody's fault; ``unknown`` is what a restart leaves.
+FAILED_RESULTS = ("failed", "timed-out")
+
+
+class OrderKey(NamedTuple):
+    """What the key of an order says (`events.base.order_key`): ``what`` is its word, ``part`` a container."""
+
+    actor: str
+    what: str
+    part: str
+    uid: str
+
+
+def parse_order_key(key: str) -> OrderKey:
+    """Of a text that is no key, all parts but ``actor`` are empty."""
+    actor, _, rest = key.partition("/")
+    word, _, subject = rest.partition("/")
+    what, _, part = word.partition(":")
+    return OrderKey(actor, what, part, subject.rpartition("/")[0])
+
+
+def order_text(names: Names, key: str) -> str:
+    """What the order with this key is about; the key where that is not known."""
+    parts = parse_order_key(key)
+    template = ORDER_TEXTS.get(ORDER_TEXTS_BY_ACTOR.get(parts[:2], parts.what))
+    return key if template is None else template.format(pod=names.of(parts.uid), part=parts.part)
+
+
+# --- texts that take more than a template -------------------------------------------------------
+
+
+def _started_text(names: Names, event: f.DaemonStarted, at: Stamp) -> str:
+    lock = ", the lock inherited" if event.lock_inherited else ""
+    return f"ebbtide {event.version} started on {event.node}, mode {event.mode}{lock}"
+
+
+def _stop_requested_text(names: Names, event: f.StopRequested, at: Stamp) -> str:
+    if not event.system_stopping:
+        return "stop requested"
+    return f"stop requested while the system stops, {seconds_text(event.stop_time_ns)} s are left"
+
+
+def _clock_text(names: Names, event: f.ClockStepped, at: Stamp) -> str:
+    """Exact to the millisecond, with its sign."""
+    sign, size_ms = ("-" if event.delta_ns < 0 else "+"), abs(event.delta_ns) // 1_000_000
+    return f"the wall clock was stepped by {sign}{size_ms // 1000}.{size_ms % 1000:03d} s"
+
+
+def _order_ended_text(names: Names, event: f.OrderEnded, at: Stamp) -> str:
+    order = order_text(names, event.key)
+    if event.result in FAILED_RESULTS:
+        return f"{order} failed: {event.reason or event.result}"
+    why = f": {event.reason}" if event.reason else ""
+    return f"{order} {'is done' if event.result == 'done' else f'ended {event.result}'}{why}"
+
+
+def _order_ended_level(event: f.OrderEnded) -> int:
+    return WARNING if event.result in FAILED_RESULTS else DEBUG if event.result == "done" else INFO
+
+
+def _order_ended_log(names: Names, event: f.OrderEnded, message: Message) -> Iterator[Message]:
+    """A failed stop stands in its pod's reason, a failed arming in ours; a failed start in no other event."""
+    if message.level <= WARNING and event.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
+        yield message._replace(level=ERROR)
+
+
+def _late_text(names: Names, event: f.DurabilityLate, at: Stamp) -> str:
+    order, waited_ms = order_text(names, event.key), event.waited_ns // 1_000_000
+    return f"the disk did not answer within {waited_ms} ms: {order} started before its record was durable"
+
+
+def _logind_text(names: Names, event: f.LogindRead, at: Stamp) -> str:
+    preparing = ", a shutdown is being prepared" if event.preparing else ""
+    return f"logind grants {seconds_text(event.grant_ns)} s{preparing}"
+
+
+def _scheduled_text(names: Names, event: f.ScheduleRead, at: Stamp) -> str:
+    if not event.at_wall_ns:
+        return "no shutdown is scheduled any more"
+    who = f" by uid {event.uid}" if event.uid is not None else ""
+    where = f" on {event.tty}" if event.tty else ""
+    why = f': "{event.wall_message}"' if event.wall_message else ""
+    left = seconds_text(max(0, event.at_wall_ns - at.wall_ns))
+    return f"{event.kind} scheduled in {left} s{who}{where}{why}"
+
+
+def _drop_ins_text(names: Names, event: f.DropInsRead, at: Stamp) -> str:
+    ours = "none" if event.ours_ns is None else f"{seconds_text(event.ours_ns)} s"
+    return f"logind's drop-ins ask for {seconds_text(event.others_ns)} s, ours: {ours}"
+
+
+def _adopted_text(names: Names, event: d.ConfigAdopted, at: Stamp) -> str:
+    if not event.enabled:
+        return "configuration adopted: graceful shutdown is off"
+    periods = ", ".join(f"{each.seconds} s from priority {each.priority}" for each in event.periods)
+    return f"configuration adopted: {periods}, {event.budget} budget"
+
+
+def _assessed_text(names: Names, event: d.GrantAssessed, at: Stamp) -> str:
+    grant, needed = seconds_text(event.grant_ns), seconds_text(event.needed_ns)
+    if event.sufficient:
+        return f"logind grants {grant} s, {needed} s needed"
+    who = f"; {event.overridden_by} overrides ours" if event.overridden_by else ""
+    return f"logind grants {grant} s of the {needed} s needed{who}; the highest priorities are served first"
+
+
+def _disarmed_text(names: Names, event: d.Disarmed, at: Stamp) -> str:
+    again = f"; next try in {seconds_text(event.retry_at_ns - at.mono_ns)} s" if event.retry_at_ns else ""
+    return f"not armed: {event.reason}{again}"
+
+
+def _resumed_text(names: Names, event: d.Resumed, at: Stamp) -> str:
+    """What the last boot left comes first: that is the news."""
+    previous = f"last shutdown: {event.previous}; " if event.previous else ""
+    return f"{previous}start: {event.action.replace('-', ' ')}"
+
+
+def _resumed_level(event: d.Resumed) -> int:
+    return NOTICE if not event.previous or "complete" in event.previous else WARNING
+
+
+def _resumed_log(names: Names, event: d.Resumed, message: Message) -> Iterator[Message]:
+    """What the last boot left, and what is done about it, are two lines; a plain start is none."""
+    left, _, start = message.text.rpartition("; ")
+    if left:
+        yield message._replace(text=left)
+    if event.action not in ("fresh", "begin"):
+        yield Message(NOTICE, start)
+
+
+def _failed_text(names: Names, event: d.ActorFailed, at: Stamp) -> str:
+    who = f"{event.actor} {names.of(event.subject)}".rstrip()
+    return f"{who} failed ({event.error}); the fallback takes over"
+
+
+def _engaged_text(names: Names, event: d.FallbackEngaged, at: Stamp) -> str:
+    pods = f" {names.all_of(event.pods)}" if event.pods else ""
+    return f"the fallback took over{pods}{f': {event.reason}' if event.reason else ''}"
+
+
+def _checkpoint_text(names: Names, event: Checkpoint, at: Stamp) -> str:
+    open_orders = count_text(len(event.open_orders), "open order")
+    return f"checkpoint of {count_text(len(event.actors), 'actor')}, {open_orders}"
+
+
+def _signal_text(names: Names, event: f.PrepareForShutdown, at: Stamp) -> str:
+    if not event.active:
+        return "logind's signal: no shutdown is being prepared any more"
+    lock = "" if event.lock_held else ", no lock is held"
+    lock += ", the kubelet holds one" if event.kubelet_lock else ""
+    return f"logind's signal: {event.kind}, {seconds_text(event.grant_ns)} s are granted{lock}"
+
+
+def _detected_text(names: Names, event: d.ShutdownDetected, at: Stamp) -> str:
+    how = ", once more" if event.again else ", in overtime" if event.overtime else ""
+    return f"the machine is going down: {event.kind}{how}"
+
+
+def _began_text(names: Names, event: d.ShutdownBegan, at: Stamp) -> str:
+    lock = "" if event.lock_held else ", without a lock"
+    return (
+        f"shutdown began: {event.kind}, budget {seconds_text(event.budget_ns)} s of"
+        f" {seconds_text(event.requested_ns)} s asked for,"
+        f" logind grants {seconds_text(event.grant_ns)} s{lock}"
+    )
+
+
+def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:
+    why = "in overtime" if event.overtime else "logind starts its delay anew"
+    return f"deadline moved: {seconds_text(event.deadline_ns - at.mono_ns)} s left, {why}"
+
+
+def _inventory_text(names: Names, event: f.InventoryTaken, at: Stamp) -> str:
+    part = f", part {event.part} of {event.parts}" if event.parts > 1 else ""
+    return f"{count_text(len(event.pods), 'pod')} listed by {event.source}{part}"
+
+
+def _plan_text(names: Names, event: d.PlanMade, at: Stamp) -> str:
+    held = [len(wave.pods) for wave in event.waves if wave.pods]
+    waves = f" ({' + '.join(map(str, held))})" if len(held) > 1 else ""
+    return f"plan: {count_text(event.pods, 'pod')} in {count_text(len(held), 'wave')}{waves}"
+
+
+def _planned_text(names: Names, event: d.PodPlanned, at: Stamp) -> str:
+    return f"wave {event.wave}, {event.grace_seconds} s{', late' if event.late else ''}"
+
+
+def _wave_started_text(names: Names, event: d.WaveStarted, at: Stamp) -> str:
+    pods, period = count_text(len(event.pods), "pod"), seconds_text(event.deadline_ns - at.mono_ns)
+    how = ", over the container runtime" if event.handover else ""
+    return f"wave {event.wave} (priority {event.priority}): {pods}, {period} s{how}"
+
+
+def _wave_ended_text(names: Names, event: d.WaveEnded, at: Stamp) -> str:
+    late = f"; still running: {names.all_of(event.stragglers)}" if event.stragglers else ""
+    late += f"; still mounted: volumes of {names.all_of(event.mounted)}" if event.mounted else ""
+    return f"wave {event.wave} {event.outcome}{late}"
+
+
+def _cancelled_text(names: Names, event: d.ShutdownCancelled, at: Stamp) -> str:
+    went_down = event.reason != "did-not-go-down"
+    return f"shutdown {event.reason}" if went_down else "the machine did not go down"
+
+
+def _pods_ended_text(names: Names, event: d.PodsEnded, at: Stamp) -> str:
+    return f"not ended in time: {names.all_of(event.unfinished)}" if event.unfinished else "all pods ended"
+
+
+def _hook_ended_text(names: Names, event: d.HookEnded, at: Stamp) -> str:
+    if event.result != "done":
+        return f"preStop of {event.container} {event.result}: {event.reason}"
+    took = f"after {elapsed_text(event.elapsed_ns)} s"
+    how = f"ended early {took}: {event.reason}" if event.early else f"done {took}"
+    return f"preStop of {event.container} {how}"
+
+
+def _exited_text(names: Names, event: f.ContainerExited, at: Stamp) -> str:
+    how = f"exit code {event.exit_code}" if event.exit_code is not None else "exit code not known"
+    return f"{event.container}: {f'ended by {event.signal}' if event.signal else how}"
+
+
+def process_text(process: ProcessReport) -> str:
+    """One process of an autopsy."""
+    ignored = f", ignores {' '.join(process.signals_ignored)}" if process.signals_ignored else ""
+    where = f" in {process.wait_channel}" if process.wait_channel else ""
+    open_ones = f", {count_text(process.connections, 'open connection')}" if process.connections else ""
+    return f"{process.command} ({process.pid}) {process.state}{where}{ignored}{open_ones}"
+
+
+def _autopsy_text(names: Names, event: f.AutopsyTaken, at: Stamp) -> str:
+    found = "; ".join(map(process_text, event.processes)) or "no process is left"
+    return f"autopsy of {event.container}: {found}"
+
+
+def _autopsy_log(names: Names, event: f.AutopsyTaken, message: Message) -> Iterator[Message]:
+    """A line a process: each may be long."""
+    name = names.of(event.uid)
+    for process in event.processes:
+        yield Message(message.level, f"autopsy of {name}/{event.container}: {process_text(process)}")
+
+
+def _announced_text(names: Names, event: d.AnnounceNode, at: Stamp) -> str:
+    what = "the node is shown as it was" if event.ready else "the node is shown as going down"
+    return f"{what}: {event.message}" if event.message else what
+
+
+def _kubelet_text(names: Names, event: f.KubeletRead, at: Stamp) -> str:
+    unit = event.unit or "the kubelet"
+    if event.active is None:
+        return f"{unit}: whether it runs cannot be read"
+    return f"{unit} {'runs' if event.active else 'does not run'}"
+
+
+def _reachable_text(who: str, event: f.RuntimeRead | f.ApiRead) -> str:
+    if event.reachable:
+        return f"{who} answers"
+    return f"{who} does not answer{f': {event.error}' if event.error else ''}"
+
+
+def _api_text(names: Names, event: f.ApiRead, at: Stamp) -> str:
+    untainted = ", but this identity may not taint the node" if event.reachable and not event.taint else ""
+    return f"{_reachable_text('the API server', event)}{untainted}"
+
+
+#: What each termination mode means; the empty one is mode process, which chooses nothing.
+TERMINATION_MODES = {
+    "": "our own processes",
+    "api": "api, the pods are deleted and the kubelet ends them",
+    "cri": "cri, over the container runtime, without the kubelet",
+    "observe": "observe, the kubelet ends the pods itself",
+}
+
+
+def _termination_mode_text(names: Names, event: d.MeansChosen, at: Stamp) -> str:
+    return f"termination mode: {TERMINATION_MODES.get(event.means, event.means)} ({event.reason})"
+
+
+def _kubelet_stopped_text(names: Names, event: d.KubeletStopped, at: Stamp) -> str:
+    if event.result == "done":
+        return "the kubelet is stopped"
+    return f"the kubelet may still run, its stop ended {event.result}; nothing waits for it"
+
+
+def _delete_text(names: Names, event: d.DeletePod, at: Stamp) -> str:
+    return (
+        f"delete: {event.grace_seconds} s of grace{', once the node is tainted' if event.after_taint else ''}"
+    )
+
+
+def _withdraw_text(names: Names, event: d.WithdrawPods, at: Stamp) -> str:
+    return f"taking {count_text(len(event.uids), 'pod')} out of the Services: {names.some_of(event.uids)}"
+
+
+def _event_text(names: Names, event: d.PostEvent, at: Stamp) -> str:
+    where = f"{event.namespace}/{event.name}" if event.namespace else event.name
+    return f"Event {event.reason} on {event.kind} {where}: {event.message}"
+
+
+def _settled_text(names: Names, event: d.StatusesSettled, at: Stamp) -> str:
+    if event.undelivered:
+        return f"{event.undelivered} pod statuses could not be delivered in time"
+    return "all pod statuses delivered"
+
+
+def _statuses_text(names: Names, event: f.StatusesSeen, at: Stamp) -> str:
+    if event.missing:
+        return f"the API server has no final status of: {names.some_of(event.missing)}"
+    return "the API server has every final status"
+
+
+def _left_undone_text(names: Names, event: d.LeftUndone, at: Stamp) -> str:
+    running = f"still running: {names.some_of(event.running)}" if event.running else ""
+    without = f"without a final status: {names.some_of(event.without_status)}" if event.without_status else ""
+    left = "; ".join(each for each in (running, without) if each)
+    return f"the kubelet did not finish: {left}" if left else "the kubelet finished everything"
+
+
+def _mounts_text(names: Names, event: f.MountsRead, at: Stamp) -> str:
+    if not event.mounted:
+        return "no volume is mounted"
+    return f"{count_text(len(event.mounted), 'volume')} mounted: {mounts_text(names, event.mounted)}"
+
+
+def _certified_text(names: Names, event: d.DetachCertified, at: Stamp) -> str:
+    if event.safe:
+        return f"safe to detach: {count_text(event.ended, 'pod')} ended, no volume is mounted"
+    running = f"not seen to end: {names.some_of(event.running)}" if event.running else ""
+    mounted = f"mounted: {mounts_text(names, event.mounted)}" if event.mounted else ""
+    why = "; ".join(each for each in (running, mounted) if each) or "what is mounted is not known"
+    return f"not safe to detach: {why}"
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+ROWS: dict[type[Event], Row] = {
+    # The daemon itself.
+    f.DaemonStarted: Row(
+        _started_text,
+        INFO,
+        UNLOGGED,
+        {"version": "kept", "mode": "kept", "node": "node", "boot_id": "boot", "userspace_id": "boot"},
+    ),
+    f.StopRequested: Row(
+        _stop_requested_text, lambda e: WARNING if e.system_stopping else INFO, UNLOGGED, {}
+    ),
+    f.SettingsLoaded: Row("configuration loaded", INFO, UNLOGGED, {"sources": "file position"}),
+    f.SettingsRejected: Row(
+        "configuration not reloaded, the old one stays: {event.error}", ERROR, PLAIN, {"error": "message"}
+    ),
+    f.Tick: Row("a deadline is due", DEBUG, UNLOGGED, {}),
+    f.ClockStepped: Row(_clock_text, INFO, UNLOGGED, {}),
+    f.OrderEnded: Row(
+        _order_ended_text,
+        _order_ended_level,
+        _order_ended_log,
+        {"reason": "message"},
+        repeats=lambda e: parse_order_key(e.key).what == "hook",  # `HookEnded` says it
+    ),
+    f.EffectPanicked: Row(
+        lambda n, e, at: f"{order_text(n, e.key)} failed unexpectedly: {e.error}",
+        ERROR,
+        PLAIN,
+        {"error": "message"},
+    ),
+    f.DurabilityLate: Row(_late_text, WARNING, PLAIN, {"barrier": "kept"}),
+    f.StorageFailed: Row(
+        "journal at {event.location} failed: {event.error}",
+        ERROR,
+        PLAIN,
+        {"location": "path", "error": "message"},
+    ),
+    f.StorageMoved: Row(
+        "journal continues at {event.location} from record {event.first_seq}",
+        WARNING,
+        PLAIN,
+        {"location": "path"},
+    ),
+    d.Leave: Row("exiting: {event.reason}", NOTICE, PLAIN, DERIVED),
+    d.Resumed: Row(_resumed_text, _resumed_level, _resumed_log, DERIVED),
+    d.ActorFailed: Row(_failed_text, ERROR, PLAIN, DERIVED, last_resort=True),
+    d.FallbackEngaged: Row(_engaged_text, WARNING, UNLOGGED, DERIVED, last_resort=True),
+    d.FlushTraces: Row(
+        lambda n, e, at: f"sending the traces, for {seconds_text(e.timeout_ns)} s at most",
+        DEBUG,
+        UNLOGGED,
+        {},
+    ),
+    Checkpoint: Row(_checkpoint_text, DEBUG, UNLOGGED, DERIVED),
+    StatesDigest: Row(
+        lambda n, e, at: f"digest of the states of {count_text(len(e.actors), 'actor')}",
+        DEBUG,
+        UNLOGGED,
+        DERIVED,
+    ),
+    # logind and what it grants. Unique bus names (``:1.7``) are numbers, and of logind's.
+    f.LogindRead: Row(_logind_text, DEBUG, UNLOGGED, {"owner": "kept"}),
+    f.SignalRejected: Row(
+        lambda n, e, at: f"signal {e.member} from {e.sender or 'an unknown sender'} ignored: {e.reason}",
+        WARNING,
+        PLAIN,
+        {"member": "kept", "reason": "message", "sender": "kept"},
+    ),
+    f.PreparingRead: Row(
+        lambda n, e, at: f"logind reports: {'a' if e.preparing else 'no'} shutdown is being prepared",
+        INFO,
+        UNLOGGED,
+        {"owner": "kept"},
+    ),
+    f.ScheduleRead: Row(
+        _scheduled_text, NOTICE, PLAIN, {"uid": "person", "tty": "tty", "wall_message": "message"}
+    ),
+    f.BusLost: Row("connection to logind lost: {event.error}", WARNING, UNLOGGED, {"error": "message"}),
+    f.DropInsRead: Row(_drop_ins_text, DEBUG, UNLOGGED, {"others_path": "path", "overridden_by": "path"}),
+    d.ConfigAdopted: Row(_adopted_text, INFO, UNLOGGED, DERIVED),
+    d.ConfigDeferred: Row(
+        "configuration read; it waits for the end of this shutdown", NOTICE, PLAIN, DERIVED
+    ),
+    # The configuration's state keeps it whole, so a redacted checkpoint replaces in it.
+    d.GrantAssessed: Row(
+        _assessed_text, lambda e: NOTICE if e.sufficient else WARNING, PLAIN, {"overridden_by": "path"}
+    ),
+    d.WriteDropIn: Row("drop-in: asking logind for InhibitDelayMaxSec={event.seconds}", NOTICE, PLAIN, {}),
+    d.RemoveDropIn: Row("drop-in: removing ours, it is no longer needed", NOTICE, PLAIN, {}),
+    d.Arm: Row(
+        lambda n, e, at: "taking the delay lock" if e.lock else "listening to logind without a lock",
+        DEBUG,
+        UNLOGGED,
+        {},
+    ),
+    d.Disarm: Row("giving the delay lock back", DEBUG, UNLOGGED, {}),
+    d.Armed: Row(
+        lambda n, e, at: f"armed: delay lock taken, logind grants {seconds_text(e.grant_ns)} s",
+        NOTICE,
+        PLAIN,
+        DERIVED,
+    ),
+    d.Disarmed: Row(_disarmed_text, lambda e: WARNING if e.retry_at_ns else NOTICE, PLAIN, DERIVED),
+    # A shutdown from its signal to its end.
+    f.PrepareForShutdown: Row(_signal_text, INFO, UNLOGGED, {"owner": "kept"}),
+    d.ShutdownDetected: Row(_detected_text, DEBUG, UNLOGGED, DERIVED),
+    d.ShutdownWithdrawn: Row(
+        lambda n, e, at: f"the machine stays up: {e.reason.replace('-', ' ')}",
+        DEBUG,
+        UNLOGGED,
+        DERIVED,
+        last_resort=True,
+    ),
+    d.ShutdownBegan: Row(
+        _began_text, NOTICE, PLAIN, DERIVED, console=True, last_resort=True, learn=_learn_began
+    ),
+    d.DeadlineMoved: Row(_moved_text, WARNING, PLAIN, DERIVED),
+    d.TakeInventory: Row(
+        lambda n, e, at: f"listing the pods {'anew' if e.refresh else 'from memory'}", DEBUG, UNLOGGED, {}
+    ),
+    f.InventoryTaken: Row(_inventory_text, INFO, UNLOGGED, {"source": "kept"}, learn=_learn_listed),
+    d.PlanMade: Row(_plan_text, INFO, TIMED, DERIVED, console=True),
+    d.PodPlanned: Row(
+        _planned_text,
+        INFO,
+        "pod {pod}: {text}",
+        DERIVED,
+        learn=_learn_planned,
+        repeats=lambda e: not e.late,  # `PlanMade` says it
+    ),
+    d.WaveStarted: Row(_wave_started_text, NOTICE, TIMED, DERIVED, last_resort=True),
+    d.WaveEnded: Row(
+        _wave_ended_text,
+        lambda e: WARNING if e.stragglers or e.mounted else NOTICE,
+        TIMED,
+        DERIVED,
+        last_resort=True,
+    ),
+    d.StragglerEnded: Row(
+        lambda n, e, at: f"ended {elapsed_text(e.late_ns)} s after the end of wave {e.wave}",
+        INFO,
+        UNLOGGED,
+        DERIVED,
+    ),
+    d.ShutdownCancelled: Row(_cancelled_text, NOTICE, TIMED, DERIVED, console=True, last_resort=True),
+    d.PodsEnded: Row(
+        _pods_ended_text, lambda e: WARNING if e.unfinished else NOTICE, TIMED, DERIVED, last_resort=True
+    ),
+    d.ReleaseLock: Row(
+        lambda n, e, at: "lock released" if n.lock_held else "no lock was held, nothing to release",
+        NOTICE,
+        TIMED,
+        {},
+        last_resort=True,
+    ),
+    d.EpisodeClosed: Row("shutdown closed: {event.outcome}", NOTICE, PLAIN, DERIVED, last_resort=True),
+    f.HurryRequested: Row(
+        lambda n, e, at: f"uid {e.asked_by} asked to hurry {n.of(e.pod)}",
+        NOTICE,
+        PLAIN,
+        {"pod": "pod reference", "asked_by": "person"},
+    ),
+    f.ReleaseRequested: Row(
+        "uid {event.asked_by} asked to release the lock", NOTICE, PLAIN, {"asked_by": "person"}
+    ),
+    # Pods and their containers.
+    f.PodAppeared: Row("is to be started", DEBUG, UNLOGGED, {}, learn=_learn_pod),
+    d.StartPod: Row("being started", DEBUG, UNLOGGED, {}),
+    d.PodRejected: Row("rejected: {event.message}", NOTICE, OF_POD, DERIVED, learn=_learn_rejected),
+    f.ManifestRejected: Row(
+        "manifest {event.path}: {event.error}", ERROR, PLAIN, {"path": "path", "error": "message"}
+    ),
+    f.ContainerStarted: Row("{event.container}: started", DEBUG, UNLOGGED, {}),
+    d.PodStopBegan: Row(
+        lambda n, e, at: f"stop began: {seconds_text(e.grace_ns)} s of grace", INFO, UNLOGGED, DERIVED
+    ),
+    d.HookStarted: Row("{event.container}: preStop {event.kind} began", INFO, UNLOGGED, DERIVED),
+    d.RunHook: Row(
+        lambda n, e, at: (
+            f"{e.container}: running the preStop hook, for {seconds_text(e.timeout_ns)} s at most"
+        ),
+        DEBUG,
+        UNLOGGED,
+        {},
+    ),
+    d.HookEnded: Row(
+        _hook_ended_text,
+        lambda e: INFO if e.result == "done" else WARNING,
+        "+{since} s pod {pod}: {text}",
+        DERIVED,
+        log_level_max=WARNING,
+    ),
+    d.CancelOrder: Row(
+        lambda n, e, at: f"cancelling {order_text(n, e.target)}", DEBUG, UNLOGGED, {"target": "key"}
+    ),
+    d.SendSignal: Row("{event.container}: {event.signal}", INFO, UNLOGGED, {"signal": "kept"}),
+    d.KillContainer: Row("{event.container}: SIGKILL", WARNING, UNLOGGED, {}),
+    d.TakeAutopsy: Row("{event.container}: looking at what still runs", DEBUG, UNLOGGED, {}),
+    f.AutopsyTaken: Row(_autopsy_text, WARNING, _autopsy_log, {"last_lines": "dropped"}),
+    f.ContainerExited: Row(_exited_text, INFO, UNLOGGED, {"signal": "kept"}),
+    d.PodEnded: Row(
+        lambda n, e, at: f"{e.outcome} after {elapsed_text(e.elapsed_ns)} s: {e.reason}",
+        lambda e: INFO if e.outcome in ("graceful", "spared") else WARNING,
+        TIMED_OF_POD,
+        DERIVED,
+        last_resort=True,
+    ),
+    # A Kubernetes node: who ends the pods, and who answers. Names of units are mostly the same everywhere.
+    f.KubeletRead: Row(
+        _kubelet_text, lambda e: WARNING if e.active is None else NOTICE, PLAIN, {"unit": "kept"}
+    ),
+    f.RuntimeRead: Row(
+        lambda n, e, at: _reachable_text("the container runtime", e),
+        lambda e: NOTICE if e.reachable else WARNING,
+        PLAIN,
+        {"error": "message"},
+    ),
+    f.ApiRead: Row(_api_text, lambda e: NOTICE if e.reachable else WARNING, PLAIN, {"error": "message"}),
+    d.MeansChosen: Row(_termination_mode_text, NOTICE, TIMED, DERIVED),
+    d.HandedOver: Row("handed over to the container runtime: {event.reason}", NOTICE, TIMED, DERIVED),
+    d.StopKubelet: Row("stopping the kubelet", INFO, UNLOGGED, {}),
+    d.KubeletStopped: Row(
+        _kubelet_stopped_text, lambda e: NOTICE if e.result == "done" else WARNING, TIMED, DERIVED
+    ),
+    d.StartKubelet: Row("starting the kubelet again, which we have stopped", NOTICE, TIMED, {}),
+    # Its pods.
+    d.DeletePod: Row(_delete_text, INFO, UNLOGGED, {"namespace": "namespace", "name": "pod"}),
+    d.DeleteRefused: Row(
+        "the API server did not accept its delete: {event.reason}",
+        WARNING,
+        "+{since} s pod {pod}: {text}",
+        DERIVED,
+    ),
+    f.PodJoined: Row(
+        "runs here, and was in no inventory of this shutdown", NOTICE, TIMED_OF_POD, {}, learn=_learn_pod
+    ),
+    f.VolumesUnmounted: Row("its volumes are unmounted", INFO, UNLOGGED, {}),
+    d.AwaitUnmounts: Row(
+        lambda n, e, at: (
+            f"waiting for the volumes of {count_text(len(e.uids), 'pod')},"
+            f" for {seconds_text(e.timeout_ns)} s at most"
+        ),
+        DEBUG,
+        UNLOGGED,
+        {},
+    ),
+    d.WithdrawPods: Row(_withdraw_text, INFO, UNLOGGED, {}),
+    # What others see of the node.
+    d.AnnounceNode: Row(
+        _announced_text,
+        INFO,
+        UNLOGGED,
+        {"reason": "kept", "message": "message", "conditions": "kept"},
+    ),
+    d.PostEvent: Row(
+        _event_text,
+        DEBUG,
+        UNLOGGED,
+        {
+            "kind": "kept",
+            "namespace": "namespace",
+            "name": "event subject",
+            "reason": "kept",
+            "message": "message",
+        },
+    ),
+    d.DeliverStatuses: Row(
+        lambda n, e, at: f"delivering the status of {count_text(len(e.statuses), 'pod')}",
+        DEBUG,
+        UNLOGGED,
+        {"statuses": "status"},
+    ),
+    d.StatusesSettled: Row(_settled_text, lambda e: WARNING if e.undelivered else INFO, UNLOGGED, DERIVED),
+    d.AwaitStatuses: Row(
+        lambda n, e, at: (
+            f"waiting for the final status of {count_text(len(e.uids), 'pod')},"
+            f" for {seconds_text(e.timeout_ns)} s at most"
+        ),
+        INFO,
+        UNLOGGED,
+        {},
+    ),
+    f.StatusesSeen: Row(
+        _statuses_text, lambda e: WARNING if e.missing else INFO, UNLOGGED, {"missing": "uid"}
+    ),
+    d.LeftUndone: Row(
+        _left_undone_text, lambda e: WARNING if e.running or e.without_status else INFO, TIMED, DERIVED
+    ),
+    # Whether its volumes may be attached elsewhere.
+    d.CheckMounts: Row("looking at what is still mounted", DEBUG, UNLOGGED, {}),
+    f.MountsRead: Row(_mounts_text, INFO, UNLOGGED, {"mounted": "mount"}),
+    d.DetachCertified: Row(_certified_text, lambda e: NOTICE if e.safe else WARNING, TIMED, DERIVED),
+    d.PublishCertificate: Row(
+        lambda n, e, at: f"publishing that it is {'' if e.safe else 'not '}safe to detach",
+        DEBUG,
+        UNLOGGED,
+        {"running": "uid", "mounted": "mount"},
+    ),
+}
+
+#: Type tags of the events that names are learned from.
+NAMING_EVENTS: tuple[str, ...] = tuple(kind.__name__ for kind, row in ROWS.items() if row.learn is not None)
+
+
+def message_of(names: Names, event: Event, at: Stamp) -> Message | None:
+    """What happened; None for a type that has no row."""
+    row = ROWS.get(type(event))
+    if row is None:
+        return None
+    text = row.text.format(event=event) if isinstance(row.text, str) else row.text(names, event, at)
+    return Message(row.level if isinstance(row.level, int) else row.level(event), text)
+
+
+def describe(names: Names, event: Event, at: Stamp) -> Message | None:
+    """The same, after ``names`` has learned from the event."""
+    names.learn(event)
+    return message_of(names, event, at)

@@ -1,0 +1,175 @@
+"""A journal, or a part of it, in one file to attach to a ticket: a ZIP archive with a manifest.
+
+``manifest.json`` comes first and says what it is; ``segments/`` has the segments, byte for byte, under
+their names. ZIP, because every system opens it, each member can be read by itself, and a checksum guards
+each. The same journal makes the same bytes (with the same zlib): no time, user or path of the packing
+stands in it.
+
+An `Excerpt` is what goes in: the segments that a shutdown stands in, or all that count. It begins where
+nothing older is needed, and ends where the next segment goes on: what a process left behind that place
+counts for nothing in the whole, and would look like damage in the part. Of a damaged journal it is a part
+of what can be used, and says so (`events.recovery`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import IO, Any, NamedTuple
+
+from ebbtide.events.catalog import DirectorySource, JournalPath, Segment, Source, StoredFile
+from ebbtide.events.reader import History
+from ebbtide.events.recovery import Finding, findings_from_documents
+
+MANIFEST, SEGMENTS_FOLDER = "manifest.json", "segments/"
+#: The first moment that a ZIP archive can name: no moment at all.
+NO_TIME = (1980, 1, 1, 0, 0, 0)
+FILE_MODE = 0o600
+#: Of a member's permissions in an archive made on UNIX.
+_MODE_SHIFT, _UNIX = 16, 3
+
+
+class NotPacked(Exception):
+    """A file that is no packed journal: name a directory, or a file that ``ebbtide journal pack`` made."""
+
+
+def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tuple[str, bytes]]) -> None:
+    """``pieces`` are names of segments and bytes, those of one segment one after the other."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        text = json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+        archive.writestr(_member(MANIFEST), text)
+        name, member = "", None
+        try:
+            for of, data in pieces:
+                if of != name and member is not None:
+                    member.close()
+                if of != name:
+                    name, member = of, archive.open(_member(SEGMENTS_FOLDER + of), "w", force_zip64=True)
+                assert member is not None
+                member.write(data)
+        finally:
+            if member is not None:
+                member.close()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    info = zipfile.ZipInfo(name, NO_TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.create_system = _UNIX
+    info.external_attr = FILE_MODE << _MODE_SHIFT
+    return info
+
+
+class PackedSource:
+    """`events.catalog.Source` over a packed journal; it is unpacked as it is read."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises NotPacked, OSError."""
+        self.location = os.fspath(path)
+        try:
+            self._archive = zipfile.ZipFile(path)
+            self.manifest: dict[str, Any] = json.loads(self._archive.read(MANIFEST))
+            #: Damage of the journal that it was made from (`events.recovery`).
+            self.stated = findings_from_documents(self.manifest.get("findings", ()))
+        except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError) as error:
+            raise NotPacked(f"{self.location} is no packed journal: {error}") from error
+        self._open: dict[str, IO[bytes]] = {}
+
+    def close(self) -> None:
+        for member in self._open.values():
+            member.close()
+        self._archive.close()
+
+    def files(self) -> list[StoredFile]:
+        return sorted(
+            StoredFile(info.filename.removeprefix(SEGMENTS_FOLDER), info.file_size, 0)
+            for info in self._archive.infolist()
+            if info.filename.startswith(SEGMENTS_FOLDER)
+        )
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Readers go forward, so the member stays open where the last one stopped."""
+        try:
+            member = self._open.get(name) or self._archive.open(SEGMENTS_FOLDER + name)
+            self._open[name] = member
+            if member.tell() != offset:
+                member.seek(offset)
+            return member.read(size)
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+            self._open.pop(name, None)
+            raise OSError(f"{self.location}: {error}") from error
+
+
+def source_at(path: str | os.PathLike[str]) -> Source:
+    """A journal's directory, or a packed journal. Raises NotPacked, OSError."""
+    return PackedSource(path) if os.path.isfile(path) else DirectorySource(path)
+
+
+# --- what goes in ---------------------------------------------------------------------------------
+
+
+class ExcerptPiece(NamedTuple):
+    """``size_bytes`` of a segment, from its begin."""
+
+    segment: Segment
+    size_bytes: int
+
+
+class Excerpt:
+    """`events.catalog.Source` over pieces. Reading touches nothing, and happens when it is asked for."""
+
+    def __init__(self, location: str, pieces: list[ExcerptPiece], stated: tuple[Finding, ...] = ()) -> None:
+        self.location = location
+        self.stated = stated
+        self.pieces = {piece.segment.name: piece for piece in pieces}
+
+    def files(self) -> list[StoredFile]:
+        """By name; all that counts of each."""
+        found = [
+            StoredFile(name, piece.size_bytes, piece.segment.modified_ns)
+            for name, piece in self.pieces.items()
+        ]
+        return sorted(found)
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        piece = self.pieces[name]
+        left = max(0, min(size, piece.size_bytes - offset))
+        return piece.segment.source.read(name, offset, left) if left else b""
+
+
+def whole_journal(history: History) -> Excerpt:
+    """Everything that belongs to the journal, damaged ends and what stands before a gap included."""
+    path = history.path
+    pieces = [ExcerptPiece(segment, segment.size) for segment in (*path.older, *path.segments, *path.tail)]
+    return Excerpt(_location_of(path), pieces, history.stated)
+
+
+def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
+    """The segments of the records from one to another, from the last checkpoint before them on.
+
+    ``history`` must have been read to its end: nothing behind what it found to be intact is in it. Raises
+    events.reader.Unread.
+    """
+    segments, verdict = history.segments, history.verdict
+    starts = [segment.header.link.seq + 1 for segment in segments if segment.header is not None]
+    fronts = [
+        at
+        for at, segment in enumerate(segments)
+        if starts[at] <= first_seq and (segment.begins_with_checkpoint() or at == 0)
+    ]
+    front = fronts[-1] if fronts else 0
+    back = max([at for at, start in enumerate(starts) if start <= last_seq], default=0)
+    pieces = [ExcerptPiece(segment, segment.size) for segment in segments[front : back + 1]]
+    following = segments[back + 1].header if back + 1 < len(segments) else None
+    if pieces and segments[back].number == verdict.end.segment:
+        pieces[-1] = ExcerptPiece(segments[back], verdict.end.offset)
+    elif following is not None and pieces:
+        pieces[-1] = ExcerptPiece(segments[back], following.link.offset)
+    return Excerpt(_location_of(history.path), pieces, verdict.findings)
+
+
+def _location_of(path: JournalPath) -> str:
+    return path.segments[0].source.location if path.segments else ""

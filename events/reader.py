@@ -1,0 +1,417 @@
+"""Reading a journal: all locations merged, verified, in whole steps, as a stream that writes nothing.
+
+`History` is what everybody reads. A reader that has read all can say what the end means
+(`History.verdict`). An incomplete last step is never handed out: none of its orders was released.
+
+`Scan` reads one segment: verified frames in chunks, and where and why reading stopped. Where a move to
+another location was itself cut short, `without_short_copies` says which copy counts.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ebbtide.events.base import Record
+from ebbtide.events.catalog import JournalPath, Segment, Source, find_path
+from ebbtide.events.codec import (
+    FLAG_TRAILER,
+    FRAME_BYTES_MAX,
+    FRAME_BYTES_MIN,
+    FRAME_HEAD,
+    FRAME_MAGIC_BYTES,
+    HASH_BYTES,
+    STOP_BOUNDARY,
+    STOP_TRAILER,
+    ParsedFrames,
+    RawRecord,
+    decode_record,
+    parse_frames,
+)
+from ebbtide.events.recovery import SEVERITY, Case, Finding, Verdict, row_for, stated_findings
+from ebbtide.events.segment import DamagedHeader, Header, IncompatibleHeader, Link, parse_header
+
+
+class Batch(NamedTuple):
+    """Whole steps, and the header of the segment that they (at least the last of them) stand in."""
+
+    header: Header
+    records: list[RawRecord]
+
+
+class Unread(RuntimeError):
+    """The verdict was asked for before the history was read to its end: read it first."""
+
+
+class History:
+    """One journal, from its begin or from its last checkpoint; each reading starts anew.
+
+    ``journal`` chooses among several by the first 8 digits of the id (default: the newest). With
+    ``logic_flags``, a re-executing reader refuses segments whose flags it does not know.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        *,
+        journal: str = "",
+        from_checkpoint: bool = False,
+        logic_flags: Collection[str] | None = None,
+    ) -> None:
+        """Raises OSError where a location cannot be listed."""
+        self.path: JournalPath = without_short_copies(find_path(sources, journal))
+        self._sources = tuple(sources)
+        self._segments, self._gap = (self.path.older or self.path.segments), self.path.gap
+        if from_checkpoint:
+            # Before a checkpoint no gap counts.
+            for at in range(len(self.path.segments) - 1, -1, -1):
+                if self.path.segments[at].begins_with_checkpoint():
+                    self._segments, self._gap = self.path.segments[at:], ""
+                    break
+        self._flags = None if logic_flags is None else frozenset(logic_flags)
+        self._findings: list[Finding] = []
+        self._open_step: list[RawRecord] = []
+        self._header: Header | None = None
+        self._end, self._durable_seq, self._first_seq = Link(), 0, 0
+        self._begin()
+
+    @property
+    def journal_id(self) -> bytes:
+        """16 bytes; empty for an empty journal."""
+        return self.path.journal_id
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Those that are read, in order: where there is a gap, what stands before it."""
+        return self._segments
+
+    @property
+    def stated(self) -> tuple[Finding, ...]:
+        """What the sources of these segments say of the journal that they were copied from."""
+        mine = (*self.path.older, *self.path.segments, *self.path.tail)
+        used = (each for each in self._sources if any(segment.source is each for segment in mine))
+        return tuple(finding for source in used for finding in stated_findings(source))
+
+    @property
+    def verdict(self) -> Verdict:
+        """Raises Unread."""
+        if not self._read:
+            raise Unread("read the history to its end before asking for the verdict")
+        states = [finding.row.state for finding in self._findings]
+        state = max(states, key=SEVERITY.index, default=SEVERITY[0])
+        return Verdict(
+            state,
+            tuple(self._findings),
+            self.path.journal_id,
+            self._header,
+            self._first_seq,
+            self._end,
+            self._durable_seq,
+            self.path.next_number,
+        )
+
+    def read(self) -> Verdict:
+        """Read to the end for the verdict's sake."""
+        for _ in self.batches():
+            pass
+        return self.verdict
+
+    def records(self) -> Iterator[Record]:
+        """Decoded. Raises events.codec.UnknownType and BadPayload."""
+        return map(decode_record, self.raw())
+
+    def raw(self) -> Iterator[RawRecord]:
+        """All records of whole steps, in order."""
+        for batch in self.batches():
+            yield from batch.records
+
+    def earlier(self, bytes_max: int) -> Iterator[RawRecord]:
+        """What stands before this history's begin, from whole segments of at most so many bytes.
+
+        For what is only shown: damage there ends the reading, and changes no verdict.
+        """
+        begin = self._segments[0] if self._segments else None
+        if begin is None or begin not in self.path.segments:
+            return
+        front = at = self.path.segments.index(begin)
+        while front and bytes_max >= self.path.segments[front - 1].size:
+            front -= 1
+            bytes_max -= self.path.segments[front].size
+        for segment, following in zip(
+            self.path.segments[front:at], self.path.segments[front + 1 :], strict=False
+        ):
+            assert following.header is not None
+            for piece in Scan(segment, following.header.link).pieces():
+                yield from piece.records
+
+    def batches(self) -> Iterator[Batch]:
+        """The same in lists, for whoever is in a hurry."""
+        self._begin()
+        for segment, following in zip_longest(self._segments, self._segments[1:]):
+            assert segment.header is not None
+            unknown = sorted(set(segment.header.identity.logic_flags) - (self._flags or set()))
+            if self._flags is not None and unknown:
+                reason = f"unknown logic flags {', '.join(unknown)}"
+                self._find(Case(format="unknown"), segment, 0, self._end.seq + 1, reason)
+                break
+            limit = following.header.link if following is not None and following.header is not None else None
+            scan = Scan(segment, limit)
+            yield from self._steps(scan)
+            self._durable_seq = max(self._durable_seq, scan.durable_seq)
+            if not self._judge(segment, scan, limit):
+                break
+        self._judge_tail()
+        self._findings += self.stated
+        self._read = True
+
+    def _begin(self) -> None:
+        self._read = False
+        self._findings, self._open_step, self._header = [], [], None
+        self._end, self._durable_seq, self._first_seq = Link(), 0, 0
+        first = self._segments[0].header if self._segments else None
+        if first is not None:
+            self._end, self._first_seq = first.link, first.link.seq + 1
+
+    def _steps(self, scan: Scan) -> Iterator[Batch]:
+        self._header = scan.header
+        for piece in scan.pieces():
+            if not piece.whole:
+                self._open_step += piece.records
+                continue
+            records = [*self._open_step, *piece.records[: piece.whole]]
+            self._open_step = piece.records[piece.whole :]
+            self._end, self._header = piece.whole_end, piece.header
+            yield Batch(piece.header, records)
+        if not self._open_step:
+            self._end = scan.end
+
+    def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
+        """Whether reading may go on in the next segment."""
+        seq = scan.end.seq + 1
+        if limit is not None:
+            if scan.damage is not None:
+                self._find(Case(damage="record", place="linked"), segment, scan.end.offset, seq, scan.damage)
+            return scan.damage is None
+        if scan.damage is None and not self._open_step:
+            return True
+        found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
+        self._durable_seq = max(self._durable_seq, found.durable_seq)
+        case = Case(
+            damage="record" if scan.damage else "none",
+            durable="below" if seq <= self._durable_seq else "above",
+            sealed="sealed" if scan.sealed or found.sealed else "open",
+            step="incomplete" if self._open_step else "whole",
+        )
+        reason = scan.damage or "the journal ends in the middle of a step"
+        self._find(case, segment, scan.end.offset, seq, reason)
+        return True
+
+    def _judge_tail(self) -> None:
+        """What lies behind the last segment that was read: a gap, damaged headers, headers not for us."""
+        if self._gap:
+            case = Case(damage="missing", place="linked")
+            self._find(case, self.path.segments[0], 0, self._end.seq + 1, self._gap)
+        for segment in self.path.tail:
+            found = find_evidence(segment, 0)
+            seq = self._end.seq + 1
+            case = Case(
+                format="unknown" if segment.incompatible else "known",
+                damage="header",
+                durable="below" if seq <= found.durable_seq else "above",
+                sealed="sealed" if found.sealed else "open",
+            )
+            self._find(case, segment, 0, seq, segment.problem)
+
+    def _find(self, case: Case, segment: Segment, offset: int, seq: int, reason: str) -> None:
+        if row_for(case).state != "intact":
+            self._findings.append(Finding(case, segment.name, offset, seq, reason))
+
+
+# --- one segment ----------------------------------------------------------------------------------
+
+#: Read at a time: large against a frame, small against the memory of a node agent.
+CHUNK_BYTES = 256 * 1024
+
+
+class ScannedPiece(NamedTuple):
+    """Some records of a segment; ``whole`` of them end with a step, and behind those is ``whole_end``."""
+
+    header: Header
+    records: list[RawRecord]
+    whole: int
+    whole_end: Link
+
+
+class Scan:
+    """One pass over one segment, up to ``limit`` if a later segment links into it."""
+
+    def __init__(self, segment: Segment, limit: Link | None) -> None:
+        assert segment.header is not None
+        self._segment = segment
+        self._limit = limit
+        self._size = limit.offset if limit else segment.size
+        self.header = segment.header
+        start_hash = (
+            segment.header.link.hash if segment.header.carries else segment.header_bytes[-HASH_BYTES:]
+        )
+        #: The place behind the last good frame.
+        self.end = Link(segment.number, len(segment.header_bytes), segment.header.link.seq, start_hash)
+        self.durable_seq = 0
+        self.sealed = False
+        #: Why reading stopped before the end; None when it did not.
+        self.damage: str | None = None
+
+    def pieces(self) -> Iterator[ScannedPiece]:
+        """Raises nothing for damage: `damage` tells, and `end` where. PermissionError is no damage."""
+        buffer, behind = self.end.hash, self.end.offset
+        while self.damage is None and (chunk := self._read(behind)):
+            buffer, behind = buffer + chunk, behind + len(chunk)
+            pos = HASH_BYTES
+            while True:
+                parsed = parse_frames(buffer, pos, len(buffer), self.end.seq)
+                if parsed.records:
+                    yield self._piece(parsed, behind - len(buffer))
+                pos = self._special(buffer, parsed)
+                if pos == parsed.pos:
+                    break
+            buffer = buffer[pos - HASH_BYTES :]
+        if self.damage is None and len(buffer) > HASH_BYTES:
+            self.damage = "a frame is cut short"
+        elif self.damage is None and self._limit and self.end[2:] != self._limit[2:]:
+            self.damage = "the next segment continues from something else"
+
+    def _read(self, offset: int) -> bytes:
+        try:
+            size = min(CHUNK_BYTES, self._size - offset)
+            return self._segment.source.read(self._segment.name, offset, size) if size > 0 else b""
+        except PermissionError:
+            raise
+        except OSError as error:
+            self.damage = f"cannot be read: {error}"
+            return b""
+
+    def _piece(self, parsed: ParsedFrames, base: int) -> ScannedPiece:
+        last = parsed.records[-1]
+        self.end = Link(self._segment.number, base + parsed.pos, last.seq, last.hash)
+        self.durable_seq = max(self.durable_seq, parsed.durable_seq)
+        self.sealed = False
+        if not parsed.whole:
+            return ScannedPiece(self.header, parsed.records, 0, self.end)
+        whole = parsed.records[parsed.whole - 1]
+        end = Link(self._segment.number, base + parsed.whole_pos, whole.seq, whole.hash)
+        return ScannedPiece(self.header, parsed.records, parsed.whole, end)
+
+    def _special(self, buffer: bytes, parsed: ParsedFrames) -> int:
+        """Step over a trailer or a carried header; the new position, or the old one to stop there."""
+        if parsed.stop is None:
+            return parsed.pos
+        if parsed.stop not in (STOP_TRAILER, STOP_BOUNDARY):
+            self.damage = parsed.stop
+            return parsed.pos
+        length: int = FRAME_HEAD.unpack_from(buffer, parsed.pos)[2]
+        frame = buffer[parsed.pos : parsed.pos + length]
+        before = buffer[parsed.pos - HASH_BYTES : parsed.pos]
+        if parsed.stop == STOP_TRAILER:
+            # One that was carried over names another header, and seals nothing here.
+            self.sealed = frame[FRAME_HEAD.size : -HASH_BYTES] == self._segment.header_bytes[-HASH_BYTES:]
+            seq, durable_seq = FRAME_HEAD.unpack_from(frame)[3:5]
+            chained = hashlib.sha256(before + frame[:-HASH_BYTES]).digest() == frame[-HASH_BYTES:]
+            fits = chained and seq == self.end.seq
+            if fits and self.sealed:
+                self.durable_seq = max(self.durable_seq, durable_seq)
+        else:
+            fits = self._carried_header_fits(frame, before)
+        if not fits:
+            self.damage = f"a {parsed.stop} does not fit"
+            return parsed.pos
+        self.end = self.end._replace(offset=self.end.offset + length, hash=frame[-HASH_BYTES:])
+        return parsed.pos + length
+
+    def _carried_header_fits(self, frame: bytes, before: bytes) -> bool:
+        try:
+            header, length = parse_header(frame[FRAME_HEAD.size :])
+        except (DamagedHeader, IncompatibleHeader):
+            return False
+        self.header, self.sealed = header, False
+        fits = length == len(frame) - FRAME_HEAD.size
+        return fits and (header.link.seq, header.link.hash) == (self.end.seq, before)
+
+
+class Evidence(NamedTuple):
+    """What whole frames behind damage tell: the highest number known durable, and whether it was sealed."""
+
+    durable_seq: int
+    sealed: bool
+
+
+def find_evidence(segment: Segment, offset: int) -> Evidence:
+    """Look for frames from ``offset`` on by their magic and checksum. The chain is not needed for that."""
+    durable_seq, sealed, behind, buffer = 0, False, offset, b""
+    while (size := min(CHUNK_BYTES, segment.size - behind)) > 0:
+        try:
+            chunk = segment.source.read(segment.name, behind, size)
+        except OSError:
+            chunk = bytes(size)  # what cannot be read is as good as zeros
+        if not chunk:
+            break
+        behind += len(chunk)
+        buffer += chunk
+        at = buffer.find(FRAME_MAGIC_BYTES)
+        while at >= 0:
+            length = _frame_length(buffer, at, final=behind >= segment.size)
+            if length is None:
+                break
+            if length:
+                head = FRAME_HEAD.unpack_from(buffer, at)
+                durable_seq = max(durable_seq, head[4])
+                sealed = sealed or head[9] == FLAG_TRAILER
+            at = buffer.find(FRAME_MAGIC_BYTES, at + max(length, 1))
+        buffer = buffer[at:] if at >= 0 else buffer[1 - len(FRAME_MAGIC_BYTES) :]
+    return Evidence(durable_seq, sealed)
+
+
+def _frame_length(buffer: bytes, at: int, *, final: bool) -> int | None:
+    """The length of the whole frame at ``at``; 0 when there is none, None when more bytes are needed."""
+    if at + FRAME_BYTES_MIN > len(buffer):
+        return 0 if final else None
+    _, crc, length, *_ = FRAME_HEAD.unpack_from(buffer, at)
+    if not FRAME_BYTES_MIN <= length <= FRAME_BYTES_MAX:
+        return 0
+    if at + length > len(buffer):
+        return 0 if final else None
+    return length if zlib.crc32(buffer[at + 8 : at + length - HASH_BYTES]) == crc else 0
+
+
+# --- which copy counts where a move was cut short -------------------------------------------------
+
+SHORTER_COPY = "it carries less than the file that it was to replace"
+
+
+def without_short_copies(path: JournalPath) -> JournalPath:
+    """The path without the carrying segments at its end that reach less far than what they carry on from."""
+    # Segments at the end repeat each other: those that carry, and the one before them.
+    copies = 0
+    for segment in reversed(path.segments):
+        copies += 1
+        if segment.header is None or not segment.header.carries:
+            break
+    if copies < 2:
+        return path
+    reached = [_last_whole_seq(segment) for segment in path.segments[-copies:]]
+    best = max(range(copies), key=lambda at: (reached[at], at))
+    kept = len(path.segments) - copies + best + 1
+    dropped = tuple(segment._replace(problem=SHORTER_COPY) for segment in path.segments[kept:])
+    return path._replace(segments=path.segments[:kept], tail=(*dropped, *path.tail))
+
+
+def _last_whole_seq(segment: Segment) -> int:
+    """The number of the last record of a segment's last whole step, whatever links into it."""
+    assert segment.header is not None
+    seq, scan = segment.header.link.seq, Scan(segment, None)
+    for piece in scan.pieces():
+        if piece.whole:
+            seq = piece.whole_end.seq
+    return seq

@@ -1,0 +1,228 @@
+"""What every telling of a shutdown begins with: when it was, which pods it had, how they and it ended.
+
+`EpisodeBuilder` interprets the few events that decide this, and nobody else does: the list of shutdowns
+(``journal ls``) stops here, so that a long journal costs no memory and a tenth of the decoding, and
+`events.record.progress` and `events.record.builder` add to it what they need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, get_args
+
+from ebbtide.events.base import Record, Stamp, episode_id, shutdown_trace_id
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.decisions import (
+    EpisodeClosed,
+    EpisodeOutcome,
+    PodEnded,
+    PodOutcome,
+    PodPlanned,
+    PodRejected,
+    ReleaseLock,
+    ShutdownBegan,
+    ShutdownWithdrawn,
+)
+from ebbtide.events.facts import InventoryTaken
+from ebbtide.events.model import ShutdownKind
+from ebbtide.events.reader import History
+
+
+class Episode(NamedTuple):
+    """One shutdown. Times are wall-clock nanoseconds: the first record's, plus monotonic difference.
+
+    ``ended_wall_ns`` is when the lock was ordered released, or when a cancelled shutdown was closed; None
+    when it was cut short or still runs. ``pods`` has a count for every outcome, together the inventory.
+    """
+
+    id: str
+    trace_id: str
+    first_seq: int
+    last_seq: int
+    kind: ShutdownKind
+    boot_id: str
+    started_wall_ns: int
+    ended_wall_ns: int | None
+    outcome: EpisodeOutcome
+    pods: dict[PodOutcome, int]
+
+
+def episodes(history: History, *, boot_id: str | None = None) -> Iterator[Episode]:
+    """The shutdowns of a history, oldest first, each once it is over; what is still open comes last.
+
+    One that is not closed counts as ``running``, unless ``boot_id`` (of this machine, now) says that its
+    boot is over, or the record ends in damage: then nobody can know more than that it is cut short. Raises
+    events.codec.BadPayload.
+    """
+    shutdown: EpisodeBuilder | None = None
+    fact: RawRecord | None = None
+    for batch in history.batches():
+        for raw in grouped_by_episode(batch.records):
+            if raw.cause == 0:
+                fact = raw
+            if not raw.episode:
+                continue
+            if shutdown is None or raw.episode != shutdown.number:
+                if shutdown is not None:
+                    yield shutdown.episode(history.journal_id, boot_id)
+                first = first_record(raw, fact)
+                started = Stamp(first.mono_ns, first.wall_ns)
+                shutdown = EpisodeBuilder(raw.episode, started, batch.header.identity.boot_id, first.hash)
+            shutdown.last_seq = raw.seq
+            handle = EPISODE_HANDLERS.get(raw.tag)
+            if handle is not None:
+                shutdown.turn_to(raw, batch.header.identity.boot_id)
+                handle(shutdown, decode_event(raw.tag, raw.payload))
+    if shutdown is not None:
+        yield shutdown.episode(history.journal_id, boot_id, damaged=history.verdict.state != "intact")
+
+
+def grouped_by_episode(records: Sequence[RawRecord]) -> Sequence[RawRecord]:
+    """Whole steps, each shutdown's records together.
+
+    A signal that comes while a cancelled shutdown's pods still go down closes it, and opens the next one, in
+    one step: its first record is the next one's already, and the other's last records stand behind it.
+    """
+    opening = [index for index, raw in enumerate(records) if raw.episode == raw.seq and raw.cause == 0]
+    if not opening:
+        return records
+    made = list(records)
+    for index in opening:
+        ends = (at + 1 for at in range(index, len(made)) if made[at].flags & FLAG_LAST)
+        end = next(ends, len(made))
+        mine = made[index].episode
+        step = made[index:end]
+        made[index:end] = [
+            *(raw for raw in step if raw.episode not in (0, mine)),
+            *(raw for raw in step if raw.episode in (0, mine)),
+        ]
+    return made
+
+
+def first_record(raw: RawRecord, fact: RawRecord | None) -> RawRecord:
+    """The fact that opened the episode, even where it still belonged to the one that it closed."""
+    return fact if fact is not None and fact.seq == raw.episode else raw
+
+
+class RecordPoint(NamedTuple):
+    """A record's number, its time since the signal, and whether the signal's boot still goes on."""
+
+    seq: int
+    at_ns: int
+    same_boot: bool
+
+
+class EpisodeBuilder:
+    """A shutdown while it is being read. ``*_ns`` are nanoseconds since the signal."""
+
+    def __init__(self, number: int, started: Stamp, boot_id: str = "", first_hash: bytes = b"") -> None:
+        self.number = number
+        self.started = started
+        self.boot_id = boot_id
+        #: The chain hash of its first record, of which its trace id is made.
+        self.first_hash = first_hash
+        #: The record that is being interpreted.
+        self.point = RecordPoint(number, 0, True)
+        self.last_seq = number
+        self.kind: ShutdownKind = "unknown"
+        #: By UID; None: it has no fate yet.
+        self.outcomes: dict[str, PodOutcome | None] = {}
+        #: UIDs in the order of the plan; from then on, inventories list only pods that have no part in it.
+        self.planned: dict[str, None] = {}
+        self.released_ns: int | None = None
+        self.closed: EpisodeOutcome | None = None
+        self.closed_ns: int | None = None
+
+    def turn_to(self, record: RawRecord | Record, boot_id: str) -> None:
+        """What follows is interpreted at this record, which was written in that boot.
+
+        The monotonic clock starts anew with each boot; then only the record's own wall time is left.
+        """
+        same = boot_id == self.boot_id
+        at_ns = record.mono_ns - self.started.mono_ns if same else record.wall_ns - self.started.wall_ns
+        self.point = RecordPoint(record.seq, at_ns, same)
+
+    @property
+    def goes_on(self) -> bool:
+        """Neither the release nor a close stands in the record."""
+        return self.released_ns is None and self.closed is None
+
+    def outcome(self, boot_id: str | None, *, damaged: bool) -> EpisodeOutcome:
+        """Complete if and only if the release stands in the journal, and the machine did go down."""
+        if self.released_ns is not None:
+            return "complete"
+        if self.closed is not None:
+            return "truncated" if self.closed == "complete" else self.closed
+        same_boot = boot_id in (None, self.boot_id)
+        return "running" if same_boot and not damaged else "truncated"
+
+    def ended_ns(self, outcome: EpisodeOutcome) -> int | None:
+        """The release of a complete one, the close of a cancelled one; every other has no end."""
+        return {"complete": self.released_ns, "cancelled": self.closed_ns}.get(outcome)
+
+    def episode(self, journal_id: bytes, boot_id: str | None, *, damaged: bool = False) -> Episode:
+        """The summary as it stands."""
+        outcome = self.outcome(boot_id, damaged=damaged)
+        ended_ns = self.ended_ns(outcome)
+        fates = [fate or "unknown" for fate in self.outcomes.values()]
+        return Episode(
+            id=episode_id(journal_id, self.number),
+            trace_id=shutdown_trace_id(self.first_hash),
+            first_seq=self.number,
+            last_seq=self.last_seq,
+            kind=self.kind,
+            boot_id=self.boot_id,
+            started_wall_ns=self.started.wall_ns,
+            ended_wall_ns=None if ended_ns is None else self.started.wall_ns + ended_ns,
+            outcome=outcome,
+            pods={name: fates.count(name) for name in get_args(PodOutcome)},
+        )
+
+
+def _shutdown_began(shutdown: EpisodeBuilder, event: ShutdownBegan) -> None:
+    shutdown.kind = event.kind
+
+
+def _inventory_taken(shutdown: EpisodeBuilder, event: InventoryTaken) -> None:
+    """Counts until the plan is made; later differences come as late pods."""
+    if not shutdown.planned:
+        shutdown.outcomes |= {pod.uid: None for pod in event.pods}
+
+
+def _pod_planned(shutdown: EpisodeBuilder, event: PodPlanned) -> None:
+    shutdown.planned[event.pod.uid] = None
+    shutdown.outcomes.setdefault(event.pod.uid, None)
+
+
+def _pod_ended(shutdown: EpisodeBuilder, event: PodEnded) -> None:
+    shutdown.outcomes[event.uid] = event.outcome
+
+
+def _pod_rejected(shutdown: EpisodeBuilder, event: PodRejected) -> None:
+    shutdown.outcomes.setdefault(event.uid, "rejected")
+
+
+def _lock_released(shutdown: EpisodeBuilder, event: ReleaseLock) -> None:
+    shutdown.released_ns = shutdown.point.at_ns
+
+
+def _shutdown_withdrawn(shutdown: EpisodeBuilder, event: ShutdownWithdrawn) -> None:
+    """A release after which the machine stayed is none."""
+    shutdown.released_ns = None
+
+
+def _episode_closed(shutdown: EpisodeBuilder, event: EpisodeClosed) -> None:
+    shutdown.closed, shutdown.closed_ns = event.outcome, shutdown.point.at_ns
+
+
+#: What these events mean for every telling of a shutdown, by type tag.
+EPISODE_HANDLERS: dict[str, Callable[[EpisodeBuilder, Any], None]] = {
+    ShutdownBegan.__name__: _shutdown_began,
+    InventoryTaken.__name__: _inventory_taken,
+    PodPlanned.__name__: _pod_planned,
+    PodEnded.__name__: _pod_ended,
+    PodRejected.__name__: _pod_rejected,
+    ReleaseLock.__name__: _lock_released,
+    ShutdownWithdrawn.__name__: _shutdown_withdrawn,
+    EpisodeClosed.__name__: _episode_closed,
+}

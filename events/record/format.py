@@ -1,0 +1,68 @@
+"""Durations and times as the reading commands show them: systemd's ``1min 2.345s``, RFC 3339, ``2 pods``.
+
+Durations read as in ``systemd-analyze``, which taught people to read them: cut off, never rounded up.
+"""
+
+from __future__ import annotations
+
+from ebbtide.events.base import NS_PER_SECOND
+
+_NS_PER_MS = 1_000_000
+_NS_PER_US = 1_000
+
+#: Larger units, largest first.
+_UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
+
+
+def span(duration_ns: int) -> str:
+    """``0``, ``40us``, ``705ms``, ``10.006s``, ``1min 2.345s``, ``2h 5min``; cut off, never rounded up."""
+    if duration_ns < 0:
+        return f"-{span(-duration_ns)}"
+    if duration_ns < NS_PER_SECOND:
+        return _below_a_second(duration_ns)
+    seconds, rest_ns = divmod(duration_ns, NS_PER_SECOND)
+    parts: list[str] = []
+    for name, size in _UNITS:
+        count, seconds = divmod(seconds, size)
+        parts += [f"{count}{name}"] if count else []
+    millis = rest_ns // _NS_PER_MS
+    if seconds or millis:
+        parts.append(f"{seconds}.{millis:03d}s" if millis else f"{seconds}s")
+    return " ".join(parts)
+
+
+def _below_a_second(duration_ns: int) -> str:
+    millis = duration_ns // _NS_PER_MS
+    if millis:
+        return f"{millis}ms"
+    micros = duration_ns // _NS_PER_US
+    return f"{micros}us" if micros else "0"
+
+
+def plural(count: int, noun: str) -> str:
+    """``1 pod``, ``2 pods``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def rfc3339(wall_ns: int) -> str:
+    """Nanoseconds since 1970 as ``2026-03-01T12:00:00.000000000Z``."""
+    seconds, rest_ns = divmod(wall_ns, NS_PER_SECOND)
+    days, seconds = divmod(seconds, 86_400)
+    year, month, day = _civil(days)
+    hours, seconds = divmod(seconds, 3_600)
+    return (
+        f"{year:04d}-{month:02d}-{day:02d}T{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}.{rest_ns:09d}Z"
+    )
+
+
+def _civil(days: int) -> tuple[int, int, int]:
+    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
+
+    Years that begin in March put the leap day last: so a month's length follows from its place in the year.
+    """
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    month = (5 * day_of_year + 2) // 153
+    day = day_of_year - (153 * month + 2) // 5 + 1
+    return era * 400 + year_of_era + month // 10, (month + 2) % 12 + 1, day

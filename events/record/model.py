@@ -1,0 +1,316 @@
+"""A shutdown as one value: what blame, diff, advise, the report, the tables and the status share.
+
+All times whose name says nothing else are nanoseconds since the signal, on the monotonic clock within a
+boot and by the wall clock from one boot to the next. None: it did not happen, or nobody recorded it. An
+record says only what stands in the journal; nothing in it is a guess.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
+from ebbtide.events.model import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
+from ebbtide.events.recovery import State, Verdict
+
+#: An order that stands beside the waves.
+SideOrder = Literal[
+    "inventory",
+    "announce",
+    "statuses",
+    "release",
+    "traces",
+    "kubelet",
+    "kubelet-start",
+    "withdraw",
+    "await",
+    "mounts",
+    "certificate",
+]
+
+
+class CertificateRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Whether volumes were safe to detach. ``running`` are UIDs, ``mounted`` pairs of a UID and a volume."""
+
+    at_ns: int
+    safe: bool
+    ended: int = 0
+    running: tuple[str, ...] = ()
+    mounted: tuple[tuple[str, str], ...] = ()
+
+
+class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A Kubernetes node's shutdown as a whole: by which means its pods were ended, and what was left.
+
+    Empty in mode process, and in every journal from before there was anything else.
+    """
+
+    means: TerminationMode = ""
+    reason: str = ""
+    handed_over_ns: int | None = None
+    handed_over_reason: str = ""
+    kubelet_stopped_ns: int | None = None
+    certificate: CertificateRecord | None = None
+    #: What the kubelet had not done at the release, by UID.
+    left_running: tuple[str, ...] = ()
+    left_without_status: tuple[str, ...] = ()
+
+
+#: ``open``: begun, and the record ends; ``waiting``: never begun.
+WaveOutcome = Literal["complete", "overran", "cancelled", "open", "waiting"]
+
+
+class RecordPart(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Base of the parts of a shutdown's record."""
+
+
+class HookRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One run of a preStop hook. ``early``: a sleep that ended before its time."""
+
+    container: str
+    kind: str
+    detail: str = ""
+    began_ns: int
+    #: Until when it could have run: the pod's grace, or the end of its sleep.
+    until_ns: int
+    ended_ns: int | None = None
+    result: HookResult | None = None
+    reason: str = ""
+    early: bool = False
+
+
+class ContainerRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One container. ``exited_ns`` None with an outcome of its pod: nobody saw it exit."""
+
+    name: str
+    sidecar: bool = False
+    stop_signal: str = "SIGTERM"
+    running: bool = True
+    #: When the kubelet was asked to end it, or began to by itself.
+    asked_ns: int | None = None
+    #: When the order for it was given.
+    signalled_ns: int | None = None
+    #: The runtime would not send it.
+    stop_refused: bool = False
+    killed_ns: int | None = None
+    exited_ns: int | None = None
+    exit_code: int | None = None
+    exit_signal: str = ""
+
+
+class AutopsyRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a straggler was doing just before SIGKILL."""
+
+    container: str
+    at_ns: int
+    processes: tuple[ProcessReport, ...] = ()
+    last_lines: tuple[str, ...] = ()
+
+
+class PodRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One pod. ``grace_seconds`` is what the plan gave it, ``wanted_grace_seconds`` what its spec asks for.
+
+    ``outcome`` None: the record ends before its fate. ``wave`` -1: it has no part in the plan, because it was
+    rejected, was listed too late, or was left on its way down by an earlier shutdown.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    priority: int | None = None
+    wave: int = -1
+    grace_seconds: int = 0
+    wanted_grace_seconds: int | None = None
+    #: It was not in the inventory at the signal.
+    late: bool = False
+    began_ns: int | None = None
+    #: What it had when its stop began: under an elastic budget more than planned, less when it was late.
+    grace_ns: int | None = None
+    #: No SIGKILL comes later than this.
+    kill_by_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: PodOutcome | None = None
+    reason: str = ""
+    succeeded: bool = False
+    hurried_ns: int | None = None
+    #: Of a Kubernetes node's pod; ``refused``: why the API server did not take its delete.
+    means: TerminationMode = ""
+    owner: str = ""
+    volumes: bool = False
+    unmounted_ns: int | None = None
+    refused: str = ""
+    #: Handed to the fallback after a failure of its actor.
+    fallback: bool = False
+    hooks: tuple[HookRecord, ...] = ()
+    containers: tuple[ContainerRecord, ...] = ()
+    autopsies: tuple[AutopsyRecord, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class WaveRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One wave of the plan, also one without pods. ``pods`` are UIDs in inventory order, late ones last."""
+
+    index: int
+    priority: int
+    #: The plan's share of the grant, and what the wave really had (elastic budgets hand time on).
+    planned_ns: int
+    period_ns: int | None = None
+    began_ns: int | None = None
+    deadline_ns: int | None = None
+    ended_ns: int | None = None
+    outcome: WaveOutcome = "waiting"
+    unused_ns: int = 0
+    stragglers: tuple[str, ...] = ()
+    pods: tuple[str, ...] = ()
+    #: Over the runtime, of pods that no delete ends; and pods whose volumes were mounted at its deadline.
+    handover: bool = False
+    mounted: tuple[str, ...] = ()
+
+
+class ConfigurationRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The effective configuration at the signal; ``sources`` where the journal still has them."""
+
+    periods: tuple[Period, ...] = ()
+    requested_ns: int = 0
+    reserve_ns: int = 0
+    budget: Budget = "strict"
+    sleep_action: bool = True
+    status_flush_ns: int = 0
+    trace_flush_ns: int = 0
+    sources: dict[str, str] = {}
+
+
+class ProcessRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A daemon that wrote in this shutdown; the first one began before the signal (``at_ns`` None)."""
+
+    seq: int
+    at_ns: int | None
+    version: str
+    pid: int
+    mode: str
+    boot_id: str
+    #: When the process before it said its last word; None: in another boot.
+    quiet_since_ns: int | None = None
+    #: What the start did about the shutdown that it found (the resume table's action).
+    action: str = ""
+    previous: str = ""
+
+    @property
+    def came_after(self) -> bool:
+        """It only closed what was over before: the daemon of the next boot, and no restart."""
+        return self.action.startswith("close-")
+
+
+class OrderRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An order that stands beside the waves: announcing the node, delivering statuses, the release."""
+
+    what: SideOrder
+    seq: int = 0
+    began_ns: int
+    ended_ns: int | None = None
+    result: str = ""
+    reason: str = ""
+
+
+class Notice(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Something that an operator should know. ``code`` is stable, ``text`` for people; ``pod`` is a UID."""
+
+    seq: int
+    at_ns: int
+    code: str
+    text: str
+    pod: str = ""
+
+
+class DamageRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What is wrong with the journal (`events.recovery`). ``here``: it ends the record of this shutdown."""
+
+    state: Literal["torn", "corrupt", "incompatible"]
+    banner: str
+    here: bool = False
+
+
+class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One shutdown. ``waves`` in their order, ``pods`` in inventory order, then late ones."""
+
+    id: str
+    trace_id: str
+    journal_id: str
+    first_seq: int
+    last_seq: int
+    node: str
+    machine_id: str
+    boot_id: str
+    version: str
+    logic_flags: tuple[str, ...] = ()
+    kind: ShutdownKind
+    outcome: EpisodeOutcome
+    started_wall_ns: int
+    started_mono_ns: int
+    #: When the lock was ordered released, or a cancelled shutdown was closed; None: cut short, or running.
+    ended_ns: int | None = None
+    #: None: the journal is intact as far as it was read (`events.record.fold`).
+    damage: DamageRecord | None = None
+    #: The last thing on record before the boot was over.
+    last_ns: int = 0
+    configuration: ConfigurationRecord = ConfigurationRecord()
+    grant_ns: int = 0
+    budget_ns: int = 0
+    deadline_ns: int = 0
+    release_by_ns: int = 0
+    lock_held: bool = True
+    overtime: bool = False
+    cancelled_ns: int | None = None
+    cancel_reason: str = ""
+    #: The last wave that began; -1 if none did.
+    last_wave: int = -1
+    #: Who had scheduled it, where logind knew: a user's id, a terminal, and the message for everybody.
+    asked_by_uid: int | None = None
+    asked_tty: str = ""
+    wall_message: str = ""
+    #: All pods had ended, or the budget had.
+    pods_ended_ns: int | None = None
+    statuses_settled_ns: int | None = None
+    #: Pod statuses that were not delivered in time.
+    undelivered: int = 0
+    by: NodeRecord = NodeRecord()
+    waves: tuple[WaveRecord, ...] = ()
+    pods: tuple[PodRecord, ...] = ()
+    beside: tuple[OrderRecord, ...] = ()
+    processes: tuple[ProcessRecord, ...] = ()
+    notices: tuple[Notice, ...] = ()
+    #: Type tags that this version does not know, and how many there were.
+    unknown_types: dict[str, int] = {}
+    events: int = 0
+
+    def count(self, outcome: PodOutcome) -> int:
+        """How many pods had this fate; one whose fate is not on record counts as ``unknown``."""
+        return sum((pod.outcome or "unknown") == outcome for pod in self.pods)
+
+
+#: How a record ends that cannot be read on, by the journal's state.
+DAMAGED_ENDS: dict[State, str] = {
+    "torn": "damaged",
+    "corrupt": "damaged",
+    "incompatible": "another version wrote on",
+}
+
+
+def damage_of(verdict: Verdict, *, here: bool) -> DamageRecord | None:
+    """``here``: no other shutdown follows before the damage. None where the journal is intact."""
+    if verdict.state == "intact":
+        return None
+    return DamageRecord(state=verdict.state, banner=verdict.banner, here=here)
+
+
+def with_verdict(shutdown: ShutdownRecord, verdict: Verdict) -> ShutdownRecord:
+    """The record of an earlier shutdown, made while the journal's end was not known yet."""
+    if shutdown.damage is not None:
+        return shutdown
+    return replace(shutdown, damage=damage_of(verdict, here=False))

@@ -1,0 +1,201 @@
+"""Sends spans to a back end, one request after another, until each is settled: taken, or on record as
+rejected.
+
+What stands between a span and its destination is decided here once for all transports: how many go
+together, when the same bytes are tried again (OTLP specification, "exponential back-off with jitter"), what
+is split, what is given up, and what is kept for another start. `sender_for` chooses the transport; gRPC's
+library is loaded only where it is asked for.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+import trio
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel.delivery.answers import Accepted, Again, Answer, Refused, Rejected
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.span import Resource, Span
+
+#: Spans of one request: the SDKs' own batch size. A request of them has some hundred kilobytes.
+BATCH_SPANS_MAX = 512
+#: gRPC servers take 4 MiB unless told otherwise.
+BATCH_BYTES_MAX = 3 * 1024 * 1024
+#: Tries in a row without an answer after which nothing more is expected of this process.
+GIVE_UP_SECONDS = 600
+#: A request that is out for longer says that its server is not well.
+PATIENCE_SECONDS = 0.25
+
+
+class Sender(Protocol):
+    """A transport."""
+
+    async def send(self, payload: bytes) -> Answer:
+        """Raises nothing but cancellation."""
+
+    async def aclose(self) -> None: ...
+
+
+class Loss(NamedTuple):
+    """Spans that a back end will never take, and its reason."""
+
+    spans: tuple[Span, ...]
+    number: int
+    reason: str
+
+
+class GaveUp(Exception):
+    """The back end refuses, or was not there for long. The spans are kept; the text says why."""
+
+    def __init__(self, reason: str, *, refused: bool) -> None:
+        super().__init__(reason)
+        self.refused = refused
+
+
+BatchEncoder = Callable[[Sequence[Span], Resource], bytes]
+
+
+class RetryingSender:
+    """``settled`` is called with the spans of each request that is done with, ``lost`` before it where spans
+    were rejected; ``trouble`` with each new reason why nothing arrives, and with an empty one when it does
+    again.
+    """
+
+    def __init__(
+        self,
+        sender: Sender,
+        encode: BatchEncoder,
+        *,
+        settled: Callable[[Sequence[Span]], Awaitable[None]],
+        lost: Callable[[Loss], None],
+        trouble: Callable[[str], None],
+        backoff: Backoff | None = None,
+        give_up_seconds: float = GIVE_UP_SECONDS,
+    ) -> None:
+        self._sender, self._encode = sender, encode
+        self._settled, self._lost, self._trouble = settled, lost, trouble
+        self._backoff = backoff or Backoff()
+        self._give_up_seconds = give_up_seconds
+        self._failing_since: float | None = None
+        self._asked_at: float | None = None
+        #: What a server said once about the size that it takes holds for the next requests.
+        self._spans_max = BATCH_SPANS_MAX
+        self.reason = ""
+
+    @property
+    def unwell(self) -> str:
+        """Why nobody should wait for this back end now; empty where it answers."""
+        if self.reason:
+            return self.reason
+        late = self._asked_at is not None and trio.current_time() - self._asked_at > PATIENCE_SECONDS
+        return f"no answer within {PATIENCE_SECONDS:g} s" if late else ""
+
+    async def deliver(self, spans: Sequence[Span], resource: Resource) -> None:
+        """All of one resource, in order. Raises GaveUp with the rest unsettled."""
+        todo = list(spans)
+        while todo:
+            count = min(len(todo), self._spans_max)
+            answer = await self._ask(todo[:count], resource)
+            if isinstance(answer, Rejected) and answer.too_large and count > 1:
+                self._spans_max = max(1, count // 2)
+                continue
+            batch, todo = todo[:count], todo[count:]
+            if isinstance(answer, Rejected):
+                self._lost(Loss(tuple(batch), len(batch), answer.reason))
+            elif answer.rejected:
+                reason = answer.reason or "partial success, without a reason"
+                self._lost(Loss(tuple(batch), min(answer.rejected, len(batch)), reason))
+            await self._settled(batch)
+
+    async def _ask(self, batch: Sequence[Span], resource: Resource) -> Accepted | Rejected:
+        """The same bytes until there is an answer that settles them."""
+        payload = self._encode(batch, resource)
+        if len(payload) > BATCH_BYTES_MAX:
+            return Rejected(f"a request of {len(payload)} bytes is too large", too_large=True)
+        while True:
+            self._asked_at = trio.current_time()
+            try:
+                answer = await self._sender.send(payload)
+            finally:
+                self._asked_at = None
+            if isinstance(answer, Refused):
+                self._set_reason(answer.reason)
+                raise GaveUp(answer.reason, refused=True)
+            if not isinstance(answer, Again):
+                self._backoff.reset()
+                self._failing_since = None
+                self._set_reason("")
+                return answer
+            await self._pause(answer)
+
+    async def _pause(self, answer: Again) -> None:
+        now = trio.current_time()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        self._set_reason(answer.reason)
+        pause_seconds = self._backoff.next_ns(answer.after_ns) / NS_PER_SECOND
+        if now + pause_seconds - self._failing_since > self._give_up_seconds:
+            raise GaveUp(answer.reason, refused=False)
+        await trio.sleep(pause_seconds)
+
+    def _set_reason(self, reason: str) -> None:
+        if reason != self.reason:
+            self.reason = reason
+            self._trouble(reason)
+
+
+def wall_ns() -> int:
+    """When something was put on record: for people."""
+    return time.time_ns()
+
+
+# --- how long to wait before the same bytes are sent again ----------------------------------------
+
+BACKOFF_FIRST_NS = NS_PER_SECOND // 2
+BACKOFF_FACTOR = 2
+BACKOFF_NS_MAX = 30 * NS_PER_SECOND
+
+
+class Backoff:
+    """Counts failures in a row. ``draw`` gives a number from 0 to 1."""
+
+    def __init__(self, draw: Callable[[], float] = random.random) -> None:
+        self._draw = draw
+        self.failures = 0
+
+    def next_ns(self, after_ns: int | None = None) -> int:
+        """The pause after one more failure: between half and all of the step, but never less than the server
+        asked for.
+
+        The jitter keeps a thousand nodes that lost their collector together from coming back together.
+        """
+        step_ns = min(BACKOFF_FIRST_NS * BACKOFF_FACTOR ** min(self.failures, 16), BACKOFF_NS_MAX)
+        self.failures += 1
+        pause_ns = int(step_ns * (1 + self._draw()) / 2)
+        return max(pause_ns, after_ns or 0)
+
+    def reset(self) -> None:
+        self.failures = 0
+
+
+# --- the transport --------------------------------------------------------------------------------
+
+
+def sender_for(destination: Destination, method: str = "") -> Sender:
+    """``method``: gRPC's, that of the traces if empty. Raises BadDestination: certificates that cannot be
+    read, a library that is not there.
+    """
+    if destination.protocol == "http/protobuf":
+        from ebbtide.otel.delivery.otlp_http import HttpSender
+
+        return HttpSender(destination)
+    try:
+        from ebbtide.otel.delivery.otlp_grpc import METHOD, GrpcSender
+    except ImportError as error:
+        raise BadDestination(
+            "grpc needs the package grpcio: install ebbtide[grpc], or use http/protobuf"
+        ) from error
+    return GrpcSender(destination, method or METHOD)

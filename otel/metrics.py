@@ -1,0 +1,425 @@
+"""Every metric, in one table: its name, kind, what it says, and where its value is; and Prometheus' text
+format.
+
+The names of KEP-2712 and KEP-3960 stand as the KEPs write them; a prefix puts the kubelet's before them, so
+that existing dashboards go on working. Everything else is ours, under one prefix.
+
+First how a value is found: what a sample is, and where in the meters (`otel.meters`), or around them, it
+stands. Then the table. Last its exposition as text format 0.0.4, for a scrape or for node_exporter's
+textfile collector; as OTLP it is in `otel.otlp`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal, NamedTuple, get_args
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import EpisodeOutcome, PodOutcome
+from ebbtide.events.model import ShutdownKind
+from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
+
+# --- how a value is found -------------------------------------------------------------------------
+
+
+Labels = tuple[tuple[str, str], ...]
+
+
+#: How a shutdown may have ended.
+OUTCOMES_OVER = tuple(outcome for outcome in get_args(EpisodeOutcome) if outcome != "running")
+
+
+class Sample(NamedTuple):
+    """One value. A time stays an integer of nanoseconds until it is written down."""
+
+    labels: Labels
+    value: int | Histogram
+    #: ``value`` is nanoseconds, shown as seconds.
+    seconds: bool = False
+
+
+class ReadContext(NamedTuple):
+    """What is not in the journal: the moment of the question, the writer's and the exporter's state.
+
+    ``at_risk`` None: the pods of this node are not known. ``export_pending`` None: nothing is exported.
+    """
+
+    now_wall_ns: int
+    at_risk: int | None = None
+    journal_unsynced: int = 0
+    journal_lost: bool = False
+    journal_away: bool = False
+    export_pending: int | None = None
+    export_behind_ns: int = 0
+    #: Whether a daemon answers.
+    live: bool = True
+
+
+SampleReader = Callable[[Meters, ReadContext], Iterable[Sample]]
+
+
+def read_meter(pick: Callable[[Meters], int], *, seconds: bool = False) -> SampleReader:
+    return lambda meters, around: (Sample((), pick(meters), seconds),)
+
+
+def read_context(pick: Callable[[ReadContext], int], *, seconds: bool = False) -> SampleReader:
+    return lambda meters, around: (Sample((), pick(around), seconds),)
+
+
+def read_rows(pick: Callable[[Meters], dict[str, dict[str, int]]], *names: str) -> SampleReader:
+    def read(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+        for first, row in pick(meters).items():
+            for second, count in row.items():
+                yield Sample(tuple(zip(names, (first, second), strict=True)), count)
+
+    return read
+
+
+def read_histograms(pick: Callable[[Meters], dict[str, Histogram]], name: str) -> SampleReader:
+    return lambda meters, around: [Sample(((name, key),), each) for key, each in pick(meters).items()]
+
+
+def read_pods(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    """All outcomes, also those of no pod: a counter that begins with 1 shows no increase."""
+    for outcome in get_args(PodOutcome):
+        yield Sample((("outcome", outcome),), meters.pods.get(outcome, 0))
+
+
+def read_shutdowns(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    """All kinds and ends, for the same reason."""
+    for kind in get_args(ShutdownKind):
+        for outcome in OUTCOMES_OVER:
+            labels = (("kind", kind), ("outcome", outcome))
+            yield Sample(labels, meters.shutdowns.get(kind, {}).get(outcome, 0))
+
+
+def read_age(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    """Nothing where there was none: an age that is not known is no age of zero."""
+    if meters.last_graceful_wall_ns:
+        yield Sample((), max(0, around.now_wall_ns - meters.last_graceful_wall_ns), True)
+
+
+def read_fates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    for each in meters.last.fates:
+        labels = (
+            ("wave", each.wave),
+            ("priority", each.priority),
+            ("outcome", each.outcome),
+            ("cause", each.cause),
+        )
+        yield Sample(labels, each.pods)
+
+
+def read_live(pick: Callable[[Meters], int]) -> SampleReader:
+    """What only a daemon that runs can say; a journal says how it was."""
+    return lambda meters, around: (Sample((), pick(meters)),) if around.live else ()
+
+
+def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    """Of whom somebody knows; and only a daemon that runs does."""
+    for part, answers in meters.answers.items() if around.live else ():
+        yield Sample((("part", part),), int(answers))
+
+
+#: What a certificate says.
+VERDICTS = ("safe", "unsafe")
+
+
+def read_certificates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    for verdict in VERDICTS:
+        yield Sample((("verdict", verdict),), meters.certificates.get(verdict, 0))
+
+
+def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if meters.last.start_wall_ns:
+        outcome = meters.last.outcome or "running"
+        yield Sample((("kind", meters.last.kind), ("outcome", outcome)), 1)
+
+
+def read_at_risk(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if around.at_risk is not None:
+        yield Sample((), around.at_risk)
+
+
+def read_export_pending(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if around.export_pending is not None:
+        yield Sample((), around.export_pending)
+
+
+def read_export_behind(meters: Meters, around: ReadContext) -> Iterator[Sample]:
+    if around.export_pending is not None:
+        yield Sample((), around.export_behind_ns, True)
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+#: What the kubelet puts before the names of its own metrics.
+KUBELET_PREFIX = "kubelet_"
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+
+class Metric(NamedTuple):
+    """``kep``: named by a KEP, so the prefix is the user's choice."""
+
+    name: str
+    kind: Kind
+    help: str
+    read: SampleReader
+    kep: bool = False
+
+
+def metric_name(metric: Metric, prefix: str) -> str:
+    """Its name to the outside."""
+    return prefix + metric.name if metric.kep else metric.name
+
+
+CATALOG: tuple[Metric, ...] = (
+    Metric(
+        "graceful_shutdown_start_time_seconds",
+        "gauge",
+        "Unix time at which the last graceful shutdown began, 0 if there was none (KEP-2712).",
+        read_meter(lambda meters: meters.last.start_wall_ns, seconds=True),
+        kep=True,
+    ),
+    Metric(
+        "graceful_shutdown_end_time_seconds",
+        "gauge",
+        "Unix time at which the last graceful shutdown ended, 0 while it runs (KEP-2712).",
+        read_meter(lambda meters: meters.last.end_wall_ns, seconds=True),
+        kep=True,
+    ),
+    Metric(
+        "sleep_action_terminated_early_total",
+        "counter",
+        "Sleep hooks that ended before their time (KEP-3960).",
+        read_meter(lambda meters: meters.sleeps_early),
+        kep=True,
+    ),
+    Metric(
+        "ebbtide_enabled",
+        "gauge",
+        "1 if the configuration asks for graceful shutdowns.",
+        read_meter(lambda meters: int(meters.enabled)),
+    ),
+    Metric(
+        "ebbtide_armed",
+        "gauge",
+        "1 if the next shutdown will be held back: the lock is held and the signal is trusted.",
+        read_live(lambda meters: int(meters.armed)),
+    ),
+    Metric(
+        "ebbtide_lock_held",
+        "gauge",
+        "1 if logind's delay lock is held.",
+        read_live(lambda meters: int(meters.lock_held)),
+    ),
+    Metric(
+        "ebbtide_grant_seconds",
+        "gauge",
+        "What logind allows: InhibitDelayMaxUSec.",
+        read_meter(lambda meters: meters.grant_ns, seconds=True),
+    ),
+    Metric(
+        "ebbtide_requested_seconds",
+        "gauge",
+        "The sum of the configured periods.",
+        read_meter(lambda meters: meters.requested_ns, seconds=True),
+    ),
+    Metric(
+        "ebbtide_reserve_seconds",
+        "gauge",
+        "What is asked of logind on top of the periods.",
+        read_meter(lambda meters: meters.reserve_ns, seconds=True),
+    ),
+    Metric(
+        "ebbtide_grant_sufficient",
+        "gauge",
+        "1 if the grant covers the periods and the reserve.",
+        read_meter(lambda meters: int(meters.sufficient)),
+    ),
+    Metric(
+        "ebbtide_pods_at_risk",
+        "gauge",
+        "Pods that would be killed if the machine went down now, as earlier shutdowns saw their workloads.",
+        read_at_risk,
+    ),
+    Metric(
+        "ebbtide_seconds_since_last_graceful_shutdown",
+        "gauge",
+        "Age of the last shutdown whose lock was released in order.",
+        read_age,
+    ),
+    Metric(
+        "ebbtide_last_shutdown",
+        "gauge",
+        "1, labelled with the kind and the outcome of the running or the last shutdown.",
+        read_last_shutdown,
+    ),
+    Metric(
+        "ebbtide_last_shutdown_start_time_seconds",
+        "gauge",
+        "Unix time at which the running or the last shutdown began, 0 if there was none.",
+        read_meter(lambda meters: meters.last.start_wall_ns, seconds=True),
+    ),
+    Metric(
+        "ebbtide_last_shutdown_pods",
+        "gauge",
+        "Pods of the last shutdown by wave, outcome and cause (of a kill: hook, period, or its own grace).",
+        read_fates,
+    ),
+    Metric(
+        "ebbtide_shutdowns_total",
+        "counter",
+        "Shutdowns that are over, by kind and outcome.",
+        read_shutdowns,
+    ),
+    Metric("ebbtide_pods_total", "counter", "Pods of all shutdowns by their outcome.", read_pods),
+    Metric(
+        "ebbtide_hooks_total",
+        "counter",
+        "PreStop hooks by kind and result.",
+        read_rows(lambda meters: meters.hooks, "kind", "result"),
+    ),
+    Metric(
+        "ebbtide_pod_stop_duration_seconds",
+        "histogram",
+        "From the begin of a pod's stop to its end, by outcome.",
+        read_histograms(lambda meters: meters.stop_times, "outcome"),
+    ),
+    Metric(
+        "ebbtide_hook_duration_seconds",
+        "histogram",
+        "How long preStop hooks took, by kind.",
+        read_histograms(lambda meters: meters.hook_times, "kind"),
+    ),
+    Metric(
+        "ebbtide_answers",
+        "gauge",
+        "1 if this part of the node answers: kubelet (it runs), runtime, api (the API server).",
+        read_answers,
+    ),
+    Metric(
+        "ebbtide_kubelet_lock",
+        "gauge",
+        "1 if a kubelet holds a delay lock of its own, for its own graceful shutdown.",
+        read_live(lambda meters: int(meters.kubelet_lock)),
+    ),
+    Metric(
+        "ebbtide_pods_by_means_total",
+        "counter",
+        "Pods of a Kubernetes node by the means that ended them (api, cri, observe) and their outcome.",
+        read_rows(lambda meters: meters.pods_by_means, "means", "outcome"),
+    ),
+    Metric(
+        "ebbtide_handovers_total",
+        "counter",
+        "Shutdowns that were handed over from the API to the container runtime.",
+        read_meter(lambda meters: meters.handovers),
+    ),
+    Metric(
+        "ebbtide_deletes_refused_total",
+        "counter",
+        "Deletes of pods that the API server did not take in time.",
+        read_meter(lambda meters: meters.refused_deletes),
+    ),
+    Metric(
+        "ebbtide_certificates_total",
+        "counter",
+        "Certificates of a node that goes down, by whether its volumes were safe to detach.",
+        read_certificates,
+    ),
+    Metric(
+        "ebbtide_daemon_starts_total",
+        "counter",
+        "Starts of the daemon that the journal knows of.",
+        read_meter(lambda meters: meters.starts),
+    ),
+    Metric(
+        "ebbtide_journal_storage_failures_total",
+        "counter",
+        "Writes and syncs of the journal that failed.",
+        read_meter(lambda meters: meters.storage_failures),
+    ),
+    Metric(
+        "ebbtide_journal_late_total",
+        "counter",
+        "Effects that started before their order was durable, because the disk did not answer.",
+        read_meter(lambda meters: meters.late_durability),
+    ),
+    Metric(
+        "ebbtide_journal_unsynced_records",
+        "gauge",
+        "Records that a power cut would lose now.",
+        read_context(lambda around: around.journal_unsynced),
+    ),
+    Metric(
+        "ebbtide_journal_lost",
+        "gauge",
+        "1 if no location is left to write the journal to.",
+        read_context(lambda around: int(around.journal_lost)),
+    ),
+    Metric(
+        "ebbtide_journal_away",
+        "gauge",
+        "1 if the journal is not at its first location.",
+        read_context(lambda around: int(around.journal_away)),
+    ),
+    Metric(
+        "ebbtide_actor_failures_total",
+        "counter",
+        "Actors that failed and whose pods passed to the fallback.",
+        read_meter(lambda meters: meters.actor_failures),
+    ),
+    Metric(
+        "ebbtide_export_pending_shutdowns",
+        "gauge",
+        "Shutdowns of whose trace a collector has not acknowledged everything yet.",
+        read_export_pending,
+    ),
+    Metric(
+        "ebbtide_export_behind_seconds",
+        "gauge",
+        "Age of the oldest shutdown of whose trace something is not acknowledged yet.",
+        read_export_behind,
+    ),
+)
+
+
+# --- text format 0.0.4 ----------------------------------------------------------------------------
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
+
+
+def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
+    """All metrics. ``prefix`` stands before the names that a KEP gave (``kubelet_``)."""
+    lines: list[str] = []
+    for metric in CATALOG:
+        samples = tuple(metric.read(meters, around))
+        name = metric_name(metric, prefix)
+        if samples:
+            lines += (f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}")
+        for labels, value, seconds in samples:
+            if isinstance(value, Histogram):
+                total = 0
+                for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
+                    total += count
+                    lines.append(f"{name}_bucket{_labels_text((*labels, ('le', bound)))} {total}")
+                lines.append(f"{name}_sum{_labels_text(labels)} {exact_seconds(value.sum_ns)}")
+                lines.append(f"{name}_count{_labels_text(labels)} {total}")
+            else:
+                lines.append(f"{name}{_labels_text(labels)} {exact_seconds(value) if seconds else value}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _labels_text(labels: Labels) -> str:
+    inner = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in labels)
+    return f"{{{inner}}}" if inner else ""
+
+
+def exact_seconds(value_ns: int) -> str:
+    """Exact, without a float: 1.5, 0.000000001, 20."""
+    whole, rest = divmod(value_ns, NS_PER_SECOND)
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") if rest else str(whole)

@@ -1,0 +1,272 @@
+"""Spans, log records and metrics as OTLP: the protobuf that collectors take, and the JSON that they read from
+files.
+
+The same spans give the same bytes, wherever and however often: fields go in the order of their numbers, and
+attributes in the order in which the projection gives them. The generated classes of ``opentelemetry-proto``
+do the encoding; what recurs from span to span (attributes, mostly) is built once.
+
+Sums are cumulative from the first record that was folded, so a collector sees a restart of the daemon, or a
+reboot, as what it is for them: nothing.
+
+This imports protobuf. Only the exporter and the verbs that export load it, never the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1 import common_pb2 as common
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
+from opentelemetry.proto.trace.v1 import trace_pb2 as trace
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.otel.attributes import SCHEMA_URL
+from ebbtide.otel.logs import LogRecord
+from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
+from ebbtide.otel.metrics import CATALOG, ReadContext, metric_name
+from ebbtide.otel.span import Attributes, AttributeValue, Resource, Span
+
+#: The instrumentation scope; its version is the projection's.
+TRACES_SCOPE = "ebbtide.shutdown"
+
+#: Sampled; and the parent (or link) is known not to come from another program.
+SPAN_FLAGS = 0x101
+
+#: Distinct attributes that are kept built: those of a few hundred pods.
+_CACHED_ATTRIBUTES_MAX = 8192
+
+_SPAN_KIND = trace.Span.SPAN_KIND_INTERNAL
+_STATUS_CODES = {
+    "unset": trace.Status.STATUS_CODE_UNSET,
+    "ok": trace.Status.STATUS_CODE_OK,
+    "error": trace.Status.STATUS_CODE_ERROR,
+}
+
+
+# --- protobuf ----------------------------------------------------------------------------------
+
+
+def encode_traces(spans: Sequence[Span], resource: Resource) -> bytes:
+    """The bytes of an ``ExportTraceServiceRequest`` with these spans, all of one resource."""
+    request = ExportTraceServiceRequest()
+    of_resource = request.resource_spans.add(schema_url=SCHEMA_URL)
+    of_resource.resource.attributes.extend(key_values(resource.attributes))
+    of_scope = of_resource.scope_spans.add(schema_url=SCHEMA_URL)
+    of_scope.scope.name, of_scope.scope.version = TRACES_SCOPE, str(resource.version)
+    add = of_scope.spans.add
+    for span in spans:
+        made = add(
+            trace_id=span.trace_id,
+            span_id=span.span_id,
+            parent_span_id=span.parent_id,
+            flags=SPAN_FLAGS,
+            name=span.name,
+            kind=_SPAN_KIND,
+            start_time_unix_nano=span.start_ns,
+            end_time_unix_nano=span.end_ns,
+            attributes=key_values(span.attributes),
+        )
+        for event in span.events:
+            details = key_values(event.attributes)
+            made.events.add(name=event.name, time_unix_nano=event.time_ns, attributes=details)
+        for link in span.links:
+            made.links.add(
+                trace_id=link.trace_id,
+                span_id=link.span_id,
+                flags=SPAN_FLAGS,
+                attributes=key_values(link.attributes),
+            )
+        if span.status != "unset":
+            made.status.code, made.status.message = _STATUS_CODES[span.status], span.status_text
+    data: bytes = request.SerializeToString(deterministic=True)
+    return data
+
+
+def key_values(attributes: Attributes) -> list[common.KeyValue]:
+    """As protobuf; what was asked for before is not built again."""
+    return [_key_value(name, value) for name, value in attributes]
+
+
+@lru_cache(maxsize=_CACHED_ATTRIBUTES_MAX, typed=True)
+def _key_value(name: str, value: AttributeValue) -> common.KeyValue:
+    return common.KeyValue(key=name, value=_any_value(value))
+
+
+def _any_value(value: AttributeValue) -> common.AnyValue:
+    if isinstance(value, bool):
+        return common.AnyValue(bool_value=value)
+    if isinstance(value, int):
+        return common.AnyValue(int_value=value)
+    if isinstance(value, str):
+        return common.AnyValue(string_value=value)
+    return common.AnyValue(array_value=common.ArrayValue(values=[_any_value(each) for each in value]))
+
+
+# --- JSON --------------------------------------------------------------------------------------
+
+
+def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
+    """The same request as OTLP/JSON, in one line: ids in hex, 64-bit integers as strings."""
+    document = {
+        "resourceSpans": [
+            {
+                "resource": {"attributes": _json_attributes(resource.attributes)},
+                "scopeSpans": [
+                    {
+                        "scope": {"name": TRACES_SCOPE, "version": str(resource.version)},
+                        "spans": [_json_span(span) for span in spans],
+                        "schemaUrl": SCHEMA_URL,
+                    }
+                ],
+                "schemaUrl": SCHEMA_URL,
+            }
+        ]
+    }
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _json_span(span: Span) -> dict[str, Any]:
+    made = {
+        "traceId": span.trace_id.hex(),
+        "spanId": span.span_id.hex(),
+        "parentSpanId": span.parent_id.hex(),
+        "flags": SPAN_FLAGS,
+        "name": span.name,
+        "kind": int(_SPAN_KIND),
+        "startTimeUnixNano": str(span.start_ns),
+        "endTimeUnixNano": str(span.end_ns),
+        "attributes": _json_attributes(span.attributes),
+        "events": [
+            {
+                "timeUnixNano": str(event.time_ns),
+                "name": event.name,
+                "attributes": _json_attributes(event.attributes),
+            }
+            for event in span.events
+        ],
+        "links": [
+            {
+                "traceId": link.trace_id.hex(),
+                "spanId": link.span_id.hex(),
+                "attributes": _json_attributes(link.attributes),
+                "flags": SPAN_FLAGS,
+            }
+            for link in span.links
+        ],
+        "status": {"code": int(_STATUS_CODES[span.status]), "message": span.status_text},
+    }
+    return {key: value for key, value in made.items() if value not in ("", [])} | {
+        "status": made["status"] if span.status != "unset" else {}
+    }
+
+
+def _json_attributes(attributes: Attributes) -> list[dict[str, Any]]:
+    return [{"key": name, "value": _json_value(value)} for name, value in attributes]
+
+
+def _json_value(value: AttributeValue) -> dict[str, Any]:
+    if isinstance(value, bool):
+        return {"boolValue": value}
+    if isinstance(value, int):
+        return {"intValue": str(value)}
+    if isinstance(value, str):
+        return {"stringValue": value}
+    return {"arrayValue": {"values": [_json_value(each) for each in value]}}
+
+
+# --- log records ----------------------------------------------------------------------------------
+
+#: The instrumentation scope.
+LOGS_SCOPE = "ebbtide.log"
+
+#: Trace flags of a record whose trace is sampled (W3C Trace Context).
+LOG_FLAGS_SAMPLED = 1
+
+
+def encode_logs(records: Sequence[LogRecord], resource: Resource) -> bytes:
+    """The bytes of an ``ExportLogsServiceRequest``, all of one resource; the same records, the same bytes.
+
+    The observed time is the record's own: there is no clock here, and a later one would say nothing more.
+    """
+    request = ExportLogsServiceRequest()
+    of_resource = request.resource_logs.add(schema_url=SCHEMA_URL)
+    of_resource.resource.attributes.extend(key_values(resource.attributes))
+    of_scope = of_resource.scope_logs.add(schema_url=SCHEMA_URL)
+    of_scope.scope.name, of_scope.scope.version = LOGS_SCOPE, str(resource.version)
+    for record in records:
+        made = of_scope.log_records.add(
+            time_unix_nano=record.time_ns,
+            observed_time_unix_nano=record.time_ns,
+            severity_number=record.severity_number,
+            severity_text=record.severity_text,
+            event_name=record.event_name,
+            attributes=key_values(record.attributes),
+            flags=LOG_FLAGS_SAMPLED,
+            trace_id=record.trace_id,
+            span_id=record.span_id,
+        )
+        made.body.string_value = record.body
+    data: bytes = request.SerializeToString(deterministic=True)
+    return data
+
+
+# --- metrics --------------------------------------------------------------------------------------
+#
+# Sums are cumulative from the first record that was folded, so a collector sees a restart of the daemon, or a
+# reboot, as what it is for them: nothing.
+
+#: The instrumentation scope.
+METRICS_SCOPE = "ebbtide.metrics"
+
+_CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
+
+
+def encode_metrics(meters: Meters, around: ReadContext, resource: Resource, prefix: str = "") -> bytes:
+    """The bytes of an ``ExportMetricsServiceRequest``. ``around.now_wall_ns`` is when they were read."""
+    request = ExportMetricsServiceRequest()
+    of_resource = request.resource_metrics.add(schema_url=SCHEMA_URL)
+    of_resource.resource.attributes.extend(key_values(resource.attributes))
+    of_scope = of_resource.scope_metrics.add(schema_url=SCHEMA_URL)
+    of_scope.scope.name, of_scope.scope.version = METRICS_SCOPE, str(resource.version)
+    for metric in CATALOG:
+        samples = tuple(metric.read(meters, around))
+        if not samples:
+            continue
+        made = of_scope.metrics.add(name=metric_name(metric, prefix), description=metric.help)
+        made.unit = "s" if "_seconds" in metric.name else "1"
+        if metric.kind == "histogram":
+            made.histogram.aggregation_temporality = _CUMULATIVE
+        elif metric.kind == "counter":
+            made.sum.aggregation_temporality, made.sum.is_monotonic = _CUMULATIVE, True
+        # What is of a moment has no begin.
+        begun_ns = 0 if metric.kind == "gauge" else meters.begun_wall_ns
+        points = made.sum.data_points if metric.kind == "counter" else made.gauge.data_points
+        for labels, value, seconds in samples:
+            if isinstance(value, Histogram):
+                made.histogram.data_points.add(
+                    attributes=key_values(labels),
+                    bucket_counts=value.counts,
+                    explicit_bounds=BOUNDS_SECONDS,
+                    count=sum(value.counts),
+                    sum=value.sum_ns / NS_PER_SECOND,
+                    start_time_unix_nano=begun_ns,
+                    time_unix_nano=around.now_wall_ns,
+                )
+                continue
+            point = points.add(
+                attributes=key_values(labels),
+                start_time_unix_nano=begun_ns,
+                time_unix_nano=around.now_wall_ns,
+            )
+            if seconds:
+                point.as_double = value / NS_PER_SECOND
+            else:
+                point.as_int = value
+    data: bytes = request.SerializeToString(deterministic=True)
+    return data

@@ -1,0 +1,201 @@
+"""The journal as traces: an incremental fold over its records that gives each span once, when it has ended.
+
+It does not matter how the records are divided into batches, in which process, or when: the same records
+give the same spans. It may begin anywhere outside of a shutdown, such as at the checkpoint of a segment; a
+shutdown that it did not see begin is passed over.
+
+`HANDLERS` says which records a trace needs, and which function takes each: one row an event type. All
+others cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.decisions import PROJECTION_VERSION, ReleaseLock
+from ebbtide.events.record.episodes import grouped_by_episode
+from ebbtide.events.segment import Header
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import Attributes, Resource, Span
+from ebbtide.otel.traces import pods, shutdown
+from ebbtide.otel.traces.shutdown import abandon_trace, end_daemon_start
+from ebbtide.otel.traces.trace import Trace
+
+Handler = Callable[[Trace, Any], None]
+
+
+def _release_ordered(trace: Trace, event: ReleaseLock) -> None:
+    shutdown.shutdown_released(trace)
+    shutdown.release_ordered(trace, event)
+
+
+HANDLERS: dict[str, Handler] = {
+    "DaemonStarted": shutdown.daemon_started,
+    "Resumed": shutdown.shutdown_resumed,
+    "ShutdownBegan": shutdown.shutdown_began,
+    "DeadlineMoved": shutdown.deadline_moved,
+    "ShutdownCancelled": shutdown.shutdown_cancelled,
+    "EpisodeClosed": shutdown.shutdown_closed,
+    "ActorFailed": shutdown.actor_failed,
+    "FallbackEngaged": shutdown.fallback_engaged,
+    "HurryRequested": shutdown.hurry_requested,
+    "ReleaseRequested": shutdown.release_requested,
+    "DurabilityLate": shutdown.durability_late,
+    "StorageFailed": shutdown.storage_failed,
+    "StorageMoved": shutdown.storage_moved,
+    "ClockStepped": shutdown.clock_stepped,
+    "TakeInventory": shutdown.inventory_ordered,
+    "InventoryTaken": shutdown.inventory_taken,
+    "PlanMade": shutdown.plan_made,
+    "AnnounceNode": shutdown.node_announced,
+    "DeliverStatuses": shutdown.statuses_ordered,
+    "FlushTraces": shutdown.export_ordered,
+    "PodsEnded": shutdown.pods_ended,
+    "StatusesSettled": shutdown.statuses_settled,
+    "ReleaseLock": _release_ordered,
+    "OrderEnded": shutdown.order_ended,
+    "WaveStarted": pods.wave_started,
+    "WaveEnded": pods.wave_ended,
+    "PodPlanned": pods.pod_planned,
+    "PodStopBegan": pods.pod_stop_began,
+    "PodEnded": pods.pod_ended,
+    "PodRejected": pods.pod_rejected,
+    "HookStarted": pods.hook_started,
+    "RunHook": pods.hook_ordered,
+    "HookEnded": pods.hook_ended,
+    "SendSignal": pods.stop_ordered,
+    "KillContainer": pods.kill_ordered,
+    "AutopsyTaken": pods.autopsy_taken,
+    "ContainerExited": pods.container_exited,
+    "MeansChosen": shutdown.termination_mode_chosen,
+    "HandedOver": shutdown.handed_over,
+    "StopKubelet": shutdown.kubelet_stop_ordered,
+    "KubeletRead": shutdown.kubelet_read,
+    "RuntimeRead": shutdown.runtime_read,
+    "ApiRead": shutdown.api_read,
+    "DeletePod": shutdown.delete_ordered,
+    "DeleteRefused": shutdown.delete_refused,
+    "AwaitUnmounts": shutdown.unmounts_awaited,
+    "WithdrawPods": shutdown.pods_withdrawn,
+    "AwaitStatuses": shutdown.statuses_awaited,
+    "StatusesSeen": shutdown.statuses_seen,
+    "CheckMounts": shutdown.mounts_checked,
+    "MountsRead": shutdown.mounts_read,
+    "DetachCertified": shutdown.detach_certified,
+    "PublishCertificate": shutdown.certificate_published,
+    "LeftUndone": shutdown.left_undone,
+}
+
+
+# --- the fold -------------------------------------------------------------------------------------
+
+#: What this code can project. A shutdown that recorded another version needs the program that wrote it.
+VERSIONS = (PROJECTION_VERSION,)
+
+#: Shutdowns whose resource is remembered, the latest ones.
+RESOURCES_MAX = 4096
+
+#: Written at a segment's begin, with stamps of another moment.
+UNTIMED = ("Checkpoint",)
+
+
+class UnknownProjection(LookupError):
+    """A shutdown asks for a projection that this version does not have; use the one that recorded it."""
+
+    def __init__(self, episode: int, version: int) -> None:
+        super().__init__(
+            f"the shutdown at record {episode} asks for projection version {version}; "
+            f"this ebbtide has {', '.join(map(str, VERSIONS))}: export it with the version that recorded it"
+        )
+        self.episode, self.version = episode, version
+
+
+class Projection:
+    """``refused``: shutdowns of an unknown projection version, by number; they give no spans."""
+
+    def __init__(self) -> None:
+        self.refused: dict[int, int] = {}
+        self._resources: dict[int, Resource] = {}
+        self._trace: Trace | None = None
+        self._fact: RawRecord | None = None
+
+    def feed(self, header: Header, records: Sequence[RawRecord], journal_id: bytes) -> list[Span]:
+        """The spans that end in these records, in the order of their ends.
+
+        ``records`` are whole steps in order, as `events.reader.Batch` has them with their ``header``; of a
+        step that closes one shutdown and opens the next, each record goes to its own. Raises
+        events.codec.BadPayload.
+        """
+        spans: list[Span] = []
+        boot_id, handlers = header.identity.boot_id, HANDLERS
+        for raw in grouped_by_episode(records):
+            if not raw.cause:
+                self._fact = raw
+            trace = self._trace
+            if raw.episode and (trace is None or raw.episode != trace.episode):
+                trace = self._trace = self._begin(raw, header, journal_id, spans)
+            if trace is None or trace.over:
+                continue
+            # The monotonic clock starts anew with each boot; then only the record's own wall time is left.
+            same = boot_id == trace.boot_id
+            trace.now_ns = raw.mono_ns + trace.offset_ns if same else raw.wall_ns
+            handler = handlers.get(raw.tag)
+            if handler is not None and raw.episode:
+                trace.raw, trace.fact = raw, self._fact or raw
+                handler(trace, decode_event(raw.tag, raw.payload))
+            if trace.start is not None and raw.flags & FLAG_LAST:
+                end_daemon_start(trace)
+            if raw.tag not in UNTIMED:
+                trace.last_ns = trace.now_ns
+            if trace.finished:
+                self._take(trace, spans)
+        return spans
+
+    def resource(self, episode: int) -> Resource:
+        """What a shutdown's spans have in common. Raises KeyError, and UnknownProjection."""
+        if episode in self.refused:
+            raise UnknownProjection(episode, self.refused[episode])
+        return self._resources[episode]
+
+    def _begin(self, raw: RawRecord, header: Header, journal_id: bytes, spans: list[Span]) -> Trace | None:
+        """The fact that opens an episode is its first record, even where it still belonged to another."""
+        former, first = self._trace, self._fact
+        if former is not None and not former.over:  # the journal has a gap
+            abandon_trace(former)
+            self._take(former, spans)
+        if first is None or first.seq != raw.episode:
+            return None
+        self._resources[raw.episode] = resource_of(header, journal_id)
+        if len(self._resources) > RESOURCES_MAX:
+            del self._resources[next(iter(self._resources))]
+        trace = Trace(first, raw.episode, header)
+        if former is not None and former.carried:
+            trace.carried = former.carried
+            trace.root.links.append(former.link(former.root.span_id, "cancelled"))
+        return trace
+
+    def _take(self, trace: Trace, spans: list[Span]) -> None:
+        """What has ended, unless it is not ours to project."""
+        ended, trace.finished = trace.finished, []
+        if trace.version in VERSIONS:
+            spans += ended
+        else:
+            self.refused[trace.episode] = trace.version
+
+
+def resource_of(header: Header, journal_id: bytes, version: int = PROJECTION_VERSION) -> Resource:
+    """What is constant for a shutdown, from the segment in which it began."""
+    names, digits = header.identity, journal_id.hex()
+    uuid = "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
+    attributes: Attributes = (
+        (at.SERVICE_NAME, "ebbtide"),
+        (at.SERVICE_VERSION, names.code_version),
+        (at.SERVICE_INSTANCE_ID, uuid),
+        (at.HOST_NAME, names.node),
+        (at.HOST_ID, names.machine_id),
+        (at.NODE_NAME, names.node),
+        (at.BOOT_ID, names.boot_id),
+    )
+    return Resource(attributes, version)

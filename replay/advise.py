@@ -1,0 +1,679 @@
+"""What a node should be configured with, learned from how its pods really stopped.
+
+Every stop on record is an observation; one that ended in SIGKILL is censored: its need is longer than what
+was seen (Kaplan-Meier, exactly, in integers). The advice is the smallest periods with which every pod that
+can end by itself would have done so; what cannot be known is "not reached".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from fractions import Fraction
+from textwrap import wrap
+from typing import Literal, NamedTuple
+
+from ebbtide.actors.policy.grace_periods import (
+    DEFAULT_PRIORITY,
+    FLOOR_NS,
+    FLUSH_MARGIN_NS,
+    REAP_MARGIN_NS,
+    RELEASE_MARGIN_NS,
+    group_index,
+    share_grant,
+)
+from ebbtide.events import model as names
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Period
+from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.model import (
+    ConfigurationRecord,
+    ContainerRecord,
+    HookRecord,
+    PodRecord,
+    ShutdownRecord,
+)
+
+# The smallest periods with which every pod that can end by itself would have done so.
+#
+# The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
+# configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
+# that, because at the end of its grace a pod is killed. Three things bound what can be said:
+#
+# * A workload whose longest times are all censored has no known need ("not reached"). Of its stops those that
+#   did end are covered; the others no period saves on this evidence, and `Verdict` says what would have to
+#   change instead.
+# * A wave with a pod that was killed before the time that it asks for was over, of a workload whose need is
+#   not known, keeps at least the period that it has: taking from what was too little already would be a
+#   guess.
+# * A wave of which no pod was stopped, or none ended by itself, keeps its period.
+
+
+#: ends: every stop; mostly: its longest ended by itself, shorter ones were killed too soon;
+#: deaf: ignores its stop signal; own-grace: killed after all the time that it asks for;
+#: too-short: killed before that time was over; unsteady: ended at times, and was killed after longer ones.
+WorkloadVerdict = Literal["ends", "mostly", "deaf", "own-grace", "too-short", "unsteady"]
+
+
+#: Why a wave keeps its period: nobody of it was stopped, nobody of it ended by itself, or it was too short.
+KeptBecause = Literal["", "never-stopped", "never-ended", "too-short"]
+
+
+class NoEvidence(Exception):
+    """Nothing can be advised: no shutdown that stopped a pod is on record. Name more journals."""
+
+
+class Workload(NamedTuple):
+    """Pods that are each other's replicas, or successors. ``wave`` is its place in the advice."""
+
+    name: str
+    wave: int
+    stops: tuple[Stop, ...]
+    survival: Survival
+    verdict: WorkloadVerdict
+
+    @property
+    def need_ns(self) -> int | None:
+        """What it needs; None: not reached."""
+        return self.survival.quantile_ns(LONGEST)
+
+    @property
+    def ended_ns(self) -> int | None:
+        """The longest of its stops that ended by themselves."""
+        return max((each.observed.ns for each in self.stops if each.observed.ended), default=None)
+
+    @property
+    def longest_killed(self) -> Stop | None:
+        """The stop that was given most time, and was over only with SIGKILL, or never."""
+        return _longest_stop(each for each in self.stops if not each.observed.ended)
+
+    @property
+    def wanted_seconds(self) -> int | None:
+        """The largest grace that one of its pods asks for."""
+        asked = (each.wanted_seconds for each in self.stops)
+        return max((seconds for seconds in asked if seconds is not None), default=None)
+
+
+def _longest_stop(stops: Iterable[Stop]) -> Stop | None:
+    return max(stops, key=lambda each: each.observed.ns, default=None)
+
+
+class WaveAdvice(NamedTuple):
+    """``seconds`` is what is advised; ``because`` the workload that decides it, "" where it is only kept."""
+
+    priority: int
+    configured_seconds: int
+    seconds: int
+    because: str
+    kept: KeptBecause
+    stops: int
+    survival: Survival
+
+
+class Advice(NamedTuple):
+    """``saved``, ``perhaps`` and ``hopeless`` part the stops that are known: by observation these end within
+    the advised periods, these would if they do as their workload's others did, these nobody can promise.
+
+    ``short``: nodes on which logind did not grant what was asked for, and grants less than these periods ask
+    for: there their stops have what that leaves. ``cut``: those of the hopeless whom only that keeps.
+    """
+
+    shutdowns: tuple[str, ...]
+    nodes: int
+    configuration: ConfigurationRecord
+    waves: tuple[WaveAdvice, ...]
+    workloads: tuple[Workload, ...]
+    saved: tuple[Stop, ...] = ()
+    perhaps: tuple[Stop, ...] = ()
+    hopeless: tuple[Stop, ...] = ()
+    short: tuple[ShortGrant, ...] = ()
+    cut: tuple[Stop, ...] = ()
+
+    @property
+    def periods(self) -> tuple[Period, ...]:
+        return tuple(Period(priority=wave.priority, seconds=wave.seconds) for wave in self.waves)
+
+    @property
+    def requested_seconds(self) -> int:
+        return sum(wave.seconds for wave in self.waves)
+
+    @property
+    def reserve_seconds(self) -> int:
+        return -(-self.configuration.reserve_ns // NS_PER_SECOND)
+
+    @property
+    def drop_in_seconds(self) -> int:
+        """logind's ``InhibitDelayMaxSec``: what is requested and reserved."""
+        return self.requested_seconds + self.reserve_seconds
+
+    @property
+    def drop_in_ns(self) -> int:
+        return self.drop_in_seconds * NS_PER_SECOND
+
+
+def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
+    """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
+    newest: ShutdownRecord | None = None
+    names: dict[str, None] = {}
+    machines: dict[tuple[str, str], None] = {}
+    found: list[Stop] = []
+    shorts: list[ShortGrant] = []
+    for account in shutdowns:
+        names[account.id] = machines[account.node, account.machine_id] = None
+        if account.configuration.periods and (
+            newest is None or account.started_wall_ns >= newest.started_wall_ns
+        ):
+            newest = account
+        found += observed_stops((account,))
+        short = short_grant(account)
+        shorts += [] if short is None else [short]
+    if newest is None or not found:
+        raise NoEvidence("no shutdown that stopped a pod is on record")
+    advice = _conclude(tuple(names), len(machines), newest.configuration, found)
+    return _under_grants(advice, [each for each in shorts if each.grant_ns < advice.drop_in_ns])
+
+
+def _conclude(
+    names: tuple[str, ...], nodes: int, configuration: ConfigurationRecord, found: Sequence[Stop]
+) -> Advice:
+    periods = configuration.periods
+    workloads = tuple(_workloads(periods, found))
+    waves = tuple(_wave(at, period, workloads) for at, period in enumerate(periods))
+    return Advice(names, nodes, configuration, waves, workloads)
+
+
+def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
+    """Who is saved, by what logind grants each."""
+    enough = wave_times(advice.periods, None)
+    left = {each.shutdown: wave_times(advice.periods, each.grant_ns) for each in shorts}
+    kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
+    cut: list[Stop] = []
+    for each in advice.workloads:
+        for stop in each.stops:
+            now = outlook(stop, each.need_ns, left.get(stop.shutdown, enough)[each.wave])
+            kinds[now].append(stop)
+            if now == "hopeless" and outlook(stop, each.need_ns, enough[each.wave]) != now:
+                cut.append(stop)
+    return advice._replace(
+        saved=tuple(kinds["saved"]),
+        perhaps=tuple(kinds["perhaps"]),
+        hopeless=tuple(kinds["hopeless"]),
+        short=last_of_each_node(shorts),
+        cut=tuple(cut),
+    )
+
+
+def _workloads(periods: Sequence[Period], found: Iterable[Stop]) -> Iterable[Workload]:
+    """By wave, then in the order in which they were first seen."""
+    groups: dict[tuple[int, str], list[Stop]] = {}
+    for stop in found:
+        priority = DEFAULT_PRIORITY if stop.priority is None else stop.priority
+        groups.setdefault((group_index(periods, priority), stop.workload), []).append(stop)
+    for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
+        curve = survival(each.observed for each in members)
+        yield Workload(name, wave, tuple(members), curve, _verdict(members, curve))
+
+
+def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
+    if curve.is_complete:
+        return "mostly" if curve.censored else "ends"
+    censored = [each for each in members if not each.observed.ended]
+    if curve.censored == curve.total and all(each.deaf for each in censored):
+        return "deaf"
+    longest = _longest_stop(censored)
+    if longest is not None and longest.limited:
+        return "too-short"
+    return "own-grace" if curve.censored == curve.total else "unsteady"
+
+
+def _wave(at: int, period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
+    mine = [each for each in workloads if each.wave == at]
+    known = [(each.ended_ns, each.name) for each in mine if each.ended_ns is not None]
+    need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
+    seconds = 0 if need_ns is None else need_ns // NS_PER_SECOND + 1
+    seconds, kept = _kept(seconds, period.seconds, mine)
+    curve = survival(stop.observed for each in mine for stop in each.stops)
+    because = "" if kept else because
+    return WaveAdvice(period.priority, period.seconds, seconds, because, kept, curve.total, curve)
+
+
+def _kept(seconds: int, configured: int, mine: Sequence[Workload]) -> tuple[int, KeptBecause]:
+    """What a wave has at least."""
+    if not mine:
+        return configured, "never-stopped"
+    if not seconds:
+        return configured, "never-ended"
+    if seconds < configured and any(_is_short(each) for each in mine):
+        return configured, "too-short"
+    return seconds, ""
+
+
+def _is_short(mine: Workload) -> bool:
+    """Its need is not known, and one of its pods was killed before the time that it asks for was over."""
+    known = mine.survival.is_complete or mine.verdict == "deaf"
+    return not known and any(stop.limited for stop in mine.stops)
+
+
+# Whom the advised periods save: what each stop would have under the grant of its node.
+#
+# logind grants what the daemon asks it for, but not everywhere: another file is read after the drop-in,
+# raising is switched off, or logind does not obey. A shutdown that began with less than its configuration
+# asked for shows such a node. There the advised periods are shared out as the daemon does it, from the
+# highest priority down, and nobody is promised more than that.
+
+
+Outlook = Literal["saved", "perhaps", "hopeless"]
+
+#: Without the reserve the last wave has so much less: the time to see its pods go, and to tell of it.
+END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
+
+
+class ShortGrant(NamedTuple):
+    """A shutdown that began with less than its node asked logind for. ``asked_ns`` is what that was."""
+
+    shutdown: str
+    node: str
+    grant_ns: int
+    asked_ns: int
+
+
+class WaveTime(NamedTuple):
+    """What a wave has. ``is_cut``: of a grant that is too small, ``margin_ns`` of which may be missing."""
+
+    seconds: int
+    margin_ns: int = 0
+    is_cut: bool = False
+
+
+def short_grant(account: ShutdownRecord) -> ShortGrant | None:
+    """None: it had what it asked for, or no grant is known."""
+    asked_of = account.configuration
+    asked_ns = asked_of.requested_ns + asked_of.reserve_ns
+    if not 0 < account.grant_ns < asked_ns:
+        return None
+    return ShortGrant(account.id, account.node, account.grant_ns, asked_ns)
+
+
+def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTime, ...]:
+    """``grant_ns`` None: logind grants what these periods ask for."""
+    if grant_ns is None:
+        return tuple(WaveTime(period.seconds) for period in periods)
+    shares = share_grant(periods, grant_ns // NS_PER_SECOND)
+    last = max((at for at, each in enumerate(shares) if each.seconds), default=0)
+    return tuple(
+        WaveTime(each.seconds, END_MARGIN_NS if at >= last else 0, is_cut=True)
+        for at, each in enumerate(shares)
+    )
+
+
+def last_of_each_node(shorts: Iterable[ShortGrant]) -> tuple[ShortGrant, ...]:
+    """The last of each node."""
+    return tuple({short.node: short for short in shorts}.values())
+
+
+def outlook(stop: Stop, need_ns: int | None, room: WaveTime) -> Outlook:
+    """Its grace is the period, or less if it asks for less. ``need_ns``: of its workload, None: not known."""
+    wanted = stop.wanted_seconds
+    grace_ns = (room.seconds if wanted is None else min(room.seconds, wanted)) * NS_PER_SECOND
+    if not stop.observed.ended:
+        return "perhaps" if need_ns is not None and need_ns < grace_ns - room.margin_ns else "hopeless"
+    # A hook is cut early enough for the time between stop signal and SIGKILL, which does not move here.
+    floor_ns = FLOOR_NS if room.margin_ns and any(part.hook_ns for part in stop.parts) else 0
+    in_time = stop.observed.ns < grace_ns - room.margin_ns - floor_ns
+    # Between stop signal and SIGKILL lies more than the grace, where a hook has used that up.
+    as_then = not room.margin_ns and (
+        stop.grace_ns == grace_ns if stop.hook_cut else stop.grace_ns <= grace_ns
+    )
+    if as_then or (in_time and not stop.hook_cut):
+        return "saved"
+    return "perhaps" if in_time or not room.is_cut else "hopeless"
+
+
+# The advice as something to paste: the configuration, the drop-in's value, and a sentence a problem.
+
+
+_DROP_IN = "/run/systemd/logind.conf.d"
+
+#: Nodes that are named one by one.
+NODES_NAMED_MAX = 3
+
+#: How long the lines of a comment are, where there is room.
+COMMENT_COLUMNS = 76
+
+
+def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> str:
+    """An Ebbtide configuration in YAML; the last lines say what logind has to grant.
+
+    What it does not name stays as it is: name it after the configuration in force. Comments stand on lines of
+    their own, of so many columns, so that what is copied from a terminal is still YAML.
+    """
+    lines = [
+        "apiVersion: ebbtide/v1alpha1",
+        "kind: EbbtideConfiguration",
+        "shutdownGracePeriodByPodPriority:",
+        *(line for wave in advice.waves for line in _period(wave, columns)),
+        f"reserve: {advice.reserve_seconds}s",
+        *_comment(
+            f"logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved."
+            f" The daemon {'asks for' if advice.short else 'sees to'} it unless raiseGrant is false;"
+            f" by hand, in a file below {_DROP_IN} or /etc/systemd/logind.conf.d:",
+            columns,
+        ),
+        "#   [Login]",
+        f"#   InhibitDelayMaxSec={advice.drop_in_seconds}",
+        *(line for said in grant_sentences(advice) for line in _comment(said, columns)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def grant_sentences(advice: Advice) -> Iterator[str]:
+    """A sentence for each node that does not grant what the advice asks for, three of them by name."""
+    for short in advice.short[:NODES_NAMED_MAX]:
+        yield (
+            f"On {_plain_text(short.node)} the grant was not raised: {span(short.grant_ns)} of the"
+            f" {span(short.asked_ns)} asked for. Find out why ('ebbtide doctor'): until then these"
+            " periods are cut there."
+        )
+    if len(advice.short) > NODES_NAMED_MAX:
+        yield f"So it was on {plural(len(advice.short) - NODES_NAMED_MAX, 'other node')}."
+
+
+def _period(wave: WaveAdvice, columns: int) -> Iterator[str]:
+    yield from _comment(wave_comment(wave), columns, "  # ")
+    yield f"  - priority: {wave.priority}"
+    yield f"    shutdownGracePeriodSeconds: {wave.seconds}"
+
+
+def _comment(text: str, columns: int, prefix: str = "# ") -> list[str]:
+    return wrap(
+        text,
+        columns,
+        initial_indent=prefix,
+        subsequent_indent=prefix,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+_KEPT_TEXTS: dict[KeptBecause, str] = {
+    "never-stopped": "as it is: no pod of it was ever stopped",
+    "never-ended": "as it is: no pod of it ever ended by itself",
+    "too-short": "as it is: a pod of it was killed before its own grace was over",
+}
+
+
+def wave_comment(wave: WaveAdvice) -> str:
+    """What decides a wave's period."""
+    return (
+        _KEPT_TEXTS.get(wave.kept) or f"the slowest, {_plain_text(wave.because)}, took {_longest_text(wave)}"
+    )
+
+
+def _plain_text(name: str) -> str:
+    """A name in a comment stays on its line, whatever a journal says."""
+    return "".join(sign if sign.isprintable() else "?" for sign in name)
+
+
+def _longest_text(wave: WaveAdvice) -> str:
+    ended = [step.ns for step in wave.survival.steps]
+    return span(ended[-1]) if ended else "-"
+
+
+def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
+    """Every workload with a pod that no period can save on this evidence, and what to do about it."""
+    cut = {(stop.shutdown, stop.uid): None for stop in advice.cut}
+    hopeless = {(stop.shutdown, stop.uid): None for stop in advice.hopeless}
+    hopeless = {each: None for each in hopeless if each not in cut}
+    for each in advice.workloads:
+        longest = each.longest_killed
+        if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):
+            count, total = each.survival.censored, each.survival.total
+            need_ns, wanted = each.need_ns or 0, longest.wanted_seconds
+            sentence = _SENTENCES[each.verdict].format(
+                killed="every time" if count == total else f"{count} of {plural(total, 'time')}",
+                had=span(longest.observed.ns),
+                asks="asks for no grace of its own" if wanted is None else f"asks for {wanted} s",
+                wanted=wanted,
+                ended=span(each.ended_ns or 0),
+                need=span(need_ns),
+                enough=need_ns // NS_PER_SECOND + 1,
+            )
+            yield each, sentence
+
+
+_SENTENCES: dict[WorkloadVerdict, str] = {
+    "mostly": (
+        # Its replicas ask for different times, or one of them has hooks that another has not.
+        "was killed {killed}, at the latest after {had} ({asks}), and takes up to {need} where it has that:"
+        " raise its terminationGracePeriodSeconds to {enough}"
+    ),
+    "deaf": (
+        "ignored its stop signal until SIGKILL {killed}: no period helps; let its first process handle the"
+        " signal, or name another with stopSignal"
+    ),
+    "own-grace": (
+        "was killed {killed} after all the time that it asks for ({wanted} s): no period helps; raise its"
+        " terminationGracePeriodSeconds above {wanted}"
+    ),
+    "too-short": (
+        "was killed {killed}, at the latest after {had}, and {asks}: how much it needs is not known; give its"
+        " wave more and see"
+    ),
+    "unsteady": (
+        "ended within {ended}, or was killed ({killed}), at the latest after all the time that it asks for"
+        " ({wanted} s): find out what it waits for, or raise its terminationGracePeriodSeconds"
+    ),
+}
+
+
+# How each pod really stopped, as observations: from shutdowns of shutdowns, of one node or of a fleet.
+#
+# A stop is counted from the moment at which it began, hooks included, because that is what a grace has to
+# cover. It is censored where the pod did not end by itself: killed, hurried, or still there when nobody
+# looked any longer. A pod whose stop signal the runtime refused, or that was never told, is no observation at
+# all.
+
+
+class Stop(NamedTuple):
+    """One pod in one shutdown. ``wanted_seconds`` None: it asks for no grace of its own.
+
+    ``limited``: it was killed before the time that it asks for was over, or asks for none. ``deaf``: when it
+    was looked at before SIGKILL, its first process ignored the stop signal.
+    """
+
+    shutdown: str
+    node: str
+    uid: str
+    label: str
+    workload: str
+    priority: int | None
+    wanted_seconds: int | None
+    grace_ns: int
+    observed: Observation
+    limited: bool = False
+    deaf: bool = False
+    #: A hook was not run, or did not come to its own end: with another grace it may take longer.
+    hook_cut: bool = False
+    parts: tuple[ContainerTimes, ...] = ()
+
+
+def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
+    """In the order of the shutdowns, each in the order of its pods."""
+    for account in shutdowns:
+        for pod in account.pods:
+            observed = _observed(pod, account)
+            if observed is not None:
+                grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
+                wanted = pod.wanted_grace_seconds
+                short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
+                observed_stop = Stop(
+                    shutdown=account.id,
+                    node=account.node,
+                    uid=pod.uid,
+                    label=pod.label,
+                    workload=workload(pod.namespace, pod.name, account.node),
+                    priority=pod.priority,
+                    wanted_seconds=wanted,
+                    grace_ns=grace_ns,
+                    observed=observed,
+                    limited=not observed.ended and short,
+                    deaf=not observed.ended and _ignores_stop_signal(pod),
+                    hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
+                    parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
+                )
+                yield observed_stop
+
+
+def workload(namespace: str, name: str, node: str = "") -> str:
+    """``namespace/name`` without what tells replicas apart; for a StatefulSet its number too."""
+    return f"{namespace}/{names.workload_name(name, node)}"
+
+
+def _observed(pod: PodRecord, account: ShutdownRecord) -> Observation | None:
+    if pod.began_ns is None or pod.outcome in ("spared", "rejected"):
+        return None
+    if pod.outcome == "graceful" and pod.ended_ns is not None:
+        return Observation(pod.ended_ns - pod.began_ns, ended=True)
+    if any(each.stop_refused for each in pod.containers):
+        return None
+    until_ns = _until_ns(pod, account)
+    return Observation(max(0, until_ns - pod.began_ns), ended=False)
+
+
+def _until_ns(pod: PodRecord, account: ShutdownRecord) -> int:
+    """Up to then it had not ended by itself."""
+    ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
+    first_ns = min((each for each in ends if each is not None), default=account.pods_ended_ns)
+    return account.last_ns if first_ns is None else first_ns
+
+
+def _is_cut(hook: HookRecord, pod: PodRecord) -> bool:
+    """One that ended because its container had is none."""
+    exits = (each.exited_ns for each in pod.containers if each.name == hook.container)
+    gone = any(at_ns is not None and hook.ended_ns is not None and at_ns <= hook.ended_ns for at_ns in exits)
+    return hook.result not in ("done", "failed") and not gone
+
+
+def _ignores_stop_signal(pod: PodRecord) -> bool:
+    signals = {each.name: each.stop_signal for each in pod.containers}
+    firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
+    return any(signals.get(container, "SIGTERM") in first.signals_ignored for container, first in firsts)
+
+
+# What each container had in a pod's stop: a grace has to cover the slowest of them, and no sum over all.
+#
+# All containers run their hooks at once, and each is signalled when its own hook is over; sidecars are
+# signalled when all others have ended, in reverse order. So a hook that takes longer delays its own
+# container, and the sidecars, and nobody else.
+
+
+class ContainerTimes(NamedTuple):
+    """``hook_ns``: how long its hook ran (``slept``: a sleep); ``stop_ns``: from there, or from its turn, on.
+
+    ``container`` "" is a whole pod of whose containers nothing is on record.
+    """
+
+    container: str
+    sidecar: bool
+    slept: bool
+    hook_ns: int
+    stop_ns: int
+
+
+def container_times(pod: PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]:
+    """Of a stop that ended, or was cut, at ``until_ns``; containers in their order."""
+    began_ns = until_ns if pod.began_ns is None else pod.began_ns
+    found = tuple(_container_times(pod, began_ns, until_ns))
+    return found if pod.containers else (*found, ContainerTimes("", False, False, 0, until_ns - began_ns))
+
+
+def _container_times(pod: PodRecord, began_ns: int, until_ns: int) -> Iterator[ContainerTimes]:
+    known = {each.name: each for each in pod.containers if each.running}
+    hooks: dict[str, HookRecord] = {}
+    for hook in pod.hooks:
+        hooks.setdefault(hook.container, hook)
+    for name in hooks:
+        known.setdefault(name, ContainerRecord(name=name))
+    ends = {name: _first_of(each.exited_ns, until_ns) for name, each in known.items()}
+    others_ns = max((ends[name] for name, each in known.items() if not each.sidecar), default=began_ns)
+    for name, each in known.items():
+        hook_ns = _ran_ns(hooks.get(name), until_ns)
+        turn_ns = others_ns if each.sidecar else began_ns + hook_ns
+        asked_ns = turn_ns if each.signalled_ns is None else each.signalled_ns
+        slept = name in hooks and hooks[name].kind == "sleep"
+        yield ContainerTimes(name, each.sidecar, slept, hook_ns, max(0, ends[name] - asked_ns))
+
+
+def _ran_ns(hook: HookRecord | None, until_ns: int) -> int:
+    return 0 if hook is None else max(0, _first_of(hook.ended_ns, until_ns) - hook.began_ns)
+
+
+def _first_of(at_ns: int | None, until_ns: int) -> int:
+    return until_ns if at_ns is None else min(at_ns, until_ns)
+
+
+# How long stopping takes, where some were killed before it was over: the Kaplan-Meier estimate, exactly.
+#
+# A pod that was killed after 20 s did not take 20 s; it is *censored*: it would have taken more. To leave it
+# out would make stopping look quicker than it is, and so would counting it as 20 s. The estimate multiplies,
+# over each time at which pods ended by themselves, the share of those still there that did not end then; what
+# was killed counts as still there up to its time (Kaplan and Meier, 1958). Where the longest times are all
+# censored the curve does not come down to 0, and a quantile below its end is *not reached*: nobody can say
+# it.
+#
+# All is in whole numbers and fractions, so that every machine gives the same answer.
+
+
+MEDIAN, P95, LONGEST = Fraction(1, 2), Fraction(19, 20), Fraction(1)
+
+
+class Observation(NamedTuple):
+    """``ended`` False: it was killed, or no longer seen, after that time."""
+
+    ns: int
+    ended: bool
+
+
+class SurvivalStep(NamedTuple):
+    """From ``ns`` on so large a share is still there."""
+
+    ns: int
+    share: Fraction
+
+
+class Survival(NamedTuple):
+    """The curve: ``steps`` by time, from a share of 1 down; ``censored`` of ``total`` were killed."""
+
+    steps: tuple[SurvivalStep, ...]
+    total: int
+    censored: int
+
+    def quantile_ns(self, of: Fraction) -> int | None:
+        """The time within which that share has ended; None: not reached. 1 is the longest of all."""
+        return next((step.ns for step in self.steps if step.share <= 1 - of), None)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it comes down to 0: the longest of all ended by itself."""
+        return self.quantile_ns(LONGEST) is not None
+
+
+def survival(observations: Iterable[Observation]) -> Survival:
+    """At equal times those that ended come first: who was killed then was still there."""
+    ordered = sorted(observations, key=lambda each: (each.ns, not each.ended))
+    return Survival(tuple(_steps(ordered)), len(ordered), sum(not each.ended for each in ordered))
+
+
+def _steps(ordered: Sequence[Observation]) -> Iterable[SurvivalStep]:
+    share, at = Fraction(1), 0
+    while at < len(ordered):
+        ns, left = ordered[at].ns, len(ordered) - at
+        # All with the same time as the one at ``at``.
+        end = at
+        while end < len(ordered) and ordered[end].ns == ordered[at].ns:
+            end += 1
+        together = ordered[at:end]
+        ended = sum(each.ended for each in together)
+        at += len(together)
+        if ended:
+            share *= Fraction(left - ended, left)
+            yield SurvivalStep(ns, share)

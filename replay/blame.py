@@ -1,0 +1,88 @@
+"""Which pods and hooks a shutdown's time went to, in the manner of ``systemd-analyze blame``.
+
+Two figures a line. ``took``: from its begin to its end: a hook from its start to its result, a stop from
+the signal's order to the exit that was observed (with SIGKILL in between, or without). ``alone``: the part
+of it in which its wave, or after the last wave the release, waited for nothing else: no other pod of the
+wave, and no other container of the same pod. That is what the shutdown would have saved had it ended
+together with the next slowest. Both follow from the record; neither is an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.stops import StopPart, pod_end_ns, stop_parts, wave_end_ns
+
+#: ``[begin, end)`` in nanoseconds since the signal.
+Interval = tuple[int, int]
+
+
+class Cost(NamedTuple):
+    """One part of a pod's way down, and how much of it was waited for alone (nanoseconds)."""
+
+    pod: PodRecord
+    part: StopPart
+    alone_ns: int
+
+    @property
+    def took_ns(self) -> int:
+        return self.part.took_ns
+
+
+def blame(account: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
+    """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
+    alone = _alone(account)
+    costs = [
+        Cost(pod, part, alone_ns)
+        for pod in account.pods
+        if wave is None or pod.wave == wave
+        for part, alone_ns in _shares(list(stop_parts(pod, account)), alone.get(pod.uid, ()))
+    ]
+    return sorted(costs, key=lambda cost: (-cost.took_ns, -cost.alone_ns))
+
+
+def _alone(account: ShutdownRecord) -> dict[str, list[Interval]]:
+    """When each pod was the only one that was waited for: at its wave's end, and after the last wave."""
+    found: dict[str, list[Interval]] = {}
+    for uids, began_ns, ended_ns in _waits(account):
+        ends = {pod.uid: min(pod_end_ns(pod, account), ended_ns) for pod in account.pods if pod.uid in uids}
+        last = max(ends, key=lambda each: ends[each], default="")
+        if not last:
+            continue
+        others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
+        begin_ns = max(began_ns, others_ns)
+        if begin_ns < ends[last]:
+            found.setdefault(last, []).append((begin_ns, ends[last]))
+    return found
+
+
+def _waits(account: ShutdownRecord) -> Iterator[tuple[dict[str, None], int, int]]:
+    """Who is waited for, from when to when: each wave for its pods, the release for the stragglers."""
+    begun = [wave for wave in account.waves if wave.began_ns is not None]
+    for wave in begun:
+        yield dict.fromkeys(_members(wave, account)), wave.began_ns or 0, wave_end_ns(wave, account)
+    last_ns = max((wave_end_ns(wave, account) for wave in begun), default=0)
+    drained_ns = account.last_ns if account.pods_ended_ns is None else account.pods_ended_ns
+    if last_ns < drained_ns:
+        yield {pod.uid: None for pod in account.pods if pod.began_ns is not None}, last_ns, drained_ns
+
+
+def _members(wave: WaveRecord, account: ShutdownRecord) -> Iterator[str]:
+    begun = {pod.uid: None for pod in account.pods if pod.began_ns is not None}
+    return (uid for uid in wave.pods if uid in begun)
+
+
+def _shares(found: Sequence[StopPart], alone: Sequence[Interval]) -> Iterator[tuple[StopPart, int]]:
+    """A moment counts for a part only if no other part of the pod runs in it."""
+    edges = sorted({edge: None for part in found for edge in (part.began_ns, part.ended_ns)})
+    shares = dict.fromkeys(range(len(found)), 0)
+    for begin_ns, end_ns in pairwise(edges):
+        running = [at for at, part in enumerate(found) if part.began_ns <= begin_ns < part.ended_ns]
+        if len(running) == 1:
+            shares[running[0]] += sum(
+                max(0, min(end_ns, last_ns) - max(begin_ns, first_ns)) for first_ns, last_ns in alone
+            )
+    return ((part, shares[at]) for at, part in enumerate(found))

@@ -1,0 +1,204 @@
+"""Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
+
+First the judgement of each planned pod, then how long it needs if its containers stop as those of a
+recorded stop did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Container, Pod
+from ebbtide.events.record.format import plural, span
+from ebbtide.replay.advise import ContainerTimes, Stop, workload
+
+# Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
+#
+# What a pod needs is learned from the recorded stops of its workload (`replay.advise`), and from its manifest
+# (`replay.fit`). What it has is its grace in the plan: its wave's period under the grant, or its own
+# ``terminationGracePeriodSeconds``, if that is less. A pod whose workload was never seen, and whose hooks are
+# no sleeps, is unknown: that is said, and is no finding.
+
+
+#: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;
+#: wave-too-short: its wave is; never-enough: it was killed after as much time, and never seen to end;
+#: sometimes-killed: it was killed after as much time, and seen to end in less.
+MisfitCode = Literal["hook-too-long", "grace-too-short", "wave-too-short", "never-enough", "sometimes-killed"]
+
+#: Of these only a bound is known.
+AT_LEAST_CODES: tuple[MisfitCode, ...] = ("never-enough", "sometimes-killed")
+
+
+class Misfit(NamedTuple):
+    """A pod that cannot end in its wave. ``at_least``: it needs more than ``needed_ns``."""
+
+    pod: Pod
+    wave: int
+    priority: int
+    needed_ns: int
+    at_least: bool
+    has_ns: int
+    code: MisfitCode
+    message: str
+
+
+class Fit(NamedTuple):
+    """``unknown``: pods of which nothing is on record."""
+
+    misfits: tuple[Misfit, ...]
+    unknown: tuple[Pod, ...]
+
+    @property
+    def fits(self) -> bool:
+        return not self.misfits
+
+
+class _PlacedPod(NamedTuple):
+    """A pod's seat in the plan."""
+
+    pod: Pod
+    wave: int
+    priority: int
+    period_seconds: int
+    grace_ns: int
+
+
+def fit(plan: Plan, pods: Sequence[Pod], history: Iterable[Stop], *, sleep_action: bool = True) -> Fit:
+    """Each planned pod against the stops of its workload; ``pods`` are those of the plan."""
+    seen: dict[str, list[Stop]] = {}
+    for stop in history:
+        seen.setdefault(stop.workload, []).append(stop)
+    misfits, unknown = list[Misfit](), list[Pod]()
+    for place in _placed_pods(plan, pods):
+        stops = seen.get(workload(place.pod.namespace, place.pod.name), ())
+        sleep_ns = slept_ns(place.pod) if sleep_action else 0
+        if not stops and not sleep_ns:
+            unknown.append(place.pod)
+        misfit = _check_pod(place, stops, sleep_ns, sleep_action)
+        if misfit is not None:
+            misfits.append(misfit)
+    return Fit(tuple(misfits), tuple(unknown))
+
+
+def _placed_pods(plan: Plan, pods: Sequence[Pod]) -> Iterator[_PlacedPod]:
+    by_uid = {pod.uid: pod for pod in pods}
+    for number, wave in enumerate(plan.waves):
+        for seat in wave.pods:
+            grace_ns = seat.grace_seconds * NS_PER_SECOND
+            yield _PlacedPod(by_uid[seat.uid], number, wave.priority, wave.period_seconds, grace_ns)
+
+
+def _check_pod(place: _PlacedPod, stops: Sequence[Stop], sleep_ns: int, sleep_action: bool) -> Misfit | None:
+    if sleep_ns and sleep_ns >= place.grace_ns:
+        why = f"its preStop sleep alone takes {span(sleep_ns)}"
+        return _misfit(place, "hook-too-long", sleep_ns, why)
+    ended, cut = list[int](), list[int]()
+    for stop in stops:
+        needs_ns = needed_ns(place.pod, stop, sleep_action=sleep_action)
+        (ended if stop.observed.ended else cut).append(needs_ns)
+    longest_ns = max(ended, default=0)
+    if longest_ns >= place.grace_ns:
+        why = f"as the slowest of {plural(len(stops), 'recorded stop')} did{_sleeping(sleep_ns)}"
+        own = place.pod.grace_seconds
+        too_short: MisfitCode = (
+            "grace-too-short" if own is not None and own < place.period_seconds else "wave-too-short"
+        )
+        return _misfit(place, too_short, longest_ns, why)
+    return _cut(place, [ns for ns in cut if ns >= place.grace_ns], len(stops), never=not ended)
+
+
+def _cut(place: _PlacedPod, beyond: Sequence[int], total: int, *, never: bool) -> Misfit | None:
+    """Killed after as much time as it has here: that others ended sooner does not say that it will."""
+    if not beyond:
+        return None
+    if not never:
+        why = f"it was killed {len(beyond)} of {plural(total, 'time')} after as much time or more"
+        return _misfit(place, "sometimes-killed", max(beyond), why)
+    times = "every time" if total > 1 else "the only time"
+    why = f"it was killed {times}, {plural(total, 'stop')} on record"
+    return _misfit(place, "never-enough", max(beyond), why)
+
+
+def _sleeping(slept_ns: int) -> str:
+    return f", after a sleep of {span(slept_ns)}" if slept_ns else ""
+
+
+def _misfit(place: _PlacedPod, code: MisfitCode, ns: int, because: str) -> Misfit:
+    at_least = code in AT_LEAST_CODES
+    own = place.pod.grace_seconds
+    limit = f"wave {place.wave} (priority {place.priority})"
+    more = "more than " if at_least else ""
+    message = f"{place.pod.label} needs {more}{span(ns)} and has {span(place.grace_ns)} in {limit}"
+    cut = f"; its own grace of {own} s is the limit" if code == "grace-too-short" else ""
+    return Misfit(
+        place.pod,
+        place.wave,
+        place.priority,
+        ns,
+        at_least,
+        place.grace_ns,
+        code,
+        f"{message}: {because}{cut}",
+    )
+
+
+# How long a pod that is to come needs, if its containers stop as those of a recorded stop did.
+#
+# A sleep hook takes as long as the manifest says. Any other hook takes as long as it did; so does one that is
+# gone, unless it was a sleep, because what it did may have to be done still. A container that the record does
+# not have stops as the slowest there; one that the manifest does not have (a mesh puts its own into every
+# pod) is taken as it was.
+
+
+_NO_SHARE = ContainerTimes("", False, False, 0, 0)
+
+
+class _ContainerShare(NamedTuple):
+    sidecar: bool
+    hook_ns: int
+    stop_ns: int
+
+
+def slept_ns(pod: Pod) -> int:
+    """Its longest sleep hook, of containers that run."""
+    return max((_sleep_ns(each) or 0 for each in pod.containers if each.running), default=0)
+
+
+def needed_ns(pod: Pod, stop: Stop, *, sleep_action: bool) -> int:
+    """From the beginning of its stop to its end; of a stop that was cut, more than that."""
+    shares = _shares(pod, stop, sleep_action=sleep_action)
+    ns = max((each.hook_ns + each.stop_ns for each in shares if not each.sidecar), default=0)
+    for each in shares:
+        if each.sidecar:
+            ns = max(ns, each.hook_ns) + each.stop_ns
+    return ns
+
+
+def _shares(pod: Pod, stop: Stop, *, sleep_action: bool) -> list[_ContainerShare]:
+    """Sidecars in the order in which they stop, those that only the record has last."""
+    then = {part.container: part for part in stop.parts}
+    slowest_ns = max((part.stop_ns for part in stop.parts if not part.sidecar), default=0)
+    new = _NO_SHARE._replace(stop_ns=slowest_ns)
+    found = []
+    for each in reversed([each for each in pod.containers if each.running]):
+        part = then.pop(each.name, _NO_SHARE if each.sidecar else new)
+        found.append(
+            _ContainerShare(each.sidecar, _hook_ns(each, part, sleep_action=sleep_action), part.stop_ns)
+        )
+    return found + [_ContainerShare(part.sidecar, part.hook_ns, part.stop_ns) for part in then.values()]
+
+
+def _hook_ns(each: Container, then: ContainerTimes, *, sleep_action: bool) -> int:
+    ns = _sleep_ns(each)
+    if ns is not None:
+        return ns if sleep_action else 0
+    return 0 if then.slept and each.hook is None else then.hook_ns
+
+
+def _sleep_ns(each: Container) -> int | None:
+    """None: it has no sleep hook."""
+    hook = each.hook
+    return hook.sleep_seconds * NS_PER_SECOND if hook is not None and hook.kind == "sleep" else None

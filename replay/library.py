@@ -1,0 +1,157 @@
+"""The library's functions, each on a shutdown of a journal as `replay.open` gives it.
+
+They are the commands' own: a command opens a journal, calls one of these, or what it stands on, and prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any, get_args
+
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.model import Pod, Settings
+from ebbtide.events.record.episodes import Episode
+from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.model import ShutdownRecord, with_verdict
+from ebbtide.replay import blame as blamed
+from ebbtide.replay import critical_chain as chain
+from ebbtide.replay import diff as diffing
+from ebbtide.replay.advise import Advice
+from ebbtide.replay.advise import advise as advise_on
+from ebbtide.replay.journal import Journal, Shutdown
+from ebbtide.replay.perfetto import perfetto
+from ebbtide.replay.report.page import report
+from ebbtide.replay.sim.simulate import Simulated
+from ebbtide.replay.sim.simulate import SimulationRequest as Simulation
+from ebbtide.replay.sim.simulate import simulate as simulate_seed
+from ebbtide.replay.states import States
+from ebbtide.replay.states import states_at as states_of
+from ebbtide.replay.step import Stepper
+from ebbtide.replay.tables import TABLES
+from ebbtide.replay.timeline import ALL_LINES, Line, LineFilter, timeline
+from ebbtide.replay.verify import Verification
+from ebbtide.replay.verify import verify as verify_history
+from ebbtide.replay.whatif.record import Changes
+from ebbtide.replay.whatif.run import Comparison, compare
+from ebbtide.replay.whatif.run import what_if as decide
+
+#: What tells of a shutdown by itself.
+ShutdownOrRecord = Shutdown | ShutdownRecord
+
+
+def _account(found: ShutdownOrRecord) -> ShutdownRecord:
+    return found if isinstance(found, ShutdownRecord) else found.account
+
+
+# --- is it true, and what happened -------------------------------------------------------------
+
+
+def verify(journal: Journal, shutdown: Shutdown | None = None) -> Verification:
+    """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
+    only = 0 if shutdown is None else shutdown.account.first_seq
+    return verify_history(journal.history(logic_flags=LOGIC_FLAGS), only)
+
+
+def timeline_of(shutdown: Shutdown, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
+    """Its records in words, one a transition."""
+    return timeline(shutdown.journal.history().batches(), shutdown.account.first_seq, wanted)
+
+
+def states_at(shutdown: Shutdown, seq: int) -> States | None:
+    """What every actor knew right after record ``seq``; None where there is no such record."""
+    return states_of(shutdown.journal.history(), seq)
+
+
+def step(shutdown: Shutdown) -> Stepper:
+    """A place in it that can be moved, forwards and back, with what each event changed."""
+    account = shutdown.account
+    names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "outcome")
+    ended_ns = None if account.ended_ns is None else account.started_wall_ns + account.ended_ns
+    counts = {outcome: account.count(outcome) for outcome in get_args(PodOutcome)}
+    facts = {name: getattr(account, name) for name in names}
+    episode = Episode(**facts, ended_wall_ns=ended_ns, pods=counts)
+    return Stepper(shutdown.journal.history(), episode)
+
+
+# --- where the time went -----------------------------------------------------------------------
+
+
+def blame(shutdown: ShutdownOrRecord, *, wave: int | None = None) -> list[blamed.Cost]:
+    """Pods and hooks by the time that they took (`replay.blame`)."""
+    return blamed.blame(_account(shutdown), wave=wave)
+
+
+def critical_chain(shutdown: ShutdownOrRecord) -> chain.Chain:
+    """What the total time is made of (`replay.critical_chain`)."""
+    return chain.critical_chain(_account(shutdown))
+
+
+def diff(a: ShutdownOrRecord, b: ShutdownOrRecord) -> diffing.Difference:
+    """What differs between two shutdowns, also of two journals (`replay.diff`)."""
+    return diffing.diff(_account(a), _account(b))
+
+
+# --- what would have been ----------------------------------------------------------------------
+
+
+def what_if(
+    shutdown: Shutdown,
+    *,
+    settings: Settings | None = None,
+    pods: Iterable[Pod] = (),
+    grant_ns: int | None = None,
+    drop: Iterable[int] = (),
+    delay: Iterable[tuple[int, int]] = (),
+) -> Comparison:
+    """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
+
+    Raises replay.whatif.tape.Diverged where this version decides otherwise than the record, and
+    replay.whatif.changes.WrongChange.
+    """
+    changes = Changes(
+        settings=settings, pods=tuple(pods), grant_ns=grant_ns, drop=tuple(drop), delay=tuple(delay)
+    )
+    history = shutdown.journal.history(logic_flags=LOGIC_FLAGS)
+    return compare(decide(history, shutdown.account.first_seq, changes))
+
+
+def advise(shutdowns: Iterable[ShutdownOrRecord]) -> Advice:
+    """The smallest periods with which every pod would have ended by itself, from all of these together.
+
+    Raises replay.advise.advising.NoEvidence.
+    """
+    return advise_on(map(_account, shutdowns))
+
+
+def simulate(seed: int = 0, **wanted: Any) -> Simulated:
+    """A whole shutdown in virtual time; ``wanted`` as in `replay.sim.simulate.SimulationRequest`."""
+    return simulate_seed(Simulation(**wanted), seed)
+
+
+# --- for others --------------------------------------------------------------------------------
+
+
+def report_html(shutdown: Shutdown) -> str:
+    """One self-contained page; it says so where the journal is damaged."""
+    account = with_verdict(shutdown.account, shutdown.journal.verdict)
+    return report(account, timeline_of(shutdown), rfc3339(account.started_wall_ns))
+
+
+def rows(shutdowns: Iterable[ShutdownOrRecord], table: str = "shutdowns") -> Iterator[dict[str, Any]]:
+    """Flat rows of one of the tables that docs/fleet.md describes, as a data frame wants them.
+
+    Raises KeyError, naming the tables that there are.
+    """
+    tables = {each.name: each for each in TABLES}
+    if table not in tables:
+        raise KeyError(f"no table {table!r}: there are {', '.join(tables)}")
+    names = [column.name for column in tables[table].columns]
+    for shutdown in shutdowns:
+        for row in tables[table].rows(_account(shutdown)):
+            yield dict(zip(names, row, strict=True))
+
+
+def perfetto_trace(shutdown: Shutdown) -> bytes:
+    """A trace for Perfetto's viewer, in its native format."""
+    return b"".join(perfetto(shutdown.account, timeline_of(shutdown)))

@@ -1,0 +1,434 @@
+"""A journal without anybody's names: the facts under pseudonyms, and everything decided anew from them.
+
+Nothing is searched and replaced in texts. Facts are typed, and each field says what kind of thing it names
+(`events.messages`); equal things get equal pseudonyms (`Pseudonyms`); then the logic runs again (`redact`),
+so that what it derives from names, keys of orders and sentences, has the pseudonyms as well, and the result
+verifies.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import cache
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import inspect
+
+from ebbtide.actors.checkpoint import restore, take_checkpoint
+from ebbtide.actors.logind import OPERATION_IN_PROGRESS
+from ebbtide.actors.system import System, mark_recorded
+from ebbtide.events.base import Checkpoint, Record, RedactedFrom, Stamp
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, segment_file_name
+from ebbtide.replay.replayer import NO_BEGIN, Divergence
+from ebbtide.replay.verify import verify
+
+# The facts under pseudonyms, executed again: new segments, record for record like the original's.
+#
+# Every record keeps its number, its times and its cause, so that what is said of one journal can be looked up
+# in the other. Only the journal's id and all hashes are new.
+
+
+_DOMAIN = b"ebbtide.redacted.v1"
+_ID_BYTES = 16
+
+
+class NoBegin(Exception):
+    """The journal does not begin with a checkpoint: nothing can be executed from its first record on."""
+
+
+class Diverged(Exception):
+    """The original does not replay: what its facts lead to is not what it says. See ``replay verify``."""
+
+    def __init__(self, divergence: Divergence) -> None:
+        super().__init__(f"it diverges at record {divergence.seq}")
+        self.divergence = divergence
+
+
+class Written(NamedTuple):
+    """A piece of a segment, in order."""
+
+    name: str
+    data: bytes
+
+
+def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
+    """The new journal's files in pieces. Reads ``history`` four times.
+
+    Raises Diverged and NoBegin before the first piece, events.codec.UnknownType and BadPayload, and OSError.
+    """
+    result = verify(history)
+    if result.divergence is not None:
+        if result.divergence.field == NO_BEGIN:
+            raise NoBegin("it does not begin with a checkpoint")
+        raise Diverged(result.divergence)
+    if result.failure is not None:
+        raise result.failure
+    statement = _statement(history)
+    # Every name that facts and the first checkpoint hold, so that no pseudonym is one of them.
+    first = True
+    for batch in history.batches():
+        _identity(batch.header.identity, names)
+        for raw in batch.records:
+            if first or not (raw.cause or raw.tag == Checkpoint.__name__):
+                event = decode_event(raw.tag, raw.payload)
+                if isinstance(event, Checkpoint):
+                    _state(event, raw.seq, names)
+                elif first:
+                    raise NoBegin("it does not begin with a checkpoint")
+                else:
+                    names.pseudonymized(event)
+            first = False
+    names.replace()
+    return _copy(history, names, statement)
+
+
+def _statement(history: History) -> RedactedFrom:
+    traces = {episode.first_seq: episode.trace_id for episode in episodes(history)}
+    end = history.verdict.end
+    # The chain hash of the last record of a whole step.
+    head = b""
+    for batch in history.batches():
+        head = batch.records[-1].hash
+    return RedactedFrom(
+        journal_id=history.journal_id.hex(), head_seq=end.seq, head=head.hex(), trace_ids=traces
+    )
+
+
+def _identity(identity: Identity, names: Pseudonyms) -> Identity:
+    return identity._replace(
+        node=names.of("node", identity.node),
+        machine_id=names.of("machine", identity.machine_id),
+        boot_id=names.of("boot", identity.boot_id),
+    )
+
+
+def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
+    """The system of a checkpoint, under pseudonyms."""
+    system, pseudonymized = restore(mark, seq + 1), System(seq + 1, mark.logic_flags)
+    pseudonymized.episode = system.episode
+    for opened in system.open_orders.values():
+        order = names.pseudonymized(opened.order)
+        pseudonymized.open_orders[order.key] = opened._replace(order=order)
+    for (kind, subject), slot in system.slots.items():
+        who = names.subject(subject)
+        twin = pseudonymized.slots.get((kind, who)) or pseudonymized.register(slot.kind, who)
+        twin.state, twin.failed = names.pseudonymized(slot.state), slot.failed
+        pseudonymized.watch(twin)
+    mark_recorded(pseudonymized.slots.values())
+    return pseudonymized
+
+
+def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Iterator[Written]:
+    head = bytes.fromhex(statement.journal_id) + bytes.fromhex(statement.head)
+    journal_id = hashlib.sha256(_DOMAIN + head).digest()[:_ID_BYTES]
+    header, scribe = None, _SegmentWriter(names, statement)
+    for batch in history.batches():
+        for raw in batch.records:
+            if batch.header != header:
+                header = batch.header
+                yield from scribe.begin(header, raw.seq, journal_id)
+            yield scribe.write(raw)
+
+
+class _SegmentWriter:
+    """Executes and writes. ``_step`` has what is still to come of the step at hand."""
+
+    def __init__(self, names: Pseudonyms, statement: RedactedFrom) -> None:
+        self._names, self._statement = names, statement
+        self._system: System | None = None
+        self._chain: Chain | None = None
+        self._step: deque[Record] = deque()
+
+    def begin(self, header: Header, seq: int, journal_id: bytes) -> Iterator[Written]:
+        """A segment for each of the original's: times are shown by its anchor."""
+        identity = _identity(header.identity, self._names)
+        if self._chain is None:
+            # Where the original begins later than its history did, so does this one.
+            number = max(header.segment, 2 if seq > 1 else 1)
+            before = Link(number - 1, 0, seq - 1) if seq > 1 else Link()
+            self._chain = Chain(identity, WriterStart(journal_id, before, number))
+        self._chain.identity = identity
+        for item in self._chain.begin_segment(Stamp(header.anchor_mono_ns, header.anchor_wall_ns)):
+            yield Written(segment_file_name(item.end.segment, journal_id), item.data)
+
+    def write(self, raw: RawRecord) -> Written:
+        assert self._chain is not None
+        record = self._record(raw)
+        item = self._chain.append(record, raw.durable_seq)
+        return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
+
+    def _record(self, raw: RawRecord) -> Record:
+        if self._step:
+            return self._step.popleft()
+        event = decode_event(raw.tag, raw.payload)
+        if isinstance(event, Checkpoint):
+            return self._checkpoint(event, raw)
+        assert self._system is not None
+        stamp = Stamp(raw.mono_ns, raw.wall_ns)
+        self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
+        return self._step.popleft()
+
+    def _checkpoint(self, mark: Checkpoint, raw: RawRecord) -> Record:
+        if self._system is None:
+            self._system = _state(mark, raw.seq, self._names)
+            event = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
+        else:
+            self._system.flags = mark.logic_flags
+            event = take_checkpoint(self._system)
+            self._system.next_seq = raw.seq + 1
+        return Record(
+            seq=raw.seq,
+            mono_ns=raw.mono_ns,
+            wall_ns=raw.wall_ns,
+            episode=event.episode,
+            cause=0,
+            actor=raw.actor,
+            last=bool(raw.flags & FLAG_LAST),
+            event=event,
+        )
+
+
+# Pseudonyms: equal names get equal ones, in the order in which they come, and nothing leads back.
+#
+# Two passes over a journal: the first learns all names (`learning`), the second replaces them, so that no
+# pseudonym is by accident a name of the original. There is no key and no hash of a name in it; the map lives
+# as long as the process.
+
+
+#: Messages that say nothing of who runs here, and much of what happened.
+PLAIN_MESSAGES = re.compile(
+    rf"|{OPERATION_IN_PROGRESS}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out"
+)
+
+#: A value of the sources of the settings that is no place in a file.
+DEFAULT_NAMESPACE = "default"
+
+#: Numbers of people that are no person: root.
+ROOT_UID = 0
+PERSONS_FROM = 60_001
+
+#: ``~`` stands in no name of Kubernetes, so a pseudonym is recognised, and never a part of a name.
+_FORMS: dict[str, str] = {
+    "uid": "eeeeeeee-0000-4000-8000-{:012x}",
+    "namespace": "ns~{}",
+    "pod": "pod~{}",
+    "container": "container~{}",
+    "node": "node~{}",
+    "machine": "machine~{}",
+    "boot": "boot~{}",
+    "path": "/path~{}",
+    "volume": "volume~{}",
+    "owner": "owner~{}",
+    "command": "command~{}",
+    "hook": "hook~{}",
+    "tty": "tty~{}",
+    "message": "message~{}",
+}
+
+#: An order's key: actor, what (with the container), subject, ordinal.
+_KEY_PARTS = 4
+
+
+class Pseudonyms:
+    """``learning``: values come back as they are, and are remembered."""
+
+    def __init__(self) -> None:
+        self.learning = True
+        self._made: dict[str, dict[str, str]] = {form: {} for form in _FORMS}
+        self._persons: dict[int, int] = {}
+        self._special: dict[TextKind, Callable[[str], str]] = {
+            "boot pair": lambda text: "/".join(self.of("boot", part) for part in text.split("/")),
+            "file position": self._place,
+            "key": self._key,
+            "owner": self._owner,
+            "namespaced owner": self._redacted_owner,
+            "event subject": lambda text: self.of("node" if text in self._made["node"] else "owner", text),
+            "pod reference": self._reference,
+            "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
+        }
+
+    def replace(self) -> None:
+        """All names are known: from here on pseudonyms come back."""
+        self.learning = False
+
+    def of(self, form: str, text: str) -> str:
+        """The pseudonym of a name; empty stays empty."""
+        made = self._made[form]
+        if not text:
+            return text
+        if text not in made:
+            made[text] = _FORMS[form].format(len(self._made[form]) + 1)
+        return text if self.learning else made[text]
+
+    def originals(self) -> list[str]:
+        """Every text that has a pseudonym."""
+        return [text for made in self._made.values() for text in made]
+
+    def pseudonymized(self, value: Any, kind: TextKind = "kept") -> Any:
+        """A value with its texts replaced: of a Struct each field by its own kind, else all by this one."""
+        if kind == "dropped":
+            return value if self.learning else ()
+        if isinstance(value, msgspec.Struct):
+            return self._struct(value)
+        if isinstance(value, str):
+            if kind == "kept":
+                return value
+            special = self._special.get(kind)
+            return special(value) if special is not None else self.of(kind, value)
+        if kind == "status" and _is_status(value):
+            return (self.of("uid", value[0]), *value[1:])  # the rest are words of this program
+        if kind == "mount" and _is_mount(value):
+            return (self.of("uid", value[0]), self.of("volume" if value[0] else "path", value[1]))
+        if isinstance(value, tuple):
+            return tuple([self.pseudonymized(each, kind) for each in value])
+        if isinstance(value, dict):
+            key_kind: TextKind = "key" if kind == "status" else "kept" if kind == "file position" else kind
+            return {
+                self.pseudonymized(key, key_kind): self.pseudonymized(each, kind)
+                for key, each in value.items()
+            }
+        if kind == "person" and isinstance(value, int) and value != ROOT_UID:
+            made = self._persons.setdefault(value, PERSONS_FROM + len(self._persons))
+            return value if self.learning else made
+        return value
+
+    def _struct(self, struct: msgspec.Struct) -> msgspec.Struct:
+        fields = text_kinds(type(struct)).items()
+        return type(struct)(
+            **{name: self.pseudonymized(getattr(struct, name), kind) for name, kind in fields}
+        )
+
+    def _place(self, text: str) -> str:
+        """``path:line`` of a setting."""
+        if text == DEFAULT_NAMESPACE:
+            return text
+        path, colon, line = text.rpartition(":")
+        return f"{self.of('path', path)}:{line}" if colon and line.isdecimal() else self.of("path", text)
+
+    def _owner(self, text: str) -> str:
+        """``Kind/name`` of a workload."""
+        kind, slash, name = text.partition("/")
+        return f"{kind}{slash}{self.of('owner', name)}" if slash else self.of("owner", text)
+
+    def _redacted_owner(self, text: str) -> str:
+        """``namespace/Kind/name``."""
+        namespace, slash, owner = text.partition("/")
+        return f"{self.of('namespace', namespace)}{slash}{self._owner(owner)}"
+
+    def _key(self, text: str) -> str:
+        parts = text.split("/")
+        if len(parts) != _KEY_PARTS:
+            return self.of("message", text)
+        actor, what, subject, ordinal = parts
+        effect, colon, container = what.partition(":")
+        return f"{actor}/{effect}{colon}{self.of('container', container)}/{self.subject(subject)}/{ordinal}"
+
+    def subject(self, text: str) -> str:
+        """A pod's UID, or a wave's number, which stays."""
+        return self.of("uid", text) if text in self._made["uid"] or not text.isdecimal() else text
+
+    def _reference(self, text: str) -> str:
+        """What a person called a pod: its UID, ``namespace/name``, or its name."""
+        if text in self._made["uid"]:
+            return self.of("uid", text)
+        namespace, slash, name = text.rpartition("/")
+        return f"{self.of('namespace', namespace)}{slash}{self.of('pod', name)}"
+
+
+def _is_status(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 4 and all(isinstance(each, str) for each in value)
+
+
+def _is_mount(value: Any) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, str) for each in value)
+
+
+# What each text in a fact, a state or an order names, and so what kind of pseudonym it gets.
+#
+# The table is complete: a test asks it for every field with text that there is, so that whoever adds one
+# decides. What is kept says nothing of who runs here: words of this program, of the kernel, of Kubernetes.
+
+
+#: Of the actors' states, as the first checkpoint holds them, by the name of the class and the field. A kind
+#: is for every text in the field, keys of maps included.
+STATE_NAMES: dict[tuple[str, str], TextKind] = {
+    ("ConfigState", "order_open"): "key",
+    ("LogindState", "arm_key"): "key",
+    ("LogindState", "release_key"): "key",
+    ("KubeletState", "mode"): "kept",
+    ("KubeletState", "home"): "boot pair",
+    ("KubeletState", "wanted"): "kept",
+    ("KubeletState", "stop_key"): "key",
+    ("KubeletState", "start_key"): "key",
+    ("NodeStatusState", "late_statuses"): "status",
+    ("NodeStatusState", "withheld"): "uid",
+    ("NodeStatusState", "followed"): "status",
+    ("NodeStatusState", "orphaned"): "status",
+    ("NodeStatusState", "running"): "uid",
+    ("NodeStatusState", "told_owners"): "namespaced owner",
+    ("NodeStatusState", "await_key"): "key",
+    ("NodeStatusState", "check_key"): "key",
+    ("NodeStatusState", "certificate_key"): "key",
+    ("NodeStatusState", "mounted"): "mount",
+    ("NodeStatusState", "pending"): "status",
+    ("NodeStatusState", "deliveries"): "status",
+    ("EpisodeState", "boot_id"): "boot",
+    ("EpisodeState", "userspace_id"): "boot",
+    ("EpisodeState", "listing_key"): "key",
+    ("EpisodeState", "refreshing"): "key",
+    ("EpisodeState", "pods"): "uid",
+    ("EpisodeState", "carried"): "uid",
+    ("PodChecklist", "places"): "uid",
+    ("FallbackState", "failed"): "kept",
+    ("FallbackState", "cares"): "uid",
+    ("FallbackState", "waited"): "uid",
+    ("FallbackState", "listing_key"): "key",
+    ("FallbackState", "home"): "boot pair",
+    ("FallbackPod", "left"): "container",
+    ("WaveState", "mounted"): "uid",
+    ("WaveState", "unmount_key"): "key",
+    ("PodState", "delete_key"): "key",
+    ("PodState", "finding"): "message",
+    ("ContainerState", "uid"): "uid",
+    ("ContainerState", "hook_key"): "key",
+    ("ContainerState", "exit_signal"): "kept",
+    ("ContainerState", "hook_note"): "message",
+    ("ContainerState", "error"): "message",
+}
+
+
+@cache
+def text_kinds(cls: type) -> dict[str, TextKind]:
+    """Each field's kind. One that nobody has decided about (a test finds it) is a message if it has text."""
+    info = inspect.type_info(cls)
+    assert isinstance(info, inspect.StructType)
+    return {
+        field.name: text_kind(cls, field.name) or ("message" if has_text(field.type) else "kept")
+        for field in info.fields
+    }
+
+
+def text_kind(cls: type, field: str) -> TextKind | None:
+    """What the tables of events and values (`events.messages`) and of states say; None where none does."""
+    row = ROWS.get(cls)
+    names = VALUE_NAMES.get(cls, {}) if row is None else row.names
+    return names.get(field) or STATE_NAMES.get((cls.__name__, field)) or COMMON_NAMES.get(field)
+
+
+def has_text(kind: Any) -> bool:
+    """Whether a value of this type may hold text of any kind; one of a list of words is none."""
+    if isinstance(kind, inspect.StrType):
+        return True
+    parts = [getattr(kind, name, ()) for name in ("types", "item_types")]
+    parts.append(
+        [getattr(kind, name) for name in ("item_type", "key_type", "value_type") if hasattr(kind, name)]
+    )
+    return any(has_text(part) for group in parts for part in group)

@@ -1,0 +1,419 @@
+"""The replayer: a journal's facts stepped again, and every decision compared with the recorded one.
+
+A plain loop over records, with no Trio, no clock and no network: `Replayer` first, then how two records are
+compared (the first field that differs, by name), then how two plain values are. The daemon itself starts
+with it: its state is rebuilt by replaying its journal, so a start is also a proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from ebbtide.actors.checkpoint import restore, take_checkpoint
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SINGLETONS, BareRecord, System, differing_field
+from ebbtide.events.base import ActorState, Checkpoint, StatesDigest
+from ebbtide.events.codec import FLAG_LAST, decode_event, encode_event
+
+# The replayer: a plain loop over a journal's records, with no Trio, no clock and no network.
+#
+# Facts are decoded and stepped; decisions are produced again and compared, byte by byte, with what stands
+# in the journal. It serves twice: a starting daemon rebuilds its state with it, and ``replay verify``
+# proves that the whole journal is a function of its facts.
+
+
+class Raw(Protocol):
+    """A record as the reader yields it, its payload still encoded (see `events.codec.RawRecord`)."""
+
+    @property
+    def seq(self) -> int: ...
+    @property
+    def mono_ns(self) -> int: ...
+    @property
+    def wall_ns(self) -> int: ...
+    @property
+    def episode(self) -> int: ...
+    @property
+    def cause(self) -> int: ...
+    @property
+    def flags(self) -> int: ...
+    @property
+    def actor(self) -> str: ...
+    @property
+    def tag(self) -> str: ...
+    @property
+    def payload(self) -> bytes: ...
+
+
+class Divergence(NamedTuple):
+    """The first record that re-execution did not produce as it stands."""
+
+    seq: int
+    field: str
+    expected: Side
+    produced: Side
+
+
+#: What stands in the place of a field where it is no field that differs: decisions are missing behind the
+#: last record; a record stands where none can; there is no state to begin with; a time is before the last.
+ENDS_HERE = "the journal ends here"
+NO_FACT = "a fact is expected here"
+NO_BEGIN = "a checkpoint is expected here"
+BACKWARDS = "the clock goes backwards here"
+#: A time that no record can have.
+_NEVER = -(1 << 63) - 1
+
+STATEMENTS = (ENDS_HERE, NO_FACT, NO_BEGIN, BACKWARDS)
+
+
+class Replayer:
+    """Feed it raw records in order; it stops at the first divergence and stays there.
+
+    ``system`` is the state after the last whole step that was fed. The first record is a checkpoint, which
+    says under which logic flags the others are executed; without one nothing is. With ``goes_on`` the first
+    divergence is kept, and what follows is believed: facts are stepped, checkpoints taken over, and decisions
+    passed over.
+    """
+
+    def __init__(self, *, goes_on: bool = False) -> None:
+        self.system = System()
+        self.divergence: Divergence | None = None
+        self.events = 0
+        self._fresh = True
+        self._pending: list[BareRecord] = []
+        self._at = 0
+        #: Of the fact at hand; its decisions carry them.
+        self._mono_ns = self._wall_ns = 0
+        #: A difference in nothing but the mark that ends a step: what it means, the next record tells.
+        self._marked: Divergence | None = None
+        self._goes_on = goes_on
+        #: The last record that was stepped, or taken over.
+        self._taken_seq = 0
+
+    def feed(self, records: Iterable[Raw]) -> Divergence | None:
+        """Raises events.codec.UnknownType and BadPayload where a fact cannot be read at all."""
+        for raw in records:
+            self.events += 1
+            if self.divergence is None:
+                if self._at < len(self._pending):  # two records of three, so without a call
+                    produced = self._pending[self._at]
+                    self._at += 1
+                    cause, actor, event, episode = produced
+                    if (
+                        encode_event(event) == raw.payload
+                        and actor == raw.actor
+                        and cause == raw.cause
+                        and type(event).__name__ == raw.tag
+                        and episode == raw.episode
+                        and raw.mono_ns == self._mono_ns
+                        and raw.wall_ns == self._wall_ns
+                        and raw.flags == (self._at == len(self._pending))
+                    ):
+                        continue
+                    self._differs(raw)
+                elif raw.tag == Checkpoint.__name__:
+                    self._checkpoint(raw)
+                else:
+                    self._fact(raw)
+            if self.divergence is not None:
+                if not self._goes_on:
+                    break
+                self._believe(raw)
+        return self.divergence
+
+    def went_back(self, raw: Raw, before_ns: int) -> None:
+        """This record's time is before that of the record in front of it, in the same boot."""
+        self._diverge(raw, BACKWARDS, recorded(raw)._replace(mono_ns=before_ns))
+
+    def believe(self, step: Sequence[Raw]) -> list[Side]:
+        """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
+        produced = [side for raw in step for side in _sides(raw, self._believe(raw))]
+        self.system.next_seq = step[-1].seq + 1
+        self._fresh, self._pending, self._at = False, [], 0
+        return produced
+
+    def _believe(self, raw: Raw) -> list[BareRecord]:
+        """What came from outside did happen, and what a process kept of itself is what it went on from."""
+        if raw.seq == self._taken_seq:
+            return []
+        if raw.tag == Checkpoint.__name__:
+            mark = decode_event(raw.tag, raw.payload)
+            assert isinstance(mark, Checkpoint)
+            self.system = restore(mark, raw.seq + 1)
+        elif not raw.cause and raw.actor == EDGE:
+            self.system.next_seq = raw.seq
+            return self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        return []
+
+    def _fact(self, raw: Raw) -> None:
+        field = self._out_of_place(raw)
+        if field or self._marked:
+            self.divergence = Divergence(raw.seq, field, recorded(raw), NO_RECORD) if field else self._marked
+            return
+        self._taken_seq, self._mono_ns, self._wall_ns = raw.seq, raw.mono_ns, raw.wall_ns
+        self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        self._at = 1
+        if self._pending[0][3] != raw.episode or raw.flags != (len(self._pending) == 1):
+            self._differs(raw)
+
+    def _out_of_place(self, raw: Raw) -> str:
+        if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
+            return NO_FACT
+        return NO_BEGIN if self._fresh else ""
+
+    def _differs(self, raw: Raw) -> None:
+        """Where a decision is missing, or one too many, the one before has the wrong mark, not the blame."""
+        if self._marked is not None:
+            self._mono_ns = self._marked.produced.mono_ns
+        produced, there = self._side(self._at - 1), recorded(raw)
+        if produced == there:
+            self.divergence = self._marked
+        elif self._marked is None and produced._replace(last=there.last) == there:
+            self._marked = Divergence(raw.seq, "last", there, produced)
+            self._mono_ns = _NEVER  # no record has it: the next one comes here, whatever it is
+        else:
+            self._diverge(raw, first_difference(produced, there), produced)
+
+    def _checkpoint(self, raw: Raw) -> None:
+        if self._marked is not None:
+            self.divergence = self._marked
+            return
+        mark = decode_event(raw.tag, raw.payload)
+        assert isinstance(mark, Checkpoint)
+        if self._fresh:
+            self.system = restore(mark, raw.seq + 1)
+            self._fresh = False
+            return
+        self.system.flags = mark.logic_flags  # what a process executes under, like a fact, is its to say
+        mine = without_new_blank_actors(take_checkpoint(self.system), mark)
+        self.system.next_seq = raw.seq + 1
+        if encode_event(mine) != raw.payload and not checkpoints_alike(mark, mine):
+            self._diverge(raw, checkpoint_field(mark, mine), recorded(raw)._replace(data=_plain(mine)))
+
+    def finish(self) -> Divergence | None:
+        """At the end: did the journal stop in the middle of what its last fact leads to?"""
+        if self.divergence is None and self._at < len(self._pending):
+            seq = self.system.next_seq - len(self._pending) + self._at
+            self._mono_ns = self._marked.produced.mono_ns if self._marked else self._mono_ns
+            produced = self._side(self._at)
+            self.divergence = Divergence(seq, ENDS_HERE, NO_RECORD, produced)
+        return self.divergence or self._marked
+
+    def _diverge(self, raw: Raw, field: str, produced: Side) -> None:
+        self.divergence = Divergence(raw.seq, field, recorded(raw), produced)
+
+    def _side(self, at: int) -> Side:
+        """What is produced at this place of the step at hand."""
+        last = at == len(self._pending) - 1
+        return _side(self._pending[at], self._mono_ns, self._wall_ns, last=last)
+
+
+def _side(trace: BareRecord, mono_ns: int, wall_ns: int, *, last: bool) -> Side:
+    cause, actor, event, episode = trace
+    return Side(cause, actor, type(event).__name__, _plain(event), episode, mono_ns, wall_ns, last)
+
+
+def _sides(fact: Raw, traces: list[BareRecord]) -> Iterator[Side]:
+    for left, trace in zip(range(len(traces) - 1, -1, -1), traces, strict=True):
+        yield _side(trace, fact.mono_ns, fact.wall_ns, last=not left)
+
+
+def _plain(event: Any) -> Any:
+    return msgspec.msgpack.decode(encode_event(event))
+
+
+def plain_payload(raw: Raw) -> Any:
+    """A payload as plain values; hexadecimal digits where it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(raw.payload)
+    except (msgspec.DecodeError, ValueError):
+        return raw.payload.hex()
+
+
+def recorded(raw: Raw) -> Side:
+    """A record's side of a comparison."""
+    last = bool(raw.flags & FLAG_LAST)
+    return Side(
+        raw.cause, raw.actor, raw.tag, plain_payload(raw), raw.episode, raw.mono_ns, raw.wall_ns, last
+    )
+
+
+# Where two records differ: the first part that is not the same, by name.
+#
+# Of two envelopes that is a part of the envelope, of two events a field. Of two digests or checkpoints, which
+# hold the states of all actors, it is the actor and the field of its state.
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Side(NamedTuple):
+    """One side of a comparison: what a record says, its data as plain values. Type "" is "nothing".
+
+    ``mono_ns`` and ``wall_ns`` are its stamps, ``last`` whether it ends its step.
+    """
+
+    cause: int
+    actor: str
+    type: str
+    data: Any
+    episode: int
+    mono_ns: int = 0
+    wall_ns: int = 0
+    last: bool = False
+
+    @property
+    def stamps(self) -> tuple[int, int]:
+        return self.mono_ns, self.wall_ns
+
+
+NO_RECORD = Side(0, "", "", None, 0)
+
+
+def first_difference(produced: Side, recorded: Side) -> str:
+    """A part of the envelope, else a field of the event; ``actor field`` for a digest of states.
+
+    ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
+    """
+    for name in ("type", "actor", "cause", "episode"):
+        if getattr(produced, name) != getattr(recorded, name):
+            return name
+    if produced.stamps != recorded.stamps:
+        return "time"
+    found = _data_field(produced, recorded)
+    return found or ("last" if produced.last != recorded.last else "encoding")
+
+
+def _data_field(produced: Side, recorded: Side) -> str:
+    """The first field of the events that differs; "" where none does."""
+    if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
+        return "data"
+    if recorded.type == StatesDigest.__name__ and recorded.data != produced.data:
+        return _digest_field(recorded.data.get("actors", {}), produced.data.get("actors", {}))
+    names = [*recorded.data, *produced.data]
+    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "")
+
+
+def _digest_field(recorded: Any, produced: Any) -> str:
+    """The first actor whose digest differs, and its first field; of one that is in only one: the actor."""
+    if not isinstance(recorded, dict) or not isinstance(produced, dict):
+        return "actors"
+    label = next((each for each in {**produced, **recorded} if recorded.get(each) != produced.get(each)), "")
+    kept, made = recorded.get(label), produced.get(label)
+    kind = ACTOR_TYPE_BY_NAME.get(str(label).partition(":")[0])
+    if kind is None or not isinstance(kept, bytes) or not isinstance(made, bytes):
+        return f"actors {label}".rstrip()
+    return f"{label} {differing_field(kind.state, kept, made)}".rstrip()
+
+
+def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoint:
+    """``mine`` without the singletons that whoever wrote did not have yet, as long as they know nothing.
+
+    A version that brings an actor leaves the journals before it as they are: a default state is what a start
+    from the recorded checkpoint gives that actor too.
+    """
+    there = {(kept.actor, kept.subject): None for kept in recorded.actors}
+    actors = tuple(made for made in mine.actors if (made.actor, made.subject) in there or not _is_blank(made))
+    return mine if len(actors) == len(mine.actors) else msgspec.structs.replace(mine, actors=actors)
+
+
+def _is_blank(made: ActorState) -> bool:
+    kind = ACTOR_TYPE_BY_NAME[made.actor]
+    return kind in SINGLETONS and not made.failed and bytes(made.state) == _encode(kind.state())
+
+
+def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
+    """The same values in the same order, whatever the form of a map's length.
+
+    A struct of more than 15 fields is written with a longer head, also where most of them are left out: a
+    state that has gained fields has other bytes, and says nothing else.
+    """
+    if len(recorded.actors) != len(mine.actors):
+        return False
+    same_states = all(
+        (theirs.actor, theirs.subject, theirs.failed) == (ours.actor, ours.subject, ours.failed)
+        and same_value(msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state))
+        for theirs, ours in zip(recorded.actors, mine.actors, strict=True)
+    )
+    return same_states and msgspec.structs.replace(recorded, actors=()) == msgspec.structs.replace(
+        mine, actors=()
+    )
+
+
+def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
+    """The first actor whose state differs, and its first differing field."""
+    for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
+        kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
+        labels = [(each.actor, each.subject, each.failed) for each in (theirs, ours)]
+        if labels[0] != labels[1] or not same_value(kept, made):
+            name = next((key for key in {**kept, **made} if kept.get(key) != made.get(key)), "identity")
+            return f"{ours.actor}:{ours.subject} {name}".replace(": ", " ")
+    return "actors" if len(recorded.actors) != len(mine.actors) else "open orders"
+
+
+# Two plain values side by side: which parts differ, down to the innermost one.
+#
+# Plain values are what a payload or a state decodes to. A field at its default is not there: None here.
+
+
+#: Of a list whose length changed by more, the lists are shown and not each element.
+ELEMENTS_MAX = 64
+
+
+class ValueChange(NamedTuple):
+    """One part by its path (``downs[0].phase``). None: not there."""
+
+    path: str
+    left: Any
+    right: Any
+
+    @property
+    def differs(self) -> bool:
+        return not same_value(self.left, self.right)
+
+
+def same_value(left: Any, right: Any) -> bool:
+    """Equal, and of one type all the way down: 1, true and 1.0 are three values in MessagePack."""
+    if type(left) is not type(right):
+        return False
+    if isinstance(left, dict):
+        return list(left) == list(right) and all(
+            same_value(value, right[name]) for name, value in left.items()
+        )
+    if isinstance(left, list | tuple):
+        return len(left) == len(right) and all(map(same_value, left, right))
+    return bool(left == right)
+
+
+def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange]:
+    """The parts that differ, in the order of the left side, then what only the right side has."""
+    if isinstance(left, dict) and isinstance(right, dict):
+        for name in {**left, **right}:
+            yield from value_changes(left.get(name), right.get(name), f"{path}.{name}" if path else str(name))
+    elif _are_lists(left, right) and max(len(left), len(right)) <= ELEMENTS_MAX:
+        for at in range(max(len(left), len(right))):
+            yield from value_changes(_element_at(left, at), _element_at(right, at), f"{path}[{at}]")
+    elif not same_value(left, right):
+        yield ValueChange(path, left, right)
+
+
+def _are_lists(*values: Any) -> bool:
+    return all(isinstance(value, list | tuple) for value in values)
+
+
+def _element_at(values: Any, at: int) -> Any:
+    return values[at] if at < len(values) else None
+
+
+def side_by_side(left: Any, right: Any) -> Iterator[ValueChange]:
+    """Every field of two events: an equal one whole, a differing one down to its parts."""
+    if not isinstance(left, dict) or not isinstance(right, dict):
+        yield ValueChange("data", left, right)
+        return
+    for name in {**left, **right}:
+        if name in left and name in right and same_value(left[name], right[name]):
+            yield ValueChange(str(name), left[name], right[name])
+        else:
+            yield from value_changes(left.get(name), right.get(name), str(name))

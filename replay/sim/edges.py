@@ -1,0 +1,660 @@
+"""The daemon's edges onto the modelled node: what is done for each order, as scripts.
+
+logind (arms, releases, raises the limit, listens), the container runtime (lists, starts, stops and kills
+pods, runs their hooks), the API server and the trace back end, and what a Kubernetes node has beyond that.
+Facts, and their order, are those of the real edges. `simulate` runs the scripts in virtual time
+(`replay.sim.effects`), the tests' world as tasks of the real runner.
+
+Latencies are drawn in microseconds, in the order in which the scripts ask for them: another draw, or a draw
+at another place, is another run of the same seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Protocol
+
+from msgspec.structs import replace
+
+from ebbtide.actors.simulated_logind import (
+    STORE,
+    BusSignal,
+    Disconnected,
+    InProgress,
+    OwnerChanged,
+    ShutdownSignal,
+    Unreachable,
+)
+from ebbtide.events.base import Fact, Order
+from ebbtide.events.decisions import (
+    AnnounceNode,
+    Arm,
+    AwaitStatuses,
+    AwaitUnmounts,
+    CheckMounts,
+    DeletePod,
+    DeliverStatuses,
+    Disarm,
+    FlushTraces,
+    KillContainer,
+    PostEvent,
+    PublishCertificate,
+    ReleaseLock,
+    RemoveDropIn,
+    RunHook,
+    SendSignal,
+    StartKubelet,
+    StartPod,
+    StopKubelet,
+    TakeAutopsy,
+    TakeInventory,
+    WithdrawPods,
+    WriteDropIn,
+)
+from ebbtide.events.facts import (
+    INVENTORY_PODS_MAX,
+    ApiRead,
+    AutopsyTaken,
+    BusLost,
+    ContainerExited,
+    ContainerStarted,
+    InventoryTaken,
+    KubeletRead,
+    MountsRead,
+    PodAppeared,
+    PodJoined,
+    PreparingRead,
+    RuntimeRead,
+    StatusesSeen,
+    VolumesUnmounted,
+)
+from ebbtide.events.model import Pod, ProcessReport
+from ebbtide.replay.sim.effects import (
+    FOREVER,
+    TOUCH,
+    Begin,
+    EffectCancelled,
+    Outcome,
+    Script,
+    Until,
+    Watching,
+)
+from ebbtide.replay.sim.kubelet import KUBELET
+from ebbtide.replay.sim.node import SimulatedNode
+from ebbtide.replay.sim.pods import HookProcess, SimulatedContainer
+from ebbtide.replay.sim.scenario import Draws
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
+
+
+class DaemonProcess(Protocol):
+    """One process of the daemon, as its edges see it."""
+
+    @property
+    def number(self) -> int:
+        """Counts over all boots: the holder of its lock, and its life in the world log."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    def report(self, delay_ns: int, fact: Fact) -> object:
+        """A fact that comes by itself, so long from now."""
+
+    def watch(self, script: Watching) -> object:
+        """Run a script that belongs to no order, while this process lives."""
+
+    def end_order(self, key: str, outcome: Outcome) -> object:
+        """End another order, whatever its script still waits for."""
+
+
+class SimulatedEdge:
+    """What the edges share. ``table``: which orders it carries out, and how each begins."""
+
+    table: Mapping[type[Order], Begin]
+
+    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+        self._daemon, self._node, self._draws = daemon, node, draws
+
+    def adopt(self, order: Order, draws: Draws) -> Script | None:
+        """What an earlier process left open: what may be repeated is done again, or ends unknown."""
+        return self.table[type(order)](order, False) if draws.chance(1, 2) else None
+
+    def _draw_ns(self, low_us: int, high_us: int) -> int:
+        return self._draws.between(low_us, high_us) * 1000
+
+    def _note(
+        self, what: str, uid: str = "", container: str = "", detail: str = "", late: bool = False
+    ) -> None:
+        self._node.log.note(what, uid, container, detail, life=self._daemon.number, late=late)
+
+
+# --- logind --------------------------------------------------------------------------------------
+#
+# Subscribe, lock, read, in this order: a shutdown that begins in between is then seen by its signal, by the
+# refused lock or by the property, never by none of them.
+
+
+#: The file that sets logind's limit where it is not ours to move.
+OTHERS_PATH = "/etc/systemd/logind.conf.d/zz-site.conf"
+
+#: How often what was read is thrown away for a signal that came meanwhile.
+READS_MAX = 5
+
+
+class LogindEdge(SimulatedEdge):
+    """One process's connection. ``preparing`` is what it last knew."""
+
+    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+        super().__init__(daemon, node, draws)
+        self.preparing, self._owner, self._connected = False, "", False
+        #: Whether a signal has come that was not heard yet: it overtakes what is read.
+        self.overtaken: Callable[[], bool] = lambda: False
+        if STORE in node.logind.holders:
+            node.logind.duplicate(daemon.number)
+        self.table = {
+            Arm: self._arm,
+            Disarm: self._give_back,
+            ReleaseLock: self._give_back,
+            WriteDropIn: lambda order, late: self._change(order.seconds * NS_PER_SECOND, late),
+            RemoveDropIn: lambda _, late: self._change(None, late),
+        }
+
+    def adopt(self, order: Order, draws: Draws) -> Script | None:
+        """The lock itself tells what became of them; nothing is repeated."""
+        return None
+
+    # --- listening -----------------------------------------------------------------------------
+
+    def hear(self, signal: BusSignal) -> Watching:
+        """What comes over the bus. A new owner may know nothing of the shutdown that the last one began."""
+        if isinstance(signal, ShutdownSignal):
+            yield self._draw_ns(100, 2000)
+            self.preparing, self._owner = signal.active, signal.owner
+            yield self._node.logind.signal_fact(signal, self._daemon.number, kubelet_lock=self._kubelet_lock)
+        elif isinstance(signal, Disconnected):
+            self._connected = False
+            yield BusLost(error="the connection to the bus broke")
+        elif signal == OwnerChanged(""):
+            yield BusLost(error="logind left the bus")
+        else:
+            yield from self.look()
+
+    def look(self) -> Watching:
+        """Read again; a fact is a change."""
+        yield self._draw_ns(300, 3000)
+        logind = self._node.logind
+        found = (logind.preparing, logind.owner)
+        known = (self.preparing, self._owner)
+        if self._connected and logind.up and not self.overtaken() and found != known:
+            self.preparing, self._owner = found
+            yield PreparingRead(preparing=found[0], owner=found[1])
+
+    # --- effects -------------------------------------------------------------------------------
+
+    def _arm(self, order: Arm, late: bool) -> Script:
+        logind, number = self._node.logind, self._daemon.number
+        yield self._draw_ns(300, 5000)
+        if not logind.up:
+            return Outcome("failed", "logind left the bus")
+        logind.subscribers[number] = lambda signal: self._daemon.watch(self.hear(signal))
+        self._connected = True
+        wanted, refused = order.lock and number not in logind.holders, ""
+        yield self._draw_ns(200, 3000)
+        try:
+            if wanted:
+                logind.inhibit(number)
+                yield TOUCH
+                if self._node.faults.fd_store:
+                    logind.duplicate(STORE)
+        except (InProgress, Unreachable) as error:
+            refused = str(error)
+        yield self._draw_ns(200, 3000)
+        try:
+            yield from self._read()
+        except Unreachable as error:
+            refused = str(error)
+        if refused:
+            return Outcome("failed", refused)
+        yield self._draw_ns(100, 1000)
+        return Outcome()
+
+    def _read(self) -> Watching:
+        """Properties, then files. Raises Unreachable."""
+        logind = self._node.logind
+        for _ in range(READS_MAX):
+            logind.check()
+            if not self.overtaken():
+                break
+            yield self._draw_ns(200, 3000)
+        else:
+            raise Unreachable("logind keeps signalling")
+        self.preparing, self._owner = logind.preparing, logind.owner
+        yield from logind.facts(OTHERS_PATH, kubelet_lock=self._kubelet_lock)
+
+    @property
+    def _kubelet_lock(self) -> bool:
+        return KUBELET in self._node.logind.holders
+
+    def _give_back(self, order: Disarm | ReleaseLock, late: bool) -> Script:
+        """The store's copy first, then ours: closing one of them releases nothing."""
+        yield self._draw_ns(100, 3000)
+        self._node.logind.close(STORE)
+        yield TOUCH
+        self._note("release", detail=type(order).__name__, late=late)
+        self._node.logind.close(self._daemon.number)
+        return Outcome()
+
+    def _change(self, ours_ns: int | None, late: bool) -> Script:
+        """``ours_ns`` None: our file is removed. logind obeys in its own time, whoever lives then."""
+        logind, slow_ns = self._node.logind, self._node.faults.late_grant_ns
+        yield self._draw_ns(300, 3000)
+        try:
+            logind.set_drop_in(ours_ns)
+        except (InProgress, Unreachable) as error:
+            return Outcome("failed", str(error))
+        detail = "removed" if ours_ns is None else f"{ours_ns // NS_PER_SECOND}"
+        self._note("drop-in", detail=detail, late=late)
+        reload_ns = self._draw_ns(1000, 50_000) + (slow_ns if ours_ns is not None else 0)
+        self._node.timer.later(reload_ns, logind.reload)
+        yield reload_ns + self._draw_ns(200, 3000)
+        try:
+            yield from self._read()
+        except Unreachable as error:
+            return Outcome("failed", str(error))
+        if ours_ns is None or logind.grant_ns >= ours_ns:
+            return Outcome()
+        return Outcome("failed", "another file is read after ours")
+
+
+# --- the container runtime -----------------------------------------------------------------------
+#
+# It lists, starts, stops and kills pods, runs their hooks, and sees them go. What it refuses, or how long it
+# takes on top of what is drawn, is the plan's.
+
+
+UNKNOWN_CONTAINER = "no such container is known here"
+
+#: How a failed hook ends, by its kind; exec ones have an exit code.
+HOOK_FAILURES: dict[str, Outcome] = {
+    "exec": Outcome("failed", "exit code 1", 1),
+    "httpGet": Outcome("failed", "the answer was 500 Internal Server Error"),
+}
+
+
+class RuntimeEdge(SimulatedEdge):
+    """One process's view of the runtime."""
+
+    #: A runtime keeps how its containers ended, whoever asks. Where the daemon is the runtime it learns that
+    #: of its own children only.
+    KEEPS_EXITS: ClassVar[bool] = True
+
+    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+        super().__init__(daemon, node, draws)
+        self._pods = node.pods
+        self._late_until_ns = 0
+        self._reported: dict[str, None] = dict.fromkeys(node.pods.begun)
+        node.pods.watchers.append(self._exited)
+        self.table = {
+            TakeInventory: self._take_inventory,
+            StartPod: self._start_pod,
+            RunHook: self._run_hook,
+            SendSignal: self._send_signal,
+            KillContainer: self._kill,
+            TakeAutopsy: self._take_autopsy,
+        }
+
+    # --- watching ------------------------------------------------------------------------------
+
+    def _exited(self, box: SimulatedContainer) -> None:
+        if self._daemon.alive:
+            known = self.KEEPS_EXITS or box.parent == self._daemon.number
+            exited = ContainerExited(
+                uid=box.uid,
+                container=box.name,
+                exit_code=box.exit_code if known else None,
+                signal=box.exit_signal if known else "",
+            )
+            self._daemon.report(self._draw_ns(50, 3000), exited)
+
+    def look(self, recorded: Mapping[tuple[str, str], None]) -> None:
+        """Report what ended while nobody looked: what is in ``recorded`` was reported before."""
+        for at, box in self._pods.boxes.items():
+            if box.phase == "exited" and at not in recorded:
+                self._exited(box)
+
+    def joined(self, pod: Pod) -> None:
+        """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""
+        if self._daemon.alive and self._node.timer.now_ns < self._late_until_ns:
+            self._daemon.report(self._draw_ns(1000, 500_000), PodJoined(pod=pod))
+
+    def appeared(self, pod: Pod) -> None:
+        """A pod was assigned to this node."""
+        if self._daemon.alive and pod.uid not in self._reported:
+            self._reported[pod.uid] = None
+            self._note("appeared", pod.uid)
+            self._daemon.report(self._draw_ns(50, 3000), PodAppeared(pod=pod))
+
+    # --- effects -------------------------------------------------------------------------------
+
+    def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
+        self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
+        delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
+        yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
+        active = [self._as_it_is(uid) for uid in self._pods.begun if not self._pods.over(uid)]
+        parts = -(-len(active) // INVENTORY_PODS_MAX) or 1
+        as_of_ns = self._node.timer.now_ns
+        for part in range(parts):
+            yield InventoryTaken(
+                key=order.key,
+                as_of_ns=as_of_ns,
+                source="simulated",
+                part=part + 1,
+                parts=parts,
+                pods=tuple(active[part * INVENTORY_PODS_MAX : (part + 1) * INVENTORY_PODS_MAX]),
+            )
+        yield self._draw_ns(5, 60)
+        return Outcome()
+
+    def _as_it_is(self, uid: str) -> Pod:
+        """A pod as it is now; it is the manifest itself while all of it runs."""
+        pod = self._pods.plans[uid].pod
+        if all(box.phase != "exited" for box in self._pods.of(uid)):
+            return pod
+        boxes = self._pods.boxes
+        containers = tuple(
+            replace(each, running=boxes[uid, each.name].phase != "exited") for each in pod.containers
+        )
+        return replace(pod, containers=containers)
+
+    def _start_pod(self, order: StartPod, late: bool) -> Script:
+        yield self._draw_ns(20_000, 400_000)
+        if order.uid not in self._pods.plans:
+            return Outcome("failed", "no manifest of this pod is known here")
+        self._pods.begin(order.uid, order.key)
+        for box in self._pods.of(order.uid):
+            yield TOUCH
+            if box.phase == "waiting" and self._pods.start(box, self._daemon.number):
+                yield ContainerStarted(uid=box.uid, container=box.name)
+        return Outcome()
+
+    def _find(self, uid: str, container: str) -> SimulatedContainer | None:
+        return self._pods.boxes.get((uid, container)) if uid in self._pods.begun else None
+
+    def _send_signal(self, order: SendSignal, late: bool) -> Script:
+        yield self._draw_ns(20, 900) + self._node.faults.runtime_takes_ns
+        box = self._find(order.uid, order.container)
+        if box is None:
+            return Outcome("failed", UNKNOWN_CONTAINER)
+        if self._node.faults.runtime_refuses != "nothing":
+            return self._refused("signal", box)
+        self._pods.signal(box, self._daemon.number, late)
+        return Outcome()
+
+    def _kill(self, order: KillContainer, late: bool) -> Script:
+        """Done when the signal is sent; the exit is a fact of its own."""
+        box = self._find(order.uid, order.container)
+        if box is None:
+            return Outcome("failed", UNKNOWN_CONTAINER)
+        if self._node.faults.runtime_refuses == "everything":
+            return self._refused("kill", box)
+        self._pods.kill(box, self._daemon.number, late)
+        yield TOUCH
+        return Outcome()
+
+    def _refused(self, what: str, box: SimulatedContainer) -> Outcome:
+        self._note(what, box.uid, box.name, "refused")
+        return Outcome("failed", "the runtime does not answer")
+
+    def _take_autopsy(self, order: TakeAutopsy, late: bool) -> Script:
+        yield self._draw_ns(2000, 60_000)
+        box = self._find(order.uid, order.container)
+        if box is None:
+            return Outcome("failed", UNKNOWN_CONTAINER)
+        ignores = box.plan.stop_ns is None
+        report = ProcessReport(
+            pid=1000 + self._draws.below(30_000),
+            parent_pid=1,
+            command=box.name,
+            state="S",
+            signals_ignored=("SIGTERM",) if ignores else (),
+            signals_caught=() if ignores else ("SIGTERM",),
+        )
+        yield AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
+        return Outcome()
+
+    # --- hooks ---------------------------------------------------------------------------------
+
+    def _run_hook(self, order: RunHook, late: bool) -> Script:
+        box = self._find(order.uid, order.container)
+        if box is None or box.phase != "running":
+            return Outcome("failed", "the container does not run")
+        hook = self._pods.run_hook(box, order.key, self._daemon.number, late)
+        return (yield from self._follow(order, box, hook))
+
+    def adopt(self, order: Order, draws: Draws) -> Script | None:
+        """An exec hook that still runs is followed; of a request nothing is left, of an end nobody knows."""
+        if not isinstance(order, RunHook):
+            return super().adopt(order, draws)
+        box = self._find(order.uid, order.container)
+        hook = box.hooks.get(order.key) if box is not None else None
+        if box is None or hook is None or hook.ended or self._hook_kind(order) == "httpGet":
+            return None
+        return self._follow(order, box, hook)
+
+    def _follow(self, order: RunHook, box: SimulatedContainer, hook: HookProcess) -> Script:
+        """Cancelled or out of time, its process is killed; a daemon that dies leaves it running."""
+        try:
+            yield Until(hook.followers, order.timeout_ns)
+        except EffectCancelled:
+            self._pods.stop_hook(box, hook)
+            raise
+        if not hook.ended:
+            self._pods.stop_hook(box, hook)
+            return Outcome("timed-out")
+        return Outcome() if hook.succeeded else HOOK_FAILURES[self._hook_kind(order)]
+
+    def _hook_kind(self, order: RunHook) -> str:
+        containers = self._pods.plans[order.uid].pod.containers
+        return next(each.hook.kind for each in containers if each.name == order.container and each.hook)
+
+
+# --- beyond the network --------------------------------------------------------------------------
+#
+# The API server shows the node and its pods to the cluster, late, never, or not at all. The exporter is only
+# waited for where traces are configured; it takes a moment, and a network that hangs takes all its time.
+
+
+class ApiServerEdge(SimulatedEdge):
+    """One process's connection to the API server, where the daemon is no part of a Kubernetes node."""
+
+    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+        super().__init__(daemon, node, draws)
+        self.table = {AnnounceNode: self._call, DeliverStatuses: self._call, FlushTraces: self._flush}
+
+    def _call(self, order: AnnounceNode | DeliverStatuses, late: bool) -> Script:
+        """One that never answers keeps its order open: nobody waits for it beyond a bound."""
+        faults = self._node.faults
+        if faults.api == "hangs":
+            yield FOREVER
+        yield faults.api_takes_ns + self._draws.between(0, 8 * MS)
+        if faults.api == "fails":
+            return Outcome("failed", "the API server refuses")
+        self._take(order, late)
+        return Outcome()
+
+    def _take(self, order: Order, late: bool) -> None:
+        """What the API server does with what it has taken."""
+        if isinstance(order, AnnounceNode):
+            self._node.api.shown_ready = order.ready
+            self._note("announce", detail="ready" if order.ready else "going down", late=late)
+        elif isinstance(order, DeliverStatuses):
+            what = "late-status" if order.unchanged_only else "status"
+            for uid, phase, _, _ in order.statuses:
+                self._note(what, uid, detail=phase, late=late)
+        elif isinstance(order, DeletePod):
+            self._note("delete", order.uid, detail=f"{order.grace_seconds} s", late=late)
+            self._node.kubelet.delete(order.uid, order.grace_seconds * NS_PER_SECOND)
+        elif isinstance(order, PublishCertificate):
+            self._note("certificate", detail="safe" if order.safe else "not safe", late=late)
+
+    def _flush(self, order: FlushTraces, late: bool) -> Script:
+        """At its time's end it is over, whatever the back end does."""
+        takes_ns = self._draws.between(20, 250) * MS
+        if self._node.faults.api == "hangs" or takes_ns > order.timeout_ns:
+            yield order.timeout_ns
+            return Outcome("timed-out")
+        yield takes_ns
+        return Outcome()
+
+
+# --- a Kubernetes node ---------------------------------------------------------------------------
+#
+# What its daemon has beyond the runtime: the API server (with the real edges' bounds), the kubelet's unit,
+# and mounts. An API server that is lost answers nothing, and that it is gone is noticed a while later. One
+# that refuses (429, 500) is there and takes nothing. A delete that was sent and not answered may have been
+# taken.
+
+
+KUBELET_UNIT = "kubelet.service"
+
+#: How long a call is tried, as at the real edges.
+ORDER_BOUNDS_NS: dict[type[Order], int] = {
+    AnnounceNode: 60 * NS_PER_SECOND,
+    PostEvent: 10 * NS_PER_SECOND,
+    DeliverStatuses: 10 * NS_PER_SECOND,
+    DeletePod: 1500 * MS,
+    PublishCertificate: 2 * NS_PER_SECOND,
+    WithdrawPods: NS_PER_SECOND,
+}
+#: Between two attempts of a call that nobody answers.
+RETRY_NS = 500 * MS
+STATUS_POLL_NS = 100 * MS
+MOUNT_POLL_NS = 20 * MS
+#: Between the last answer and saying that there is none any more.
+MISSED_MS = (1500, 6000)
+
+
+class KubernetesEdge(ApiServerEdge):
+    """One process's edges on a Kubernetes node. A runtime that refuses everything counts as away."""
+
+    def __init__(self, daemon: DaemonProcess, node: SimulatedNode, draws: Draws) -> None:
+        super().__init__(daemon, node, draws)
+        self._kubelet = node.kubelet
+        #: The key of the last announcement.
+        self._announcing = ""
+        node.api.listeners.append(self._api_turned)
+        node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
+        self.table = {
+            **dict.fromkeys(ORDER_BOUNDS_NS, self._call),
+            AwaitStatuses: self._await_statuses,
+            AwaitUnmounts: self._await_unmounts,
+            CheckMounts: self._check_mounts,
+            StopKubelet: self._stop_kubelet,
+            StartKubelet: self._start_kubelet,
+        }
+
+    # --- who answers ---------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """At the start: who is there."""
+        self._later(1, 20, self._report_kubelet)
+        runtime = RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
+        self._later(5, 60, lambda: self._daemon.report(0, runtime))
+        self._later(10, 400, self._report_api)
+
+    def _later(self, low_ms: int, high_ms: int, do: Callable[[], object]) -> None:
+        delay_ns = self._draws.between(low_ms, high_ms) * MS
+        self._node.timer.later(delay_ns, lambda: do() if self._daemon.alive else None)
+
+    def _api_turned(self) -> None:
+        self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
+
+    def _report_api(self) -> None:
+        reachable, taint = self._node.api.reachable, self._node.faults.taints
+        error = "" if reachable else "no answer"
+        self._daemon.report(0, ApiRead(reachable=reachable, error=error, taint=taint))
+
+    def _report_kubelet(self) -> None:
+        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=self._kubelet.running))
+
+    # --- calls ---------------------------------------------------------------------------------
+
+    def _call(self, order: Order, late: bool) -> Script:
+        """A call, tried until its time is over. The last announcement wins."""
+        if isinstance(order, AnnounceNode):
+            overtaken = Outcome("cancelled", "a later announcement has overtaken it")
+            self._daemon.end_order(self._announcing, overtaken)
+            self._announcing = order.key
+        api, takes_ns = self._node.api, self._node.faults.api_takes_ns
+        left_ns, sent_ns = ORDER_BOUNDS_NS[type(order)], takes_ns + self._draws.between(0, 8 * MS)
+        heard = api.reachable
+        if api.accepts and sent_ns < left_ns:
+            left_ns -= sent_ns
+            yield sent_ns
+            if api.accepts:
+                self._take(order, late)
+                return Outcome()
+            heard = True
+        # Nobody answered. What may be repeated is. A delete was perhaps sent, and if anybody heard it
+        # perhaps taken: it is not sent twice.
+        refused = api.reachable and self._node.faults.api == "fails"
+        if isinstance(order, DeletePod) and not refused and not self._draws.chance(1, 2):
+            if heard and self._draws.chance(1, 2):
+                self._take(order, late)
+            yield left_ns
+            return Outcome("timed-out", "sent")
+        while left_ns > 0:
+            wait_ns = min(RETRY_NS, left_ns)
+            left_ns -= wait_ns
+            yield wait_ns
+            if api.accepts and takes_ns < left_ns:
+                self._take(order, late)
+                return Outcome()
+        return Outcome("failed", "429" if api.reachable else "no answer in time")
+
+    def _await_statuses(self, order: AwaitStatuses, late: bool) -> Script:
+        until_ns = self._node.timer.now_ns + order.timeout_ns
+        while True:
+            accepts, final = self._node.api.accepts, self._kubelet.final
+            missing = tuple(uid for uid in order.uids if not accepts or uid not in final)
+            left_ns = until_ns - self._node.timer.now_ns
+            if not missing or left_ns <= 0:
+                break
+            yield min(STATUS_POLL_NS, left_ns)
+        yield StatusesSeen(key=order.key, missing=missing)
+        return Outcome("timed-out" if missing else "done")
+
+    # --- volumes -------------------------------------------------------------------------------
+
+    def _await_unmounts(self, order: AwaitUnmounts, late: bool) -> Script:
+        until_ns, waiting = self._node.timer.now_ns + order.timeout_ns, list(order.uids)
+        while True:
+            gone = [uid for uid in waiting if uid not in self._kubelet.mounted]
+            waiting = [uid for uid in waiting if uid in self._kubelet.mounted]
+            for uid in gone:
+                yield VolumesUnmounted(uid=uid)
+            left_ns = until_ns - self._node.timer.now_ns
+            if not waiting:
+                return Outcome()
+            if left_ns <= 0:
+                return Outcome("timed-out")
+            yield min(MOUNT_POLL_NS, left_ns)
+
+    def _check_mounts(self, order: CheckMounts, late: bool) -> Script:
+        yield self._draws.between(1, 15) * MS
+        yield MountsRead(key=order.key, mounted=tuple((uid, "data") for uid in self._kubelet.mounted))
+        return Outcome()
+
+    # --- the kubelet's unit --------------------------------------------------------------------
+
+    def _stop_kubelet(self, order: StopKubelet, late: bool) -> Script:
+        if self._node.faults.kubelet == "stays":
+            yield 2 * NS_PER_SECOND
+            return Outcome("failed", "the unit did not stop")
+        yield self._draws.between(10, 90) * MS
+        self._kubelet.stop()
+        return Outcome()
+
+    def _start_kubelet(self, order: StartKubelet, late: bool) -> Script:
+        yield self._draws.between(10, 400) * MS
+        self._kubelet.start()
+        return Outcome()

@@ -1,0 +1,708 @@
+"""What must hold in every simulation, whatever happened in it: checked from outside, after the run.
+
+Each invariant is a function that yields one sentence for each breach; the tables at the end are the only list
+of them. Where the outside itself makes a promise impossible (no daemon was there, no disk took a write, the
+signal was never heard) the function says so; nothing else excuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import msgspec
+
+from ebbtide.actors.policy.grace_periods import shutdown_enabled
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Order, Record
+from ebbtide.events.decisions import (
+    ActorFailed,
+    AwaitStatuses,
+    DeadlineMoved,
+    EpisodeClosed,
+    PlanMade,
+    PodEnded,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
+    ReleaseLock,
+    Resumed,
+    ShutdownBegan,
+    ShutdownCancelled,
+    StartPod,
+    WaveStarted,
+)
+from ebbtide.events.facts import ApiRead, EffectPanicked, OrderEnded, PrepareForShutdown
+from ebbtide.replay.sim import invariants_kubernetes as kubernetes
+from ebbtide.replay.sim.kubelet import KUBELET
+from ebbtide.replay.sim.pods import SimulatedContainer
+from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds, world_times
+from ebbtide.replay.sim.world_log import MS, Happening
+
+
+class Breach(NamedTuple):
+    """An invariant that did not hold."""
+
+    invariant: str
+    sentence: str
+
+
+def breaches(views: Sequence[BootView]) -> Iterator[Breach]:
+    """Every breach of every invariant."""
+    for of_run in OF_RUNS:
+        yield from (Breach(of_run.__name__, each) for each in of_run(views))
+    for view in views:
+        for of_boot in OF_BOOTS:
+            yield from (Breach(of_boot.__name__, f"boot {view.number}: {each}") for each in of_boot(view))
+
+
+# The lock: held while pods run, released at once when they are gone, and in time; and armed again.
+
+
+#: Between a daemon's start and its having caught up with what it missed.
+CATCH_UP_NS = NS_PER_SECOND
+
+#: The longest pause between two attempts to arm, and then some.
+REARM_NS = 35 * NS_PER_SECOND
+
+
+def the_lock_waits_for_the_pods(view: BootView) -> BreachSentences:
+    """The lock is not released while pods run, but at the end of the time (or because somebody said so)."""
+    for release in orderly_releases(view):
+        running = [container_label(box) for box in still_planned(view, release)]
+        if running and release.at_ns < _release_by_ns(view, release) - NS_PER_SECOND:
+            yield f"the lock was released at {world_seconds(release.at_ns)} while {', '.join(running)} ran"
+
+
+def the_lock_goes_at_once(view: BootView) -> BreachSentences:
+    """As soon as possible (KEP-2000): when the last pod is gone only the statuses may take their time."""
+    for episode, records in view.episodes().items():
+        planned = [each.event.pod.uid for each in records if isinstance(each.event, PodPlanned)]
+        plan = next((each for each in records if isinstance(each.event, PlanMade)), None)
+        if plan is None:
+            continue
+        gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
+        since_ns = max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)])
+        by_ns = since_ns + _flush_ns(view) + view.slack_ns
+        if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
+            yield (
+                f"episode {episode}: no release by {world_seconds(by_ns)}, all pods gone at"
+                f" {world_seconds(since_ns)}"
+            )
+        for release in view.of("release"):
+            if view.boot.mode and release.at_ns > _release_by_ns(view, release) - NS_PER_SECOND:
+                continue  # an API server that answers is waited for to the end of the grant
+            if release.at_ns > by_ns and _undisturbed(view, view.at_ns(plan), release.at_ns):
+                at = world_seconds(release.at_ns)
+                yield f"episode {episode}: released at {at}, all pods gone at {world_seconds(since_ns)}"
+
+
+def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
+    """On a Kubernetes node: when the API server had answered, or not in time; the grant is there for that."""
+    if not view.boot.mode:
+        return []
+    released = [record.seq for record in records if isinstance(record.event, ReleaseLock)]
+    if not released:
+        return _waits(view, records)
+    return [
+        view.at_ns(record)
+        for record in records
+        if record.seq < released[0] and _is_final_answer(record.event)
+    ]
+
+
+def _waits(view: BootView, records: Sequence[Record]) -> list[int]:
+    """Of a shutdown that was cancelled first: until when the kubelet's statuses would have been awaited."""
+    ended = {record.event.key: None for record in records if isinstance(record.event, OrderEnded)}
+    return [
+        view.at_ns(record) + record.event.timeout_ns
+        for record in records
+        if isinstance(record.event, AwaitStatuses) and record.event.key not in ended
+    ]
+
+
+def _is_final_answer(event: Event) -> bool:
+    """An outcome; or that the API server is gone, from where on the configured time is waited."""
+    if isinstance(event, OrderEnded):
+        return event.key.startswith("NodeStatusActor/")
+    return isinstance(event, ApiRead) and not event.reachable
+
+
+def _flush_ns(view: BootView) -> int:
+    """What statuses and the trace may take under any configuration of this boot."""
+    flushes = (
+        max(each.status_flush_seconds * NS_PER_SECOND, each.trace_flush_ns) for each in view.boot.settings
+    )
+    return max(flushes)
+
+
+def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
+    """Whether one daemon was there all the time, and nobody changed the course of things."""
+    changed = any(from_ns <= seen.at_ns < to_ns for seen in view.of(*CHANGES))
+    return view.served_through(from_ns, to_ns) and not changed
+
+
+#: What gives a shutdown another course, or another configuration.
+CHANGES = ("withdraw", "reload", "logind-gone", "stopping", "appeared", "unit-stop")
+
+
+def orderly_releases(view: BootView) -> list[Happening]:
+    """Releases that nobody asked for, of a shutdown that is on record."""
+    asked = [seen.at_ns for seen in view.of("release-asked")]
+    return [
+        seen
+        for seen in view.of("release")
+        if seen.detail == ReleaseLock.__name__ and not any(at <= seen.at_ns for at in asked) and not view.hurt
+    ]
+
+
+def still_planned(view: BootView, release: Happening) -> list[SimulatedContainer]:
+    """Containers of planned pods that run at that moment."""
+    planned = dict.fromkeys(
+        event.pod.uid for record, event in view.events(PodPlanned) if view.at_ns(record) <= release.at_ns
+    )
+    return [
+        box
+        for box in view.boxes()
+        if box.uid in planned and view.exit_ns(box) > release.at_ns and view.of_box(box, "start")
+    ]
+
+
+def _release_by_ns(view: BootView, release: Happening) -> int:
+    """The last one decided before the pods were given up, in world time."""
+    found, given_up = 0, False
+    for record in view.records:
+        if view.at_ns(record) > release.at_ns:
+            break
+        if isinstance(record.event, ShutdownBegan | DeadlineMoved) and not given_up:
+            found = view.mono_at_ns(record.event.release_by_ns)
+        given_up = isinstance(record.event, PodsEnded) or (
+            given_up and not isinstance(record.event, ShutdownBegan)
+        )
+    return found
+
+
+def had_time(view: BootView, release: Happening) -> bool:
+    """Whether the releasing daemon was there well before the end, or all along where time was short."""
+    began = [view.at_ns(record) for record, _ in view.events(ShutdownBegan)]
+    began_ns = max((at_ns for at_ns in began if at_ns <= release.at_ns), default=0)
+    end_ns = min(release.at_ns, _release_by_ns(view, release) - NS_PER_SECOND)
+    if end_ns - CATCH_UP_NS < began_ns:
+        return view.served_through(began_ns, release.at_ns)
+    return view.served_through(end_ns - CATCH_UP_NS, end_ns)
+
+
+def the_grant_is_enough(view: BootView) -> BreachSentences:
+    """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
+    for limit in view.of("limit"):
+        held = [holder for holder in limit.detail.split(",") if holder]
+        alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
+        if limit.at_ns < view.stopping_ns and alive and held and _heard_at_once(view, limit):
+            yield (
+                f"logind's limit came at {world_seconds(limit.at_ns)} with the lock still held by"
+                f" {limit.detail}"
+            )
+
+
+def _heard_at_once(view: BootView, limit: Happening) -> bool:
+    """Not so where the limit was being raised at that moment: the property is read after the signal."""
+    signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
+    raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
+    return not raising and any(
+        event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
+        for record, event in view.events(PrepareForShutdown)
+    )
+
+
+def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
+    """Left alone for long enough, an enabled daemon holds the lock, and its node is shown as it was."""
+    quiet_ns = view.ended_ns - REARM_NS
+    calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
+    if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
+        return
+    held = any(seen.what == "lock" for seen in view.seen) and not _unlocked(view)
+    if _alone(view):
+        held = False  # the kubelet's, at most
+    if (shutdown_enabled(view.boot.settings[-1]) and not _alone(view)) != held:
+        yield f"the lock is {'held' if held else 'not held'} at the end of a boot that went on quietly"
+    if not view.boot.shown_ready and view.boot.api_answers:
+        yield "the node is still shown as going down"
+
+
+def _alone(view: BootView) -> bool:
+    """A mode that ends pods itself is not armed beside a kubelet that does the same."""
+    return view.boot.kubelet_lock and view.boot.mode in ("api", "cri")
+
+
+#: What may keep a node from being armed for a while.
+DISTURBANCES = (
+    "shutdown",
+    "withdraw",
+    "reload",
+    "logind-gone",
+    "logind-back",
+    "bus-lost",
+    "crash",
+    "left",
+    "stopping",
+    "disk-fault",
+)
+
+
+def _unlocked(view: BootView) -> bool:
+    """Whether the last word on the lock was its loss; the boot's own end does not count."""
+    lock_events = [seen for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
+    return bool(lock_events) and lock_events[-1].what == "unlock"
+
+
+# Waves: in order, without dawdling, and nobody is forgotten.
+
+
+def waves_keep_their_order(view: BootView) -> BreachSentences:
+    """No pod is touched before the waves below its own have ended or had their time."""
+    for episode, records in view.episodes().items():
+        waves = {each.event.wave: each for each in records if isinstance(each.event, WaveStarted)}
+        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        lasting = _last_exits(view, members)
+        for seen in view.of("hook", "signal"):
+            began = members.get(seen.uid)
+            if view.by_kubelet(seen.uid) == "observe":
+                continue
+            if began is None or began.wave not in waves or seen.at_ns < view.at_ns(waves[began.wave]):
+                continue
+            for lower, record in waves.items():
+                if lower < began.wave and lower in lasting:
+                    yield from _waits_for(view, episode, seen, record, *lasting[lower])
+
+
+def _last_exits(
+    view: BootView, members: dict[str, PodStopBegan]
+) -> dict[int, tuple[int, SimulatedContainer]]:
+    """Who is the last to go in each wave, and when."""
+    lasting: dict[int, tuple[int, SimulatedContainer]] = {}
+    for uid, began in members.items():
+        for box in view.boxes(uid):
+            exit_ns = view.exit_ns(box)
+            if began.wave not in lasting or exit_ns > lasting[began.wave][0]:
+                lasting[began.wave] = (exit_ns, box)
+    return lasting
+
+
+def _waits_for(
+    view: BootView, episode: int, seen: Happening, lower: Record, exit_ns: int, last: SimulatedContainer
+) -> BreachSentences:
+    assert isinstance(lower.event, WaveStarted)
+    over_ns = view.mono_at_ns(lower.event.deadline_ns)
+    if seen.at_ns < over_ns and exit_ns > seen.at_ns:
+        yield (
+            f"episode {episode}: {seen.what} for {seen.uid} at {world_seconds(seen.at_ns)},"
+            f" while {container_label(last)} "
+            f"of wave {lower.event.wave} runs and has until {world_seconds(over_ns)}"
+        )
+
+
+def waves_do_not_dawdle(view: BootView) -> BreachSentences:
+    """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
+    for episode, records in view.episodes().items():
+        began = [record for record in records if isinstance(record.event, WaveStarted)]
+        members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
+        lasting = _last_exits(view, members)
+        for before, after in pairwise(began):
+            gone_ns, _ = lasting.get(_wave_of(before), (0, None))
+            gone_ns = max(gone_ns, _unmounted_ns(view, before))
+            over_ns = max(view.at_ns(before), gone_ns) + view.slack_ns
+            if view.at_ns(after) > over_ns and view.served_through(over_ns - view.slack_ns, over_ns):
+                yield (
+                    f"episode {episode}: wave {_wave_of(after)} began at {world_seconds(view.at_ns(after))}; "
+                    f"those before it were gone by {world_seconds(over_ns - view.slack_ns)}"
+                )
+
+
+def _unmounted_ns(view: BootView, wave: Record) -> int:
+    """When the last volume that it waits for was unmounted; its deadline, if one never was."""
+    assert isinstance(wave.event, WaveStarted)
+    found = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
+    over_ns = view.mono_at_ns(wave.event.deadline_ns)
+    return max(
+        [min(over_ns, found.get(pod.uid, over_ns)) for pod in wave.event.pods if pod.volumes], default=0
+    )
+
+
+def _wave_of(record: Record) -> int:
+    assert isinstance(record.event, WaveStarted)
+    return record.event.wave
+
+
+def every_pod_is_signalled(view: BootView) -> BreachSentences:
+    """Nobody is forgotten: what still runs when the lock goes has been told to stop."""
+    for release in orderly_releases(view):
+        for box in still_planned(view, release):
+            was_asked = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
+            was_asked = was_asked or view.by_kubelet(box.uid) == "observe"
+            # Whether its stop was ordered of a runtime that takes so long for it.
+            if (
+                not was_asked
+                and not any(
+                    at_ns + view.boot.slow_ns > release.at_ns for at_ns, _ in view.stop_begins(box.uid)
+                )
+                and had_time(view, release)
+            ):
+                yield (
+                    f"{container_label(box)} ran at the release at {world_seconds(release.at_ns)},"
+                    f" never told to stop"
+                )
+
+
+# Pods and cancels: nothing twice, nothing too early, nothing too late, nobody who has not begun.
+
+
+GRACE_FLOOR_NS = 2 * NS_PER_SECOND
+
+#: A delete is tried for 1.5 s, and its grace is a second at the least.
+KUBELET_ASKS_NS = 3000 * MS
+
+
+def no_hook_twice(view: BootView) -> BreachSentences:
+    """A container's hook runs at most once in a shutdown, over all daemons that know of it (rule 4)."""
+    if view.hurt:
+        return
+    for box in view.boxes():
+        for hooks in _by_shutdown(view, box, view.of_box(box, "hook")):
+            if len(hooks) > 1 and not any(hook.late for hook in hooks[:-1]):
+                yield f"{container_label(box)} ran its hook {len(hooks)} times, at {world_times(hooks)}"
+
+
+def no_stop_twice(view: BootView) -> BreachSentences:
+    """The stop signal is repeated only by another daemon."""
+    for box in view.boxes():
+        for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
+            lives = [seen.life for seen in signals if not seen.detail]
+            if len(lives) != len(dict.fromkeys(lives)):
+                yield f"{container_label(box)} got its stop signal from daemons {lives}"
+
+
+def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
+    """Parted where the pod's case was closed while it ran: the next shutdown begins with it anew."""
+    if len(seen) < 2:
+        return [seen]
+    ends = [at_ns for at_ns, _ in view.ends(box.uid)]
+    parts: dict[int, list[Happening]] = {}
+    for each in seen:
+        parts.setdefault(sum(end <= each.at_ns for end in ends), []).append(each)
+    return list(parts.values())
+
+
+def nobody_is_touched_without_a_shutdown(view: BootView) -> BreachSentences:
+    """Before the first word of a shutdown no pod is harmed."""
+    first_ns = min((seen.at_ns for seen in view.of("shutdown", "stopping")), default=view.ended_ns + 1)
+    for seen in view.of("hook", "signal", "kill"):
+        if seen.at_ns < first_ns:
+            yield (
+                f"{seen.what} for {seen.uid}/{seen.container} at {world_seconds(seen.at_ns)}"
+                f" without any shutdown"
+            )
+
+
+def grace_is_kept(view: BootView) -> BreachSentences:
+    """No SIGKILL comes before the grace is over and the floor passed, but for the shutdown's own limit."""
+    for box in view.boxes():
+        for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
+            if kill.detail == "not running":
+                continue
+            began = _first_stop_begin(view, box)
+            if began is None:
+                yield (
+                    f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
+                    f" having been told to stop"
+                )
+            elif not _may_kill(view, box, kill, *began):
+                yield f"{container_label(box)} was killed too early, at {world_seconds(kill.at_ns)}"
+
+
+def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, PodStopBegan] | None:
+    """When its stop began: one that was then spared, because no delete was taken, begins anew."""
+    for at_ns, began in view.stop_begins(box.uid):
+        outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
+        if outcomes[:1] != ["spared"]:
+            return at_ns, began
+    return None
+
+
+def _may_kill(
+    view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: PodStopBegan
+) -> bool:
+    signals = view.of_box(box, "signal")
+    if any(limit_ns <= kill.at_ns + MS for limit_ns in _limits(view, box.uid)):
+        return True
+    # The kubelet's clock runs from when it heard of the delete, ours from when it was ordered.
+    if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
+        return True
+    if not signals or kill.at_ns < signals[0].at_ns + GRACE_FLOOR_NS - view.slack_ns:
+        return False
+    hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
+    return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
+
+
+def _limits(view: BootView, uid: str) -> Iterator[int]:
+    """Every last moment for SIGKILL that was ever decided, in world time."""
+    for _, began in view.stop_begins(uid):
+        yield view.mono_at_ns(began.kill_by_ns)
+    for _, moved in view.events(DeadlineMoved):
+        yield view.mono_at_ns(moved.kill_by_ns)
+
+
+def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
+    """When the grace is over a container has its stop signal, and SIGKILL as soon as the floor allows."""
+    if view.hurt:
+        return
+    for box in view.boxes():
+        was_asked = _first_stop_begin(view, box)
+        if was_asked is None or view.by_kubelet(box.uid) == "observe":
+            continue
+        began_ns, began = was_asked
+        # What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused.
+        stop_by_ns = (
+            began_ns + began.grace_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
+        )
+        stops = view.of_box(box, "signal")
+        if not stops and _answerable(view, box, began_ns, stop_by_ns):
+            yield (
+                f"{container_label(box)} had no stop signal by {world_seconds(stop_by_ns)}, when"
+                f" its grace was over"
+            )
+        if stops:
+            kill_by_ns = max(stop_by_ns, stops[-1].at_ns + GRACE_FLOOR_NS + view.slack_ns)
+            kills = view.of_box(box, "kill")
+            if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
+                yield f"{container_label(box)} was not killed by {world_seconds(kill_by_ns)}"
+
+
+def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
+    """Whether the container still ran, and a daemon was there that had to do something about it."""
+    since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
+    runs = view.exit_ns(box) > at_ns
+    return runs and view.served_through(since_ns, at_ns) and at_ns < _given_up_ns(view, began_ns)
+
+
+def _given_up_ns(view: BootView, after_ns: int) -> int:
+    """When pods were nobody's business any more: the end of the budget, or of the machine."""
+    ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
+    return min([end for end in ends if end >= after_ns] + [view.stopping_ns])
+
+
+def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
+    """After a cancel nobody new is told to stop, unless the machine goes down past logind."""
+    off = view.of("withdraw", "shutdown", "stopping")
+    for record, event in view.events(PodStopBegan):
+        at_ns = view.at_ns(record)
+        if at_ns >= view.stopping_ns:
+            continue
+        last = [seen for seen in off if seen.at_ns <= at_ns - view.slack_ns]
+        later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in off)
+        if last and last[-1].what == "withdraw" and not later and _heard(view, last[-1], at_ns):
+            yield (
+                f"{event.uid} was told to stop at {world_seconds(at_ns)}, cancelled at"
+                f" {world_seconds(last[-1].at_ns)}"
+            )
+
+
+def _heard(view: BootView, withdrawn: Happening, at_ns: int) -> bool:
+    """Whether a daemon was there and on the bus to hear of the cancel."""
+    broken = any(
+        withdrawn.at_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns
+        for seen in view.of("bus-lost", "logind-gone", "logind-back")
+    )
+    return not broken and view.served_through(withdrawn.at_ns, at_ns)
+
+
+def late_pods_are_rejected(view: BootView) -> BreachSentences:
+    """While the node goes down no pod is started."""
+    if view.hurt:
+        return
+    down = False
+    for record in view.records:
+        if isinstance(record.event, ShutdownBegan):
+            down = True
+        elif isinstance(record.event, ShutdownCancelled | EpisodeClosed):
+            down = False
+        elif isinstance(record.event, StartPod) and down:
+            yield f"record {record.seq}: {record.event.uid} is started in a shutdown"
+
+
+# The journal: one outcome an order, true about the pods, and clear to the next boot.
+
+
+def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
+    """One order, one outcome, over all daemons; and in the end none is forgotten."""
+    opened: dict[str, Record] = {}
+    for record in views[-1].boot.journal:
+        if isinstance(record.event, Checkpoint):
+            # Where old segments were removed, this says what they left open.
+            keys = [msgspec.msgpack.decode(each.order)["key"] for each in record.event.open_orders]
+            opened = {key: opened.get(key, record) for key in keys}
+        elif isinstance(record.event, Order):
+            if record.event.key in opened:
+                yield f"record {record.seq}: {record.event.key} is ordered again while it is open"
+            opened[record.event.key] = record
+        elif isinstance(record.event, OrderEnded) and opened.pop(record.event.key, None) is None:
+            yield f"record {record.seq}: {record.event.key} ends, but is not open"
+    view = views[-1]
+    if not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns) or _hurt(views):
+        return
+    first = view.records[0].seq if view.records else 0
+    for key, record in opened.items():
+        if record.seq < first:
+            yield f"record {record.seq}: {key} of an earlier boot never ended"
+
+
+def fates_are_true(view: BootView) -> BreachSentences:
+    """What the journal says became of a pod is what became of it, as far as it could be known."""
+    said: dict[str, int] = {}
+    for record, event in view.events(PodEnded):
+        boxes = [box for box in view.boxes(event.uid) if view.of_box(box, "start")]
+        at_ns, since_ns = view.at_ns(record), said.get(event.uid, 0)
+        since_ns = max([since_ns, *(at for at, _ in view.stop_begins(event.uid) if at <= at_ns)])
+        said[event.uid] = at_ns
+        running = [box for box in boxes if view.exit_ns(box) > at_ns]
+        unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
+        # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
+        rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
+        fits = {
+            "graceful": not running and not any(_killed_since(view, box, since_ns) for box in boxes),
+            "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
+            "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
+            "unknown": rushed or bool(unseen) or not boxes,
+            "spared": not any(_touched(view, box, since_ns, at_ns) for box in boxes),
+            "rejected": not boxes,
+        }
+        if not fits[event.outcome]:
+            yield f"record {record.seq}: {event.uid} {event.outcome} ({event.reason}) is not what happened"
+
+
+def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
+    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees it gone."""
+    exit_ns = view.exit_ns(box)
+    seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
+    return (view.kill_was_ordered(box.uid) and not seen) or view.exit_signal(box) == "SIGKILL"
+
+
+def _killed_since(view: BootView, box: SimulatedContainer, since_ns: int) -> bool:
+    """SIGKILL of this shutdown, not one of an earlier shutdown that took its time."""
+    kills = [kill for kill in view.of_box(box, "kill") if kill.at_ns >= since_ns]
+    return bool(kills) and view.exit_signal(box) == "SIGKILL"
+
+
+def _touched(view: BootView, box: SimulatedContainer, since_ns: int, at_ns: int) -> bool:
+    touches = (seen for seen in view.of_box(box, "hook", "signal", "kill") if seen.life != KUBELET)
+    return any(since_ns < seen.at_ns < at_ns for seen in touches)
+
+
+def each_pod_ends_once(view: BootView) -> BreachSentences:
+    """In each shutdown every planned pod has one end; when the lock goes, all have theirs."""
+    if view.hurt:
+        return
+    for episode, records in view.episodes().items():
+        ended: dict[str, None] = {}
+        planned: dict[str, None] = {}
+        released = False
+        for record in records:
+            if isinstance(record.event, PodEnded):
+                if record.event.uid in ended:
+                    yield f"episode {episode}: {record.event.uid} ended twice (record {record.seq})"
+                ended[record.event.uid] = None
+            elif isinstance(record.event, PodPlanned):
+                planned[record.event.pod.uid] = None
+            released = released or isinstance(record.event, ReleaseLock)
+            if released and record.last:
+                left = [uid for uid in planned if uid not in ended]
+                if left:
+                    yield f"episode {episode}: released without an end for {', '.join(left)}"
+                break
+
+
+def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
+    """The next start says complete if and only if the release was on record, else how far it came."""
+    for before, view in pairwise(views):
+        recorded = _last_outcome(before.boot.journal)
+        start = next((record for record, _ in view.events(Resumed)), None)
+        if start is None or view.hurt:
+            continue
+        mine = [event for record, event in view.events(EpisodeClosed) if record.seq <= start.seq]
+        said = mine[0].outcome if mine else "nothing"
+        if said != recorded:
+            yield f"boot {view.number} says {said} of the shutdown before it, the journal says {recorded}"
+
+
+def _hurt(views: Sequence[BootView]) -> bool:
+    """Whether a place of the journal failed at any time."""
+    return any(view.fled for view in views)
+
+
+LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")
+
+#: What an event makes of how the last shutdown stood before it; what is not named stays as it is.
+OUTCOME_CHANGES: dict[type[Event], dict[str, str]] = {
+    ShutdownBegan: dict.fromkeys(LAST_OUTCOMES, "never-begun"),
+    WaveStarted: {"never-begun": "truncated"},
+    ReleaseLock: dict.fromkeys(("never-begun", "truncated"), "complete"),
+    ShutdownCancelled: dict.fromkeys(LAST_OUTCOMES, "cancelled"),
+    EpisodeClosed: dict.fromkeys(LAST_OUTCOMES, "nothing"),
+}
+
+
+def _last_outcome(records: Sequence[Record]) -> str:
+    """How the last shutdown stands at the end of these records, told by events alone."""
+    recorded = "nothing"
+    for record in records:
+        turn = OUTCOME_CHANGES.get(type(record.event))
+        if turn is not None:
+            recorded = turn.get(recorded, recorded)
+    return recorded
+
+
+def a_release_is_remembered(views: Sequence[BootView]) -> BreachSentences:
+    """If the lock was released in good order, the next boot finds that on record."""
+    for view in views[:-1]:
+        last = view.of("release", "withdraw", "shutdown")
+        done = bool(last) and last[-1].what == "release" and last[-1].detail == ReleaseLock.__name__
+        recorded = _last_outcome(view.boot.journal)
+        if done and not last[-1].late and not view.fled and recorded not in REMEMBERED:
+            yield f"boot {view.number} released its lock, the journal says {recorded}"
+
+
+#: "nothing": the same boot has had a last word on it already.
+REMEMBERED = ("complete", "nothing")
+
+
+def no_failed_actor(view: BootView) -> BreachSentences:
+    """No actor raises and no effect panics."""
+    for record, event in [*view.events(ActorFailed), *view.events(EffectPanicked)]:
+        yield f"record {record.seq}: {event}"
+
+
+OF_RUNS: tuple[Callable[[Sequence[BootView]], BreachSentences], ...] = (
+    each_order_ends_once,
+    the_next_boot_tells,
+    a_release_is_remembered,
+)
+
+OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
+    no_failed_actor,
+    no_hook_twice,
+    no_stop_twice,
+    nobody_is_touched_without_a_shutdown,
+    grace_is_kept,
+    nobody_gets_more_than_the_grace,
+    waves_keep_their_order,
+    waves_do_not_dawdle,
+    every_pod_is_signalled,
+    the_lock_waits_for_the_pods,
+    the_lock_goes_at_once,
+    the_grant_is_enough,
+    a_node_that_stays_is_armed,
+    a_cancel_spares_who_has_not_begun,
+    late_pods_are_rejected,
+    fates_are_true,
+    each_pod_ends_once,
+    *kubernetes.OF_NODES,
+)

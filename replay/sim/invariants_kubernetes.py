@@ -1,0 +1,232 @@
+"""A Kubernetes node: who ends the pods, and what others may believe of it afterwards."""
+
+from __future__ import annotations
+
+from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.decisions import (
+    AwaitStatuses,
+    CheckMounts,
+    DeletePod,
+    DeliverStatuses,
+    DetachCertified,
+    EpisodeClosed,
+    FallbackEngaged,
+    HandedOver,
+    KillContainer,
+    MeansChosen,
+    PodPlanned,
+    ReleaseLock,
+    RunHook,
+    SendSignal,
+    ShutdownBegan,
+    StartKubelet,
+    StopKubelet,
+)
+from ebbtide.events.facts import OrderEnded
+from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
+from ebbtide.replay.sim.world_log import MS, Happening
+
+#: Kinds after which the same pods do not start here again.
+GOING_FOR_GOOD = ("poweroff", "halt")
+
+#: A start that failed is tried again; a daemon that died has to come back first.
+KUBELET_BACK_NS = 25 * NS_PER_SECOND
+
+#: What touches pods, or their kubelet.
+TOUCHES: tuple[type[Event], ...] = (DeletePod, RunHook, SendSignal, KillContainer, StopKubelet)
+
+#: Orders that the release waits for, in its bounds.
+AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
+
+#: Until the fallback's own release; what is left of the time then is for the lock.
+RELEASE_AHEAD_NS = NS_PER_SECOND
+
+
+def the_kubelet_is_back(view: BootView) -> BreachSentences:
+    """Once a shutdown is over on a machine that stays up, a kubelet that we have stopped runs again."""
+    turns = view.of("kubelet-stop", "kubelet-start")
+    if (
+        not turns
+        or turns[-1].what == "kubelet-start"
+        or view.hurt
+        or any(seen.detail != "no longer watched" for seen in view.of("down"))
+    ):
+        return
+    stopped_ns = turns[-1].at_ns
+    over = [record for record, event in view.events(EpisodeClosed) if not event.followed]
+    closed_ns = max((view.at_ns(record) for record in over), default=0)
+    asked_again = any(event.at_ns > closed_ns - MS for event in view.of("shutdown"))
+    if closed_ns > stopped_ns and not asked_again and not _is_coming(view, closed_ns):
+        yield f"the kubelet was stopped at {world_seconds(stopped_ns)} and is not running again"
+
+
+def _is_coming(view: BootView, closed_ns: int) -> bool:
+    """Its start was ordered and has not ended, or is tried again, or nobody was there for long enough."""
+    ended = {event.key: event for _, event in view.events(OrderEnded)}
+    starts = [event for record, event in view.events(StartKubelet) if view.at_ns(record) >= closed_ns]
+    open_ = any(event.key not in ended or ended[event.key].result != "done" for event in starts)
+    until_ns = closed_ns + KUBELET_BACK_NS
+    return (open_ and view.ended_ns < until_ns) or not view.served_through(closed_ns, view.ended_ns)
+
+
+def nobody_is_started_again(view: BootView) -> BreachSentences:
+    """While a shutdown goes on no pod that we have stopped is started again under us, unless nothing could
+    stop the kubelet. After a cancel it is meant to be: the machine stays up.
+    """
+    if view.boot.kubelet_stays or view.hurt:
+        return
+    turns = view.of("shutdown", "withdraw", "stopping")
+    for seen in view.of("restart"):
+        last = [turn.what for turn in turns if turn.at_ns <= seen.at_ns][-1:]
+        if last != ["withdraw"] and view.served_through(seen.at_ns - 3 * NS_PER_SECOND, seen.at_ns):
+            yield (
+                f"{seen.uid}/{seen.container} was started again by the kubelet at {world_seconds(seen.at_ns)}"
+            )
+
+
+def who_comes_back_gets_no_last_word(view: BootView) -> BreachSentences:
+    """After a reboot the same pods start here again: a terminal phase would end them for good."""
+    if not view.boot.mode:
+        return
+    kinds = [event.kind for _, event in view.events(ShutdownBegan)]
+    if any(kind in GOING_FOR_GOOD for kind in kinds):
+        return
+    deleted = {seen.uid: None for seen in view.of("delete")}
+    for seen in view.of("status"):
+        if seen.uid not in deleted:
+            yield f"{seen.uid} got the status {seen.detail} at {world_seconds(seen.at_ns)}, and comes back"
+
+
+def a_handover_is_final(view: BootView) -> BreachSentences:
+    """Once handed over, nothing is deleted any more, and it is said once."""
+    for episode, records in view.episodes().items():
+        over = [record for record in records if isinstance(record.event, HandedOver)]
+        if len(over) > 1:
+            yield f"episode {episode}: handed over {len(over)} times"
+        for record in records:
+            if over and record.seq > over[0].seq and isinstance(record.event, DeletePod):
+                yield f"episode {episode}: record {record.seq} deletes {record.event.uid} after the hand-over"
+
+
+def looking_on_touches_nobody(view: BootView) -> BreachSentences:
+    """Where the kubelet shuts its pods down itself, nothing is ordered for them."""
+    for episode, records in view.episodes().items():
+        means = [record.event.means for record in records if isinstance(record.event, MeansChosen)]
+        fallback = any(isinstance(record.event, FallbackEngaged) for record in records)
+        if means != ["observe"] or fallback:
+            continue
+        carried = _planned_before(view, records[0])
+        for record in records:
+            if isinstance(record.event, TOUCHES) and getattr(record.event, "uid", "") not in carried:
+                yield f"episode {episode}: record {record.seq} is {type(record.event).__name__}"
+
+
+def _planned_before(view: BootView, first: Record) -> dict[str, None]:
+    """Pods of an earlier shutdown of this boot: they may still be on their way down."""
+    return {event.pod.uid: None for record, event in view.events(PodPlanned) if record.seq < first.seq}
+
+
+def a_certificate_is_true(view: BootView) -> BreachSentences:
+    """Safe to detach is a promise: no pod of the plan runs, and no volume is mounted."""
+    for record, event in view.events(DetachCertified):
+        at_ns = view.at_ns(record)
+        planned = {
+            each.pod.uid: each.pod for other, each in view.events(PodPlanned) if other.seq < record.seq
+        }
+        running = [
+            container_label(box)
+            for box in view.boxes()
+            if box.uid in planned and view.of_box(box, "start") and view.exit_ns(box) > at_ns
+        ]
+        unmounted = {seen.uid: None for seen in view.of("unmounted") if seen.at_ns <= at_ns}
+        mounted = [uid for uid, pod in planned.items() if pod.volumes and uid not in unmounted]
+        if event.safe and (running or mounted):
+            yield f"record {record.seq}: safe to detach, with {', '.join(running + mounted)} still there"
+
+
+def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
+    """The lock is not released while a status, or a look at the mounts, is waited for, but at its bound."""
+    if not view.boot.mode or view.hurt:
+        return
+    for records in view.episodes().values():
+        waiting: dict[str, Record] = {}
+        bound_ns = 0
+        for record in records:
+            if isinstance(record.event, ShutdownBegan):
+                bound_ns = record.event.release_by_ns
+            elif isinstance(record.event, AWAITED):
+                waiting[getattr(record.event, "key", "")] = record
+            elif isinstance(record.event, OrderEnded):
+                waiting.pop(record.event.key, None)
+            elif isinstance(record.event, ReleaseLock) and waiting and not _excused(view, record, bound_ns):
+                keys = ", ".join(waiting)
+                yield (
+                    f"record {record.seq}: released at {world_seconds(view.at_ns(record))} while"
+                    f" {keys} was open"
+                )
+
+
+def _excused(view: BootView, release: Record, bound_ns: int) -> bool:
+    """At the bound, or when people said so, or the API server was known to be gone for the flush's time."""
+    asked = any(seen.at_ns <= view.at_ns(release) for seen in view.of("release-asked", "stopping"))
+    lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
+    return asked or lost or release.mono_ns >= bound_ns - RELEASE_AHEAD_NS
+
+
+def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
+    """What it has not written by then it never will: the release does not wait for that."""
+    if view.boot.kubelet_stays or view.hurt:
+        return
+    ended = {event.key: record for record, event in view.events(OrderEnded)}
+    stopped = [seen.at_ns for seen in view.of("kubelet-stop")]
+    for record, event in view.events(AwaitStatuses):
+        over = ended.get(event.key)
+        end_ns = view.at_ns(over) if over is not None else view.ended_ns
+        since_ns = max([at_ns for at_ns in stopped if at_ns < end_ns], default=None)
+        if since_ns is not None and end_ns > max(since_ns, view.at_ns(record)) + view.slack_ns:
+            yield (
+                f"record {record.seq}: final statuses awaited until {world_seconds(end_ns)},"
+                f" without a kubelet"
+            )
+
+
+def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
+    """While the API server answers, every ended pod's final status is there at the release of a power-off."""
+    if not view.boot.mode or not view.boot.api_answers or view.hurt:
+        return
+    for release in view.of("release"):
+        if release.detail != ReleaseLock.__name__ or _disturbed(view, release):
+            continue
+        for record, event in view.events(DeliverStatuses):
+            if view.at_ns(record) < release.at_ns - 100 * MS:
+                missing = [
+                    uid
+                    for uid, *_ in event.statuses
+                    if not any(seen.uid == uid and seen.at_ns <= release.at_ns for seen in view.of("status"))
+                ]
+                if missing:
+                    yield (
+                        f"released at {world_seconds(release.at_ns)} without the status of"
+                        f" {', '.join(missing)}"
+                    )
+
+
+def _disturbed(view: BootView, release: Happening) -> bool:
+    """Whether anything took the time, or the answers, away."""
+    whats = ("api-lost", "crash", "logind-gone", "withdraw", "limit", "bus-lost", "stopping")
+    late = view.events(ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
+    at_bound = release.at_ns >= view.mono_at_ns(late)
+    return at_bound or any(seen.at_ns < release.at_ns for seen in view.of(*whats))
+
+
+OF_NODES = (
+    the_kubelet_is_back,
+    nobody_is_started_again,
+    who_comes_back_gets_no_last_word,
+    a_handover_is_final,
+    looking_on_touches_nobody,
+    a_certificate_is_true,
+    the_release_waits_for_final_statuses,
+    nobody_waits_for_a_kubelet_that_was_stopped,
+    each_status_is_delivered_in_time,
+)

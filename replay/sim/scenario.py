@@ -1,0 +1,547 @@
+"""What is simulated: everything that one run is a function of, and how a seed draws it.
+
+The same plan gives the same journal, byte for byte. In order: how containers, hooks and pods behave; the
+plan of a run with its faults; behaviour as somebody says it, as rules over pods; from a seed to a plausible
+node; and the generator itself, SplitMix64, so that a seed means the same world on every machine and
+version. Append new draws at the end of a function, or fork a stream for them: then the old seeds keep their
+runs. Times are nanoseconds; None means never.
+"""
+
+from __future__ import annotations
+
+from collections.abc import MutableSequence, Sequence
+from fnmatch import fnmatchcase
+from typing import Literal, NamedTuple, Self, TypeVar
+
+from msgspec.structs import replace
+
+from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
+
+# How pods behave: the constants of one run, however they were come by (a file, a seed, a test).
+#
+# All times are nanoseconds; None means never.
+
+
+class HookPlan(NamedTuple):
+    """A hook with a process of its own (exec) or a request (httpGet). ``takes_ns`` None: it hangs."""
+
+    takes_ns: int | None = 0
+    succeeds: bool = True
+
+
+class ContainerPlan(NamedTuple):
+    """How a container behaves. None means never."""
+
+    #: From the stop signal to the exit.
+    stop_ns: int | None = 0
+    #: Exits so long after its start, by itself.
+    lives_ns: int | None = None
+    #: From SIGKILL to being gone; more than a moment is a process in an uninterruptible sleep.
+    reap_ns: int | None = 0
+    exit_code: int = 0
+    #: Ended by the stop signal itself, having no handler for it.
+    by_signal: bool = False
+    hook: HookPlan = HookPlan()
+
+
+class PodPlan(NamedTuple):
+    """A pod manifest and what its containers are like. ``appears_ns`` after the boot."""
+
+    pod: Pod
+    containers: dict[str, ContainerPlan]
+    appears_ns: int = 0
+
+
+# What is simulated: everything that one run is a function of.
+#
+# The same plan gives the same journal, byte for byte. Times are nanoseconds after the shutdown's signal
+# unless their name says otherwise; None means never.
+
+
+#: How the API server behaves.
+ApiIs = Literal["works", "fails", "hangs"]
+
+#: Which orders the container runtime refuses: none, stop signals, or SIGKILL too.
+RuntimeRefuses = Literal["nothing", "stops", "everything"]
+
+
+#: The daemon's mode on a Kubernetes node.
+NodeMode = Literal["", "auto", "api", "cri", "observe"]
+
+#: Of the kubelet: it runs, it does not, or no order stops it.
+KubeletIs = Literal["runs", "away", "stays"]
+
+
+class Faults(NamedTuple):
+    """What the node is like, and what happens to it."""
+
+    kind: ShutdownKind = "poweroff"
+    #: logind's limit, which no drop-in of ours moves; None: the drop-in is obeyed.
+    grant_ns: int | None = None
+    #: How long logind takes to obey the drop-in.
+    late_grant_ns: int = 0
+    cancel_after_ns: int | None = None
+    #: logind is restarted, and the shutdown asked for once more.
+    second_signal_after_ns: int | None = None
+    bus_lost_after_ns: int | None = None
+    api: ApiIs = "works"
+    api_takes_ns: int = 8 * MS
+    runtime_refuses: RuntimeRefuses = "nothing"
+    runtime_takes_ns: int = 0
+    #: The daemon dies, and its service manager starts it again.
+    crash_after_ns: int | None = None
+    restart_takes_ns: int = 500 * MS
+    power_cut_after_ns: int | None = None
+    #: The shutdown is asked for once more: after a cancel another one, else the same.
+    again_after_ns: int | None = None
+    # A Kubernetes node; ``mode`` empty: there is none, and pods are started by the daemon.
+    mode: NodeMode = ""
+    api_lost_after_ns: int | None = None
+    api_back_after_ns: int | None = None
+    #: Our identity may taint the node.
+    taints: bool = True
+    kubelet: KubeletIs = "runs"
+    #: It carries its own graceful shutdown out.
+    kubelet_lock: bool = False
+    unmount_takes_ns: int = 300 * MS
+    #: Whether the service manager keeps the lock over a crash of the daemon, and how long its unit may take
+    #: to stop.
+    fd_store: bool = True
+    stop_time_ns: int = 10 * NS_PER_SECOND
+
+    def afterwards(self) -> Faults:
+        """What is left of it in the next boot: logind's limit, and what node it is."""
+        return Faults(
+            kind=self.kind,
+            grant_ns=self.grant_ns,
+            mode=self.mode,
+            taints=self.taints,
+            kubelet_lock=self.kubelet_lock,
+        )
+
+
+class SimulationPlan(NamedTuple):
+    """One run. ``seed`` gives ids and latencies; ``pods`` and ``faults`` are drawn or given before."""
+
+    settings: Settings
+    pods: tuple[PodPlan, ...]
+    faults: Faults = Faults()
+    seed: int = 0
+    sources: dict[str, str] = {}
+    version: str = "0"
+    node: str = "simulated"
+
+
+#: The machine has been up for so long when its daemon starts; the second time for less.
+UPTIME_NS = 20 * NS_PER_SECOND
+NEXT_UPTIME_NS = 12 * NS_PER_SECOND
+
+#: From the daemon's start to the signal: it has armed, unless logind is slow to raise its limit.
+SIGNAL_AFTER_NS = 10 * NS_PER_SECOND
+
+#: What the node is watched for after its shutdown's own end: until a cancelled one is armed again.
+AFTERMATH_NS = 45 * NS_PER_SECOND
+
+#: Between two boots, as far as the wall clock can tell.
+OFF_NS = 20 * NS_PER_SECOND
+
+#: What the next boot is watched for: its daemon looks back and arms.
+NEXT_BOOT_NS = 3 * NS_PER_SECOND
+
+#: The wall clock when the first daemon starts: any fixed moment, here 2026-01-01T00:00:00Z.
+WALL_NS = 1_767_225_600 * NS_PER_SECOND
+
+
+# How pods behave as somebody says it: durations as distributions, and rules that match pods.
+#
+# A rule says something about the pods that it matches; where several do, later ones win, field by field. What
+# no rule says is calm: a pod that ends within two seconds of its stop signal, hooks that succeed at once.
+# Drawn once for each container, in nanoseconds, with integers only.
+
+
+#: A fraction of a distribution, in steps this fine.
+_QUANTILE_STEPS = 1 << 32
+
+
+class DurationQuantiles(NamedTuple):
+    """A duration as evenly spaced quantiles, the least first and the most last: one value is a constant,
+    two are uniform, eleven are the deciles. Between two the draw is linear.
+    """
+
+    quantiles_ns: tuple[int, ...]
+
+    def draw(self, draws: Draws) -> int:
+        """One value in nanoseconds."""
+        if len(self.quantiles_ns) == 1:
+            return self.quantiles_ns[0]
+        at, within = divmod(draws.below((len(self.quantiles_ns) - 1) * _QUANTILE_STEPS), _QUANTILE_STEPS)
+        low, high = self.quantiles_ns[at : at + 2]
+        return low + (high - low) * within // _QUANTILE_STEPS
+
+
+class BehaviourRule(NamedTuple):
+    """What is said about the pods that it matches: patterns as in a shell, priorities from, up to below.
+
+    None is "not said". ``crashes_ns``: after the shutdown's signal.
+    """
+
+    pod: str = "*"
+    namespace: str = "*"
+    container: str = "*"
+    priority_from: int | None = None
+    priority_below: int | None = None
+    stop: DurationQuantiles | None = None
+    ignores: bool | None = None
+    kill: DurationQuantiles | None = None
+    exit_code: int | None = None
+    crashes: DurationQuantiles | None = None
+    hook: DurationQuantiles | None = None
+    hook_fails: bool | None = None
+    hook_hangs: bool | None = None
+    #: Said of the rule, not of the pods: how often it applies, as so many times of so many.
+    times: int = 1
+    of: int = 1
+
+    def matches(self, pod: Pod, container: str) -> bool:
+        priority = pod.priority or 0
+        return (
+            fnmatchcase(pod.name, self.pod)
+            and fnmatchcase(pod.namespace, self.namespace)
+            and fnmatchcase(container, self.container)
+            and (self.priority_from is None or priority >= self.priority_from)
+            and (self.priority_below is None or priority < self.priority_below)
+        )
+
+
+#: What holds where no rule says anything.
+CALM_RULE = BehaviourRule(
+    stop=DurationQuantiles((50 * MS, 400 * MS, 2000 * MS)),
+    ignores=False,
+    kill=DurationQuantiles((0, 20 * MS)),
+    exit_code=0,
+    hook=DurationQuantiles((20 * MS, 200 * MS)),
+    hook_fails=False,
+    hook_hangs=False,
+)
+
+#: The fields of a rule that say something about a pod.
+_RULE_FIELDS = ("stop", "ignores", "kill", "exit_code", "crashes", "hook", "hook_fails", "hook_hangs")
+
+
+class Behaviour(NamedTuple):
+    """A whole file: rules in their order, and what happens to the node."""
+
+    rules: tuple[BehaviourRule, ...] = ()
+    faults: Faults = Faults()
+
+    def plans(self, pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
+        """Each pod with its behaviour; names do not matter: a pod's draws are those of its index."""
+        return tuple(self._plan(pod, draws.fork(f"pod {index}")) for index, pod in enumerate(pods))
+
+    def _plan(self, pod: Pod, draws: Draws) -> PodPlan:
+        names = [container.name for container in pod.containers]
+        return PodPlan(pod, {name: self._container_plan(pod, name, draws.fork(name)) for name in names})
+
+    def _container_plan(self, pod: Pod, container: str, draws: Draws) -> ContainerPlan:
+        said = CALM_RULE
+        for rule in self.rules:
+            if rule.matches(pod, container) and draws.chance(rule.times, rule.of):
+                news = {field: getattr(rule, field) for field in _RULE_FIELDS}
+                said = said._replace(**{field: value for field, value in news.items() if value is not None})
+        # Each duration has a stream of its own, so that saying one thing does not change another.
+        stop, kill = (
+            _draw_duration(said.stop, draws.fork("stop")),
+            _draw_duration(said.kill, draws.fork("kill")),
+        )
+        hook, crashes = (
+            _draw_duration(said.hook, draws.fork("hook")),
+            _draw_duration(said.crashes, draws.fork("crash")),
+        )
+        return ContainerPlan(
+            stop_ns=None if said.ignores else stop,
+            lives_ns=None if crashes is None else SIGNAL_AFTER_NS + crashes,
+            reap_ns=kill,
+            exit_code=said.exit_code or 0,
+            hook=HookPlan(takes_ns=None if said.hook_hangs else hook, succeeds=not said.hook_fails),
+        )
+
+
+def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
+    return None if takes is None else takes.draw(draws)
+
+
+# From a seed to a plausible node: pods as a cluster has them, how they behave, and what goes wrong.
+#
+# The tables say how often each thing comes. Append new draws at the end of a function, or fork a stream for
+# them: then the old seeds keep their runs.
+
+
+#: What a node is configured with where nobody says anything: three waves, 60 s in all.
+DEFAULT_SETTINGS = Settings(
+    by_pod_priority=(
+        Period(priority=0, seconds=30),
+        Period(priority=10_000, seconds=20),
+        Period(priority=2_000_000_000, seconds=10),
+    )
+)
+
+#: Names and priorities of synthetic pods: weight, namespace, name, priority.
+APP_WEIGHTS: tuple[tuple[int, tuple[str, str, int | None]], ...] = (
+    (6, ("shop", "web", 0)),
+    (4, ("shop", "cart", 0)),
+    (4, ("shop", "search", None)),
+    (3, ("batch", "report", -10)),
+    (3, ("shop", "checkout", 10_000)),
+    (2, ("data", "cache", 10_000)),
+    (2, ("data", "db", 20_000)),
+    (1, ("monitoring", "metrics", 30_000)),
+    (1, ("ingress", "proxy", 30_000)),
+    (1, ("kube-system", "dns", 2_000_000_000)),
+    (1, ("kube-system", "network", 2_000_001_000)),
+)
+
+HOOK_WEIGHTS: tuple[tuple[int, HookKind | None], ...] = (
+    (12, None),
+    (3, "exec"),
+    (1, "httpGet"),
+    (2, "sleep"),
+)
+
+
+# --- pods --------------------------------------------------------------------------------------
+
+
+def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
+    """So many pods."""
+    return tuple(_draw_pod(index, draws.fork(f"synthetic {index}")) for index in range(count))
+
+
+def _draw_pod(index: int, draws: Draws) -> Pod:
+    namespace, app, priority = draws.weighted(*APP_WEIGHTS)
+    sidecar = (Container(name="mesh", sidecar=True),) if draws.chance(1, 8) else ()
+    return Pod(
+        uid=f"{draws.bits():016x}",
+        namespace=namespace,
+        name=f"{app}-{index}",
+        priority=priority,
+        grace_seconds=draws.weighted((8, 30), (2, 60), (2, 10), (1, 5), (1, None)),
+        containers=(*sidecar, Container(name=app, hook=_draw_hook(draws))),
+    )
+
+
+def _draw_hook(draws: Draws) -> Hook | None:
+    kind = draws.weighted(*HOOK_WEIGHTS)
+    if kind is None:
+        return None
+    seconds = draws.weighted((4, 5), (2, 10), (1, 15)) if kind == "sleep" else 0
+    return Hook(kind=kind, sleep_seconds=seconds)
+
+
+# --- how they behave ---------------------------------------------------------------------------
+
+
+def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
+    """Each pod with the behaviour of its containers; now and then one appears when the node goes down."""
+    return tuple(_draw_pod_plan(pod, draws.fork(f"pod {index}")) for index, pod in enumerate(pods))
+
+
+def _draw_pod_plan(pod: Pod, draws: Draws) -> PodPlan:
+    plans_by_name = {
+        container.name: draw_container_plan(draws.fork(container.name)) for container in pod.containers
+    }
+    appears_ns = draws.between(-4000, 20_000) * MS if draws.chance(1, 60) else 0
+    return PodPlan(pod, plans_by_name, appears_ns)
+
+
+def draw_container_plan(draws: Draws) -> ContainerPlan:
+    """Most end in a moment, some take seconds, a few never listen; a few end by themselves, at any time."""
+    stop_ns = draws.weighted(
+        (60, draws.between(30, 900) * MS),
+        (24, draws.between(500, 5000) * MS),
+        (8, draws.between(3000, 26_000) * MS),
+        (4, None),
+    )
+    hook = HookPlan(
+        takes_ns=draws.weighted(
+            (6, draws.between(10, 1500) * MS), (3, draws.between(1000, 12_000) * MS), (1, None)
+        ),
+        succeeds=not draws.chance(1, 10),
+    )
+    crashes = draws.chance(1, 40)
+    crashes_ns = SIGNAL_AFTER_NS + draws.between(-9000, 30_000) * MS
+    return ContainerPlan(
+        stop_ns=stop_ns,
+        lives_ns=crashes_ns if crashes else None,
+        reap_ns=draws.weighted((80, draws.between(0, 20) * MS), (1, 1500 * MS), (1, None)),
+        exit_code=draws.weighted((12, 0), (3, 143), (1, 1)),
+        by_signal=draws.chance(1, 8),
+        hook=hook,
+    )
+
+
+# --- what goes wrong ---------------------------------------------------------------------------
+
+KIND_WEIGHTS: tuple[tuple[int, ShutdownKind], ...] = (
+    (5, "poweroff"),
+    (5, "reboot"),
+    (1, "halt"),
+    (1, "kexec"),
+    (1, "soft-reboot"),
+)
+API_WEIGHTS: tuple[tuple[int, ApiIs], ...] = ((12, "works"), (1, "fails"), (1, "hangs"))
+REFUSAL_WEIGHTS: tuple[tuple[int, RuntimeRefuses], ...] = ((30, "nothing"), (1, "stops"), (1, "everything"))
+
+
+def draw_faults(draws: Draws, *, calm: bool = False) -> Faults:
+    """What happens to the node; ``calm``: nothing but the shutdown."""
+    kind = draws.weighted(*KIND_WEIGHTS)
+    if calm:
+        return Faults(kind=kind)
+    drawn = Faults(
+        kind=kind,
+        grant_ns=_maybe(draws, 1, 7, 1, 45, NS_PER_SECOND),
+        late_grant_ns=_maybe(draws, 1, 14, 1000, 40_000, MS) or 0,
+        cancel_after_ns=_maybe(draws, 1, 10, 0, 40_000, MS),
+        second_signal_after_ns=_maybe(draws, 1, 16, 0, 30_000, MS),
+        bus_lost_after_ns=_maybe(draws, 1, 12, 0, 30_000, MS),
+        api=draws.weighted(*API_WEIGHTS),
+        api_takes_ns=draws.weighted((6, 8), (1, 900), (1, 3000)) * MS,
+        runtime_refuses=draws.weighted(*REFUSAL_WEIGHTS),
+        runtime_takes_ns=draws.weighted((8, 0), (1, 300), (1, 2000)) * MS,
+        crash_after_ns=_maybe(draws, 1, 7, -500, 30_000, MS),
+        restart_takes_ns=draws.weighted((5, 500), (2, 3000), (1, 15_000)) * MS,
+        power_cut_after_ns=_maybe(draws, 1, 14, 0, 40_000, MS),
+    )
+    if drawn.cancel_after_ns is None:
+        return drawn
+    return drawn._replace(again_after_ns=_maybe(draws, 1, 2, drawn.cancel_after_ns // MS, 60_000, MS))
+
+
+# --- a Kubernetes node -------------------------------------------------------------------------
+
+KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"), (1, "stays"))
+
+
+def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
+    """The same pods with what a Kubernetes node's have: some are static, of a DaemonSet, or have volumes."""
+    return tuple(_pod_of_node(pod, draws.fork(f"node {index}")) for index, pod in enumerate(pods))
+
+
+def _pod_of_node(pod: Pod, draws: Draws) -> Pod:
+    kind = draws.weighted((12, "ReplicaSet"), (2, "StatefulSet"), (2, "DaemonSet"), (1, ""))
+    daemon = kind == "DaemonSet"
+    return replace(
+        pod,
+        static=not kind,
+        daemon=daemon,
+        tolerates_all=daemon and draws.chance(1, 3),
+        volumes=bool(kind) and draws.chance(1, 4),
+        owner=f"{kind}/{pod.name.partition('-')[0]}" if kind else "",
+    )
+
+
+def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool) -> Faults:
+    """What happens to a Kubernetes node beside what happens to any."""
+    observed = mode == "observe"
+    lock = observed or (mode == "auto" and draws.chance(1, 6)) or draws.chance(1, 40)
+    if calm:
+        return drawn._replace(mode=mode, kubelet_lock=observed)
+    lost_ns = _maybe(draws, 1, 5, -3000, 40_000, MS)
+    back_ns = None if lost_ns is None else _maybe(draws, 1, 3, lost_ns // MS + 1, 60_000, MS)
+    return drawn._replace(
+        mode=mode,
+        kubelet_lock=lock,
+        api_lost_after_ns=lost_ns,
+        api_back_after_ns=back_ns,
+        kubelet=draws.weighted(*KUBELET_WEIGHTS),
+        unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
+        taints=not draws.chance(1, 6),
+    )
+
+
+def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:
+    """Drawn whether it comes or not: the rest of the run does not hang on it."""
+    comes, value_ns = draws.chance(times, of), draws.between(low, high) * unit_ns
+    return value_ns if comes else None
+
+
+# Draws: integers from a generator of our own, so that a seed means the same world everywhere.
+#
+# The standard library promises no sequence across its versions, and its helpers go through floats. This is
+# SplitMix64 (Steele, Lea and Flood, 2014): a counter in steps of the golden ratio, then a mixing function.
+# Its state is 64 bits, so a seed is one integer, and a stream is forked by mixing a name into it.
+
+
+ItemT = TypeVar("ItemT")
+
+MASK_64 = (1 << 64) - 1
+GOLDEN_GAMMA = 0x9E3779B97F4A7C15
+_MIX_A = 0xBF58476D1CE4E5B9
+_MIX_B = 0x94D049BB133111EB
+
+#: FNV-1a, to turn a stream's name into 64 bits.
+_FNV_BASIS = 0xCBF29CE484222325
+_FNV_PRIME = 0x100000001B3
+
+
+def mix(value: int) -> int:
+    """SplitMix64's finalizer: 64 bits in, 64 well-stirred bits out."""
+    value = ((value ^ (value >> 30)) * _MIX_A) & MASK_64
+    value = ((value ^ (value >> 27)) * _MIX_B) & MASK_64
+    return value ^ (value >> 31)
+
+
+def name_bits(name: str) -> int:
+    """A name as 64 bits."""
+    value = _FNV_BASIS
+    for byte in name.encode():
+        value = ((value ^ byte) * _FNV_PRIME) & MASK_64
+    return value
+
+
+class Draws:
+    """One stream of draws. ``fork`` gives another one that does not disturb it."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed & MASK_64
+        self._state = self._seed
+
+    def fork(self, name: str) -> Self:
+        """The stream of that name: the same, however much was drawn here before."""
+        return type(self)(mix(self._seed ^ name_bits(name)))
+
+    def bits(self) -> int:
+        """64 random bits."""
+        self._state = (self._state + GOLDEN_GAMMA) & MASK_64
+        return mix(self._state)
+
+    def below(self, bound: int) -> int:
+        """0 to ``bound`` - 1. The bias of one multiplication is under bound / 2**64: nothing, here."""
+        return (self.bits() * bound) >> 64
+
+    def between(self, low: int, high: int) -> int:
+        """``low`` to ``high``, both included."""
+        return low + self.below(high - low + 1)
+
+    def chance(self, times: int, of: int) -> bool:
+        """True ``times`` times of ``of``."""
+        return self.below(of) < times
+
+    def pick(self, items: Sequence[ItemT]) -> ItemT:
+        return items[self.below(len(items))]
+
+    def weighted(self, *table: tuple[int, ItemT]) -> ItemT:
+        """One of the values; the number before it is its weight."""
+        at = self.below(sum(weight for weight, _ in table))
+        for weight, value in table:
+            at -= weight
+            if at < 0:
+                return value
+        raise AssertionError("the weights add up to less than their sum")
+
+    def shuffle(self, items: MutableSequence[ItemT]) -> None:
+        """Fisher and Yates, in place. Trio's scheduler calls this one too, in the tests' world."""
+        for at in range(len(items) - 1, 0, -1):
+            other = self.below(at + 1)
+            items[at], items[other] = items[other], items[at]

@@ -1,0 +1,211 @@
+"""What the invariants look at: one boot from outside (the trail) and from inside (the records).
+
+Both simulators make these views: what holds must hold for the real daemon under the mock clock, and for the
+plain loop in virtual time. Everything is indexed once, so that a thousand pods are looked at in a moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
+from ebbtide.events.model import Settings
+from ebbtide.replay.sim.pods import SimulatedContainer
+from ebbtide.replay.sim.world_log import MS, Happening
+
+EventT = TypeVar("EventT", bound=Event)
+
+#: What an effect may take on its way: a step, its barrier, the edge's own latency, the way back.
+SLACK_NS = 300 * MS
+
+
+class Served(NamedTuple):
+    """When a daemon was at work: from its readiness to its end."""
+
+    life: int
+    from_ns: int
+    to_ns: int
+
+
+class Boot(NamedTuple):
+    """One boot that is over, whoever simulated it."""
+
+    number: int
+    #: What happened in it, in world time.
+    seen: Sequence[Happening]
+    #: What its daemons decided, as far as the next one knew of it; of the last one everything.
+    records: Sequence[Record]
+    #: What a reader finds in the journal when the boot is over.
+    journal: Sequence[Record]
+    boxes: Sequence[SimulatedContainer]
+    #: World time minus the monotonic clock.
+    offset_ns: int
+    #: Every configuration that may be in force; the last one is.
+    settings: tuple[Settings, ...]
+    #: logind's property, what the cluster believes of the node, and whether its API server answers.
+    preparing: bool
+    shown_ready: bool
+    api_answers: bool
+    #: What an order may take longer than usual, because the runtime does.
+    slow_ns: int = 0
+    #: The daemon's mode on a Kubernetes node, whose kubelet may be one that no order stops, or have a lock.
+    mode: str = ""
+    kubelet_stays: bool = False
+    kubelet_lock: bool = False
+
+
+class BootView:
+    """One boot, indexed."""
+
+    #: Between a daemon's readiness and its knowing what had happened before it.
+    CATCH_UP_NS = 50 * MS
+    #: Ends are reported one after the other, each a few milliseconds late.
+    REPORT_NS = 30 * MS
+
+    def __init__(self, boot: Boot) -> None:
+        self.boot, self.number, self.seen, self.records = boot, boot.number, boot.seen, boot.records
+        self.slack_ns = SLACK_NS + boot.slow_ns
+        self._by_what: dict[tuple[str, ...], list[Happening]] = {}
+        self._by_box: dict[tuple[str, str], list[Happening]] = {}
+        self._by_type: dict[type[Event], list[tuple[Record, Any]]] = {}
+        for seen in boot.seen:
+            self._by_what.setdefault((seen.what,), []).append(seen)
+            self._by_box.setdefault((seen.uid, seen.container), []).append(seen)
+        for record in boot.records:
+            self._by_type.setdefault(type(record.event), []).append((record, record.event))
+        self.ended_ns = self._first_ns("down")
+        self.stopping_ns = self._first_ns("stopping", "down")
+        self.served = list(self._served())
+        self._boxes: dict[str, list[SimulatedContainer]] = {}
+        self._exit_ns: dict[tuple[str, str], int] = {}
+        for box in boot.boxes:
+            exits = self.of_box(box, "exit", "dropped")
+            self._boxes.setdefault(box.uid, []).append(box)
+            self._exit_ns[box.uid, box.name] = exits[0].at_ns if exits else self.ended_ns + 1
+        self._stop_begins = self._by_uid(PodStopBegan)
+        self._ends = self._by_uid(PodEnded)
+        self._kills = self._by_uid(KillContainer)
+        self._episodes = _episodes(boot.records)
+        #: The journal left the disk in this boot, so that the next boot may know less than happened.
+        self.fled = any(what[0].startswith("journal-") for what in self._by_what)
+        #: No place was left for the journal, or it could not be read: even its own daemons know less.
+        self.hurt = bool(self.of("journal-lost", "error"))
+
+    def _first_ns(self, *whats: str) -> int:
+        return self.of(*whats)[0].at_ns
+
+    def _by_uid(self, kind: type[EventT]) -> dict[str, list[tuple[int, Any]]]:
+        found: dict[str, list[tuple[int, Any]]] = {}
+        for record, event in self.events(kind):
+            found.setdefault(event.uid, []).append((self.at_ns(record), event))  # type: ignore[attr-defined]
+        return found
+
+    # --- what happened -------------------------------------------------------------------------
+
+    def of(self, *whats: str) -> list[Happening]:
+        """Happenings of these kinds, in their order."""
+        if whats not in self._by_what:
+            if len(whats) == 1:
+                return []
+            self._by_what[whats] = [seen for seen in self.seen if seen.what in whats]
+        return self._by_what[whats]
+
+    def events(self, kind: type[EventT]) -> Sequence[tuple[Record, EventT]]:
+        return self._by_type.get(kind, ())
+
+    def at_ns(self, record: Record) -> int:
+        """A record's stamp in world time."""
+        return self.boot.offset_ns + record.mono_ns
+
+    def mono_at_ns(self, mono_ns: int) -> int:
+        """A monotonic time of this boot in world time."""
+        return self.boot.offset_ns + mono_ns
+
+    def _served(self) -> Iterator[Served]:
+        ready: dict[int, int] = {}
+        for seen in self.of("ready", "crash", "left"):
+            if seen.what == "ready":
+                ready[seen.life] = seen.at_ns
+            elif seen.life in ready:
+                yield Served(seen.life, ready.pop(seen.life), seen.at_ns)
+        for life, since_ns in ready.items():
+            yield Served(life, since_ns, self.ended_ns)
+
+    def served_through(self, from_ns: int, to_ns: int) -> bool:
+        """Whether one and the same daemon was at work all the time."""
+        return any(each.from_ns <= from_ns and to_ns <= each.to_ns for each in self.served)
+
+    # --- pods --------------------------------------------------------------------------------------
+
+    def boxes(self, uid: str | None = None) -> Sequence[SimulatedContainer]:
+        """All containers, or those of one pod."""
+        return self.boot.boxes if uid is None else self._boxes.get(uid, ())
+
+    def of_box(self, box: SimulatedContainer, *whats: str) -> list[Happening]:
+        return [seen for seen in self._by_box.get((box.uid, box.name), ()) if seen.what in whats]
+
+    def exit_ns(self, box: SimulatedContainer) -> int:
+        """When it was gone; after the boot's end if it never was."""
+        return self._exit_ns[box.uid, box.name]
+
+    def exit_signal(self, box: SimulatedContainer) -> str:
+        return next((seen.detail for seen in self.of_box(box, "exit")), "")
+
+    def gone_was_known_ns(self, box: SimulatedContainer) -> int:
+        """When a daemon can have heard of its end: of what ended while none was there, after its start."""
+        exit_ns = self.exit_ns(box)
+        starts = [each.from_ns for each in self.served if each.to_ns > exit_ns]
+        return max(exit_ns + self.REPORT_NS, min(starts, default=self.ended_ns) + self.CATCH_UP_NS)
+
+    def stop_begins(self, uid: str) -> Sequence[tuple[int, PodStopBegan]]:
+        """Each `PodStopBegan` of a pod, and when it was."""
+        return self._stop_begins.get(uid, ())
+
+    def ends(self, uid: str) -> Sequence[tuple[int, PodEnded]]:
+        """Each `PodEnded` of a pod, and when it was."""
+        return self._ends.get(uid, ())
+
+    def by_kubelet(self, uid: str) -> str:
+        """The means by which the kubelet was to end a pod; empty: it was ours."""
+        means = [event.means for _, event in self.events(PodPlanned) if event.pod.uid == uid]
+        return means[-1] if means and means[-1] in ("api", "observe") else ""
+
+    def kill_was_ordered(self, uid: str) -> bool:
+        return uid in self._kills
+
+    # --- episodes ----------------------------------------------------------------------------------
+
+    def episodes(self) -> dict[int, list[Record]]:
+        """The records of each shutdown that stand in this boot."""
+        return self._episodes
+
+
+def _episodes(records: Sequence[Record]) -> dict[int, list[Record]]:
+    found: dict[int, list[Record]] = {}
+    for record in records:
+        if record.episode:
+            found.setdefault(record.episode, []).append(record)
+    return found
+
+
+# How a breach is told: containers by their names, moments in seconds of world time.
+
+
+#: What an invariant yields: one sentence for each breach.
+BreachSentences = Iterator[str]
+
+
+def container_label(box: SimulatedContainer) -> str:
+    return f"{box.uid}/{box.name}"
+
+
+def world_seconds(at_ns: int) -> str:
+    """With four digits, cut."""
+    whole, rest_ns = divmod(abs(at_ns), NS_PER_SECOND)
+    return f"{'-' if at_ns < 0 else ''}{whole}.{rest_ns // 100_000:04d} s"
+
+
+def world_times(seen: Sequence[Happening]) -> str:
+    return ", ".join(world_seconds(each.at_ns) for each in seen)

@@ -1,0 +1,730 @@
+"""The record of one shutdown, read to be run again under changes.
+
+Re-executed on the way: a record that this version would have decided otherwise says nothing about what
+other settings would have changed. Then the changes that may be asked for; what a new run has to know of the
+recorded one; and what each recorded fact belonged to: an order, a container's stop, the release, or nothing
+but time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from ebbtide.actors.checkpoint import as_checkpoint, restore
+from ebbtide.actors.config import NAME as CONFIG
+from ebbtide.actors.config import ConfigState
+from ebbtide.actors.episode import NAME as EPISODE
+from ebbtide.actors.episode import EpisodeState
+from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.decisions import (
+    Arm,
+    CancelOrder,
+    DeadlineMoved,
+    EpisodeClosed,
+    KillContainer,
+    PodPlanned,
+    ReleaseLock,
+    RemoveDropIn,
+    RunHook,
+    SendSignal,
+    ShutdownBegan,
+    ShutdownWithdrawn,
+    TakeAutopsy,
+    WriteDropIn,
+)
+from ebbtide.events.facts import (
+    AutopsyTaken,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    DurabilityLate,
+    EffectPanicked,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PrepareForShutdown,
+    SettingsLoaded,
+    StopRequested,
+    Tick,
+)
+from ebbtide.events.model import Container, Pod, Settings
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer
+
+# The record of one shutdown, read to be performed again.
+#
+# Re-executed on the way: a record that this version would have decided otherwise says nothing about what
+# other settings would have changed. What a tape keeps is the state just before the shutdown's first record,
+# every fact with its place, and how late each tick came, because a machine is not as punctual as a virtual
+# clock.
+
+
+class Diverged(Exception):
+    """This version decides otherwise than the record says: 'ebbtide replay verify' tells where and why."""
+
+    def __init__(self, divergence: Divergence) -> None:
+        field = divergence.field
+        super().__init__(f"record {divergence.seq}: {field}{'' if field in STATEMENTS else ' differs'}")
+        self.divergence = divergence
+
+
+class NoShutdownAtRecord(Exception):
+    """No shutdown begins at that record, or what stands before it is no longer in the journal."""
+
+
+class RecordedEvent(NamedTuple):
+    """One event of the record, marks left out. ``cause`` 0: a fact."""
+
+    seq: int
+    mono_ns: int
+    cause: int
+    episode: int
+    event: Event
+
+
+class InEpisode(Protocol):
+    """What every kind of record has."""
+
+    @property
+    def cause(self) -> int: ...
+    @property
+    def episode(self) -> int: ...
+
+
+EachRecord = TypeVar("EachRecord", bound=InEpisode)
+
+
+def own_events(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
+    """Those that tell of this shutdown: of a step that ends one and opens the next, both have the fact."""
+    return (each for each in events if not each.cause or each.episode in (0, first_seq))
+
+
+def up_to_next(events: Iterable[EachRecord], first_seq: int) -> Iterator[EachRecord]:
+    """Without what the last step decides for the shutdown that it opens."""
+    return (each for each in events if not each.cause or each.episode <= first_seq)
+
+
+class RecordedShutdown(NamedTuple):
+    """One shutdown. Times are monotonic nanoseconds of its boot.
+
+    ``late`` maps a deadline to when its tick was admitted, and its place among what was admitted at that
+    instant: 2 × the sequence number, or one more for "after that fact".
+    """
+
+    first_seq: int
+    last_seq: int
+    start: Checkpoint
+    signal_ns: int
+    last_ns: int
+    wall_offset_ns: int
+    events: tuple[RecordedEvent, ...]
+    late: dict[int, tuple[int, int]]
+
+    @property
+    def facts(self) -> Iterator[RecordedEvent]:
+        """What came from outside, ticks left out."""
+        return (each for each in self.events if not each.cause and not isinstance(each.event, Tick))
+
+    @property
+    def own(self) -> Iterator[RecordedEvent]:
+        """Without the last words of a shutdown that the first step ended."""
+        return own_events(self.events, self.first_seq)
+
+    @property
+    def settings(self) -> Settings:
+        """Those in force at the signal."""
+        return config_of(self.system()).settings or Settings()
+
+    @property
+    def last_fact_seq(self) -> int:
+        """The first record of the last step."""
+        return next(each.seq for each in reversed(self.events) if not each.cause)
+
+    @property
+    def grant_ns(self) -> int:
+        """What logind granted at the signal."""
+        return next((each.event.grant_ns for each in self.own if isinstance(each.event, ShutdownBegan)), 0)
+
+    @property
+    def is_cut(self) -> bool:
+        """The record ends while the shutdown runs: cut short, or read while it was written."""
+        ends = (ReleaseLock, EpisodeClosed)
+        return not any(isinstance(each.event, ends) for each in self.own)
+
+    @property
+    def is_moved(self) -> bool:
+        """logind's delay did not run out as it began: it was withdrawn, begun anew, or bypassed."""
+        bypassed = isinstance(self.events[0].event, StopRequested)
+        return bypassed or any(isinstance(each.event, DeadlineMoved | ShutdownWithdrawn) for each in self.own)
+
+    def system(self) -> System:
+        """A fresh one, in the state just before the first record."""
+        return restore(self.start, self.first_seq)
+
+
+def config_of(system: System) -> ConfigState:
+    return cast(ConfigState, system.slots[(CONFIG, "")].state)
+
+
+def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
+    """Raises Diverged, NotThere, events.codec.UnknownType and BadPayload."""
+    return _ShutdownReader(first_seq).read(whole_steps(history.raw()))
+
+
+def whole_steps(raws: Iterable[RawRecord]) -> Iterator[list[RawRecord]]:
+    """Whole steps; a mark that stands alone counts as one."""
+    step: list[RawRecord] = []
+    for raw in raws:
+        step.append(raw)
+        if raw.flags & FLAG_LAST:
+            yield step
+            step = []
+
+
+class _ShutdownReader:
+    def __init__(self, first_seq: int) -> None:
+        self._first_seq = first_seq
+        self._replayer = Replayer()
+        self._events: list[RecordedEvent] = []
+        self._late: dict[int, tuple[int, int]] = {}
+        self._home = ("", "")
+
+    def read(self, found: Iterator[list[RawRecord]]) -> RecordedShutdown:
+        first = self._seek(found)
+        start = as_checkpoint(self._replayer.system)
+        state = cast(EpisodeState, self._replayer.system.slots[(EPISODE, "")].state)
+        self._home = (state.boot_id, state.userspace_id)
+        step: list[RawRecord] | None = first
+        while step is not None and not self._is_over(step):
+            fact = step[0]
+            due_ns = self._replayer.system.next_deadline_ns()
+            self._feed(step)
+            for raw in up_to_next(step, self._first_seq):
+                event = decode_event(raw.tag, raw.payload)
+                if not isinstance(event, Mark):
+                    self._events.append(RecordedEvent(raw.seq, raw.mono_ns, raw.cause, raw.episode, event))
+            if due_ns is not None and due_ns <= fact.mono_ns:
+                ticked = fact.tag == Tick.__name__
+                self._late[due_ns] = (fact.mono_ns, 2 * fact.seq + (not ticked))
+            step = next(found, None) if step[0].episode == self._first_seq else None
+        last = self._events[-1]
+        return RecordedShutdown(
+            first_seq=self._first_seq,
+            last_seq=last.seq,
+            start=start,
+            signal_ns=first[0].mono_ns,
+            last_ns=last.mono_ns,
+            wall_offset_ns=first[0].wall_ns - first[0].mono_ns,
+            events=tuple(self._events),
+            late=self._late,
+        )
+
+    def _seek(self, found: Iterator[list[RawRecord]]) -> list[RawRecord]:
+        """Execute up to the shutdown, from the last checkpoint before it."""
+        before: list[RawRecord] = []
+        for step in found:
+            if step[0].seq == self._first_seq:
+                self._feed(before)
+                return step
+            if step[0].tag == Checkpoint.__name__:
+                before = []
+            before += step
+        raise NoShutdownAtRecord(f"no shutdown begins at record {self._first_seq}")
+
+    def _feed(self, raws: list[RawRecord]) -> None:
+        divergence = self._replayer.feed(raws)
+        if divergence is not None:
+            raise Diverged(divergence)
+
+    def _is_over(self, step: list[RawRecord]) -> bool:
+        """Another boot, or userspace, comes to this shutdown only to close it.
+
+        A step that opens the next one may have this one's last words.
+        """
+        raw = step[0]
+        if raw.seq == self._first_seq:
+            return False
+        if all(each.episode != self._first_seq for each in step):
+            return True
+        if raw.tag != DaemonStarted.__name__:
+            return False
+        start = cast(DaemonStarted, decode_event(raw.tag, raw.payload))
+        return (start.boot_id, start.userspace_id) != self._home
+
+
+# What is to be different: settings, pods, logind's grant, and single facts of the record.
+
+
+class WrongChange(ValueError):
+    """What was asked for cannot be done to this record. One line, with what to ask for instead."""
+
+
+class Changes(msgspec.Struct, frozen=True, kw_only=True):
+    """None, or empty: as recorded. ``delay`` are (sequence number, nanoseconds).
+
+    A pod of the same ``namespace/name`` as a recorded one takes its place, and its behaviour with it; any
+    other is added, and behaves as nobody knows. Raises ValueError where a time is negative.
+    """
+
+    settings: Settings | None = None
+    pods: tuple[Pod, ...] = ()
+    grant_ns: int | None = None
+    drop: tuple[int, ...] = ()
+    delay: tuple[tuple[int, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.grant_ns is not None and self.grant_ns < 0:
+            raise ValueError(f"a grant of {self.grant_ns} ns is negative")
+        for seq, delay_ns in self.delay:
+            if delay_ns < 0:
+                raise ValueError(f"the delay of record {seq}, {delay_ns} ns, is negative")
+
+
+class ChangedFact(NamedTuple):
+    """A fact as the new run is to hear of it: recorded at ``mono_ns``, to be told ``delay_ns`` later."""
+
+    seq: int
+    mono_ns: int
+    event: Fact
+    delay_ns: int = 0
+
+    @property
+    def at_ns(self) -> int:
+        return self.mono_ns + self.delay_ns
+
+
+def facts_under(
+    shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None
+) -> tuple[ChangedFact, ...]:
+    """The recorded facts as changed; ``grant_ns`` None: as recorded. Raises WrongChange."""
+    delays = dict(changes.delay)
+    for seq in (*changes.drop, *delays):
+        _check_fact(shutdown, seq)
+    _check_unambiguous(changes)
+    edit = _FactEditor(shutdown, changes, grant_ns)
+    return tuple(
+        ChangedFact(each.seq, each.mono_ns, edit.fact(each), delays.get(each.seq, 0) + edit.moved_ns(each))
+        for each in shutdown.facts
+        if each.seq not in changes.drop
+    )
+
+
+def _check_fact(shutdown: RecordedShutdown, seq: int) -> None:
+    found = next((each for each in shutdown.events if each.seq == seq), None)
+    if found is None:
+        where = f"it has the records {shutdown.first_seq} to {shutdown.last_seq}"
+        raise WrongChange(f"record {seq} is no event of this shutdown: {where}")
+    name = type(found.event).__name__
+    if found.cause:
+        root = _root(shutdown, found)
+        raise WrongChange(f"record {seq} is the decision {name}: name the fact that led to it, {root}")
+    if isinstance(found.event, Tick):
+        raise WrongChange(f"record {seq} is a tick: it follows from deadlines; change the settings instead")
+    if seq == shutdown.first_seq:
+        raise WrongChange(f"record {seq} is the {name} that begins the shutdown: without it there is none")
+
+
+def _check_unambiguous(changes: Changes) -> None:
+    seen: dict[int, None] = {}
+    for seq, _ in changes.delay:
+        if seq in changes.drop:
+            raise WrongChange(f"record {seq} is to be dropped and delayed: ask for one of the two")
+        if seq in seen:
+            raise WrongChange(f"record {seq} has two delays: ask for one of them, or for their sum")
+        seen[seq] = None
+
+
+def _root(shutdown: RecordedShutdown, found: RecordedEvent) -> int:
+    by_seq = {each.seq: each for each in shutdown.events}
+    while found.cause:
+        found = by_seq[found.cause]
+    return found.seq
+
+
+class _FactEditor:
+    """Given pods in the place of recorded ones, by label; what is new joins the last part of each listing."""
+
+    def __init__(self, shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None) -> None:
+        recorded = {pod.label: pod for pod in recorded_pods(shutdown)}
+        self._given = {pod.label: _substituted(recorded.get(pod.label), pod) for pod in changes.pods}
+        self._new = tuple(pod for label, pod in self._given.items() if label not in recorded)
+        self._then, self._now = shutdown.settings, changes.settings
+        self._shutdown, self._grant_ns = shutdown, grant_ns
+
+    def fact(self, played: RecordedEvent) -> Fact:
+        event = cast(Fact, played.event)
+        if isinstance(event, InventoryTaken):
+            if not self._given:
+                return event
+            pods = tuple(self._given.get(pod.label, pod) for pod in event.pods)
+            return replace(event, pods=pods + (self._new if event.part == event.parts else ()))
+        if isinstance(event, SettingsLoaded) and self._now is not None:
+            return replace(event, settings=self._now) if event.settings == self._then else event
+        return (
+            event if self._grant_ns is None else _with_grant(event, self._shutdown.grant_ns, self._grant_ns)
+        )
+
+    def moved_ns(self, played: RecordedEvent) -> int:
+        """logind's own timer lets the machine go when the grant is over, whatever that is."""
+        event, granted_ns = played.event, self._shutdown.grant_ns
+        by_timer = isinstance(event, StopRequested) and event.system_stopping and self._grant_ns is not None
+        if not by_timer or self._grant_ns is None or played.mono_ns - self._shutdown.signal_ns < granted_ns:
+            return 0
+        return self._grant_ns - granted_ns
+
+
+def _with_grant(event: Fact, then_ns: int, now_ns: int) -> Fact:
+    """A fact that tells the grant of then tells that of now; another value, read later, stays."""
+    tells = isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted) and event.grant_ns == then_ns
+    return replace(event, grant_ns=now_ns) if tells else event
+
+
+def recorded_pods(shutdown: RecordedShutdown) -> Iterator[Pod]:
+    """As listed, again and again."""
+    listings: Iterable[InventoryTaken] = (
+        each.event for each in shutdown.facts if isinstance(each.event, InventoryTaken)
+    )
+    return (pod for listing in listings for pod in listing.pods)
+
+
+def _substituted(recorded: Pod | None, pod: Pod) -> Pod:
+    """What had ended at the signal had ended; a manifest does not know."""
+    if recorded is None:
+        return pod
+    running = {each.name: each.running for each in recorded.containers}
+    containers = tuple(replace(each, running=running.get(each.name, True)) for each in pod.containers)
+    return replace(pod, uid=recorded.uid, containers=containers)
+
+
+# What a new run has to know of the recorded one: containers, hooks, answers, and what came from outside.
+
+
+#: A container: its pod's UID and its name.
+ContainerKey = tuple[str, str]
+
+
+class RecordPoint(NamedTuple):
+    """An event's place in the record."""
+
+    seq: int
+    mono_ns: int
+
+
+class Answer(NamedTuple):
+    """A fact, and how long after its order it came. ``restart``: after that start of a process instead."""
+
+    delay_ns: int
+    changed: ChangedFact
+    restart: int = 0
+
+
+class Downtime(NamedTuple):
+    """Between two processes of one boot: nobody heard anything. ``seq`` is the start's."""
+
+    begin_ns: int
+    end_ns: int
+    seq: int
+
+
+@dataclass
+class RecordedHook:
+    """A hook that was run. ``cut``: when it was cancelled, by an order of its own."""
+
+    began: RecordPoint
+    key: str
+    timeout_ns: int
+    cut: RecordPoint | None = None
+    cut_timed_out: bool = False
+    ended: ChangedFact | None = None
+    #: Where a restart lost its outcome: until then it ran for certain.
+    alive_ns: int | None = None
+
+    @property
+    def ran_out(self) -> bool:
+        """It came to its own end: how long it needs is known."""
+        return self.cut is None and self._result in ("done", "failed")
+
+    @property
+    def lost(self) -> bool:
+        """A restart lost its outcome."""
+        return self._result == "unknown"
+
+    @property
+    def bounded(self) -> bool:
+        """Its edge ended it when its time was over, before anybody cut it."""
+        return self.cut is None and self._result == "timed-out"
+
+    @property
+    def _result(self) -> str:
+        return self.ended.event.result if self.ended and isinstance(self.ended.event, OrderEnded) else ""
+
+
+#: How a container ended: by SIGKILL, after its stop signal, in its hook, before anything was asked of it, or
+#: not as far as the record goes.
+ContainerEnd = Literal["killed", "stopped", "in-hook", "by-itself", "stays"]
+
+
+@dataclass
+class RecordedContainer:
+    """A container's way down in the record; None: it did not come to that."""
+
+    spec: Container | None = None
+    planned: RecordPoint | None = None
+    hook: RecordedHook | None = None
+    signalled: RecordPoint | None = None
+    killed: RecordPoint | None = None
+    exited: ChangedFact | None = None
+    #: Told again, by a daemon that came back.
+    exited_again: list[ChangedFact] = field(default_factory=list)
+    #: The runtime would not send its stop signal: nobody asked it to end.
+    refused: bool = False
+    #: It was found gone when a daemon came back: so long after its stop signal it was still there.
+    gone_after_ns: int | None = None
+
+    @property
+    def how(self) -> ContainerEnd:
+        if self.exited is None:
+            return "stays"
+        event, seq = self.exited.event, self.exited.seq
+        assert isinstance(event, ContainerExited)
+        # As `actors.hook` has it: a runtime may say it with 128 + 9, and of some nothing is known.
+        if (
+            self.killed is not None
+            and self.killed.seq < seq
+            and (event.signal == "SIGKILL" or (not event.signal and event.exit_code in (None, 137)))
+        ):
+            return "killed"
+        if self.signalled is not None and self.signalled.seq < seq:
+            return "stopped"
+        return "in-hook" if self.hook is not None and self.hook.began.seq < seq else "by-itself"
+
+
+@dataclass
+class RecordedBehaviour:
+    """Everything that the world of a new run needs to know of the old one."""
+
+    #: At their own time, in order.
+    outside: list[ChangedFact] = field(default_factory=list)
+    after_release: list[Answer] = field(default_factory=list)
+    #: By order key; a key without answers was an order that nobody answered.
+    answers: dict[str, list[Answer]] = field(default_factory=dict)
+    #: When each order was given.
+    asked_ns: dict[str, int] = field(default_factory=dict)
+    #: Orders whose outcome is not to come, by request.
+    silenced: dict[str, None] = field(default_factory=dict)
+    containers: dict[ContainerKey, RecordedContainer] = field(default_factory=dict)
+    #: The key of each hook, and of each order to cut it.
+    hook_keys: dict[str, ContainerKey] = field(default_factory=dict)
+    downtimes: list[Downtime] = field(default_factory=list)
+    listing: list[Answer] = field(default_factory=list)
+    released: RecordPoint | None = None
+    #: The slowest outcome by the type of the order, for orders that the record does not have.
+    slowest_ns: dict[str, int] = field(default_factory=dict)
+
+    def container(self, uid: str, name: str) -> RecordedContainer:
+        return self.containers.setdefault((uid, name), RecordedContainer())
+
+
+# What each recorded fact belonged to: an order, a container's way down, the release, or nothing but time.
+#
+# A new run cannot play facts at their old times: an outcome belongs to its order, an exit to the stop signal
+# that asked for it. So each fact gets its cause and the delay after it; only what came from outside (the
+# signal, people, the bus, arriving pods) keeps its time.
+
+
+#: Reports about logind belong to the order that is carried out meanwhile, if there is one.
+LOGIND_ORDERS: tuple[type[Order], ...] = (Arm, WriteDropIn, RemoveDropIn)
+
+#: What a daemon reports within this of its start it may have found so.
+FIRST_LOOK_NS = NS_PER_SECOND
+
+
+def attribute_facts(shutdown: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
+    """``facts`` are the record's as changed (`replay.whatif.record`), the orders are the tape's."""
+    eye = _FactAttribution({changed.seq: changed for changed in facts})
+    for played in shutdown.events:
+        eye.look(played)
+    return eye.seen
+
+
+class _FactAttribution:
+    def __init__(self, facts: dict[int, ChangedFact]) -> None:
+        self.seen = RecordedBehaviour()
+        self._facts = facts
+        self._orders: dict[str, tuple[RecordPoint, Order]] = {}
+        #: Orders without an outcome, in their order.
+        self._open: dict[str, Order] = {}
+        #: The last order for an autopsy of each container.
+        self._autopsies: dict[ContainerKey, str] = {}
+        self._last_ns = 0
+
+    def look(self, played: RecordedEvent) -> None:
+        event = played.event
+        if played.cause:
+            if isinstance(event, Order):
+                at = RecordPoint(played.seq, played.mono_ns)
+                self._orders[event.key] = (at, event)
+                self._open[event.key] = event
+                self.seen.answers.setdefault(event.key, [])
+                self.seen.asked_ns.setdefault(event.key, at.mono_ns)
+                if isinstance(event, TakeAutopsy):
+                    self._autopsies[event.uid, event.container] = event.key
+                note = _ORDER_HANDLERS.get(type(event))
+                if note is not None:
+                    note(self.seen, event, at)
+            elif isinstance(event, PodPlanned):
+                self._planned(event, RecordPoint(played.seq, played.mono_ns))
+        elif played.seq in self._facts:
+            changed = self._facts[played.seq]
+            belongs = _FACT_HANDLERS.get(type(changed.event))
+            if belongs is None or not belongs(self, changed):
+                self._outside(changed)
+        elif isinstance(event, OrderEnded):
+            self.seen.silenced[event.key] = None
+        self._last_ns = played.mono_ns
+
+    # --- orders -------------------------------------------------------------------------------
+
+    def _planned(self, event: PodPlanned, at: RecordPoint) -> None:
+        for each in event.pod.containers:
+            seen = self.seen.container(event.pod.uid, each.name)
+            seen.spec, seen.planned = seen.spec or each, seen.planned or at
+
+    # --- facts --------------------------------------------------------------------------------
+
+    def _outside(self, changed: ChangedFact) -> None:
+        """What came after the release came because of it: the machine went down, or turned out not to."""
+        if self.seen.released is not None:
+            delay_ns = changed.at_ns - self.seen.released.mono_ns
+            self.seen.after_release.append(Answer(delay_ns, changed))
+            return
+        if isinstance(changed.event, DaemonStarted):
+            self.seen.downtimes.append(Downtime(self._last_ns, changed.at_ns, changed.seq))
+        self.seen.outside.append(changed)
+
+    def _answer(self, key: str, changed: ChangedFact) -> bool:
+        """False: its order stands before the shutdown."""
+        if key not in self._orders:
+            return False
+        at, order = self._orders[key]
+        lost = isinstance(changed.event, OrderEnded) and changed.event.result == "unknown"
+        down = self.seen.downtimes[-1] if lost and self.seen.downtimes else None
+        if down is not None and at.mono_ns <= down.begin_ns:
+            answer = Answer(changed.at_ns - down.end_ns, changed, down.seq)
+        else:
+            answer = Answer(changed.at_ns - at.mono_ns, changed)
+            slowest = self.seen.slowest_ns
+            name = type(order).__name__
+            slowest[name] = max(slowest.get(name, 0), answer.delay_ns)
+        self.seen.answers[key].append(answer)
+        return True
+
+    def ended(self, changed: ChangedFact) -> bool:
+        assert isinstance(changed.event, OrderEnded)
+        key = changed.event.key
+        self._open.pop(key, None)
+        _, order = self._orders.get(key, (None, None))
+        if isinstance(order, SendSignal) and changed.event.result == "failed":
+            self.seen.container(order.uid, order.container).refused = True
+        whose = self.seen.hook_keys.get(key)
+        if whose is not None:
+            hook = self.seen.container(*whose).hook
+            assert hook is not None
+            hook.ended = changed
+            if hook.lost and self.seen.downtimes:
+                hook.alive_ns = self.seen.downtimes[-1].begin_ns
+        return self._answer(key, changed)
+
+    def keyed(self, changed: ChangedFact) -> bool:
+        assert isinstance(changed.event, DurabilityLate | EffectPanicked)
+        return self._answer(changed.event.key, changed)
+
+    def listed(self, changed: ChangedFact) -> bool:
+        assert isinstance(changed.event, InventoryTaken)
+        if not self._answer(changed.event.key, changed):
+            return False
+        if changed.event.part == 1:
+            self.seen.listing = []
+        self.seen.listing.append(self.seen.answers[changed.event.key][-1])
+        return True
+
+    def looked(self, changed: ChangedFact) -> bool:
+        """Reported before the outcome of the order that is carried out."""
+        key = next((key for key, order in self._open.items() if isinstance(order, LOGIND_ORDERS)), "")
+        return self._answer(key, changed)
+
+    def autopsied(self, changed: ChangedFact) -> bool:
+        """Its order may have had its outcome already, at the same instant."""
+        event = changed.event
+        assert isinstance(event, AutopsyTaken)
+        return self._answer(self._autopsies.get((event.uid, event.container), ""), changed)
+
+    def exited(self, changed: ChangedFact) -> bool:
+        event = changed.event
+        assert isinstance(event, ContainerExited)
+        seen = self.seen.container(event.uid, event.container)
+        if seen.exited is not None:
+            seen.exited_again.append(changed)
+            return True
+        seen.exited = changed
+        down = self.seen.downtimes[-1] if self.seen.downtimes else None
+        if down is not None and changed.mono_ns - down.end_ns <= FIRST_LOOK_NS and seen.signalled is not None:
+            gone_after_ns = down.begin_ns - seen.signalled.mono_ns
+            seen.gone_after_ns = gone_after_ns if gone_after_ns >= 0 else None
+        return True
+
+
+def _release_ordered(seen: RecordedBehaviour, order: Any, at: RecordPoint) -> None:
+    seen.released = seen.released or at
+
+
+def _hook_ordered(seen: RecordedBehaviour, order: RunHook, at: RecordPoint) -> None:
+    container = seen.container(order.uid, order.container)
+    if container.hook is None:
+        container.hook = RecordedHook(at, order.key, order.timeout_ns)
+        seen.hook_keys[order.key] = (order.uid, order.container)
+
+
+def _signal_ordered(seen: RecordedBehaviour, order: SendSignal, at: RecordPoint) -> None:
+    container = seen.container(order.uid, order.container)
+    container.signalled = container.signalled or at
+
+
+def _kill_ordered(seen: RecordedBehaviour, order: KillContainer, at: RecordPoint) -> None:
+    container = seen.container(order.uid, order.container)
+    container.killed = container.killed or at
+
+
+def _hook_cancelled(seen: RecordedBehaviour, order: CancelOrder, at: RecordPoint) -> None:
+    whose = seen.hook_keys.get(order.target)
+    hook = seen.container(*whose).hook if whose is not None else None
+    if hook is not None and hook.ended is None and hook.cut is None:
+        hook.cut, hook.cut_timed_out = at, order.timed_out
+
+
+_ORDER_HANDLERS: dict[type[Order], Callable[[RecordedBehaviour, Any, RecordPoint], None]] = {
+    ReleaseLock: _release_ordered,
+    RunHook: _hook_ordered,
+    SendSignal: _signal_ordered,
+    KillContainer: _kill_ordered,
+    CancelOrder: _hook_cancelled,
+}
+
+#: False where the fact belongs to nothing in this shutdown: then it keeps its time.
+_FACT_HANDLERS: dict[type[Event], Callable[[_FactAttribution, ChangedFact], bool]] = {
+    OrderEnded: _FactAttribution.ended,
+    DurabilityLate: _FactAttribution.keyed,
+    EffectPanicked: _FactAttribution.keyed,
+    InventoryTaken: _FactAttribution.listed,
+    LogindRead: _FactAttribution.looked,
+    DropInsRead: _FactAttribution.looked,
+    AutopsyTaken: _FactAttribution.autopsied,
+    ContainerExited: _FactAttribution.exited,
+}

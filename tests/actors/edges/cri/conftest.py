@@ -1,0 +1,110 @@
+"""One real containerd for all tests of this folder, and for each test an edge beside it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.cri.edge import CriEdge
+from ebbtide.actors.edges.kubernetes.pods import FollowedPods, KnownPod
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.facts import InventoryTaken
+from ebbtide.events.model import Pod
+from tests.actors.edges.cri.containerd import Containerd, containerd, missing
+from tests.actors.edges.cri.pods import Kubelet
+from tests.actors.edges.process.process_bed import Outbox
+
+PATIENCE_SECONDS = 20.0
+
+
+@pytest.fixture(scope="session")
+def bed() -> Iterator[Containerd]:
+    why = missing()
+    if why:
+        pytest.skip(why)
+    with containerd() as made:
+        yield made
+
+
+@pytest.fixture
+def kubelet(bed: Containerd) -> Iterator[Kubelet]:
+    made = Kubelet(bed)
+    yield made
+    made.remove_all()
+    made.close()
+
+
+class Rig:
+    """An edge that runs, is armed, and whose facts are kept; ``said`` is what it tells an operator."""
+
+    def __init__(self, edge: CriEdge, outbox: Outbox, nursery: trio.Nursery, said: list[str]) -> None:
+        self.edge, self.outbox, self.nursery, self.said = edge, outbox, nursery, said
+
+    async def do(self, order: Order) -> Ending:
+        ending = self.edge.effects[type(order)](order, self.outbox)
+        if isinstance(ending, Ending):
+            return ending
+        with trio.fail_after(PATIENCE_SECONDS):
+            return await ending
+
+    async def inventory(self, key: str = "inventory", *, refresh: bool = True) -> tuple[Pod, ...]:
+        """The pods, as a shutdown would be given them."""
+        assert await self.do(TakeInventory(key=key, refresh=refresh)) == Ending()
+        taken = [fact for fact in self.outbox.of(InventoryTaken) if fact.key == key]
+        return tuple(pod for fact in taken for pod in fact.pods)
+
+
+@contextlib.asynccontextmanager
+async def rig_on(
+    bed: Containerd, folder: Path, lookup: FollowedPods | None = None, starts: bool = False
+) -> AsyncIterator[Rig]:
+    """An edge on the bed's containerd; leaving it is the daemon's end: no container's."""
+    outbox, said = Outbox(), list[str]()
+    tell = partial(_note, said)
+    edge = CriEdge(f"unix://{bed.socket}", folder, lookup=lookup, starts=lambda: starts, tell=tell)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        edge.prewarm()
+        yield Rig(edge, outbox, nursery, said)
+        edge.detach()
+        nursery.cancel_scope.cancel()
+
+
+def _note(said: list[str], level: int, line: str) -> None:
+    said.append(line)
+
+
+class Told:
+    """A lookup that knows what it is told: `actors.edges.kubernetes.pods.FollowedPods`."""
+
+    def __init__(self, *known: KnownPod) -> None:
+        self.known = list(known)
+        self.version = 1
+        self._news = trio.Event()
+
+    def tell(self, *known: KnownPod) -> None:
+        """From now on it knows these."""
+        self.known = list(known)
+        self.version += 1
+        self._news.set()
+        self._news = trio.Event()
+
+    async def changed(self, since: int) -> None:
+        while self.version == since:
+            await self._news.wait()
+
+    def find(self, uid: str) -> KnownPod | None:
+        return next((each for each in self.known if uid and each.uid == uid), None)
+
+    def find_named(self, namespace: str, name: str) -> KnownPod | None:
+        return next((each for each in self.known if (each.namespace, each.name) == (namespace, name)), None)
+
+    def pods(self) -> list[KnownPod]:
+        return list(self.known)

@@ -1,0 +1,148 @@
+"""The whole daemon in mode cri: a process of its own, a real logind, a real containerd, pods made as ever.
+
+It runs in the logind bed's mount namespace and in the pods' network, on the machine's own process numbers:
+a node's daemon sees its containers' processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import trio
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import GrantAssessed
+from ebbtide.events.reader import History
+from tests.actors.edges.cri.containerd import Containerd
+from tests.beds.inside import die_with_parent
+from tests.beds.logind import LogindBed, logind_bed
+from tests.daemon.rig import EBBTIDE, replay
+
+PROJECT = Path(__file__).parents[4]
+WAIT_SECONDS_MAX = 30
+POLL_SECONDS = 0.01
+
+E = TypeVar("E", bound=Event)
+
+
+class DaemonRig:
+    """``folder`` holds the configuration, the journal, the runtime files and the log."""
+
+    def __init__(self, logind: LogindBed, bed: Containerd, folder: Path) -> None:
+        self.logind, self.bed, self.folder = logind, bed, folder
+        self.journal = folder / "journal"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def configure(self, periods: dict[int, int], **fields: Any) -> None:
+        """Waves by priority, in seconds."""
+        document = {
+            "apiVersion": "ebbtide/v1alpha1",
+            "kind": "EbbtideConfiguration",
+            "shutdownGracePeriodByPodPriority": [
+                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
+                for priority, seconds in periods.items()
+            ],
+            "reserve": "1s",
+            "journalFallbacks": [],
+        }
+        (self.folder / "config.yaml").write_text(json.dumps(document | fields))
+
+    @property
+    def argv(self) -> list[str]:
+        paths = {
+            "--cri": self.bed.socket,
+            "--config": self.folder / "config.yaml",
+            "--journal": self.journal,
+            "--runtime": self.folder / "run",
+        }
+        enter = [*self.logind.enter, "nsenter", f"--net={self.bed.network}", "--"]
+        return [
+            *enter,
+            *EBBTIDE,
+            "run",
+            "--mode",
+            "cri",
+            *(str(word) for pair in paths.items() for word in pair),
+        ]
+
+    def launch(self) -> None:
+        """Start the daemon."""
+        with (self.folder / "log").open("ab") as log:
+            self.process = subprocess.Popen(
+                self.argv,
+                env=os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.logind.address},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                preexec_fn=die_with_parent,
+                cwd=PROJECT,
+            )
+
+    async def start(self) -> None:
+        """Start it, and wait until it is armed with the grant that it needs."""
+        self.launch()
+        await self.recorded(GrantAssessed, sufficient=True)
+
+    async def kill(self) -> None:
+        """SIGKILL, and gone."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait(WAIT_SECONDS_MAX)
+        self.process = None
+
+    def log(self) -> str:
+        return (self.folder / "log").read_text(errors="replace")
+
+    async def until(self, holds: Callable[[], Any], what: str, seconds: float = WAIT_SECONDS_MAX) -> None:
+        with trio.move_on_after(seconds):
+            while not holds():
+                await trio.sleep(POLL_SECONDS)
+            return
+        raise AssertionError(f"waited {seconds} s for {what}; the log:\n{self.log()}")
+
+    def records(self, *kinds: type[Event]) -> list[Record]:
+        records = History([DirectorySource(self.journal)]).records()
+        return [record for record in records if isinstance(record.event, kinds or Event)]
+
+    def events(self, kind: type[E]) -> list[E]:
+        return [record.event for record in self.records(kind) if isinstance(record.event, kind)]
+
+    async def recorded(self, kind: type[E], **fields: Any) -> E:
+        """Wait until the journal has such an event with these fields."""
+        found: list[E] = []
+
+        def holds() -> bool:
+            found[:] = [
+                event
+                for event in (self.events(kind) if self.journal.is_dir() else [])
+                if all(getattr(event, name) == value for name, value in fields.items())
+            ]
+            return bool(found)
+
+        await self.until(holds, f"{kind.__name__} {fields}")
+        return found[-1]
+
+
+@contextlib.asynccontextmanager
+async def daemon_rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
+    """Leaving ends the daemon, then replays what was written."""
+    async with logind_bed() as logind:
+        with tempfile.TemporaryDirectory(prefix="ebd-", dir="/tmp") as place:
+            rig = DaemonRig(logind, bed, Path(place))
+            try:
+                yield rig
+                if rig.process is not None:
+                    await rig.kill()
+                assert replay(rig.journal) > 0
+            finally:
+                if rig.process is not None:
+                    await rig.kill()

@@ -1,0 +1,181 @@
+"""Pods brought up through CRI as a kubelet does it: its labels, its annotations, its order."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import grpc
+from google.protobuf.message import Message
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from tests.actors.edges.cri import making_pb2 as making
+from tests.actors.edges.cri.containerd import IMAGE, POLL_SECONDS, Containerd
+
+SERVICE = "/runtime.v1.RuntimeService/"
+CALL_SECONDS_MAX = 60
+NODE_NAMESPACE = 2
+#: Made by a first process as soon as its traps are set.
+UP = "/tmp/up"
+
+
+class Spec(NamedTuple):
+    """One container: a shell script, and what a kubelet would have read of it in its manifest."""
+
+    script: str
+    name: str = "main"
+    pre_stop: dict[str, Any] | None = None
+    ports: tuple[dict[str, Any], ...] = ()
+    attempt: int = 0
+
+
+class Made(NamedTuple):
+    """A pod that is up: its sandbox's id, and its containers' by name."""
+
+    uid: str
+    sandbox: str
+    containers: dict[str, str]
+
+
+class Kubelet:
+    """Asks containerd for pods, synchronously."""
+
+    def __init__(self, bed: Containerd) -> None:
+        self._bed = bed
+        self._channel = grpc.insecure_channel(f"unix://{bed.socket}")
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def call(self, name: str, request: Message, answer: type[Message]) -> Any:
+        method = self._channel.unary_unary(
+            SERVICE + name,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=answer.FromString,
+        )
+        return method(request, timeout=CALL_SECONDS_MAX, wait_for_ready=True)
+
+    def pod(
+        self,
+        name: str,
+        *specs: Spec,
+        grace: int | None = 30,
+        host_network: bool = False,
+        annotations: Iterable[tuple[str, str]] = (),
+    ) -> Made:
+        """Bring a pod up: its sandbox, then each container, created and started in turn."""
+        config = self._sandbox_config(name, host_network, dict(annotations))
+        request = making.RunPodSandboxRequest(config=config)
+        sandbox = self.call("RunPodSandbox", request, making.RunPodSandboxResponse).pod_sandbox_id
+        made = {spec.name: self.container(config, sandbox, spec, grace) for spec in specs}
+        return Made(config.metadata.uid, sandbox, made)
+
+    def _sandbox_config(
+        self, name: str, host_network: bool, annotations: dict[str, str]
+    ) -> making.PodSandboxConfig:
+        uid = f"uid-{name}"
+        network = NODE_NAMESPACE if host_network else 0
+        options = making.NamespaceOption(network=network, pid=1)
+        return making.PodSandboxConfig(
+            metadata=making.PodSandboxMetadata(name=name, uid=uid, namespace="test"),
+            hostname="" if host_network else name,
+            log_directory=f"{self._bed.folder}/logs/{name}",
+            labels=_pod_labels(name, uid) | {"app": name},
+            annotations={"kubernetes.io/config.source": "api"} | annotations,
+            linux=making.LinuxPodSandboxConfig(
+                cgroup_parent=f"{self._bed.cgroup}/pod-{name}",
+                security_context=making.LinuxSandboxSecurityContext(namespace_options=options),
+            ),
+        )
+
+    def container(
+        self, config: making.PodSandboxConfig, sandbox: str, spec: Spec, grace: int | None = 30
+    ) -> str:
+        """Create and start one container; returns its id. One whose script says so is up then: a first
+        process is deaf to a signal until it has said what it does on one.
+        """
+        labels = _pod_labels(config.metadata.name, config.metadata.uid)
+        container = making.ContainerConfig(
+            metadata=making.ContainerMetadata(name=spec.name, attempt=spec.attempt),
+            image=making.ImageSpec(image=IMAGE),
+            command=["/bin/sh", "-c", spec.script],
+            labels=labels | {"io.kubernetes.container.name": spec.name},
+            annotations=_container_annotations(spec, grace),
+            log_path=f"{spec.name}_{spec.attempt}.log",
+            linux=making.LinuxContainerConfig(
+                security_context=making.LinuxContainerSecurityContext(
+                    namespace_options=config.linux.security_context.namespace_options
+                )
+            ),
+        )
+        request = making.CreateContainerRequest(
+            pod_sandbox_id=sandbox, config=container, sandbox_config=config
+        )
+        made = str(self.call("CreateContainer", request, making.CreateContainerResponse).container_id)
+        self.call("StartContainer", making.StartContainerRequest(container_id=made), making.Empty)
+        if f"touch {UP}" in spec.script:
+            self._until_up(made)
+        return made
+
+    def _until_up(self, container: str) -> None:
+        until = time.monotonic() + CALL_SECONDS_MAX
+        while self.exec(container, "cat", UP):
+            assert time.monotonic() < until, f"{container} does not come up"
+            time.sleep(POLL_SECONDS)
+
+    def again(self, name: str, made: Made, spec: Spec) -> str:
+        """Start a container of a pod once more in its sandbox, as after a crash; returns the new one's id."""
+        config = self._sandbox_config(name, False, {})
+        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1))
+
+    def state(self, container: str) -> int:
+        """A container's state, as the runtime has it."""
+        request = api.ContainerStatusRequest(container_id=container)
+        return int(self.call("ContainerStatus", request, api.ContainerStatusResponse).status.state)
+
+    def sandbox_state(self, sandbox: str) -> int:
+        request = api.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
+        return int(self.call("PodSandboxStatus", request, api.PodSandboxStatusResponse).status.state)
+
+    def exec(self, container: str, *words: str) -> int:
+        """Run a command in a container; its exit code."""
+        request = api.ExecSyncRequest(container_id=container, cmd=words, timeout=CALL_SECONDS_MAX)
+        return int(self.call("ExecSync", request, api.ExecSyncResponse).exit_code)
+
+    def stop_container(self, container: str) -> None:
+        request = api.StopContainerRequest(container_id=container, timeout=10)
+        self.call("StopContainer", request, api.StopContainerResponse)
+
+    def remove_all(self) -> None:
+        """As if no pod had ever been here."""
+        found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
+        for item in found.items:
+            request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)
+            self.call("StopPodSandbox", request, making.Empty)
+            self.call("RemovePodSandbox", request, making.Empty)
+
+
+def _pod_labels(name: str, uid: str) -> dict[str, str]:
+    return {
+        "io.kubernetes.pod.name": name,
+        "io.kubernetes.pod.namespace": "test",
+        "io.kubernetes.pod.uid": uid,
+    }
+
+
+def _container_annotations(spec: Spec, grace: int | None) -> dict[str, str]:
+    found = {
+        "io.kubernetes.container.hash": "5b1c0d2e",
+        "io.kubernetes.container.restartCount": str(spec.attempt),
+        "io.kubernetes.container.terminationMessagePath": "/dev/termination-log",
+        "io.kubernetes.container.terminationMessagePolicy": "File",
+    }
+    if spec.pre_stop is not None:
+        found["io.kubernetes.container.preStopHandler"] = json.dumps(spec.pre_stop)
+    if spec.ports:
+        found["io.kubernetes.container.ports"] = json.dumps(list(spec.ports))
+    if grace is not None:
+        found["io.kubernetes.pod.terminationGracePeriod"] = str(grace)
+    return found

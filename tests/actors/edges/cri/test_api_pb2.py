@@ -1,0 +1,71 @@
+"""The generated modules are what our ``.proto`` files say, and those what is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import FileDescriptor
+
+from ebbtide.actors.edges.cri import api_pb2
+from tests.actors.edges.cri import making_pb2
+from tests.actors.edges.cri.generate import PROTOS, generate
+
+MODULES: tuple[FileDescriptor, ...] = (api_pb2.DESCRIPTOR, making_pb2.DESCRIPTOR)
+
+#: Published numbers (runtime.v1) of what a wrong number would harm most.
+PUBLISHED = {
+    ("StopContainerRequest", "container_id"): 1,
+    ("StopContainerRequest", "timeout"): 2,
+    ("ExecSyncRequest", "cmd"): 2,
+    ("ExecSyncRequest", "timeout"): 3,
+    ("ExecSyncResponse", "exit_code"): 3,
+    ("StopPodSandboxRequest", "pod_sandbox_id"): 1,
+    ("ContainerStatus", "state"): 3,
+    ("ContainerStatus", "exit_code"): 7,
+    ("ContainerStatusResponse", "info"): 2,
+    ("Container", "state"): 6,
+    ("Container", "labels"): 8,
+    ("Container", "annotations"): 9,
+    ("PodSandbox", "state"): 3,
+    ("PodSandbox", "labels"): 5,
+    ("PodSandbox", "annotations"): 6,
+    ("PodSandboxStatus", "network"): 5,
+    ("PodSandboxStatus", "linux"): 6,
+    ("Namespace", "options"): 2,
+}
+
+
+def test_generated_code_is_current(tmp_path: Path) -> None:
+    """What the committed modules describe is what the generator makes of the files today."""
+    pytest.importorskip("grpc_tools")
+    made = tmp_path / "made"
+    generate(f"--descriptor_set_out={made}")
+    files = descriptor_pb2.FileDescriptorSet.FromString(made.read_bytes()).file
+    assert [file.name for file in files] == list(PROTOS)
+    for file, module in zip(files, MODULES, strict=True):
+        committed = descriptor_pb2.FileDescriptorProto()
+        module.CopyToProto(committed)
+        for each in (file, committed):
+            each.ClearField("source_code_info")
+        _plain(file)
+        _plain(committed)
+        assert file == committed, f"{file.name}: run python -m tests.actors.edges.cri.generate"
+
+
+def _plain(file: descriptor_pb2.FileDescriptorProto) -> None:
+    """Without the names for JSON, which only the generator's own output carries."""
+    todo = list(file.message_type)
+    while todo:
+        message = todo.pop()
+        todo += message.nested_type
+        for field in message.field:
+            field.ClearField("json_name")
+
+
+@pytest.mark.parametrize(("where", "number"), PUBLISHED.items(), ids=lambda each: str(each))
+def test_field_numbers(where: tuple[str, str], number: int) -> None:
+    """A field has its published number."""
+    message, field = where
+    assert api_pb2.DESCRIPTOR.message_types_by_name[message].fields_by_name[field].number == number

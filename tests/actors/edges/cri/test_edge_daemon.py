@@ -1,0 +1,143 @@
+"""Shutdowns of a node by the real daemon: logind's signal, waves over CRI, the release, and the replay."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+
+from ebbtide.events.decisions import (
+    EpisodeClosed,
+    HookEnded,
+    PodEnded,
+    ReleaseLock,
+    SendSignal,
+    WaveEnded,
+    WaveStarted,
+)
+from ebbtide.events.facts import AutopsyTaken, ContainerExited, DaemonStarted, InventoryTaken
+from tests.actors.edges.cri.containerd import Containerd
+from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
+from tests.actors.edges.cri.pods import Kubelet, Spec
+from tests.actors.edges.cri.test_edge import CODE_3, DEAF, POLITE
+from tests.actors.edges.cri.test_orders_hooks import SERVER
+from tests.beds import logind as logind_bed
+
+pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+
+CRITICAL = 2_000_000_000
+GOES_ON = "trap 'sleep 1; exit 5' TERM; while :; do sleep 0.05; done"
+
+
+@pytest.fixture
+async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
+    if reason := logind_bed.missing():
+        pytest.skip(reason)
+    async with daemon_rig(bed) as made:
+        yield made
+
+
+def priority(value: int, **more: str) -> tuple[tuple[str, str], ...]:
+    return (("ebbtide/priority", str(value)), *((f"ebbtide/{name}", text) for name, text in more.items()))
+
+
+def twenty_pods(kubelet: Kubelet) -> None:
+    """Three priorities, all hooks, one that is deaf, one with a sidecar, two in the node's network."""
+    web = {"httpGet": {"port": "web", "path": "/bye"}}
+    port = ({"name": "web", "containerPort": 8080, "protocol": "TCP"},)
+    touch = {"exec": {"command": ["/bin/touch", "/tmp/hooked"]}}
+    for number in range(12):
+        kubelet.pod(f"plain-{number}", Spec(POLITE))
+    kubelet.pod("deaf", Spec(DEAF), grace=1)
+    kubelet.pod("exec", Spec(CODE_3, pre_stop=touch), annotations=priority(1000))
+    kubelet.pod("get", Spec(SERVER, pre_stop=web, ports=port), annotations=priority(1000))
+    kubelet.pod("nap", Spec(POLITE, pre_stop={"sleep": {"seconds": 1}}), annotations=priority(1000))
+    kubelet.pod("mesh", Spec(POLITE, "proxy"), Spec(GOES_ON), annotations=priority(1000, sidecars="proxy"))
+    for name in ("proxy", "cni"):
+        kubelet.pod(name, Spec(POLITE), annotations=priority(CRITICAL), host_network=True)
+    kubelet.pod("static", Spec(POLITE), annotations=priority(CRITICAL))
+
+
+async def test_a_shutdown_of_twenty_pods(kubelet: Kubelet, rig: DaemonRig) -> None:
+    """Waves in order, hooks before stops, the sidecar last, the deaf one killed, then the release."""
+    twenty_pods(kubelet)
+    rig.configure({0: 6, 1000: 6, CRITICAL: 4})
+    await rig.start()
+    await rig.logind.power_off("reboot")
+    unit, _ = await rig.logind.started(30)
+    assert unit == "reboot.target"
+    await rig.recorded(ReleaseLock)
+    (inventory,) = [fact for fact in rig.events(InventoryTaken) if "refresh" not in fact.key][:1]
+    assert (inventory.source, len(inventory.pods)) == ("cri", 20)
+    ended = {event.uid.removeprefix("uid-"): event for event in rig.events(PodEnded)}
+    assert len(ended) == 20
+    assert {name for name, event in ended.items() if event.outcome != "graceful"} == {"deaf"}
+    assert ended["deaf"].outcome == "killed"
+    assert "ignores SIGTERM" in ended["deaf"].reason
+    assert "exit code 3" in ended["exec"].reason
+    assert [event.outcome for event in rig.events(WaveEnded)] == ["complete"] * 3
+    assert [event.priority for event in rig.events(WaveStarted)] == [0, 1000, CRITICAL]
+    hooks = {event.uid.removeprefix("uid-"): event.result for event in rig.events(HookEnded)}
+    assert hooks == {"exec": "done", "get": "done", "nap": "done"}
+    assert len(rig.events(AutopsyTaken)) == 1
+    stops = [(event.uid, event.container) for event in rig.events(SendSignal)]
+    assert len(stops) == len(dict.fromkeys(stops)) == 21
+    ends = [fact.container for fact in rig.events(ContainerExited) if fact.uid == "uid-mesh"]
+    assert ends == ["main", "proxy"]
+
+
+async def test_the_daemon_dies_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -> None:
+    """The next one goes on: no hook twice, what ended meanwhile is known, the waves are finished."""
+    once = {"exec": {"command": ["/bin/sh", "-c", "echo x >> /tmp/hooked"]}}
+    kubelet.pod("gone", Spec(GOES_ON, pre_stop=once))
+    kubelet.pod("later", Spec(CODE_3), annotations=priority(1000))
+    rig.configure({0: 8, 1000: 8})
+    await rig.start()
+    await rig.logind.power_off("reboot")
+    await rig.recorded(SendSignal)
+    await rig.kill()
+    await trio.sleep(1.2)
+    rig.launch()
+    await rig.recorded(PodEnded, uid="uid-later")
+    await rig.recorded(ReleaseLock)
+    ended = {event.uid: event.reason for event in rig.events(PodEnded)}
+    assert ended == {"uid-gone": "exit code 5", "uid-later": "exit code 3"}
+    assert len(rig.events(DaemonStarted)) == 2
+    assert len(rig.events(HookEnded)) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
+async def test_the_runtime_is_restarted_in_the_middle(
+    kubelet: Kubelet, rig: DaemonRig, how: signal.Signals
+) -> None:
+    """containerd goes in the first wave and comes back: the waves go on, and every pod's end is on record."""
+    kubelet.pod("busy", Spec(GOES_ON))
+    kubelet.pod("later", Spec(CODE_3), annotations=priority(1000))
+    rig.configure({0: 8, 1000: 8})
+    await rig.start()
+    await rig.logind.power_off("reboot")
+    await rig.recorded(SendSignal)
+    await trio.sleep(0.3)
+    rig.bed.stop(how)
+    rig.bed.start()
+    await rig.recorded(ReleaseLock)
+    ended = {event.uid: event.reason for event in rig.events(PodEnded)}
+    assert ended == {"uid-busy": "exit code 5", "uid-later": "exit code 3"}
+
+
+async def test_a_cancel_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -> None:
+    """What has begun is finished, what has not is spared, and runs on."""
+    kubelet.pod("begun", Spec(GOES_ON))
+    spared = kubelet.pod("spared", Spec(CODE_3), annotations=priority(1000))
+    rig.configure({0: 8, 1000: 8})
+    await rig.logind.start_unit("failed")
+    await rig.start()
+    await rig.logind.power_off("reboot")
+    await rig.recorded(SendSignal)
+    await rig.logind.restart_logind(clean=True)
+    await rig.recorded(EpisodeClosed)
+    outcomes = {event.uid: event.outcome for event in rig.events(PodEnded)}
+    assert outcomes == {"uid-begun": "graceful", "uid-spared": "spared"}
+    assert kubelet.state(spared.containers["main"]) == 1

@@ -1,0 +1,238 @@
+"""Pods that the API server tells of before a look at the runtime has shown them, or before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.cri import runtime as ends_module
+from ebbtide.actors.edges.cri import runtime as runtime_module
+from ebbtide.actors.edges.cri.inventory import starting_pods, unseen_containers
+from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry, PodTable
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
+from tests.actors.edges.cri.conftest import Told, rig_on
+from tests.actors.edges.cri.containerd import Containerd
+from tests.actors.edges.cri.pods import Kubelet, Made, Spec
+from tests.actors.edges.cri.test_edge import CODE_3, EXITED, stop, until
+from tests.actors.edges.cri.test_inventory import known, take
+
+REAL = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+
+
+def on_real(test: Callable[..., Any]) -> Callable[..., Any]:
+    for mark in REAL:
+        test = mark(test)
+    return test
+
+
+def looked(table: PodTable, uid: str, name: str, key: str) -> ContainerEntry:
+    pod = table.pods.setdefault(uid, PodEntry(uid, "test", uid, uid))
+    entry = ContainerEntry(pod, key, ContainerSpec(name=name, argv=()))
+    table.put(entry)
+    return entry
+
+
+# --- what is found -----------------------------------------------------------------------------
+
+
+def test_what_no_look_has_found() -> None:
+    """By the container's id: one that was started again is another; one that has ended is not missed."""
+    table = PodTable(frozenset({"uid-ours"}))
+    looked(table, "uid-web", "main", "first")
+    looked(table, "uid-over", "main", "over").finish(ExitStatus(exit_code=0))
+    lookup = Told(
+        known("web", running={"main": "second", "proxy": "p"}),
+        known("over", running={"main": "over"}),
+        known("new", running={"main": "n"}),
+        known("ours", running={"main": "o"}),
+        known("done", phase="Succeeded", running={"main": "d"}),
+        known("quiet"),
+    )
+    assert unseen_containers(lookup, table) == {
+        "uid-web": {"main": "second", "proxy": "p"},
+        "uid-new": {"main": "n"},
+    }
+    looked(table, "uid-web", "main", "second")
+    assert unseen_containers(lookup, table)["uid-web"] == {"proxy": "p"}
+    lookup.version = 0
+    assert unseen_containers(lookup, table) == {}
+    assert unseen_containers(None, table) == {}
+
+
+def test_what_is_about_to_start() -> None:
+    """Here, not running, not asked to go, and something of it may run: no mirror, nothing that is over."""
+    table = PodTable(frozenset({"uid-ours"}))
+    looked(table, "uid-web", "main", "first")
+    lookup = Told(
+        known("web", phase="Pending"),
+        known("new", phase="Pending"),
+        known("again"),
+        known("ours", phase="Pending"),
+        known("listed", phase="Pending"),
+        known("file", phase="Pending", static=True),
+        known("going", phase="Pending", deleting=True),
+        known("runs", running={"main": "r"}),
+        known("done", phase="Failed"),
+        known("over", ended={"main": 0}),
+    )
+    assert [each.name for each in starting_pods(lookup, table, ("uid-listed",))] == ["new", "again"]
+    assert starting_pods(None, table, ()) == []
+    lookup.version = 0
+    assert starting_pods(lookup, table, ()) == []
+
+
+# --- on a real runtime -------------------------------------------------------------------------
+
+
+def as_told(name: str, made: Made) -> dict[str, object]:
+    return {"running": dict(made.containers), "containers": tuple(made.containers)}
+
+
+@on_real
+async def test_a_pod_that_was_ready_a_moment_before_the_signal(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the watch knows it: it is in the inventory, and a stop finds it all the same."""
+    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
+    lookup = Told()
+    kubelet.pod("old", Spec(CODE_3))
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
+        made = kubelet.pod("new", Spec(CODE_3))
+        lookup.tell(known("new", priority=7, **as_told("new", made)))
+        old, new = await rig.inventory(refresh=False)
+        assert (old.uid, new.uid, new.priority) == ("uid-old", "uid-new", 7)
+        assert [(each.name, each.running) for each in new.containers] == [("main", True)]
+        assert await rig.do(stop("uid-new")) == Ending()
+        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-new")
+        assert ended.exit_code == 3
+
+
+@on_real
+async def test_a_container_that_was_started_again_before_the_signal(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a pod of which another one runs: the new one is in the inventory, and can be stopped."""
+    monkeypatch.setattr(runtime_module, "NEWS_SECONDS", 60)
+    monkeypatch.setattr(runtime_module, "BUSY_SECONDS", 60)
+    lookup = Told()
+    made = kubelet.pod("web", Spec(CODE_3), Spec(CODE_3, "other"))
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await until(lambda: len(rig.edge.active()) == 1, "the first look does not end")
+        kubelet.stop_container(made.containers["main"])
+        await until(lambda: not rig.edge.active()[0].containers[0].running, "its end is not seen")
+        again = kubelet.again("web", made, Spec(CODE_3))
+        ids = made.containers | {"main": again}
+        lookup.tell(known("web", "main", "other", running=ids))
+        (web,) = await rig.inventory(refresh=False)
+        assert [(each.name, each.running) for each in web.containers] == [("main", True), ("other", True)]
+        await rig.do(stop("uid-web"))
+        await rig.outbox.wait_for(ContainerExited, uid="uid-web", container="main", exit_code=3)
+        await until(lambda: kubelet.state(again) == EXITED, "it was not stopped")
+
+
+@on_real
+async def test_one_that_has_ended_though_the_watch_has_it_running(bed: Containerd, tmp_path: Path) -> None:
+    """A look that began since does not show it: its end is said, once."""
+    async with rig_on(bed, tmp_path, Told(known("gone", running={"main": "nobody"}))) as rig:
+        assert [pod.uid for pod in await rig.inventory(refresh=False)] == ["uid-gone"]
+        assert await rig.inventory("closer") == ()
+        (ended,) = rig.outbox.of(ContainerExited)
+        assert (ended.uid, ended.container, ended.exit_code) == ("uid-gone", "main", None)
+
+
+@on_real
+async def test_news_of_the_watch_are_looked_at_soon(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path
+) -> None:
+    """On a quiet node the table has a pod long before the next idle look."""
+    lookup = Told()
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await rig.inventory()
+        made = kubelet.pod("new", Spec(CODE_3))
+        with trio.fail_after(runtime_module.IDLE_SECONDS / 2):
+            lookup.tell(known("new", **as_told("new", made)))
+            await until(lambda: len(rig.edge.active()) == 1, "nobody looks")
+
+
+@on_real
+async def test_a_pod_that_is_about_to_start(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """Pods that wait for their start are in the closer inventory, or join when the watch shows them; their
+    ends are the API server's to tell, or the runtime's once they run.
+    """
+    lookup = Told(known("early", phase="Pending", priority=3))
+    async with rig_on(bed, tmp_path, lookup, starts=True) as rig:
+        assert await rig.inventory("signal", refresh=False) == ()
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        (early,) = rig.outbox.of(InventoryTaken)[-1].pods
+        assert (early.uid, early.priority, early.containers[0].running) == ("uid-early", 3, True)
+        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
+        (joined,) = await rig.outbox.wait_for(PodJoined)
+        assert joined.pod.uid == "uid-late"
+        lookup.tell(known("early", phase="Pending", deleting=True))
+        await rig.outbox.wait_for(ContainerExited, uid="uid-late")
+        kubelet.pod("early", Spec("sleep 1.2; exit 3"))
+        (ended,) = await rig.outbox.wait_for(ContainerExited, uid="uid-early")
+        assert ended.exit_code == 3
+        assert len(rig.outbox.of(PodJoined)) == 1
+
+
+@on_real
+async def test_a_pod_that_nobody_starts(bed: Containerd, tmp_path: Path) -> None:
+    """Once the kubelet is being stopped a pod that waits for its start is no part of a shutdown."""
+    lookup = Told(known("early", phase="Pending"))
+    async with rig_on(bed, tmp_path, lookup) as rig:
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        lookup.tell(known("early", phase="Pending"), known("late", phase="Pending"))
+        await trio.sleep(2 * runtime_module.NEWS_SECONDS)
+        assert rig.outbox.of(InventoryTaken)[-1].pods == ()
+        assert rig.outbox.of(PodJoined) == []
+
+
+@on_real
+async def test_a_stop_of_one_that_has_not_started(bed: Containerd, tmp_path: Path) -> None:
+    """Handed over before it ran: the runtime is looked at once more, and there is nothing to stop."""
+    async with rig_on(bed, tmp_path, Told(known("early", phase="Pending")), starts=True) as rig:
+        await rig.do(take("closer", refresh=True, for_seconds=30))
+        assert await rig.do(stop("uid-early")) == Ending()
+        assert [each.uid for each in rig.outbox.of(ContainerExited)] == ["uid-early"]
+
+
+@on_real
+async def test_a_signal_soon_after_the_start(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What ended while no daemon ran holds no inventory up; and an end of a container that was started again
+    since is nothing that this shutdown should hear.
+    """
+    old = kubelet.pod("old", Spec(CODE_3), Spec(CODE_3, "other"))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+    kubelet.stop_container(old.containers["main"])
+    again = kubelet.again("old", old, Spec(CODE_3))
+    real, asked = ends_module.exit_of_container, trio.Event()
+
+    async def slow(caller: Any, container_id: str) -> ExitStatus | None:
+        if container_id == old.containers["main"]:
+            asked.set()
+            await go_on.wait()
+        return await real(caller, container_id)
+
+    monkeypatch.setattr(ends_module, "exit_of_container", slow)
+    go_on = trio.Event()
+    async with rig_on(bed, tmp_path) as rig:
+        await asked.wait()
+        (pod,) = await rig.inventory(refresh=False)
+        assert [(each.name, each.running) for each in pod.containers] == [("other", True), ("main", True)]
+        go_on.set()
+        await rig.do(stop("uid-old"))
+        (ended,) = await rig.outbox.wait_for(ContainerExited)
+        assert ended.container == "main"
+        await until(lambda: kubelet.state(again) == EXITED, "it was not stopped")

@@ -1,0 +1,202 @@
+"""Stop signals while the runtime is away: each container has one, from the runtime or from us, never both."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from google.protobuf.message import Message
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.orders import DIRECT_SECONDS, SENT_SECONDS, ContainerStops, backstop_seconds
+from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.facts import ContainerExited
+from tests.actors.edges.cri.conftest import rig_on
+from tests.actors.edges.cri.containerd import Containerd
+from tests.actors.edges.cri.pods import Kubelet, Spec
+from tests.actors.edges.cri.test_edge import kill, stop, until
+
+AWAY = Lost("the runtime is away for 0.5 s")
+DIRECT = "SIGTERM was sent to the first process: the runtime is away for 0.5 s"
+SAID = "container runtime: away; stop signals go to the containers' first processes"
+#: Writes a line for every SIGTERM and goes on.
+COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
+
+
+class Runtime:
+    """Connected or not; ``says`` is what it answers to one call after the other, None an answer."""
+
+    def __init__(self, *says: CallFailed | None, up: bool = True, seconds: float = 0.01) -> None:
+        self.says, self.up, self.seconds = list(says), up, seconds
+        self.asked = 0
+
+    async def ready(self, seconds: float) -> None:
+        with trio.move_on_after(seconds):
+            while not self.up:
+                await trio.sleep(0.01)
+            return
+        raise AWAY
+
+    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+        self.asked += 1
+        await trio.sleep(self.seconds)
+        said = self.says.pop(0) if self.says else None
+        if said is not None:
+            raise said
+        return api.StopContainerResponse()
+
+    repeat = call
+
+
+class Rig:
+    """Stops of one container, whose first process is a real one."""
+
+    def __init__(self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes]) -> None:
+        self.runtime, self.process, self.said = runtime, process, list[str]()
+        self.entry = ContainerEntry(
+            PodEntry("u", "ns", "p", "s"), "c", ContainerSpec(name="main", argv=("sleep",))
+        )
+        self.entry.pod.grace_seconds = 30
+        self.entry.pidfd = os.pidfd_open(process.pid)
+        notes = OperatorNotes(lambda level, line: self.said.append(line))
+        self._stops = ContainerStops(runtime, nursery.start_soon, notes)
+
+    async def stop(self, name: str = "SIGTERM") -> Ending:
+        return await self._stops.signal(self.entry, name, "")
+
+    def ended_by(self) -> int:
+        """Of the process; SIGKILL where nobody had sent anything before."""
+        self.process.kill()
+        return -self.process.wait()
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"]) as made:
+        yield made
+        made.kill()
+
+
+@asynccontextmanager
+async def stopping(runtime: Runtime, process: subprocess.Popen[bytes]) -> AsyncIterator[Rig]:
+    async with trio.open_nursery() as nursery:
+        rig = Rig(runtime, nursery, process)
+        yield rig
+        nursery.cancel_scope.cancel()
+    rig.entry.finish(ExitStatus())
+
+
+async def test_a_runtime_that_is_away(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """Half a second is left to it, then the order's signal goes to the first process; said once."""
+    async with stopping(Runtime(up=False), process) as rig:
+        began = trio.current_time()
+        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.replace("SIGTERM", "SIGUSR1"))
+        assert trio.current_time() - began == pytest.approx(DIRECT_SECONDS)
+        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.replace("SIGTERM", "SIGUSR1"))
+        assert (rig.runtime.asked, rig.said, rig.process.wait()) == (0, [SAID], -signal.SIGUSR1)
+
+
+async def test_a_runtime_that_has_only_begun(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """One that listens and does nothing yet was given nothing either."""
+    async with stopping(Runtime(*[Unsent("not initialized")] * 100), process) as rig:
+        ending = await rig.stop()
+        assert ending == Ending(reason="SIGTERM was sent to the first process: not initialized")
+        assert rig.process.wait() == -signal.SIGTERM
+
+
+async def test_a_runtime_that_is_soon_back(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """Then it sends the signal, and nobody else does."""
+    async with stopping(Runtime(Unsent("not initialized"), up=False), process) as rig:
+
+        async def back() -> None:
+            await trio.sleep(DIRECT_SECONDS / 2)
+            rig.runtime.up = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(back)
+            assert await rig.stop() == Ending()
+        assert (rig.runtime.asked, rig.said, rig.ended_by()) == (2, [], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("seconds", [SENT_SECONDS / 2, SENT_SECONDS * 5], ids=["at once", "later"])
+async def test_a_call_that_may_have_been_heard(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], seconds: float
+) -> None:
+    """It is not made again, and no signal goes beside it: two mean "at once" to many programs."""
+    async with stopping(Runtime(Lost("Socket closed"), seconds=seconds), process) as rig:
+        ending = await rig.stop()
+        await trio.sleep(60)
+        early = "it may have been sent and is not sent again: Socket closed"
+        assert ending == Ending(reason=early if seconds < SENT_SECONDS else "")
+        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
+async def test_a_runtime_that_refuses(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """An answer is an answer: its error is the order's, and nothing goes past it."""
+    async with stopping(Runtime(RuntimeRefused("no")), process) as rig:
+        assert await rig.stop() == Ending("failed", "no")
+        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
+async def test_a_container_without_a_process_here(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """A virtual machine has nobody but its runtime, which is waited for."""
+    async with stopping(Runtime(up=False), process) as rig:
+        os.close(rig.entry.pidfd)
+        rig.entry.pidfd = -1
+        began = trio.current_time()
+        assert await rig.stop() == Ending("failed", str(AWAY))
+        assert trio.current_time() - began == pytest.approx(backstop_seconds(30))
+
+
+def first_process(kubelet: Kubelet, container: str) -> int:
+    request = api.ContainerStatusRequest(container_id=container, verbose=True)
+    found = kubelet.call("ContainerStatus", request, api.ContainerStatusResponse)
+    return int(json.loads(found.info["info"])["pid"])
+
+
+@pytest.mark.node
+@pytest.mark.root
+@pytest.mark.slow
+@pytest.mark.parametrize("noticed", [True, False], ids=["before", "just now"])
+async def test_a_containerd_that_was_killed(
+    bed: Containerd, kubelet: Kubelet, tmp_path: Path, noticed: bool
+) -> None:
+    """Its containers are told to stop all the same, each exactly once, also when it comes back."""
+    made = kubelet.pod("counts", Spec(COUNTS))
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        told = Path(f"/proc/{first_process(kubelet, made.containers['main'])}/root/tmp/told")
+        bed.stop()
+        try:
+            if noticed:
+                await until(lambda: "pods that appear are not seen" in "".join(rig.said), "not noticed")
+            assert await rig.do(stop("uid-counts")) == Ending(reason=DIRECT)
+            await until(told.exists, "no signal")
+        finally:
+            bed.start()
+        assert len(await rig.inventory("again")) == 1
+        assert told.read_text() == "told\n"
+        await rig.do(kill("uid-counts"))
+        await rig.outbox.wait_for(ContainerExited)

@@ -1,0 +1,111 @@
+"""Which sandboxes are stopped, and when: by a runtime of which only that is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from google.protobuf.message import Message
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.client import RuntimeRefused
+from ebbtide.actors.edges.cri.orders import (
+    LULL_SECONDS,
+    SandboxCleanup,
+)
+from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry, PodTable
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+
+
+class Runtime:
+    """`actors.edges.cri.client.CriCaller`. ``again``: sandboxes in which something was started anew."""
+
+    def __init__(self) -> None:
+        self.stopped: list[str] = []
+        self.again: tuple[str, ...] = ()
+        self.refuses = False
+
+    async def ready(self, seconds: float) -> None:
+        """It always is."""
+
+    async def call(self, name: str, request: Any, answer: type[Any], seconds: float, **more: Any) -> Any:
+        return await self.repeat(name, request, answer, seconds)
+
+    async def repeat(
+        self, name: str, request: Any, answer: type[Any], seconds: float, **more: Any
+    ) -> Message:
+        if name == "ListContainers":
+            place = request.filter.pod_sandbox_id
+            found = [api.Container(id="new", pod_sandbox_id=place)] if place in self.again else []
+            return api.ListContainersResponse(containers=found)
+        if self.refuses:
+            raise RuntimeRefused("no")
+        self.stopped.append(request.pod_sandbox_id)
+        return api.StopPodSandboxResponse()
+
+
+class Rig:
+    def __init__(self) -> None:
+        self.runtime, self.table = Runtime(), PodTable()
+        self.sandboxes = SandboxCleanup(self.runtime, self.table)
+
+    def pod(self, uid: str, *, host_network: bool = False, stopping: bool = True) -> PodEntry:
+        made = PodEntry(uid, "ns", uid, f"s-{uid}")
+        made.host_network = host_network
+        self.table.pods[made.sandbox] = made
+        entry = ContainerEntry(made, f"id-{uid}", ContainerSpec(name="main", argv=()))
+        self.table.put(entry)
+        entry.stopping = stopping
+        return made
+
+    def end(self, pod: PodEntry) -> None:
+        for entry in pod.containers.values():
+            entry.finish(ExitStatus(exit_code=0))
+        self.sandboxes.stir()
+        self.sandboxes.look(pod)
+
+
+@pytest.fixture
+async def rig(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> Rig:
+    made = Rig()
+    nursery.start_soon(made.sandboxes.run)
+    return made
+
+
+async def test_only_what_was_told_to_stop(rig: Rig) -> None:
+    """A pod that ends by itself keeps its sandbox for its kubelet; one that was told goes, in a lull."""
+    rig.end(rig.pod("told"))
+    rig.end(rig.pod("alone", stopping=False))
+    await trio.sleep(LULL_SECONDS / 2)
+    assert rig.runtime.stopped == []
+    await trio.sleep(LULL_SECONDS)
+    assert rig.runtime.stopped == ["s-told"]
+
+
+async def test_what_was_started_again_is_left_alone(rig: Rig) -> None:
+    """After a cancel its kubelet may have made a container anew, and the table does not know it yet."""
+    rig.runtime.again = ("s-web",)
+    rig.end(rig.pod("web"))
+    await trio.sleep(3 * LULL_SECONDS)
+    assert (rig.runtime.stopped, rig.sandboxes.failed) == ([], 0)
+
+
+async def test_the_nodes_network_comes_last(rig: Rig) -> None:
+    """While a pod with a network of its own runs, whoever provides it stays."""
+    web = rig.pod("web")
+    rig.end(rig.pod("cni", host_network=True))
+    await trio.sleep(3 * LULL_SECONDS)
+    assert rig.runtime.stopped == []
+    rig.end(web)
+    await trio.sleep(3 * LULL_SECONDS)
+    assert rig.runtime.stopped == ["s-web", "s-cni"]
+
+
+async def test_one_that_cannot_be_stopped(rig: Rig) -> None:
+    """It is counted, and holds nobody up."""
+    rig.runtime.refuses = True
+    rig.end(rig.pod("web"))
+    await trio.sleep(3 * LULL_SECONDS)
+    assert rig.sandboxes.failed == 1

@@ -1,0 +1,254 @@
+"""Reading what a kubelet writes: hooks, ports, grace, and what is not there or not readable."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ebbtide.actors.edges.cri.orders import backstop_seconds
+from ebbtide.actors.edges.cri.pods import (
+    GRACE_ANNOTATION,
+    NAMED_PODS_MAX,
+    PORTS_ANNOTATION,
+    PRE_STOP_ANNOTATION,
+    ContainerEntry,
+    OperatorNotes,
+    PodEntry,
+    api_pod_view,
+    grace_seconds_of,
+    hook_of,
+    known_pod_of,
+    pod_view,
+    ports_of,
+    pre_stop_of,
+)
+from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import (
+    ContainerSpec,
+    ExecAction,
+    HookAction,
+    HttpGetAction,
+    SleepAction,
+    TcpSocketAction,
+)
+from ebbtide.actors.interfaces import NOTICE, WARNING
+from ebbtide.events.model import Container, Hook, Pod
+from tests.actors.edges.cri.conftest import Told
+
+HANDLERS: list[tuple[dict[str, Any], HookAction | None, Hook | None]] = [
+    ({}, None, None),
+    (
+        {"exec": {"command": ["/opt/bin/bye", "--token=x"]}},
+        ExecAction(argv=("/opt/bin/bye", "--token=x")),
+        Hook(kind="exec", detail="bye"),
+    ),
+    ({"exec": {}}, None, None),
+    ({"sleep": {"seconds": 5}}, SleepAction(seconds=5), Hook(kind="sleep", sleep_seconds=5)),
+    ({"tcpSocket": {"port": 80}}, TcpSocketAction(), Hook(kind="tcpSocket")),
+    (
+        {"httpGet": {"port": 8080, "scheme": "HTTPS", "path": "/bye?token=x", "host": "h"}},
+        HttpGetAction(port=8080, scheme="HTTPS", path="/bye?token=x", host="h"),
+        Hook(kind="httpGet", detail=":8080/bye"),
+    ),
+    (
+        {"httpGet": {"port": "web", "httpHeaders": [{"name": "A", "value": "b"}]}},
+        HttpGetAction(port="web", headers=(("A", "b"),)),
+        Hook(kind="httpGet", detail=":web"),
+    ),
+]
+
+
+@pytest.mark.parametrize(("handler", "action", "hook"), HANDLERS)
+def test_handlers(handler: dict[str, Any], action: HookAction | None, hook: Hook | None) -> None:
+    """Each handler of the annotation is its action; of that a journal may hold no argument and no query."""
+    assert pre_stop_of({PRE_STOP_ANNOTATION: json.dumps(handler)}) == action
+    assert hook_of(action) == hook
+
+
+def test_what_cannot_be_read_is_not_there() -> None:
+    """An annotation that is missing or damaged gives no hook, no ports and no grace."""
+    for text in ("{", "[]", '"x"', '{"exec": 1}', '{"httpGet": {"port": []}}'):
+        assert pre_stop_of({PRE_STOP_ANNOTATION: text}) is None
+        assert grace_seconds_of({GRACE_ANNOTATION: text}) is None
+    assert pre_stop_of({}) is None
+    assert ports_of({PORTS_ANNOTATION: "{"}) == {}
+    assert grace_seconds_of({}) is None
+
+
+def test_ports_and_grace() -> None:
+    """Ports that have a name, and the grace as a number."""
+    found = [{"name": "web", "containerPort": 8080, "protocol": "TCP"}, {"containerPort": 9}]
+    assert ports_of({PORTS_ANNOTATION: json.dumps(found)}) == {"web": 8080}
+    assert grace_seconds_of({GRACE_ANNOTATION: "45"}) == 45
+
+
+@pytest.mark.parametrize(("grace", "seconds"), [(0, 3), (1, 3), (2, 3), (30, 31), (None, 3601)])
+def test_the_runtime_never_kills_first(grace: int | None, seconds: int) -> None:
+    """A stop's timeout lies behind the core's longest wait: the pod's grace or the floor of 2 s."""
+    assert backstop_seconds(grace) == seconds
+
+
+# What an inventory shows of a pod: the runtime's labels, and over them what the API server told.
+
+
+def entry(*names: str, static: bool = False, sidecars: frozenset[str] = frozenset()) -> PodEntry:
+    """As the runtime has it: priority and grace from annotations."""
+    pod = PodEntry("u", "ns", "web", "s")
+    pod.priority, pod.grace_seconds, pod.sidecars, pod.static = 5, 10, sidecars, static
+    for name in names:
+        pod.containers[name] = ContainerEntry(pod, f"id-{name}", ContainerSpec(name=name, argv=()))
+    return pod
+
+
+def known(**fields: object) -> KnownPod:
+    return KnownPod(**({"uid": "u", "api_uid": "u", "namespace": "ns", "name": "web"} | fields))  # type: ignore[arg-type]
+
+
+def names(pod: Pod) -> list[tuple[str, bool, bool]]:
+    return [(each.name, each.sidecar, each.running) for each in pod.containers]
+
+
+def test_what_is_known_wins() -> None:
+    """Every field that the runtime has as well comes from the API; the rest comes with it."""
+    told = known(
+        priority=7,
+        grace_seconds=70,
+        static=True,
+        daemon=True,
+        tolerates_all=True,
+        volumes=True,
+        owner="DaemonSet/web",
+        sidecars=("proxy",),
+        containers=("main",),
+    )
+    assert pod_view(entry("main", "proxy", sidecars=frozenset({"main"})), told) == Pod(
+        uid="u",
+        namespace="ns",
+        name="web",
+        priority=7,
+        grace_seconds=70,
+        containers=(Container(name="proxy", sidecar=True), Container(name="main")),
+        static=True,
+        daemon=True,
+        tolerates_all=True,
+        volumes=True,
+        owner="DaemonSet/web",
+    )
+
+
+def test_annotations_are_what_is_left() -> None:
+    """What the API does not say, or nobody has told, comes from the runtime."""
+    assert pod_view(entry("main"), known()).priority == pod_view(entry("main")).priority == 5
+    assert pod_view(entry("main"), known()).grace_seconds == pod_view(entry("main")).grace_seconds == 10
+    both = pod_view(entry("main", "proxy", sidecars=frozenset({"proxy"})))
+    assert names(both) == [("proxy", True, True), ("main", False, True)]
+    assert pod_view(entry("main", static=True)).static
+
+
+def test_the_manifests_order() -> None:
+    """Sidecars stop in the reverse order of the manifest, however the runtime came to know them."""
+    told = known(sidecars=("first", "second"), containers=("a", "b"))
+    found = pod_view(entry("second", "b", "debug", "first", "a"), told)
+    assert [each.name for each in found.containers] == ["first", "second", "a", "b", "debug"]
+
+
+def test_what_has_ended_well_adds_nothing() -> None:
+    """One that ended badly, or nobody knows how, does: such a pod has not succeeded."""
+    pod = entry("main", "well", "badly", "lost")
+    pod.containers["well"].finish(ExitStatus(exit_code=0))
+    pod.containers["badly"].finish(ExitStatus(exit_code=3))
+    pod.containers["lost"].finish(ExitStatus())
+    assert names(pod_view(pod)) == [("main", False, True), ("badly", False, False), ("lost", False, False)]
+
+
+def test_what_ended_before_our_time() -> None:
+    """The API server knows the ends that no runtime's list shows; of a container that runs ours is newer."""
+    told = known(containers=("main", "well", "badly"), ended={"main": 1, "well": 0, "badly": 3})
+    assert names(pod_view(entry("main"), told)) == [("main", False, True), ("badly", False, False)]
+
+
+def test_who_is_meant() -> None:
+    """By UID; a static pod also by its name, but no other: a name may have had another pod before."""
+    manifest = known(uid="", api_uid="", priority=2_000_001_000)
+    lookup = Told(manifest)
+    assert known_pod_of(entry("main", static=True), lookup) == manifest
+    assert known_pod_of(entry("main"), lookup) is None
+    assert known_pod_of(entry("main"), Told(known(priority=1))) == known(priority=1)
+    assert known_pod_of(entry("main"), None) is None
+
+
+def test_a_pod_from_the_cache() -> None:
+    """What only the API server tells of: its containers without hooks, those that ended badly beside them."""
+    told = known(
+        phase="Running",
+        priority=3,
+        sidecars=("proxy",),
+        containers=("main", "well", "badly"),
+        ended={"well": 0, "badly": 2},
+        volumes=True,
+    )
+    found = api_pod_view(told)
+    assert found is not None
+    assert (found.priority, found.volumes) == (3, True)
+    assert names(found) == [("proxy", True, True), ("main", False, True), ("badly", False, False)]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"phase": "Succeeded", "containers": ("main",)},
+        {"phase": "Pending", "containers": ("main",)},
+        {"phase": "", "containers": ("main",), "uid": ""},
+        {"phase": "Running", "containers": ("main",), "ended": {"main": 0}},
+    ],
+    ids=["ended", "not-begun", "manifest", "nothing-left"],
+)
+def test_nothing_runs_of_it(fields: dict[str, object]) -> None:
+    """A pod of which nothing runs is in no inventory."""
+    assert api_pod_view(known(**fields)) is None
+
+
+# What an operator is told of a runtime and its pods, once each time.
+
+
+def pod(name: str, priority: int | None = None) -> Pod:
+    return Pod(uid=name, namespace="ns", name=name, priority=priority)
+
+
+def told() -> tuple[OperatorNotes, list[tuple[int, str]]]:
+    said: list[tuple[int, str]] = []
+    return OperatorNotes(lambda level, line: said.append((level, line))), said
+
+
+def test_pods_whose_priority_nobody_knows() -> None:
+    """They are named, a few of them, with what would help."""
+    notes, said = told()
+    notes.without_priority([pod("a"), pod("b", 5)], informed=False)
+    many = [pod(f"p{number}") for number in range(NAMED_PODS_MAX + 2)]
+    notes.without_priority(many, informed=True)
+    notes.without_priority([pod("b", 0)], informed=True)
+    assert said == [
+        (WARNING, "1 of 2 pods have no annotation ebbtide/priority and count as priority 0: ns/a"),
+        (
+            WARNING,
+            "7 of 7 pods have no known priority (nor an annotation ebbtide/priority) and count as priority 0:"
+            " ns/p0, ns/p1, ns/p2, ns/p3, ns/p4 and 2 more",
+        ),
+    ]
+
+
+def test_a_runtime_that_goes_and_comes() -> None:
+    """Each is said once; one that answers from the start is no news."""
+    notes, said = told()
+    notes.back()
+    for _ in range(2):
+        notes.away(OSError("nobody there"))
+    for _ in range(2):
+        notes.back()
+    assert said == [
+        (WARNING, "container runtime: nobody there; pods that appear are not seen"),
+        (NOTICE, "container runtime: it answers again"),
+    ]

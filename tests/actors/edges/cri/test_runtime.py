@@ -1,0 +1,238 @@
+"""The warm table's own rules: what is in an inventory, and what is never in one."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from google.protobuf.message import Message
+
+from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri.client import Lost, RuntimeRefused
+from ebbtide.actors.edges.cri.pods import (
+    CONTAINER_NAME_LABEL,
+    POD_NAME_LABEL,
+    POD_NAMESPACE_LABEL,
+    POD_UID_LABEL,
+    ContainerEntry,
+    InventoryContainer,
+    InventoryFile,
+    PodEntry,
+    PodTable,
+    pod_view,
+)
+from ebbtide.actors.edges.cri.runtime import (
+    BROKEN_AGAIN_SECONDS,
+    Listing,
+    pods_of_cgroups,
+)
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import ContainerSpec
+
+
+def pod(table: PodTable, uid: str, *names: str, sandbox: str = "") -> PodEntry:
+    made = table.pods.setdefault(sandbox or f"s-{uid}", PodEntry(uid, "ns", uid, sandbox or f"s-{uid}"))
+    for name in names:
+        made.containers[name] = ContainerEntry(made, f"id-{uid}-{name}", ContainerSpec(name=name, argv=()))
+    return made
+
+
+def test_our_own_pod_is_in_no_wave() -> None:
+    """The pod whose container's id stands in our own cgroup, or that we were told of, is left out."""
+    table = PodTable(frozenset({"told"}))
+    for uid in ("web", "ours", "told"):
+        pod(table, uid, "main")
+    cgroups = "4:pids:/kubepods/pod1/id-ours-main\n0::/\n"
+    table.own |= pods_of_cgroups(table.entries(), cgroups)
+    assert [each.uid for each in table.active()] == ["web"]
+
+
+def test_what_has_ended_is_in_no_inventory() -> None:
+    """Only what runs has to be stopped: ended containers, and pods of which nothing runs, are out."""
+    table = PodTable()
+    both, gone = pod(table, "both", "a", "b"), pod(table, "gone", "a")
+    both.containers["a"].finish(ExitStatus(exit_code=0))
+    gone.containers["a"].finish(ExitStatus(exit_code=1))
+    assert [each.uid for each in table.active()] == ["both"]
+    assert [each.name for each in pod_view(both).containers] == ["b"]
+
+
+def test_what_runs_now_is_found_before_what_ran() -> None:
+    """A pod whose sandbox was made anew: a stop is for the container that runs."""
+    table = PodTable()
+    pod(table, "web", "main", sandbox="old").containers["main"].finish(ExitStatus(exit_code=0))
+    new = pod(table, "web", "main", sandbox="new")
+    assert table.find("web", "main") is new.containers["main"]
+    new.containers["main"].finish(ExitStatus(exit_code=2))
+    assert table.find("web", "main") is new.containers["main"]
+    assert table.find("web", "other") is None
+
+
+def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
+    """The next daemon of this boot reads it; one of another boot, or of a damaged file, reads nothing."""
+    told = [InventoryContainer(uid="web", container="main", id="x")]
+    InventoryFile(tmp_path / "cri", "boot").store(told)
+    assert InventoryFile(tmp_path / "cri", "boot").load() == tuple(told)
+    assert InventoryFile(tmp_path / "cri", "other").load() == ()
+    (tmp_path / "cri" / "told").write_bytes(b"\xc1")
+    assert InventoryFile(tmp_path / "cri", "boot").load() == ()
+
+
+class Lists:
+    """A runtime of which only its lists are asked: `actors.edges.cri.client.CriCaller`."""
+
+    def __init__(self) -> None:
+        labels = {POD_UID_LABEL: "web", POD_NAMESPACE_LABEL: "ns", POD_NAME_LABEL: "web"}
+        self.sandboxes = [api.PodSandbox(id="s", labels=labels)]
+        self.containers = [
+            api.Container(id="c" * 64, pod_sandbox_id="s", labels={CONTAINER_NAME_LABEL: "main"})
+        ]
+        self.info = "{}"
+
+    async def ready(self, seconds: float) -> None:
+        """It always is."""
+
+    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+        running = api.ContainerStatus(state=api.CONTAINER_RUNNING)
+        return {
+            "ListPodSandbox": api.ListPodSandboxResponse(items=self.sandboxes),
+            "ListContainers": api.ListContainersResponse(containers=self.containers),
+            "PodSandboxStatus": api.PodSandboxStatusResponse(),
+            "ContainerStatus": api.ContainerStatusResponse(status=running, info={"info": self.info}),
+        }[name]
+
+    repeat = call
+
+
+@pytest.mark.parametrize(
+    "info",
+    ["{}", "", "no JSON", '{"pid": "x"}', f'{{"pid": {os.getpid()}}}'],
+    ids=["empty", "nothing", "no-json", "no-number", "ours"],
+)
+async def test_a_container_without_a_process_here(info: str) -> None:
+    """A virtual machine, or a number that is another process's here: its end is seen in the next list."""
+    lists, table, new, gone = Lists(), PodTable(), [], []
+    lists.info = info
+    listing = Listing(lists, table, new.append, gone.append)
+    await listing.refresh()
+    (entry,) = new
+    assert (entry.pid, entry.pidfd, gone) == (0, -1, [])
+    assert [each.uid for each in table.active()] == ["web"]
+    lists.containers = []
+    await listing.refresh()
+    assert gone == [entry]
+    entry.finish(ExitStatus())
+    lists.sandboxes = []
+    await listing.refresh()
+    assert table.pods == {}
+
+
+# Sandboxes and containers whose state the runtime cannot tell: they hold no other up.
+
+
+DEAD = RuntimeRefused("PodSandboxStatus: UNKNOWN: ttrpc: closed")
+HANGS = Lost("ContainerStatus: no answer in 5.0 s")
+NUMBERS = ("1", "2", "3")
+
+
+class Shims:
+    """A runtime with three pods; ``broken`` is what it says instead of an object's state."""
+
+    def __init__(self) -> None:
+        self.broken: dict[str, Exception] = {}
+        self.away = False
+        self.asked: list[str] = []
+
+    async def ready(self, seconds: float) -> None:
+        if self.away:
+            raise Lost("the runtime is away")
+
+    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+        if name == "ListPodSandbox":
+            return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
+        if name == "ListContainers":
+            return api.ListContainersResponse(containers=[_container(each) for each in NUMBERS])
+        sandbox = isinstance(request, api.PodSandboxStatusRequest)
+        key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
+        self.asked.append(key)
+        if key in self.broken:
+            raise self.broken[key]
+        if sandbox:
+            network = api.PodSandboxNetworkStatus(ip="10.0.0.1")
+            return api.PodSandboxStatusResponse(status=api.PodSandboxStatus(network=network))
+        return api.ContainerStatusResponse(status=api.ContainerStatus(state=api.CONTAINER_RUNNING))
+
+    repeat = call
+
+
+def _sandbox(number: str) -> api.PodSandbox:
+    labels = {POD_UID_LABEL: f"u{number}", POD_NAME_LABEL: f"p{number}", POD_NAMESPACE_LABEL: "ns"}
+    return api.PodSandbox(id=f"s{number}", created_at=int(number), labels=labels)
+
+
+def _container(number: str) -> api.Container:
+    sandbox, labels = f"s{number}", {CONTAINER_NAME_LABEL: "main"}
+    return api.Container(id=f"c{number}", pod_sandbox_id=sandbox, created_at=int(number), labels=labels)
+
+
+class Rig:
+    """A listing of these, and what it told an operator."""
+
+    def __init__(self) -> None:
+        self.shims, self.table, self.said = Shims(), PodTable(), list[str]()
+        nothing = lambda entry: None  # noqa: E731 - one line of a test
+        tell = lambda level, line: self.said.append(line)  # noqa: E731 - the same
+        self.listing = Listing(self.shims, self.table, nothing, nothing, tell)
+
+    def known(self) -> list[str]:
+        return [pod.uid for pod in self.table.active()]
+
+
+async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> None:
+    """Its pod has no address until the runtime tells it, which is asked seldom; said once."""
+    rig = Rig()
+    rig.shims.broken["s1"] = DEAD
+    for _ in range(3):
+        await rig.listing.refresh()
+    assert rig.known() == ["u1", "u2", "u3"]
+    assert [rig.table.pods[f"s{number}"].pod_ip for number in NUMBERS] == ["", "10.0.0.1", "10.0.0.1"]
+    assert rig.said == [f"container runtime: no address is known of the pod ns/p1: {DEAD}"]
+    assert rig.shims.asked.count("s1") == 1
+    assert rig.listing.as_of == trio.current_time()
+    rig.shims.broken.clear()
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert rig.table.pods["s1"].pod_ip == "10.0.0.1"
+
+
+@pytest.mark.parametrize("error", [DEAD, HANGS], ids=["refused", "hangs"])
+async def test_a_container_that_is_broken(error: Exception, autojump_clock: trio.abc.Clock) -> None:
+    """It is left out and said, once; the rest is there; when it can be told of again it is taken."""
+    rig = Rig()
+    rig.shims.broken["c2"] = error
+    for _ in range(3):
+        await rig.listing.refresh()
+    assert rig.known() == ["u1", "u3"]
+    assert rig.said == [f"container runtime: the container main of ns/p2 is left out: {error}"]
+    assert rig.shims.asked.count("c2") == 1
+    rig.shims.broken.clear()
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert rig.known() == ["u1", "u2", "u3"]
+
+
+async def test_a_runtime_that_goes_in_the_middle() -> None:
+    """Then no object is to blame: the look fails, and the next one asks for it at once."""
+    rig = Rig()
+    rig.shims.broken["c2"] = HANGS
+    rig.shims.away = True
+    with pytest.raises(Lost):
+        await rig.listing.refresh()
+    assert rig.said == []
+    rig.shims.broken.clear()
+    rig.shims.away = False
+    await rig.listing.refresh()
+    assert rig.known() == ["u1", "u2", "u3"]

@@ -1,0 +1,157 @@
+"""A node whose kubelet lives and whose API server answers: who a pod is, and what is taken back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.events.decisions import (
+    EpisodeClosed,
+    KubeletStopped,
+    MeansChosen,
+    PodEnded,
+    SendSignal,
+    StopKubelet,
+    WaveEnded,
+)
+from ebbtide.events.facts import ApiRead, ContainerExited, InventoryTaken, KubeletRead, PodJoined, RuntimeRead
+from tests.node.bed import Bed
+from tests.node.bringing_up import bring_up
+from tests.node.client import Object
+from tests.node.contenders import OFF
+from tests.node.ebbtide import Daemon
+from tests.node.pods import PODS, container, pod, remove_all, running, static
+from tests.node.serving import served
+from tests.node.shutdowns import CLASSES
+
+pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+
+KUBELET = "kubelet-node-1"
+WAVES = [{"priority": each, "shutdownGracePeriodSeconds": 8} for each in (0, 1000, 2_000_000_000)]
+SLOW = "trap 'sleep 1; exit 0' TERM; while :; do sleep 0.1; done"
+SECONDS_MAX = 30
+POLL_SECONDS = 0.02
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[Bed]:
+    with served(_up) as made:
+        yield made
+
+
+async def _up(bed: Bed) -> None:
+    await bring_up(bed, **OFF)
+    await bed.api.post(CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+
+
+@pytest.fixture
+async def daemon(opened: Bed, tmp_path: Path) -> AsyncIterator[Daemon]:
+    """In mode cri, not started; afterwards the node is as it was before."""
+    made = Daemon(opened, tmp_path / "journal", "cri")
+    made.configure(shutdownGracePeriodByPodPriority=WAVES, reserve="1s")
+    yield made
+    await made.stop()
+    await opened.start_over(**OFF)
+    await remove_all(opened)
+
+
+async def go_down(bed: Bed, kind: str) -> None:
+    """Returns when logind goes on."""
+    before = len(await bed.logind.starts())
+    await bed.logind.power_off(kind)
+    with trio.fail_after(SECONDS_MAX):
+        while len(await bed.logind.starts()) == before:
+            await trio.sleep(POLL_SECONDS)
+
+
+async def alive(bed: Bed) -> bool:
+    return KUBELET in await bed.inside.do("alive")
+
+
+async def test_a_node_goes_down(opened: Bed, daemon: Daemon) -> None:
+    """Priorities come from the API, the kubelet is stopped beside the first wave, nothing comes back."""
+    mesh = [container(SLOW, name="proxy", restartPolicy="Always")]
+    await running(
+        opened,
+        pod("plain", "node-1", SLOW),
+        pod("high", "node-1", priorityClassName="high"),
+        pod("mesh", "node-1", initContainers=mesh, priorityClassName="high"),
+    )
+    made = pod("agent", priorityClassName="system-node-critical", priority=2_000_001_000)
+    async with static(opened, daemon.member, made):
+        await daemon.start_ready()
+        await go_down(opened, "reboot")
+        assert not await alive(opened)
+    first = daemon.events(InventoryTaken)[0]
+    found = {each.name: each for each in first.pods}
+    assert {name: each.priority for name, each in found.items()} == {
+        "plain": 0,
+        "high": 1000,
+        "mesh": 1000,
+        "agent-node-1": 2_000_001_000,
+    }
+    assert found["agent-node-1"].static
+    assert [(each.name, each.sidecar) for each in found["mesh"].containers] == [
+        ("proxy", True),
+        ("main", False),
+    ]
+    assert [event.means for event in daemon.events(MeansChosen)] == ["cri"]
+    assert [event.result for event in daemon.events(KubeletStopped)] == ["done"]
+    assert [fact.active for fact in daemon.events(KubeletRead)] == [True, False]
+    assert {event.outcome for event in daemon.events(PodEnded)} == {"graceful"}
+    assert len(daemon.events(PodEnded)) == len(daemon.events(ContainerExited)) - 1 == 4
+    assert daemon.events(PodJoined) == []
+    await daemon.verify()
+
+
+async def test_a_cancel(opened: Bed, daemon: Daemon) -> None:
+    """What had begun is finished, then the kubelet is started; what it starts again is left alone."""
+    await running(opened, pod("begun", "node-1", SLOW), pod("spared", "node-1", priorityClassName="high"))
+    await daemon.start_ready()
+    await opened.logind.power_off("reboot")
+    await daemon.until(lambda: daemon.events(SendSignal), "no stop")
+    await opened.logind.restart_logind(clean=True)
+    await daemon.until(lambda: daemon.events(EpisodeClosed), "it does not end")
+    labels = {each.uid: each.name for each in daemon.events(InventoryTaken)[0].pods}
+    outcomes = {labels[event.uid]: event.outcome for event in daemon.events(PodEnded)}
+    assert outcomes == {"begun": "graceful", "spared": "spared"}
+    begun = await opened.api.until(f"{PODS}/begun", lambda made: restarts(made) == 1)
+    assert [event.active for event in daemon.events(KubeletRead)] == [True, False, True]
+    await trio.sleep(3)
+    for name, count in (("begun", 1), ("spared", 0)):
+        made = await opened.api.get(f"{PODS}/{name}")
+        assert (made["status"]["phase"], restarts(made)) == ("Running", count)
+    assert (await opened.api.get(f"{PODS}/begun"))["metadata"]["uid"] == begun["metadata"]["uid"]
+    assert len(daemon.events(StopKubelet)) == 1
+    await daemon.verify()
+
+
+async def test_deletes_without_the_runtime(opened: Bed, daemon: Daemon) -> None:
+    """Mode api needs no runtime's socket: the pods, and their ends, are those that the API server knows."""
+    daemon.mode = "api"
+    settings = {"criSocket": str(daemon.folder / "nobody.sock")}
+    daemon.configure(shutdownGracePeriodByPodPriority=WAVES, reserve="1s", node=settings)
+    await running(opened, pod("plain", "node-1", SLOW), pod("high", "node-1", SLOW, priorityClassName="high"))
+    await daemon.start()
+    await daemon.until(
+        lambda: daemon.events(RuntimeRead) and any(fact.reachable for fact in daemon.events(ApiRead)),
+        "nobody says who answers",
+    )
+    await go_down(opened, "poweroff")
+    (taken,) = {fact.source for fact in daemon.events(InventoryTaken)}
+    assert taken == "cache"
+    assert [fact.reachable for fact in daemon.events(RuntimeRead)] == [False]
+    assert [event.means for event in daemon.events(MeansChosen)] == ["api"]
+    assert [event.outcome for event in daemon.events(PodEnded)] == ["graceful", "graceful"]
+    assert [event.outcome for event in daemon.events(WaveEnded)][:2] == ["complete", "complete"]
+    await opened.api.until(PODS, lambda made: not made["items"])
+    await daemon.verify()
+
+
+def restarts(made: Object) -> int:
+    """Of a container that runs; -1 for one that does not."""
+    (status,) = made["status"].get("containerStatuses") or [{}]
+    return int(status["restartCount"]) if "running" in status.get("state", {}) else -1

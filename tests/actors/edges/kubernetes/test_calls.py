@@ -1,0 +1,401 @@
+"""The writers' bounds, in virtual time: how long, how often, how many at once, and what each answer means."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import trio
+from msgspec import structs
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    AT_ONCE_MAX,
+    QUICK_MAX,
+    QUICK_SECONDS,
+    Answer,
+    Unanswered,
+    for_each,
+)
+from ebbtide.actors.edges.kubernetes.pods import API_ORDERS
+from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import (
+    AnnounceNode,
+    AwaitStatuses,
+    DeletePod,
+    DeliverStatuses,
+    PostEvent,
+    PublishCertificate,
+    WithdrawPods,
+)
+from ebbtide.events.facts import StatusesSeen
+from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
+from tests.actors.edges.kubernetes.write_rig import TRACEPARENT, Fixed, known
+from tests.actors.edges.process.process_bed import Outbox
+
+OK = Answer(200, b"{}")
+
+
+def seen(uid: str) -> Any:
+    meta = {"uid": uid, "namespace": "default", "name": uid, "resourceVersion": "1"}
+    return known({"metadata": meta, "status": {"phase": "Running"}})
+
+
+def delete(uid: str = "a", **fields: Any) -> DeletePod:
+    return DeletePod(
+        **{"key": f"k/{uid}", "uid": uid, "namespace": "default", "name": uid, "grace_seconds": 9, **fields}
+    )
+
+
+class Hand:
+    def __init__(self, behaviour: Behaviour, *uids: str) -> None:
+        self.server, self.outbox = Scripted(behaviour), Outbox()
+        self.lookup = Fixed(*map(seen, uids))
+        self.told: list[str] = []
+        self.writes = Writes(
+            self.server,
+            self.lookup,
+            "node-1",
+            lambda key: TRACEPARENT,
+            lambda level, line: self.told.append(line),
+        )
+
+    async def do(self, order: Order) -> Ending:
+        effect: Any = self.writes.effects[type(order)]
+        ended = await effect(order, self.outbox)
+        assert isinstance(ended, Ending)
+        return ended
+
+
+EACH: list[Order] = [
+    AnnounceNode(key="k", ready=False, reason="r", message="m", cordon=True, conditions=("Drained",)),
+    AwaitStatuses(key="k", uids=("a",), timeout_ns=3_000_000_000),
+    delete(),
+    DeliverStatuses(key="k", statuses=(("a", "Failed", "Terminated", "m"),), remove=True),
+    PostEvent(key="k", kind="Node", name="node-1", reason="r", message="m"),
+    PublishCertificate(key="k", safe=True),
+    WithdrawPods(key="k", uids=("a",)),
+]
+SECONDS_MAX = {
+    AnnounceNode: 60.0,
+    AwaitStatuses: 3.0,
+    DeliverStatuses: 5.0,
+    PostEvent: 10.0,
+    WithdrawPods: 1.0,
+}
+#: Answers that no API server should give, and some that it does.
+STRANGE = [
+    None,
+    status(429, "later", 7.0),
+    status(500, "oops"),
+    status(403, "no"),
+    status(409, "changed"),
+    status(400, "what"),
+    Answer(200, b"not json"),
+    Answer(200, b"\xff\xfe"),
+    Answer(200, b'{"metadata": {}, "items": []}'),
+    Answer(200, b'{"metadata": 3, "items": 3}'),
+    Answer(302, b""),
+]
+
+
+def test_all_orders_are_there() -> None:
+    """What is told to be carried out is, and is tried here."""
+    assert set(Hand(answers(OK)).writes.effects) == set(API_ORDERS) == {type(order) for order in EACH}
+
+
+@pytest.mark.parametrize("answer", STRANGE, ids=range(len(STRANGE)))
+@pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)
+async def test_never_raises(order: Order, answer: Answer | None, autojump_clock: MockClock) -> None:
+    """Whatever a server says or does not say, an order ends in words and within its time."""
+    hand = Hand(answers(answer), "a")
+    with trio.fail_after(SECONDS_MAX.get(type(order), 2.0) + 0.01):
+        ended = await hand.do(order)
+    assert ended.result in ("done", "failed", "timed-out", "cancelled")
+    assert (ended.result == "done") == (not ended.reason)
+
+
+@pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)
+async def test_traced(order: Order, autojump_clock: MockClock) -> None:
+    """Every call of an order carries that order's trace."""
+    hand = Hand(answers(status(404, "not found")), "a")
+    await hand.do(order)
+    assert {each.traceparent for each in hand.server.asked} == {TRACEPARENT}
+
+
+async def test_adopted(autojump_clock: MockClock) -> None:
+    """An order that a crash left open is carried out again."""
+    hand = Hand(answers(OK))
+    assert await hand.writes.adopt(delete(), hand.outbox) == Ending()
+    assert hand.server.methods() == ["PATCH", "DELETE"]
+
+
+async def test_mark_first(autojump_clock: MockClock) -> None:
+    """The mark comes before the delete, has half a second, and is not needed; the delete names its UID."""
+    hand = Hand(lambda asked: None if asked.method == "PATCH" else (0.1, OK), "a")
+    assert await hand.do(delete(grace_seconds=0)) == Ending()
+    mark, deleted = hand.server.asked
+    assert (mark.method, mark.path) == ("PATCH", "/api/v1/namespaces/default/pods/a/status")
+    assert deleted.at_seconds - mark.at_seconds == pytest.approx(0.5)
+    assert deleted.body["gracePeriodSeconds"] == 1
+    assert deleted.body["preconditions"] == {"uid": "a"}
+
+
+@pytest.mark.parametrize(
+    "row,methods,result",
+    [
+        ([OK, status(503), status(500), OK], ["PATCH", "DELETE", "DELETE", "DELETE"], "done"),
+        ([OK, status(429, "", 1.2), OK], ["PATCH", "DELETE", "DELETE"], "done"),
+        ([OK, status(429, "", 2.0), OK], ["PATCH", "DELETE"], "failed"),
+        ([OK, status(403, "RBAC says no")], ["PATCH", "DELETE"], "failed"),
+        ([status(403, "RBAC says no"), OK], ["PATCH", "DELETE"], "done"),
+        ([status(404)], ["PATCH"], "done"),
+        ([OK, status(404)], ["PATCH", "DELETE"], "done"),
+        ([OK, status(409, "the UID in the precondition (x) does not match")], ["PATCH", "DELETE"], "done"),
+    ],
+)
+async def test_delete_answers(
+    row: list[Answer], methods: list[str], result: str, autojump_clock: MockClock
+) -> None:
+    """429 has the time that it asks for, 5xx is tried again, a refusal is final, and gone is done."""
+    hand = Hand(answers(*row), "a")
+    assert (await hand.do(delete())).result == result
+    assert hand.server.methods() == methods
+
+
+async def at_once(hand: Hand, orders: list[DeletePod]) -> tuple[list[Ending], float]:
+    ended: list[Ending] = []
+
+    async def one(order: DeletePod) -> None:
+        ended.append(await hand.do(order))
+
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for order in orders:
+            nursery.start_soon(one, order)
+    return ended, trio.current_time() - began
+
+
+async def test_a_slow_server_takes_a_whole_wave(autojump_clock: MockClock) -> None:
+    """105 deletes at 0.4 s a call: once it is known to answer, all go out, and all are taken in time."""
+    hand = Hand(lambda asked: (0.4, OK))
+    ended, seconds = await at_once(hand, [delete(str(number)) for number in range(105)])
+    assert ended == [Ending()] * 105
+    assert seconds < 1.5
+
+
+async def test_a_fast_server_sees_few_at_once(autojump_clock: MockClock) -> None:
+    """Answers in milliseconds need few connections, and the next wave begins with as few."""
+    hand = Hand(lambda asked: (0.4, OK))
+    await at_once(hand, [delete(str(number)) for number in range(105)])
+    hand.server.at_once_max, hand.server.behaviour = 0, answers(OK)
+    ended, seconds = await at_once(hand, [delete(f"next-{number}") for number in range(105)])
+    assert ended == [Ending()] * 105
+    assert (hand.server.at_once_max, seconds < 0.5) == (8, True)
+
+
+async def test_what_was_never_sent_has_failed(autojump_clock: MockClock) -> None:
+    """A server that takes a second and more: all is over in its time, and whose delete went out is told."""
+    hand = Hand(lambda asked: (1.2, OK))
+    ended, seconds = await at_once(hand, [delete(str(number)) for number in range(105)])
+    sent = hand.server.methods().count("DELETE")
+    assert 0 < sent < 105
+    assert Counter(each.result for each in ended) == {"timed-out": sent, "failed": 105 - sent}
+    assert seconds == pytest.approx(1.5)
+
+
+async def test_a_silent_server_costs_one_time(autojump_clock: MockClock) -> None:
+    """A server that answers nobody costs a wave one delete's time, and few pods their hooks."""
+    hand = Hand(answers(None))
+    ended, seconds = await at_once(hand, [delete(str(number)) for number in range(105)])
+    assert Counter(each.result for each in ended) == {"timed-out": 32, "failed": 73}
+    assert seconds == pytest.approx(1.5)
+    # The next order asks again: the server may be back.
+    hand.server.behaviour = answers(OK)
+    assert await hand.do(delete("next")) == Ending()
+
+
+async def test_a_turn_at_the_last_moment_is_none(autojump_clock: MockClock) -> None:
+    """What cannot be answered in time is not begun: it would be in doubt, and its pod without its hooks."""
+    late = trio.current_time() + 1.48
+    hand = Hand(lambda asked: (max(late - asked.at_seconds, 0), OK) if asked.method == "DELETE" else None)
+    ended, _ = await at_once(hand, [delete(str(number)) for number in range(40)])
+    assert Counter(each.result for each in ended) == {"done": 32, "failed": 8}
+    assert hand.server.methods().count("DELETE") == 32
+
+
+async def test_a_refused_connection_is_nothing_sent(autojump_clock: MockClock) -> None:
+    """Nobody can have taken what never left: failed, so its hooks are still to be run."""
+    hand = Hand(answers(OK))
+
+    async def refuse(*args: object, **fields: object) -> Answer:
+        raise Unanswered("connection refused", sent=False)
+
+    hand.server.call = refuse  # type: ignore[method-assign]
+    ended = await hand.do(delete())
+    assert ended == Ending("failed", "not sent: connection refused")
+
+
+@pytest.mark.parametrize(
+    ("row", "result"),
+    [
+        ([OK, None], "timed-out"),
+        ([OK, status(504, "Timeout: request did not complete")], "timed-out"),
+        ([OK, status(500, "etcdserver: request timed out")], "timed-out"),
+        ([OK, status(500, "etcdserver: request timed out"), status(429)], "timed-out"),
+        ([OK, status(500, "etcdserver: request timed out"), OK], "done"),
+        ([OK, status(503, "not yet")], "failed"),
+    ],
+    ids=range(6),
+)
+async def test_what_may_have_been_taken(
+    row: list[Answer | None], result: str, autojump_clock: MockClock
+) -> None:
+    """A server that gave up may have written it all the same; one that refused has not."""
+    assert (await Hand(answers(*row), "a").do(delete())).result == result
+
+
+async def test_the_watch_shows_that_it_was_taken(autojump_clock: MockClock) -> None:
+    """An answer that is lost is none that is needed, where the pod is seen to be deleted; but it says nothing
+    of a later delete, which would have shortened its grace.
+    """
+    hand = Hand(answers(OK, None), "a")
+    hand.lookup.add(structs.replace(seen("a"), deleting=True))
+    assert await hand.do(delete()) == Ending()
+    assert (await hand.do(delete(grace_seconds=2))).result == "timed-out"
+
+
+async def test_time_that_has_passed_is_no_grace(autojump_clock: MockClock) -> None:
+    """What waiting has cost is not given to the pod again."""
+    hand = Hand(lambda asked: (0.01, OK) if asked.method == "DELETE" else None, "a")
+    assert await hand.do(delete(after_taint=True)) == Ending()
+    assert hand.server.asked[-1].body["gracePeriodSeconds"] == 8
+
+
+async def test_taint_is_part_of_the_time(autojump_clock: MockClock) -> None:
+    """A delete that waits for the taint in vain has half a second less for the rest."""
+    hand = Hand(answers(None))
+    began = trio.current_time()
+    assert (await hand.do(delete(after_taint=True))).result == "timed-out"
+    assert trio.current_time() - began == pytest.approx(1.5)
+
+
+async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
+    """Before the order ends it is on record whose status the API has not."""
+    gone = b'{"items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
+    hand = Hand(answers(Answer(200, gone)), "b")
+    ended = await hand.do(AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
+    assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("b",))]
+    assert (ended.result, ended.reason) == ("timed-out", "1 of 2 without a final status")
+
+
+async def test_await_asks_less_of_a_slow_server(autojump_clock: MockClock) -> None:
+    """At most a quarter of the time is spent on lists."""
+    running = b'{"items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
+    hand = Hand(lambda asked: (0.5, Answer(200, running)), "a")
+    await hand.do(AwaitStatuses(key="k", uids=("a",), timeout_ns=10_000_000_000))
+    assert len(hand.server.asked) <= 5
+
+
+async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:
+    """A node is shown as it was even if the API server comes an hour late, and that it waits is said once."""
+    node = b'{"metadata": {"resourceVersion": "1"}}'
+
+    def behave(asked: Asked) -> tuple[float, Answer] | None:
+        return None if asked.at_seconds < 3600 else (0.01, Answer(200, node))
+
+    hand = Hand(behave)
+    started = trio.current_time()
+    assert await hand.do(AnnounceNode(key="k", ready=True)) == Ending()
+    assert 0 < trio.current_time() - started < 3700
+    assert len(hand.told) == 1
+
+
+async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: MockClock) -> None:
+    """A status of the boot before is still delivered when the API server comes minutes later."""
+    pod = b'{"metadata": {"uid": "a", "resourceVersion": "1"}, "status": {"phase": "Running"}}'
+    rows = (("a", "Failed", "Terminated", "m"),)
+    hand = Hand(answers(None), "a")
+    assert (await hand.do(DeliverStatuses(key="k", statuses=rows))).result == "failed"
+    back = trio.current_time() + 300
+
+    def behave(asked: Asked) -> tuple[float, Answer] | None:
+        return None if asked.at_seconds < back else (0.01, Answer(200, pod))
+
+    hand.server.behaviour = behave
+    assert await hand.do(DeliverStatuses(key="k", statuses=rows, unchanged_only=True)) == Ending()
+    assert hand.server.methods()[-2:] == ["GET", "PATCH"]
+    began = trio.current_time()
+    hand.server.behaviour = answers(None)
+    assert (await hand.do(DeliverStatuses(key="k", statuses=rows))).result == "failed"
+    assert trio.current_time() - began == pytest.approx(5)
+
+
+async def test_statuses_of_a_silent_server_are_bounded(autojump_clock: MockClock) -> None:
+    """However many they are, they have ten seconds together, and a list that failed does not stop them."""
+    names = [str(number) for number in range(105)]
+    hand = Hand(answers(None), *names)
+    rows = tuple((name, "Failed", "Terminated", "m") for name in names)
+    began = trio.current_time()
+    ended = await hand.do(DeliverStatuses(key="k", statuses=rows))
+    assert (ended.result, ended.reason[:28]) == ("failed", "105 of 105 not delivered: de")
+    assert trio.current_time() - began == pytest.approx(10)
+
+
+async def test_newest_announcement_wins(autojump_clock: MockClock) -> None:
+    """An announcement that cannot be made yet is over as soon as a later one is ordered."""
+    hand = Hand(answers(None))
+    ended: list[Ending] = []
+
+    async def first() -> None:
+        ended.append(await hand.do(AnnounceNode(key="one", ready=False, cordon=True)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(first)
+        await trio.sleep(1)
+        hand.server.behaviour = answers(Answer(200, b'{"metadata": {"resourceVersion": "1"}}'))
+        began = trio.current_time()
+        assert await hand.do(AnnounceNode(key="two", ready=True)) == Ending()
+        assert trio.current_time() - began < 0.1
+    assert [each.result for each in ended] == ["cancelled"]
+
+
+# How many calls for pods are out at once: few to a server that answers at once, more to a slow one.
+
+
+@pytest.mark.parametrize(
+    ("seconds", "most"),
+    [(QUICK_SECONDS / 10, QUICK_MAX), (QUICK_SECONDS * 100, AT_ONCE_MAX)],
+    ids=["fast", "slow"],
+)
+async def test_how_many_at_once(autojump_clock: trio.testing.MockClock, seconds: float, most: int) -> None:
+    """The results come in the order of the items, however long each takes."""
+    out, peak = 0, 0
+
+    async def work(item: int) -> int:
+        nonlocal out, peak
+        out += 1
+        peak = max(peak, out)
+        await trio.sleep(seconds * (1 + item % 2))
+        out -= 1
+        return item * 2
+
+    assert await for_each(range(100), work) == [item * 2 for item in range(100)]
+    assert peak == most
+
+
+async def test_work_that_raises(autojump_clock: trio.testing.MockClock) -> None:
+    """Its error comes out, as a group, and the others are given up."""
+
+    async def work(item: int) -> int:
+        if item == 3:
+            raise KeyError(item)
+        await trio.sleep_forever()
+        return item
+
+    with pytest.raises(ExceptionGroup) as caught:
+        await for_each(range(4), work)
+    assert caught.group_contains(KeyError)

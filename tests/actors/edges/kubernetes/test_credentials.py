@@ -1,0 +1,380 @@
+"""Where the API server is and who we are: what kubeconfigs may say, and a clear line for the rest."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ebbtide.actors.edges.kubernetes import client as light
+from ebbtide.actors.edges.kubernetes import credentials as plugins
+from ebbtide.actors.edges.kubernetes.client import ApiSession
+from ebbtide.actors.edges.kubernetes.credentials import (
+    PLUGIN_AGAIN_SECONDS,
+    Access,
+    Credentials,
+    ExecPlugin,
+    UnusableCredentials,
+    in_cluster,
+    read_kubeconfig,
+)
+
+SERVER = "https://10.0.0.1:6443"
+
+
+def config(cluster: dict[str, Any] | None = None, user: dict[str, Any] | None = None) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "x"}}],
+        "clusters": [{"name": "c", "cluster": {"server": SERVER} | (cluster or {})}],
+        "users": [{"name": "u", "user": {"token": "t"} if user is None else user}],
+    }
+
+
+def written(folder: Path, document: Any) -> Path:
+    path = folder / "kubeconfig"
+    path.write_text(document if isinstance(document, str) else json.dumps(document))
+    return path
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def test_everything_in_the_file(tmp_path: Path) -> None:
+    """Certificates and a token may stand in the file itself."""
+    cluster = {
+        "certificate-authority-data": encoded("CA"),
+        "server": f"{SERVER}/",
+        "tls-server-name": "api",
+        "proxy-url": "http://proxy:1",
+        "insecure-skip-tls-verify": True,
+    }
+    user = {"client-certificate-data": encoded("CERT"), "client-key-data": encoded("KEY"), "token": "t"}
+    path = written(tmp_path, config(cluster, user))
+    assert read_kubeconfig(path) == Access(
+        server=SERVER,
+        authority=b"CA",
+        certificate=b"CERT",
+        key=b"KEY",
+        token="t",
+        insecure=True,
+        server_name="api",
+        proxy="http://proxy:1",
+        files=(path,),
+    )
+
+
+def test_files_beside_it(tmp_path: Path) -> None:
+    """Files are relative to the kubeconfig's folder; each is one to watch. A token's file goes before it."""
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text(name)
+    (tmp_path / "token").write_text("fresh\n")
+    user = {"client-certificate": "cert", "client-key": "key", "tokenFile": "token", "token": "stale"}
+    found = read_kubeconfig(written(tmp_path, config({"certificate-authority": "ca"}, user)))
+    assert (found.authority, found.certificate, found.key, found.token) == (b"ca", b"cert", b"key", "fresh")
+    assert {path.name for path in found.files} == {"kubeconfig", "ca", "cert", "key", "token"}
+
+
+@pytest.mark.parametrize(
+    ("document", "says"),
+    [
+        ("a: [", "no YAML"),
+        ("just text", "no kubeconfig: Expected `object`"),
+        (config() | {"current-context": ""}, "no current-context"),
+        (config() | {"current-context": "there"}, "no context 'there'"),
+        (config() | {"clusters": None}, "no cluster 'c'"),
+        (config() | {"users": []}, "no user 'u'"),
+        (config({"server": ""}), "is no URL of http or https"),
+        (config({"server": 5}), "$.clusters[0].cluster.server"),
+        (config({"certificate-authority": "/no/such/file"}), "/no/such/file: No such file"),
+        (config({"certificate-authority-data": "x"}), "no base64"),
+        (config(user={"tokenFile": "empty"}), "empty, where a token"),
+        (config(user={"auth-provider": {"name": "gcp"}}), "use exec or a token"),
+        (config(user={"username": "me", "password": "x"}), "use exec or a token"),
+    ],
+)
+def test_what_is_wrong(tmp_path: Path, document: Any, says: str) -> None:
+    """A kubeconfig that cannot be used is refused with one line that names the place."""
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(UnusableCredentials) as wrong:
+        read_kubeconfig(written(tmp_path, document))
+    assert says in str(wrong.value)
+    assert str(tmp_path) in str(wrong.value) or "/no/such" in str(wrong.value)
+    assert "\n" not in str(wrong.value)
+
+
+SECRETS = [
+    '"SECRET',
+    "SECRET: x",
+    "@SECRET",
+    "%SECRET",
+    "[SECRET\n  x: y",
+    "SECRET\n   token: aaa",
+    "{a: SECRET}",
+    "*SECRET",
+    "!SECRET x",
+    "!!int SECRET",
+    "!!timestamp SECRET",
+    "!!binary SECRET",
+    '"SECRET\\n"',
+    '"SECR\u00c9T"',
+]
+
+
+@pytest.mark.parametrize("token", SECRETS, ids=range(len(SECRETS)))
+def test_nothing_of_a_token_is_said(tmp_path: Path, token: str) -> None:
+    """A file that is wrong in the very line of its token is refused with the place, without the line."""
+    text = (
+        f"clusters: [{{name: c, cluster: {{server: '{SERVER}'}}}}]\ncurrent-context: c\n"
+        "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers:\n- name: u\n  user:\n    token: "
+    )
+    path = tmp_path / "config"
+    path.write_text(text + token + "\n")
+    with pytest.raises(UnusableCredentials) as wrong:
+        read_kubeconfig(path)
+    assert "SECR" not in str(wrong.value)
+    assert str(path) in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"exec": {"command": "true", "env": [{"name": "A=B", "value": "x"}]}},
+        {"exec": {"command": "true", "args": ["a\0b"]}},
+        {"exec": {"command": "a\0b"}},
+        {"tokenFile": "a\0b"},
+        {"client-certificate": "a\0b"},
+    ],
+    ids=["env", "args", "command", "token", "certificate"],
+)
+async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
+    """Names and arguments that nothing can be called with are refused like any other, in one line."""
+    credentials = Credentials(written(tmp_path, config(user=user)))
+    for _ in range(2):
+        with pytest.raises(UnusableCredentials) as wrong:
+            await credentials.refresh()
+        assert "\0" not in str(wrong.value)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.text(max_size=60) | st.binary(max_size=60))
+def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str | bytes) -> None:
+    """Whatever stands in the file, it is refused and nothing else is raised."""
+    path = tmp_path_factory.getbasetemp() / "any"
+    path.write_bytes(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text)
+    with pytest.raises(UnusableCredentials):
+        read_kubeconfig(path)
+
+
+def test_in_a_pod(tmp_path: Path) -> None:
+    """A pod finds the server in its environment, and its token and authority in its account."""
+    (tmp_path / "token").write_text("t")
+    (tmp_path / "ca.crt").write_text("CA")
+    environ = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443"}
+    found = in_cluster(environ, tmp_path)
+    assert (found.server, found.token, found.authority) == ("https://[fd00::1]:443", "t", b"CA")
+    with pytest.raises(UnusableCredentials, match="no kubeconfig, and KUBERNETES_SERVICE_HOST is not set"):
+        in_cluster({}, tmp_path)
+
+
+# --- what changes ------------------------------------------------------------------------------
+
+
+async def test_a_token_that_rotates(tmp_path: Path) -> None:
+    """A token's file that is replaced is read again; while nothing changes, the access is the same object."""
+    token = tmp_path / "token"
+    token.write_text("one")
+    credentials = Credentials(written(tmp_path, config(user={"tokenFile": "token"})))
+    first = await credentials.refresh()
+    assert await credentials.refresh() is first
+    (tmp_path / "new").write_text("two")
+    (tmp_path / "new").rename(token)
+    second = await credentials.refresh()
+    assert (first.token, second.token) == ("one", "two")
+    assert first.connection() == second.connection()
+
+
+async def test_a_certificate_behind_a_link(tmp_path: Path) -> None:
+    """The kubelet rotates its certificate by moving a link; that is another connection."""
+    for name in ("one", "two"):
+        (tmp_path / name).write_text(name)
+    link = tmp_path / "current.pem"
+    link.symlink_to("one")
+    user = {"client-certificate": "current.pem", "client-key": "current.pem"}
+    credentials = Credentials(written(tmp_path, config(user=user)))
+    first = await credentials.refresh()
+    await credentials.refresh()
+    (tmp_path / "moved").symlink_to("two")
+    (tmp_path / "moved").rename(link)
+    second = await credentials.refresh()
+    assert (second.certificate, second.key) == (b"two", b"two")
+    assert first.connection() != second.connection()
+
+
+async def test_a_file_that_is_half_written(tmp_path: Path) -> None:
+    """What cannot be read for a moment leaves the last access in force, and is taken once it can."""
+    path = written(tmp_path, config())
+    credentials = Credentials(path)
+    first = await credentials.refresh()
+    path.write_text("{")
+    with pytest.raises(UnusableCredentials):
+        await credentials.refresh()
+    assert credentials.access is first
+    written(tmp_path, config({"server": "https://10.0.0.2"}))
+    assert (await credentials.refresh()).server == "https://10.0.0.2"
+
+
+# --- plugins -----------------------------------------------------------------------------------
+
+
+def program(folder: Path, script: str) -> Path:
+    path = folder / "plugin.sh"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+def counting(folder: Path, until: str = "null") -> Path:
+    """Says how often it was asked, as the token."""
+    said = '{"kind":"ExecCredential","status":{"token":"t%s","expirationTimestamp":%s}}'
+    return program(folder, f"cd {folder}; echo x >> asked; printf '{said}' $(wc -l < asked) '{until}'")
+
+
+def with_plugin(folder: Path) -> Path:
+    return written(folder, config(user={"exec": {"command": "./plugin.sh", "apiVersion": "v1"}}))
+
+
+async def test_a_plugin(tmp_path: Path) -> None:
+    """A plugin's token is used until it ends, and asked for again when the server refuses it."""
+    counting(tmp_path)
+    credentials = Credentials(with_plugin(tmp_path))
+    assert (await credentials.refresh()).token == "t1"
+    assert (await credentials.refresh()).token == "t1"
+    credentials._asked_at -= PLUGIN_AGAIN_SECONDS
+    assert (await credentials.refresh(refused=True)).token == "t2"
+    # A burst of refusals is one question.
+    assert (await credentials.refresh(refused=True)).token == "t2"
+
+
+async def test_a_token_that_ends(tmp_path: Path) -> None:
+    """A plugin is asked again before what it gave has ended, and not long before."""
+    soon = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + plugins.EXPIRY_MARGIN_SECONDS - 5))
+    counting(tmp_path, f'"{soon}"')
+    credentials = Credentials(with_plugin(tmp_path))
+    assert [(await credentials.refresh()).token for _ in range(2)] == ["t1", "t2"]
+
+
+async def test_what_a_plugin_is_told(tmp_path: Path) -> None:
+    """It gets its arguments, its environment, and the cluster if it asks for that."""
+    said = '{"kind":"ExecCredential","status":{"clientCertificateData":"C","clientKeyData":"K"}}'
+    path = program(tmp_path, f"echo \"$1 $MINE $KUBERNETES_EXEC_INFO\" > {tmp_path}/told; echo '{said}'")
+    user = {
+        "exec": {
+            "command": str(path),
+            "args": ["get-token"],
+            "env": [{"name": "MINE", "value": "yes"}],
+            "apiVersion": "client.authentication.k8s.io/v1",
+            "provideClusterInfo": True,
+        }
+    }
+    found = await Credentials(written(tmp_path, config(user=user))).refresh()
+    assert (found.certificate, found.key) == (b"C", b"K")
+    told = (tmp_path / "told").read_text()
+    assert told.startswith("get-token yes ")
+    info = json.loads(told.split(" ", 2)[2])
+    assert info["spec"]["interactive"] is False
+    assert info["spec"]["cluster"]["server"] == SERVER
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("echo no luck with SECRET >&2; exit 3", "ended with 3: run it by hand to see what it says$"),
+        (r"""printf '{"status": {"token": "SEC\\nRET"}}'""", "a token with characters that no token has$"),
+        ("echo nonsense", "printed no ExecCredential"),
+        ("echo '{}'", "neither a token nor a certificate"),
+        ("exec sleep 1000", "gave no credential in"),
+    ],
+)
+async def test_a_plugin_that_fails(
+    tmp_path: Path, script: str, says: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plugin that fails or hangs costs a bounded time and is one line."""
+    monkeypatch.setattr(plugins, "RUN_SECONDS_MAX", 1.0)
+    program(tmp_path, script)
+    with trio.fail_after(10), pytest.raises(UnusableCredentials, match=says):
+        await Credentials(with_plugin(tmp_path)).refresh()
+
+
+async def test_a_plugin_that_goes_on_failing(tmp_path: Path) -> None:
+    """A plugin that failed is asked again after a while only, or when the kubeconfig has changed."""
+    program(tmp_path, f"echo x >> {tmp_path}/asked; exit 1")
+    credentials = Credentials(with_plugin(tmp_path))
+    for pause in (0.0, 0.0, PLUGIN_AGAIN_SECONDS):
+        credentials._asked_at -= pause
+        with pytest.raises(UnusableCredentials):
+            await credentials.refresh()
+    assert (tmp_path / "asked").read_text() == "x\nx\n"
+
+
+async def test_a_plugin_that_is_missing() -> None:
+    """A program that is not there is named, with the kubeconfig's own hint how to get it."""
+    plugin = ExecPlugin(command="/no/such/plugin", install_hint="install\nit")
+    with pytest.raises(UnusableCredentials, match="/no/such/plugin: No such file or directory; install it"):
+        await plugins.ask_plugin(plugin, Access(server=SERVER))
+
+
+def test_the_environment_is_not_needed() -> None:
+    """Outside a pod the environment alone makes no access."""
+    assert "KUBERNETES_SERVICE_HOST" not in os.environ
+    with pytest.raises(UnusableCredentials):
+        in_cluster()
+
+
+# --- certificates ------------------------------------------------------------------------------
+
+
+def test_certificates_that_cannot_be_used() -> None:
+    """Whatever is wrong with an authority, a certificate or a key, nobody is asked, and it is one line."""
+    authority = trustme.CA()
+    made = authority.issue_cert("client")
+    certificate = made.cert_chain_pems[0].bytes()
+    locked = load_pem_private_key(made.private_key_pem.bytes(), None).private_bytes(
+        Encoding.PEM, PrivateFormat.TraditionalOpenSSL, BestAvailableEncryption(b"secret")
+    )
+    other = authority.issue_cert("other").private_key_pem.bytes()
+    base = Access(server=SERVER, authority=authority.cert_pem.bytes())
+    client = light.load_client()
+    ApiSession(client, replace(base, certificate=certificate, key=made.private_key_pem.bytes()))
+    for broken in (
+        replace(base, authority=b"nonsense"),
+        replace(base, certificate=certificate),
+        replace(base, certificate=certificate, key=other),
+        replace(base, certificate=certificate, key=locked),
+        replace(base, certificate=b"nonsense", key=other),
+    ):
+        with pytest.raises(
+            UnusableCredentials, match=f"^the certificates for {SERVER} cannot be used: "
+        ) as wrong:
+            ApiSession(client, broken)
+        assert "\n" not in str(wrong.value)

@@ -1,0 +1,230 @@
+"""Who we are at a real API server, when tokens and certificates rotate under us."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes import client as links
+from ebbtide.actors.edges.kubernetes import credentials
+from ebbtide.actors.edges.kubernetes.calls import Unanswered
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.credentials import in_cluster
+from ebbtide.actors.edges.kubernetes.watch import SELF_SUBJECT_REVIEWS
+from ebbtide.events.facts import ApiRead
+from tests.actors.edges.kubernetes.rig import NODE, kubeconfig, linked, running, until
+from tests.node.bed import Bed
+from tests.node.identities import ADMIN, Client, kubelet
+from tests.node.parts import API_PORT
+from tests.node.pods import PODS, pod
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+SECONDS = 10.0
+NODE_CLIENT = kubelet(NODE)
+
+
+async def who(link: ApiClient) -> str:
+    """As whom the API server takes us."""
+    answer = await link.call("POST", SELF_SUBJECT_REVIEWS, body={}, seconds_max=SECONDS)
+    return str(json.loads(answer.body)["status"]["userInfo"]["username"]) if answer.ok else str(answer.code)
+
+
+async def until_we_are(link: ApiClient, user: str) -> None:
+    with trio.fail_after(SECONDS):
+        while await who(link) != user:
+            await trio.sleep(0.05)
+
+
+def replace(path: Path, text: str | bytes) -> None:
+    """As what rotates credentials does it: whole, by another file."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(text.encode() if isinstance(text, str) else text)
+    new.rename(path)
+
+
+async def test_a_token_that_rotates(bed: Bed, tmp_path: Path) -> None:
+    """A new token in the file is used within a moment, while the old one still holds."""
+    token = tmp_path / "token"
+    token.write_text(ADMIN.token)
+    async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))) as link:
+        assert await who(link) == ADMIN.user
+        replace(token, NODE_CLIENT.token)
+        await until_we_are(link, NODE_CLIENT.user)
+
+
+async def test_a_token_that_is_refused(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call that is refused with an old token is sent once more with the new one, without waiting."""
+    monkeypatch.setattr(links, "FILES_SECONDS", 1000.0)
+    token = tmp_path / "token"
+    token.write_text("revoked")
+    async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))) as link:
+        assert await who(link) == "401"
+        replace(token, ADMIN.token)
+        assert await who(link) == ADMIN.user
+
+
+async def test_a_watch_whose_token_was_refused(bed: Bed, tmp_path: Path) -> None:
+    """A watch that is refused says so, and goes on with the token that comes later."""
+    token = tmp_path / "token"
+    token.write_text("revoked")
+    rights = kubeconfig(tmp_path / "it", bed, ADMIN, tokenFile=str(token))
+    async with running(rights, tmp_path / "state") as rig:
+        (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
+        assert said.error.startswith("401")
+        replace(token, ADMIN.token)
+        await rig.outbox.wait_for(ApiRead, reachable=True)
+
+
+async def test_a_certificate_that_rotates(bed: Bed, tmp_path: Path) -> None:
+    """A certificate behind a link that moves is used for the next call, and the watch goes on under it."""
+    for name, client in (("first", ADMIN), ("second", NODE_CLIENT)):
+        (tmp_path / f"{name}.pem").write_bytes(b"".join(bed.secrets.pair(client)))
+    link_to = tmp_path / "current.pem"
+    link_to.symlink_to("first.pem")
+    user = {"client-certificate": "current.pem", "client-key": "current.pem"}
+    rights = kubeconfig(tmp_path / "it", bed, ADMIN, **user)
+    async with linked(rights) as link, running(rights, tmp_path / "state") as rig:
+        assert await who(link) == ADMIN.user
+        await rig.outbox.wait_for(ApiRead, reachable=True, taint=True)
+        (tmp_path / "moved").symlink_to("second.pem")
+        (tmp_path / "moved").rename(link_to)
+        await until_we_are(link, NODE_CLIENT.user)
+        await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
+        await bed.api.post(PODS, pod("one", NODE))
+        await until(lambda: rig.names() == ["one"])
+
+
+async def test_a_plugin(bed: Bed, tmp_path: Path) -> None:
+    """A plugin's certificate, with its key in memory only, is one by which the server knows us."""
+    certificate, key = bed.secrets.pair(NODE_CLIENT)
+    status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
+    said = tmp_path / "said.json"
+    said.write_text(json.dumps({"kind": "ExecCredential", "status": status}))
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(said)]}
+    async with linked(kubeconfig(tmp_path / "it", bed, ADMIN, exec=plugin)) as link:
+        assert await who(link) == NODE_CLIENT.user
+
+
+async def test_a_service_account(bed: Bed, tmp_path: Path) -> None:
+    """A service account's token is one like any other, and may do what its role says and no more."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await bed.api.post(accounts, {"metadata": {"name": "ebbtide"}})
+    try:
+        made = await bed.api.post(f"{accounts}/ebbtide/token", {"spec": {"expirationSeconds": 600}})
+        client = Client(made["status"]["token"], "account")
+        async with linked(kubeconfig(tmp_path / "it", bed, client)) as link:
+            assert await who(link) == "system:serviceaccount:default:ebbtide"
+            assert (await link.call("GET", "/api/v1/nodes", seconds_max=SECONDS)).code == 403
+    finally:
+        await bed.api.delete(f"{accounts}/ebbtide")
+
+
+async def test_in_a_pod(bed: Bed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kubeconfig, the edge is who its pod's account is, also when that token rotates."""
+    host, port = bed.server.removeprefix("https://").split(":")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
+    monkeypatch.setattr(credentials, "in_cluster", partial(in_cluster, account=tmp_path))
+    (tmp_path / "ca.crt").write_bytes(bed.secrets.authority.read_bytes())
+    (tmp_path / "token").write_text(NODE_CLIENT.token)
+    async with running(None, tmp_path / "state") as rig:
+        await rig.outbox.wait_for(ApiRead, reachable=True, taint=False)
+    replace(tmp_path / "token", ADMIN.token)
+    async with running(None, tmp_path / "state") as rig:
+        await rig.outbox.wait_for(ApiRead, reachable=True, taint=True)
+
+
+async def test_a_stranger(bed: Bed, tmp_path: Path) -> None:
+    """A server whose certificate is not of our authority gets no token; without the check it does."""
+    from tests.node.identities import Secrets
+
+    (tmp_path / "other").mkdir()
+    other = Secrets(tmp_path / "other")
+    other.write(())
+    path = kubeconfig(tmp_path / "it", bed, ADMIN)
+    document = json.loads(path.read_text())
+    cluster = document["clusters"][0]["cluster"]
+    cluster["certificate-authority-data"] = base64.b64encode(other.authority.read_bytes()).decode()
+    path.write_text(json.dumps(document))
+    async with linked(path) as link:
+        with pytest.raises(Unanswered, match="certificate verify failed"):
+            await who(link)
+        cluster["insecure-skip-tls-verify"] = True
+        path.write_text(json.dumps(document))
+        with trio.fail_after(SECONDS):
+            while True:
+                try:
+                    assert await who(link) == ADMIN.user
+                    break
+                except Unanswered:
+                    await trio.sleep(0.05)
+
+
+async def test_a_proxy(bed: Bed, tmp_path: Path) -> None:
+    """The kubeconfig's proxy is asked for a tunnel; the server at its end has the name that is said there."""
+    asked: list[str] = []
+
+    async def serve(outer: trio.SocketStream) -> None:
+        asked.append((await outer.receive_some()).partition(b"\r\n")[0].decode())
+        await outer.send_all(b"HTTP/1.1 200 OK\r\n\r\n")
+        async with outer, await bed.connect("127.0.0.1", API_PORT) as inner, trio.open_nursery() as nursery:
+            nursery.start_soon(pump, outer, inner)
+            await pump(inner, outer)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, serve, [listener])
+        path = kubeconfig(tmp_path / "it", bed, ADMIN, "https://api.example:6443")
+        document = json.loads(path.read_text())
+        port = listener.socket.getsockname()[1]
+        names = {"proxy-url": f"http://127.0.0.1:{port}", "tls-server-name": "kubernetes.default.svc"}
+        document["clusters"][0]["cluster"] |= names
+        path.write_text(json.dumps(document))
+        async with linked(path) as link:
+            assert await who(link) == ADMIN.user
+        nursery.cancel_scope.cancel()
+    assert asked == ["CONNECT api.example:6443 HTTP/1.1"]
+
+
+async def pump(source: trio.SocketStream, sink: trio.SocketStream) -> None:
+    with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        async for piece in source:
+            await sink.send_all(piece)
+
+
+async def test_a_kubeconfig_that_breaks(bed: Bed, tmp_path: Path) -> None:
+    """A kubeconfig that cannot be used is said in one line, once; the last good one goes on."""
+    path = kubeconfig(tmp_path / "it", bed, ADMIN)
+    told: list[str] = []
+    async with linked(path, told) as link:
+        replace(path, "nonsense")
+        await until(lambda: told)
+        assert await who(link) == ADMIN.user
+        await link._renew()
+        assert len(told) == 1
+        assert told[0].startswith(f"Kubernetes API: kubeconfig {path}: no kubeconfig")
+        kubeconfig(path, bed, ADMIN)
+        await until(lambda: len(told) == 2)
+
+
+async def test_a_kubeconfig_that_comes_later(bed: Bed, tmp_path: Path) -> None:
+    """Without a kubeconfig, as before a node has joined, a call says why; it is used when it comes."""
+    path = tmp_path / "later"
+    async with linked(path) as link:
+        with pytest.raises(Unanswered, match="later: No such file"):
+            await who(link)
+        kubeconfig(path, bed, ADMIN)
+        with trio.fail_after(SECONDS):
+            while True:
+                try:
+                    assert await who(link) == ADMIN.user
+                    break
+                except Unanswered:
+                    await trio.sleep(0.05)

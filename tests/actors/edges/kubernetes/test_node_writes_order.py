@@ -1,0 +1,167 @@
+"""The Node is at the end as was said last, though a request that was sent cannot be called back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.kubernetes.calls import (
+    Answer,
+    Unanswered,
+)
+from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, CHANGED_ANNOTATION
+from ebbtide.actors.edges.kubernetes.pods import PodStore
+from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import AnnounceNode, PublishCertificate
+from tests.actors.edges.kubernetes.write_fake import status
+from tests.actors.edges.process.process_bed import Outbox
+
+DOWN = AnnounceNode(key="down", ready=False, unready=False, cordon=True, conditions=("DrainInProgress",))
+UP = AnnounceNode(key="up", ready=True)
+CERTIFIED = PublishCertificate(key="certified", safe=True)
+
+
+class Server:
+    """One Node. A write that has arrived is carried out ``late_seconds`` later, whoever still listens."""
+
+    def __init__(self, work: trio.Nursery, late_seconds: float = 0.0) -> None:
+        self.node: dict[str, Any] = {"annotations": {}, "unschedulable": None, "conditions": {}}
+        self.version, self.late_seconds = 1, late_seconds
+        self._work = work
+        #: Answered before anything is looked at, one a write.
+        self.refusals: list[Answer] = []
+        #: Bodies of the writes that were carried out.
+        self.taken: list[Any] = []
+
+    async def call(self, method: str, path: str, *, body: Any = None, **fields: Any) -> Answer:
+        await trio.sleep(0.01)
+        if method == "GET":
+            return Answer(200, self._as_json())
+        if self.refusals:
+            return self.refusals.pop(0)
+        answers: list[Answer] = []
+        arrived = trio.Event()
+        self._work.start_soon(self._carry_out, body, answers, arrived, self.late_seconds)
+        with trio.move_on_after(fields["seconds_max"]):
+            await arrived.wait()
+            return answers[0]
+        raise Unanswered("silence")
+
+    async def _carry_out(self, body: Any, answers: list[Answer], done: trio.Event, seconds: float) -> None:
+        await trio.sleep(seconds)
+        if body["metadata"].get("resourceVersion", str(self.version)) == str(self.version):
+            self._merge(body)
+            self.taken.append(body)
+            answers.append(Answer(200, self._as_json()))
+        else:
+            answers.append(status(409, "the object has been modified"))
+        done.set()
+
+    def _merge(self, body: Any) -> None:
+        self.version += 1
+        annotations = {**self.node["annotations"], **body["metadata"].get("annotations", {})}
+        self.node["annotations"] = {key: value for key, value in annotations.items() if value is not None}
+        spec = body.get("spec", {})
+        self.node["unschedulable"] = spec.get("unschedulable", self.node["unschedulable"])
+        self.node["taints"] = spec.get("taints", self.node.get("taints"))
+        for each in body.get("status", {}).get("conditions", []):
+            if each.get("$patch") == "delete":
+                self.node["conditions"].pop(each["type"], None)
+            else:
+                self.node["conditions"][each["type"]] = each
+
+    def _as_json(self) -> bytes:
+        meta = {"resourceVersion": str(self.version), "annotations": self.node["annotations"]}
+        spec = {"unschedulable": bool(self.node["unschedulable"]), "taints": self.node.get("taints") or []}
+        state = {"conditions": list(self.node["conditions"].values())}
+        return msgspec.json.encode({"metadata": meta, "spec": spec, "status": state})
+
+    def is_untouched(self) -> bool:
+        spec = (self.node["unschedulable"], self.node.get("taints"), self.node["conditions"])
+        return not any(spec) and not self.node["annotations"]
+
+
+class Hand:
+    def __init__(self, server: Server) -> None:
+        self.writes = Writes(server, PodStore(), "node-1")
+
+    async def do(self, order: Order) -> Ending:
+        effect: Any = self.writes.effects[type(order)]
+        ended = await effect(order, Outbox())
+        assert isinstance(ended, Ending)
+        return ended
+
+
+@pytest.mark.parametrize("late_seconds", [0.0, 0.1, 0.5, 4.0, 8.0, 12.0])
+@pytest.mark.parametrize("after_seconds", [0.005, 0.015, 0.2, 1.0])
+@pytest.mark.parametrize("orders", [(DOWN,), (CERTIFIED,), (DOWN, CERTIFIED)], ids=range(3))
+async def test_taken_back_is_taken_back(
+    orders: tuple[Order, ...], after_seconds: float, late_seconds: float, autojump_clock: MockClock
+) -> None:
+    """However late the server carries out what a shutdown has sent: a cancel leaves the Node untouched."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery, late_seconds)
+        hand = Hand(server)
+        for order in orders:
+            nursery.start_soon(hand.do, order)
+        await trio.sleep(after_seconds)
+        server.late_seconds = 0.0
+        with trio.fail_after(30):
+            assert await hand.do(UP) == Ending()
+        await trio.sleep(60)
+        assert server.is_untouched(), server.node
+
+
+async def test_a_certificate_that_is_still_refused(autojump_clock: MockClock) -> None:
+    """One that waits to be sent again is given up at once, and never sent after what takes it away."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery)
+        server.refusals = [status(429, "later", 1.0)]
+        hand = Hand(server)
+        ended: list[Ending] = []
+
+        async def publish() -> None:
+            ended.append(await hand.do(CERTIFIED))
+
+        nursery.start_soon(publish)
+        await trio.sleep(0.1)
+        began = trio.current_time()
+        assert await hand.do(UP) == Ending()
+        assert trio.current_time() - began < 0.2
+        await trio.sleep(60)
+        assert [each.result for each in ended] == ["cancelled"]
+        assert server.taken == []
+
+
+async def test_down_again(autojump_clock: MockClock) -> None:
+    """A second shutdown overtakes a restoring that the server carries out late: the node is shown."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery)
+        hand = Hand(server)
+        assert await hand.do(DOWN) == Ending()
+        server.late_seconds = 8.0
+        nursery.start_soon(hand.do, UP)
+        await trio.sleep(0.1)
+        server.late_seconds = 0.0
+        assert await hand.do(DOWN) == Ending()
+        await trio.sleep(60)
+        assert server.node["unschedulable"]
+        assert server.node["conditions"]["DrainInProgress"]["status"] == "True"
+        assert server.node["annotations"][CHANGED_ANNOTATION].strip() != "{}"
+        assert CERTIFICATE_ANNOTATION not in server.node["annotations"]
+        assert await hand.do(UP) == Ending()
+        assert server.is_untouched(), server.node
+
+
+async def test_nothing_to_do_is_nothing_written(autojump_clock: MockClock) -> None:
+    """A node that was not changed, by a daemon that left nothing unanswered, is not written to."""
+    async with trio.open_nursery() as nursery:
+        server = Server(nursery)
+        assert await Hand(server).do(UP) == Ending()
+        assert server.taken == []

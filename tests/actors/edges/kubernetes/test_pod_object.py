@@ -1,0 +1,174 @@
+"""What is kept of a pod object: every field by its rule, and nothing else of whatever the object holds."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
+from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from tests.actors.edges.kubernetes import objects
+
+MIRROR = "kubernetes.io/config.mirror"
+
+
+def seen(**parts: Any) -> KnownPod:
+    return project_pod(msgspec.json.decode(json.dumps(parts), type=PodObject))
+
+
+def of_spec(**spec: Any) -> KnownPod:
+    return seen(metadata={"name": "a", "uid": "u"}, spec=spec)
+
+
+@given(objects.pods)
+def test_any_pod(pod: dict[str, Any]) -> None:
+    """Every pod has its projection, and what it says of the pod is what the object says."""
+    found = seen(**pod)
+    spec = pod["spec"]
+    assert (found.api_uid, found.name, found.namespace) == tuple(
+        pod["metadata"][key] for key in ("uid", "name", "namespace")
+    )
+    assert found.priority == spec.get("priority")
+    assert found.grace_seconds == spec.get("terminationGracePeriodSeconds")
+    assert found.containers == tuple(each["name"] for each in spec["containers"])
+    assert found.deleting == ("deletionTimestamp" in pod["metadata"])
+    started = [
+        phase["startedAt"]
+        for each in pod.get("status", {}).get("containerStatuses", [])
+        for state in ("state", "lastState")
+        for phase in each.get(state, {}).values()
+        if "startedAt" in phase
+    ]
+    assert found.started_at == max(started, default="")
+
+
+@given(objects.pods)
+def test_it_is_kept_as_it_is(pod: dict[str, Any]) -> None:
+    """What the cache writes of a pod it reads back the same."""
+    found = seen(**pod)
+    assert msgspec.json.decode(msgspec.json.encode(found), type=KnownPod) == found
+
+
+def test_nothing_secret() -> None:
+    """Neither an environment nor an annotation nor an image is kept."""
+    pod = {
+        "metadata": {"name": "a", "uid": "u", "annotations": {"note": "SECRET"}, "labels": {"x": "SECRET"}},
+        "spec": {"containers": [{"name": "c", "image": "SECRET", "env": [{"name": "A", "value": "SECRET"}]}]},
+    }
+    assert b"SECRET" not in msgspec.json.encode(seen(**pod))
+
+
+def test_a_static_pod() -> None:
+    """A mirror's UID for the runtime is its annotation's, and its owner, the Node, is nobody to tell."""
+    owner = {"kind": "Node", "name": "node-1", "controller": True}
+    found = seen(
+        metadata={"uid": "api", "annotations": {MIRROR: "file"}, "ownerReferences": [owner]}, spec={}
+    )
+    assert (found.uid, found.api_uid, found.static, found.owner) == ("file", "api", True, "")
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "labels", "owner", "daemon"),
+    [
+        ("ReplicaSet", "web-7d9f", {"pod-template-hash": "7d9f"}, "Deployment/web", False),
+        ("ReplicaSet", "web-7d9f", {}, "ReplicaSet/web-7d9f", False),
+        ("ReplicaSet", "web", {"pod-template-hash": "7d9f"}, "ReplicaSet/web", False),
+        ("StatefulSet", "db", {}, "StatefulSet/db", False),
+        ("DaemonSet", "logs", {}, "DaemonSet/logs", True),
+        ("Job", "once", {}, "Job/once", False),
+    ],
+)
+def test_owners(kind: str, name: str, labels: dict[str, str], owner: str, daemon: bool) -> None:
+    """The owner is the workload that people know; only the controlling one counts."""
+    owners = [{"kind": "Other", "name": "x"}, {"kind": kind, "name": name, "controller": True}]
+    found = seen(metadata={"labels": labels, "ownerReferences": owners}, spec={})
+    assert (found.owner, found.daemon) == (owner, daemon)
+
+
+@pytest.mark.parametrize(
+    ("toleration", "all_of_them"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"operator": "Exists", "effect": "NoExecute"}, False),
+        ({"operator": "Exists", "key": "node.kubernetes.io/unschedulable"}, False),
+        ({"operator": "Equal", "key": "a", "value": "b"}, False),
+    ],
+)
+def test_tolerations(toleration: dict[str, str], all_of_them: bool) -> None:
+    """Whether a pod tolerates whatever NoSchedule taint there is."""
+    assert of_spec(tolerations=[toleration]).tolerates_all is all_of_them
+
+
+@pytest.mark.parametrize(
+    ("kind", "concerns_others"),
+    [
+        ("persistentVolumeClaim", True),
+        ("csi", True),
+        ("ephemeral", True),
+        ("nfs", True),
+        ("awsElasticBlockStore", True),
+        ("configMap", False),
+        ("secret", False),
+        ("emptyDir", False),
+        ("projected", False),
+        ("downwardAPI", False),
+        ("hostPath", False),
+        ("image", False),
+    ],
+)
+def test_volumes(kind: str, concerns_others: bool) -> None:
+    """Whether another node may wait for the unmount of a volume."""
+    assert of_spec(volumes=[{"name": "v", kind: {}}]).volumes is concerns_others
+
+
+def test_sidecars() -> None:
+    """Restartable init containers are sidecars; the others have ended before the pod's own began."""
+    init = [{"name": "setup"}, {"name": "proxy", "restartPolicy": "Always"}]
+    found = of_spec(containers=[{"name": "main"}], initContainers=init)
+    assert (found.sidecars, found.containers) == (("proxy",), ("main",))
+
+
+def test_ends() -> None:
+    """A container that has ended is known by its exit code."""
+    states = [
+        {"name": "a", "state": {"terminated": {"exitCode": 3, "startedAt": "2026-01-01T00:00:01Z"}}},
+        {"name": "b", "state": {"running": {"startedAt": "2026-01-01T00:00:02Z"}}},
+    ]
+    found = seen(metadata={}, spec={}, status={"containerStatuses": states})
+    assert (found.ended, found.started_at) == ({"a": 3}, "2026-01-01T00:00:02Z")
+
+
+@pytest.mark.parametrize(
+    ("spec", "number"),
+    [
+        ({"priorityClassName": "system-node-critical"}, 2_000_001_000),
+        ({"priorityClassName": "system-cluster-critical"}, 2_000_000_000),
+        ({"priorityClassName": "mine"}, None),
+        ({"priorityClassName": "system-node-critical", "priority": 5}, 5),
+    ],
+)
+def test_classes(spec: dict[str, Any], number: int | None) -> None:
+    """The number counts; without one, the classes that every cluster has are known."""
+    assert of_spec(**spec).priority == number
+
+
+def test_what_runs() -> None:
+    """A container, or an init container, that runs is known by the runtime's id of it; no other is."""
+    runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
+    found = seen(
+        metadata={"name": "a", "uid": "u"},
+        status={
+            "initContainerStatuses": [{"name": "i", "containerID": "containerd://f00", "state": runs}],
+            "containerStatuses": [
+                {"name": "a", "containerID": "cri-o://beef", "state": runs},
+                {"name": "b", "containerID": "cri-o://dead", "state": {"terminated": {"exitCode": 3}}},
+                {"name": "c", "state": {"waiting": {}}},
+            ],
+        },
+    )
+    assert found.running == {"i": "f00", "a": "beef"}

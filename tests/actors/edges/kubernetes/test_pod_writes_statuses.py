@@ -1,0 +1,279 @@
+"""Final statuses on a real API server, as the kubelet would have written them; none to a pod that runs."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from ebbtide.actors.edges.kubernetes import pod_writes as final
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
+from tests.actors.edges.kubernetes.rig import kubeconfig, until, wire
+from tests.actors.edges.kubernetes.rig import running as edge_running
+from tests.actors.edges.kubernetes.write_rig import (
+    NODE,
+    NODE_CLIENT,
+    account,
+    known,
+    of_kind,
+    outside,
+    writing,
+)
+from tests.node.bed import Bed
+from tests.node.client import Object, Refused
+from tests.node.identities import Client
+from tests.node.pods import PODS, container, is_ready, pod, running, static
+from tests.node.weather import Weather
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+MESSAGE = "Pod was terminated in response to imminent node shutdown."
+AFTER = 4102444800
+
+
+def statuses(*made: Object, phase: str = "Failed", **fields: bool) -> DeliverStatuses:
+    rows = tuple((known(each).uid, phase, "Terminated", MESSAGE) for each in made)
+    return DeliverStatuses(key="NodeStatusActor/deliver//1", statuses=rows, **fields)
+
+
+@pytest.fixture(params=["node", "account"])
+async def client(bed: Bed, request: pytest.FixtureRequest) -> Client:
+    return NODE_CLIENT if request.param == "node" else await account(bed)
+
+
+@pytest.fixture
+async def alone(bed: Bed) -> AsyncIterator[Bed]:
+    """The kubelet stays away once the test has stopped it, until the test is over."""
+    yield bed
+    if f"kubelet-{NODE}" not in await bed.inside.do("alive"):
+        await bed.start_kubelet(bed.members[NODE])
+        await bed.node_ready(bed.members[NODE])
+
+
+async def stop_kubelet(bed: Bed) -> None:
+    await bed.stop(f"kubelet-{NODE}")
+
+
+async def test_failed(alone: Bed, client: Client) -> None:
+    """Phase, reason, message and conditions to the letter; its containers have ended, the rest is kept."""
+    (made,) = await running(alone, pod("one", NODE, containers=[container(), container(name="other")]))
+    await stop_kubelet(alone)
+    async with writing(alone, [known(made)], client) as hand:
+        assert await hand.do(statuses(made)) == Ending()
+    now = await alone.api.get(f"{PODS}/one")
+    state = now["status"]
+    assert (state["phase"], state["reason"], state["message"]) == ("Failed", "Terminated", MESSAGE)
+    mark = of_kind(now, "DisruptionTarget")
+    assert (mark["status"], mark["reason"], mark["message"]) == ("True", "TerminationByKubelet", MESSAGE)
+    for kind in ("Ready", "ContainersReady"):
+        assert (of_kind(now, kind)["status"], of_kind(now, kind)["reason"]) == ("False", "PodFailed")
+    assert of_kind(now, "PodScheduled") == of_kind(made, "PodScheduled")
+    for before, after in zip(made["status"]["containerStatuses"], state["containerStatuses"], strict=True):
+        ended = after["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+        assert ended["startedAt"] == before["state"]["running"]["startedAt"]
+        assert ended["containerID"] == before["containerID"]
+        assert not after["ready"]
+        assert all(after[name] == before[name] for name in ("name", "image", "imageID", "restartCount"))
+    assert state["podIP"] == made["status"]["podIP"]
+
+
+async def test_succeeded(alone: Bed) -> None:
+    """A pod whose containers all exited with 0 has succeeded, with the same reason."""
+    (made,) = await running(alone, pod("one", NODE))
+    await stop_kubelet(alone)
+    async with writing(alone, [known(made)], NODE_CLIENT) as hand:
+        assert await hand.do(statuses(made, phase="Succeeded")) == Ending()
+    now = await alone.api.get(f"{PODS}/one")
+    assert (now["status"]["phase"], now["status"]["reason"]) == ("Succeeded", "Terminated")
+    assert of_kind(now, "Ready")["reason"] == "PodCompleted"
+    assert now["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+
+
+async def test_kept(bed: Bed) -> None:
+    """A Job's pod that succeeded by itself keeps what it has, and is not called disrupted."""
+    made = await bed.api.post(PODS, pod("one", NODE, "exit 0", restartPolicy="Never"))
+    done = await bed.api.until(f"{PODS}/one", lambda each: each["status"]["phase"] == "Succeeded")
+    async with writing(bed, [known(made)], NODE_CLIENT) as hand:
+        assert await hand.do(statuses(made)) == Ending()
+    assert (await bed.api.get(f"{PODS}/one"))["status"] == done["status"]
+
+
+async def test_gone(bed: Bed, client: Client) -> None:
+    """No object, another one of that name, and one that neither the watch nor the API knows: delivered."""
+    one, two = await running(bed, pod("one", NODE), pod("two", NODE))
+    await bed.api.delete(f"{PODS}/one", {"gracePeriodSeconds": 0})
+    other = known(two, api_uid="0a0a0a0a-0000-0000-0000-000000000000")
+    async with writing(bed, [known(one), other], client) as hand:
+        order = statuses(one, two)
+        unknown = ("1b1b1b1b-0000-0000-0000-000000000000", "Failed", "Terminated", MESSAGE)
+        more = DeliverStatuses(key="k", statuses=(*order.statuses, unknown))
+        assert await hand.do(more) == Ending()
+    assert (await bed.api.get(f"{PODS}/two"))["status"]["phase"] == "Running"
+
+
+async def test_not_known_ahead(alone: Bed, client: Client) -> None:
+    """A pod that no watch knows is found by one list."""
+    (made,) = await running(alone, pod("one", NODE))
+    await stop_kubelet(alone)
+    async with writing(alone, (), client) as hand:
+        assert await hand.do(statuses(made)) == Ending()
+    assert (await alone.api.get(f"{PODS}/one"))["status"]["phase"] == "Failed"
+
+
+async def test_removed(alone: Bed, client: Client) -> None:
+    """Objects that are not to stay go at once; a static pod's mirror is not a kubelet's to lose."""
+    (made,) = await running(alone, pod("one", NODE))
+    async with static(alone, alone.members[NODE], pod("still")) as mirror:
+        still = await alone.api.get(mirror)
+        await stop_kubelet(alone)
+        async with writing(alone, [known(made), known(still)], client) as hand:
+            assert await hand.do(statuses(made, still, remove=True)) == Ending()
+        with pytest.raises(Refused) as refused:
+            await alone.api.get(f"{PODS}/one")
+        assert refused.value.code == 404
+        assert (await alone.api.get(mirror))["status"]["phase"] == "Failed"
+
+
+@pytest.fixture
+def rebooted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The machine has come up after everything that the API has seen."""
+    stat = tmp_path / "stat"
+    stat.write_text(f"cpu 1 2 3\nbtime {AFTER}\n")
+    monkeypatch.setattr(final, "STAT", stat)
+
+
+def earlier(folder: Path, made: Object, **fields: str) -> None:
+    """As a shutdown left it whose statuses were not taken."""
+    meta = made["metadata"]
+    then = {"resourceVersion": meta["resourceVersion"], **fields}
+    (folder / "late.json").write_text(json.dumps({"version": 1, "pods": {meta["uid"]: then}}))
+
+
+async def undelivered(bed: Bed, folder: Path, order: DeliverStatuses) -> None:
+    """A shutdown with the whole edge, whose API server goes away once the watch has listed."""
+    async with wire(bed) as between:
+        path = kubeconfig(folder / "before", bed, NODE_CLIENT, between.server)
+        async with edge_running(path, folder) as rig:
+            await until(lambda: rig.edge.version)
+            between.block()
+            ended = await rig.edge.adopt(order, rig.outbox)
+    assert ended is not None
+    assert ended.result == "failed"
+
+
+async def delivered_later(bed: Bed, folder: Path, order: DeliverStatuses) -> Ending:
+    """The next boot, with the same state directory: its watch has listed before anything is delivered."""
+    path = kubeconfig(folder / "after", bed, NODE_CLIENT)
+    async with edge_running(path, folder) as rig:
+        await until(lambda: rig.edge.version)
+        ended = await rig.edge.adopt(structs.replace(order, unchanged_only=True), rig.outbox)
+    assert ended is not None
+    return ended
+
+
+@pytest.mark.usefixtures("rebooted")
+@pytest.mark.parametrize("changed", [False, True], ids=["unchanged", "changed"])
+async def test_of_an_earlier_boot(alone: Bed, changed: bool, tmp_path: Path) -> None:
+    """A pod of which nothing has been heard since gets its status of the boot before; whatever somebody has
+    changed in between, though the new boot's watch knows no other version, keeps it from that.
+    """
+    (made,) = await running(alone, pod("one", NODE))
+    await stop_kubelet(alone)
+    await undelivered(alone, tmp_path, statuses(made))
+    if changed:
+        mark = {"type": "example.com/seen", "status": "True"}
+        await alone.api.patch(f"{PODS}/one/status", {"status": {"conditions": [mark]}})
+    ended = await delivered_later(alone, tmp_path, statuses(made))
+    phase = (await alone.api.get(f"{PODS}/one"))["status"]["phase"]
+    if changed:
+        assert ended == Ending("cancelled", "stale: 1 of 1: default/one has changed since")
+    else:
+        assert ended == Ending()
+    assert phase == ("Running" if changed else "Failed")
+
+
+@pytest.mark.parametrize("change", ["nothing kept", "version", "started since", "started in this boot"])
+async def test_stale(bed: Bed, change: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    """A pod that has changed, or has been started again, never gets a status of the boot before."""
+    if change != "started in this boot":
+        request.getfixturevalue("rebooted")
+    (made,) = await running(bed, pod("one", NODE))
+    made = await bed.api.get(f"{PODS}/one")
+    fields: dict[str, Any] = {
+        "version": {"resourceVersion": "1"},
+        "started since": {"startedAt": "2020-01-01T00:00:00Z"},
+    }.get(change, {})
+    if change != "nothing kept":
+        earlier(tmp_path, made, **fields)
+    async with writing(bed, [known(made)], NODE_CLIENT, folder=tmp_path) as hand:
+        ended = await hand.do(statuses(made, unchanged_only=True))
+    assert ended.result == "cancelled"
+    words = {"nothing kept": "is not known from", "version": "has changed"}
+    assert f"default/one {words.get(change, 'has been started again')}" in ended.reason
+    assert (await bed.api.get(f"{PODS}/one"))["status"]["phase"] == "Running"
+
+
+async def test_partly(bed: Bed) -> None:
+    """What could not be delivered is counted and named; the rest is delivered."""
+    one = (await running(bed, pod("one", NODE)))[0]
+    far = await bed.api.post(PODS, pod("far", "node-of-somebody-else"))
+    who = await account(bed)
+    async with writing(bed, [known(one), known(far)], who) as hand:
+        await bed.api.patch(
+            "/apis/rbac.authorization.k8s.io/v1/clusterroles/ebbtide-writes",
+            {"rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]},
+        )
+        try:
+            await bed.api.until(f"{PODS}/one", is_ready)
+            ended = await hand.do(statuses(one, far))
+        finally:
+            await bed.api.delete("/apis/rbac.authorization.k8s.io/v1/clusterroles/ebbtide-writes")
+    assert ended.result == "failed"
+    assert ended.reason.startswith("2 of 2 not delivered: default/one: 403 ")
+
+
+async def test_many(alone: Bed) -> None:
+    """105 pods' statuses are delivered in a second or two."""
+    await stop_kubelet(alone)
+    made = [await alone.api.post(PODS, pod(f"pod-{number}", NODE)) for number in range(105)]
+    async with writing(alone, map(known, made), NODE_CLIENT) as hand:
+        began = time.monotonic()
+        assert await hand.do(statuses(*made)) == Ending()
+        print(f"105 statuses in {time.monotonic() - began:.2f} s")
+    pods = (await alone.api.get(PODS))["items"]
+    assert [each["status"]["phase"] for each in pods] == ["Failed"] * 105
+
+
+async def test_withdrawn(alone: Bed, client: Client) -> None:
+    """Ready=False on each pod, and nothing else of it changes."""
+    made = await running(alone, pod("one", NODE), pod("two", NODE))
+    await stop_kubelet(alone)
+    async with writing(alone, map(known, made), client) as hand:
+        order = WithdrawPods(key="k", uids=tuple(each["metadata"]["uid"] for each in made))
+        assert await hand.do(order) == Ending()
+    for each in made:
+        now = await alone.api.get(f"{PODS}/{each['metadata']['name']}")
+        assert of_kind(now, "Ready")["status"] == of_kind(now, "ContainersReady")["status"] == "False"
+        assert now["status"]["phase"] == "Running"
+        assert not of_kind(now, "DisruptionTarget")
+
+
+async def test_withdrawn_in_bad_weather(bed: Bed) -> None:
+    """A server that does not answer costs a withdrawal its second, and no more."""
+    (made,) = await running(bed, pod("one", NODE))
+    weather = Weather(bed)
+    await weather.start()
+    weather.becomes(delay_seconds=5)
+    async with outside(bed) as server, writing(bed, [known(made)], NODE_CLIENT, server) as hand:
+        began = time.monotonic()
+        ended = await hand.do(WithdrawPods(key="k", uids=(made["metadata"]["uid"],)))
+        assert time.monotonic() - began < 1.5
+    await weather.stop()
+    assert ended.result == "failed"
+    assert ended.reason.startswith("1 of 1 not withdrawn: ")

@@ -1,0 +1,265 @@
+"""What is known of the pods without the API server: the store, its cache on disk, and static manifests."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.kubernetes import pod_object as manifests
+from ebbtide.actors.edges.kubernetes import pods as caching
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import WithdrawPods
+from ebbtide.events.facts import ApiRead
+from tests.actors.edges.kubernetes.rig import NODE, running, until
+
+
+def pod(uid: str, **fields: Any) -> KnownPod:
+    return KnownPod(**{"uid": uid, "api_uid": f"api-{uid}", "namespace": "default", "name": uid} | fields)
+
+
+def silent(level: int, line: str) -> None:
+    raise AssertionError(line)
+
+
+# --- the store ---------------------------------------------------------------------------------
+
+
+def test_a_mirror_that_was_made_anew() -> None:
+    """A mirror that is deleted and made again is another object of the same pod, which stays known."""
+    store = PodStore()
+    store.put(pod("static", api_uid="first"))
+    store.put(pod("static", api_uid="second"))
+    store.remove("first")
+    assert store.find("static") == pod("static", api_uid="second")
+    store.remove("second")
+    assert store.find("static") is None
+
+
+def test_a_list_goes_before_the_cache() -> None:
+    """What was known before a restart counts until the first list, and not after it."""
+    store = PodStore()
+    store.restore([pod("old")])
+    assert store.find("old")
+    store.replace([pod("new")], "5")
+    store.restore([pod("old")])
+    assert [each.uid for each in store.pods()] == ["new"]
+
+
+def test_manifests_fill_the_gaps() -> None:
+    """A static pod's manifest answers by name until the API server has shown the pod."""
+    store = PodStore()
+    made = pod("", name="api-node-1", priority=7, api_uid="")
+    store.set_manifests([made])
+    assert store.find_named("default", "api-node-1") is made
+    store.put(pod("uid", name="api-node-1", priority=9))
+    assert [each.priority for each in store.pods()] == [9]
+
+
+# --- the cache ---------------------------------------------------------------------------------
+
+
+async def kept(cache: PodCache, store: PodStore, *changes: Any) -> None:
+    """Follow while each of these is done, with time to write between them."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(cache.follow, store)
+        for change in changes:
+            await trio.testing.wait_all_tasks_blocked()
+            change()
+            await trio.sleep(2 * caching.MEMBERSHIP_SECONDS)
+        nursery.cancel_scope.cancel()
+
+
+async def test_it_is_there_after_a_restart(tmp_path: Path) -> None:
+    """What the watch knew is read back by the next daemon of this node, and by no other."""
+    store = PodStore()
+    one = pod("one", priority=5, ended={"main": 3}, sidecars=("s",))
+    await kept(PodCache(tmp_path, NODE, silent), store, lambda: store.replace([one], "5"))
+    assert PodCache(tmp_path, NODE, silent).load() == [one]
+    assert PodCache(tmp_path, "node-2", silent).load() == []
+    assert (tmp_path / "pods.json").stat().st_mode & 0o777 == 0o600
+
+
+async def test_membership_is_soon_and_the_rest_at_the_end(tmp_path: Path) -> None:
+    """A pod that comes is on disk at once; how it is may wait, at the latest until the daemon ends."""
+    store, cache = PodStore(), PodCache(tmp_path, NODE, silent)
+    seen: list[list[str]] = []
+
+    def look() -> None:
+        seen.append([each.phase for each in cache.load()])
+
+    await kept(
+        cache,
+        store,
+        lambda: store.put(pod("one", phase="Pending")),
+        look,
+        lambda: store.put(pod("one", phase="Running")),
+        look,
+    )
+    look()
+    assert seen == [["Pending"], ["Pending"], ["Running"]]
+
+
+async def test_before_the_first_list(tmp_path: Path) -> None:
+    """A daemon that never reached the API server leaves the cache as it found it."""
+    before = PodStore()
+    await kept(PodCache(tmp_path, NODE, silent), before, lambda: before.replace([pod("one")], "5"))
+    store = PodStore()
+    store.restore(PodCache(tmp_path, NODE, silent).load())
+    (tmp_path / "pods.json").touch()
+    stamp = (tmp_path / "pods.json").stat().st_mtime_ns
+    await kept(PodCache(tmp_path, NODE, silent), store, lambda: None)
+    assert (tmp_path / "pods.json").stat().st_mtime_ns == stamp
+
+
+async def test_a_disk_that_refuses(tmp_path: Path) -> None:
+    """A cache that cannot be written is said once, and nothing else is the worse for it."""
+    (tmp_path / "file").write_text("")
+    told: list[str] = []
+    store = PodStore()
+    cache = PodCache(tmp_path / "file", NODE, lambda level, line: told.append(line))
+    await kept(cache, store, lambda: store.put(pod("one")), lambda: store.put(pod("two")))
+    assert len(told) == 1
+    assert "knows no priorities" in told[0]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{", b"\xff\xfe", b'{"version":2,"node":"node-1","pods":[]}', b'{"version":1}', b"[" * 9000],
+)
+def test_a_file_of_no_use(tmp_path: Path, content: bytes) -> None:
+    """A cache that cannot be read is none."""
+    (tmp_path / "pods.json").write_bytes(content)
+    assert PodCache(tmp_path, NODE, silent).load() == []
+
+
+# --- manifests ---------------------------------------------------------------------------------
+
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: etcd
+  namespace: kube-system
+  annotations: {since: 2026-01-01}
+spec:
+  hostNetwork: true
+  priorityClassName: system-node-critical
+  containers:
+  - name: etcd
+    command: [etcd]
+"""
+
+
+def test_manifests(tmp_path: Path) -> None:
+    """Static pods are named as their mirrors are and have their class's priority; the rest is passed over."""
+    (tmp_path / "etcd.yaml").write_text(MANIFEST)
+    (tmp_path / "plain.json").write_text(json.dumps({"metadata": {"name": "plain"}, "spec": {"priority": 3}}))
+    (tmp_path / ".hidden.yaml").write_text(MANIFEST)
+    (tmp_path / "broken.yaml").write_text("a: [")
+    (tmp_path / "list.yaml").write_text("- 1")
+    (tmp_path / "folder").mkdir()
+    etcd, plain = manifests.read_manifests(tmp_path, "Node-1")
+    assert (etcd.namespace, etcd.name, etcd.priority) == ("kube-system", "etcd-node-1", 2_000_001_000)
+    assert etcd.static
+    assert etcd.host_network
+    assert etcd.containers == ("etcd",)
+    assert (plain.namespace, plain.name, plain.priority) == ("default", "plain-node-1", 3)
+    assert manifests.read_manifests(tmp_path / "plain.json", "node-1") == [plain]
+    assert manifests.read_manifests(tmp_path / "nothing", "node-1") == []
+
+
+async def test_a_folder_that_changes(tmp_path: Path) -> None:
+    """A manifest that appears or goes is noticed."""
+    taken: list[list[KnownPod]] = []
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(manifests.follow, tmp_path, NODE, taken.append)
+        await until(lambda: taken == [[]])
+        (tmp_path / "etcd.yaml").write_text(MANIFEST)
+        await until(lambda: taken[-1])
+        (tmp_path / "etcd.yaml").unlink()
+        await until(lambda: not taken[-1])
+        nursery.cancel_scope.cancel()
+
+
+# --- the edge without an API server ------------------------------------------------------------
+
+
+async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a kubeconfig, and in no pod, manifests and the cache answer, and orders fail at once."""
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    store = PodStore()
+    await kept(PodCache(tmp_path, NODE, silent), store, lambda: store.put(pod("one", priority=4)))
+    folder = tmp_path / "manifests"
+    folder.mkdir()
+    (folder / "etcd.yaml").write_text(MANIFEST)
+    async with running(None, tmp_path, folder) as rig:
+        await until(lambda: rig.names() == [f"etcd-{NODE}", "one"])
+        (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
+        assert "no kubeconfig" in said.error
+        order = WithdrawPods(key="k", uids=("one",))
+        ending = await rig.edge.adopt(order, rig.outbox)
+        assert ending == Ending("failed", said.error)
+
+
+async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
+    """An order of a shutdown that runs already wakes the edge, and waits for it no longer than it may."""
+    path = tmp_path / "kubeconfig"
+    path.write_text("{")
+    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+    from tests.actors.edges.process.process_bed import Outbox
+
+    edge, outbox, told = (
+        KubernetesEdge(path, NODE, tmp_path, tell=lambda level, line: told.append(line)),
+        Outbox(),
+        [],
+    )
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        ending = await edge.adopt(WithdrawPods(key="k", uids=("one",)), outbox)
+        nursery.cancel_scope.cancel()
+    assert ending is not None
+    assert any("kubeconfig" in line for line in told)
+
+
+def test_each_order_has_its_writer() -> None:
+    """What the edge takes from the start is what its writers carry out once it is awake."""
+    assert set(API_ORDERS) == set(Writes(ApiClient(None), PodStore(), NODE).effects)
+
+
+# --- the client's package ----------------------------------------------------------------------
+
+
+def test_light() -> None:
+    """The client is loaded without its models, and whoever imports the package later gets all of it."""
+    script = """
+import sys
+from ebbtide.actors.edges.kubernetes import client as ours
+client = ours.load_client()
+assert not [name for name in sys.modules if name.split(".")[0] == "kubernetes"]
+assert client.rest.__module__ == "kubernetes.aio.client.rest"
+import kubernetes.aio.client as whole
+assert whole.rest.RESTClientObject and whole.CoreV1Api
+again = ours.load_client()
+assert again.rest is whole.rest.RESTClientObject
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+
+
+def test_the_edge_itself_is_light() -> None:
+    """What is there from the start of the process imports neither the client nor asyncio nor YAML."""
+    script = """
+import sys
+import ebbtide.actors.edges.kubernetes.edge
+heavy = {"kubernetes", "aiohttp", "asyncio", "yaml", "trio_asyncio"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

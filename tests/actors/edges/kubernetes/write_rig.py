@@ -1,0 +1,166 @@
+"""What the tests of the writers share: `Writes` on a real API server, as whoever, in whatever weather."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from ebbtide.actors.edges.kubernetes.client import ApiClient
+from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Order
+from tests.actors.edges.process.process_bed import Outbox
+from tests.node.bed import Bed
+from tests.node.client import Object
+from tests.node.identities import ADMIN, Client, kubelet
+from tests.node.weather import PORT
+
+NODE = "node-1"
+#: What the writers need, and nothing else: kept by the tests that pass with it.
+RULES: list[Object] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "delete"]},
+    {"apiGroups": [""], "resources": ["pods/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "patch"]},
+    {"apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create"]},
+]
+ACCOUNT = "ebbtide-writes"
+NODE_CLIENT = kubelet(NODE)
+TRACE = "0af7651916cd43dd8448eb211c80319c"
+TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+
+
+class Fixed:
+    """A watch that knows these pods."""
+
+    def __init__(self, *pods: KnownPod) -> None:
+        self._pods = {pod.uid: pod for pod in pods}
+
+    def add(self, pod: KnownPod) -> None:
+        self._pods[pod.uid] = pod
+
+    def find(self, uid: str) -> KnownPod | None:
+        return self._pods.get(uid)
+
+    def find_named(self, namespace: str, name: str) -> KnownPod | None:
+        return next(
+            (pod for pod in self._pods.values() if (pod.namespace, pod.name) == (namespace, name)), None
+        )
+
+    def pods(self) -> list[KnownPod]:
+        return list(self._pods.values())
+
+
+def known(made: Object, **fields: Any) -> KnownPod:
+    """As the watch would have that pod."""
+    meta = made["metadata"]
+    mirror = meta.get("annotations", {}).get("kubernetes.io/config.mirror", "")
+    return KnownPod(
+        **{
+            "uid": mirror or meta["uid"],
+            "api_uid": meta["uid"],
+            "namespace": meta["namespace"],
+            "name": meta["name"],
+            "resource_version": meta["resourceVersion"],
+            "phase": made["status"].get("phase", ""),
+            "static": bool(mirror),
+            **fields,
+        }
+    )
+
+
+class Hand:
+    """The writers, and what they said beside their endings."""
+
+    def __init__(self, writes: Writes, told: list[str]) -> None:
+        self.writes, self.told, self.outbox = writes, told, Outbox()
+
+    async def do(self, order: Order) -> Ending:
+        """How the order ended; it has five seconds more than any of the short ones may take."""
+        effect: Any = self.writes.effects[type(order)]
+        with trio.fail_after(15):
+            return await effect(order, self.outbox)
+
+
+@asynccontextmanager
+async def writing(
+    bed: Bed,
+    pods: Iterable[KnownPod] = (),
+    client: Client = ADMIN,
+    server: str = "",
+    folder: Path | None = None,
+) -> AsyncIterator[Hand]:
+    """As that client, with a watch that knows these pods."""
+    kubeconfig = bed.secrets.kubeconfig(
+        client, server or bed.server, f"write-{client.user.replace(':', '-')}"
+    )
+    told: list[str] = []
+    link = ApiClient(kubeconfig)
+    writes = Writes(
+        link, Fixed(*pods), NODE, lambda key: TRACEPARENT, lambda level, line: told.append(line), folder
+    )
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        yield Hand(writes, told)
+        nursery.cancel_scope.cancel()
+
+
+async def account(bed: Bed) -> Client:
+    """A service account that may do what `RULES` say."""
+    named = {"metadata": {"name": ACCOUNT}}
+    binding = {
+        **named,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": ACCOUNT},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "default"}],
+    }
+    for path, body in (
+        (ACCOUNTS, named),
+        (f"{RBAC}/clusterroles", {**named, "rules": RULES}),
+        (f"{RBAC}/clusterrolebindings", binding),
+    ):
+        if ACCOUNT not in [each["metadata"]["name"] for each in (await bed.api.get(path))["items"]]:
+            await bed.api.post(path, body)
+    made = await bed.api.post(f"{ACCOUNTS}/{ACCOUNT}/token", {"spec": {"expirationSeconds": 3600}})
+    return Client(made["status"]["token"], ACCOUNT)
+
+
+@asynccontextmanager
+async def outside(bed: Bed) -> AsyncIterator[str]:
+    """The weather's server, which listens in the node, as a URL of the machine's loopback."""
+
+    async def pass_on(outer: trio.SocketStream) -> None:
+        with suppress(OSError, trio.BrokenResourceError, trio.ClosedResourceError):
+            async with outer, await bed.connect("127.0.0.1", PORT) as inner, trio.open_nursery() as both:
+                both.start_soon(_pump, outer, inner, both.cancel_scope)
+                both.start_soon(_pump, inner, outer, both.cancel_scope)
+
+    async with trio.open_nursery() as nursery:
+        listening = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        nursery.start_soon(trio.serve_listeners, pass_on, listening)
+        yield f"https://127.0.0.1:{listening[0].socket.getsockname()[1]}"
+        nursery.cancel_scope.cancel()
+
+
+async def _pump(source: trio.SocketStream, sink: trio.SocketStream, scope: trio.CancelScope) -> None:
+    with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+        async for piece in source:
+            await sink.send_all(piece)
+    scope.cancel()
+
+
+def of_kind(thing: Object, kind: str) -> Object:
+    """A condition; empty where there is none."""
+    found = [each for each in thing["status"].get("conditions", []) if each["type"] == kind]
+    return found[0] if found else {}
+
+
+def as_json(text: str) -> Any:
+    return json.loads(text)

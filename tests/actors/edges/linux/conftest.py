@@ -1,0 +1,7 @@
+"""Trees of processes are tried with the pods of the process edge."""
+
+from __future__ import annotations
+
+from tests.actors.edges.process.conftest import nothing_outlives_its_test, use_cgroups
+
+__all__ = ["nothing_outlives_its_test", "use_cgroups"]

@@ -1,0 +1,229 @@
+"""What is on record about a straggler, and the bounded output it is taken from."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from ebbtide.actors.edges.linux import autopsy, proc
+from ebbtide.actors.edges.local_status import FILE_NAME, LocalStatusEdge
+from ebbtide.actors.edges.process import start as rings
+from ebbtide.actors.edges.process.start import KEEP_BYTES, OUTPUT_LINE_BYTES_MAX, TRIM_BYTES, OutputFiles
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.codec import decode_event, encode_event
+from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
+from ebbtide.events.facts import AutopsyTaken
+from tests.actors.edges.process.process_bed import PATIENCE_SECONDS, Bed, bed_of, pod_of, python, shell, until
+
+STRAGGLER = """
+import signal, socket, subprocess, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, lambda *_: None)
+server = socket.create_server(("127.0.0.1", 0))
+client = socket.create_connection(server.getsockname())
+other, _ = server.accept()
+child = subprocess.Popen(["sleep", "1000"], start_new_session=True)
+for number in range(5):
+    print("line", number, flush=True)
+open("{folder}/ready", "w").write("x\\n")
+time.sleep(1000)
+"""
+
+
+async def whole_autopsy(bed: Bed) -> AutopsyTaken:
+    """An autopsy that had the time to look at both processes; on a busy machine not every one has."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            assert await bed.autopsy("p") == Ending()
+            fact = bed.outbox.of(AutopsyTaken)[-1]
+            if len(fact.processes) == 2:
+                return fact
+
+
+async def test_an_autopsy_tells_why_it_does_not_end(tmp_path: Path) -> None:
+    """Process tree, states, signals caught and ignored, open connections, last lines: all on record."""
+    pod = pod_of("p", python(STRAGGLER.format(folder=tmp_path)))
+    async with bed_of(tmp_path, pod, capture_lines=2) as bed:
+        await bed.shows("ready")
+        await until(lambda: [item.stat.state for item in bed.processes()] == ["S", "S"])
+        fact = await whole_autopsy(bed)
+        first, child = fact.processes
+        assert first.command.startswith("python")
+        assert child.parent_pid == first.pid
+        assert child.command == "sleep"
+        assert first.state == child.state == "sleeping"
+        assert "sleep" in child.wait_channel
+        assert "SIGTERM" in first.signals_ignored
+        assert "SIGHUP" in first.signals_caught
+        assert first.connections == 2
+        assert fact.last_lines == ("line 3", "line 4")
+        assert decode_event("AutopsyTaken", encode_event(fact)) == fact
+        await bed.kill("p")
+
+
+async def test_output_stays_out_of_the_record_unless_asked_for(tmp_path: Path) -> None:
+    """By default an autopsy has no lines; of a container that has ended it is empty."""
+    async with bed_of(
+        tmp_path, pod_of("p", shell(f"echo secret; echo x > {tmp_path}/r; exec sleep 1000"))
+    ) as bed:
+        await bed.shows("r")
+        await bed.autopsy("p")
+        assert bed.outbox.of(AutopsyTaken)[0].last_lines == ()
+        await bed.kill("p")
+        await bed.exited("p")
+        await bed.autopsy("p")
+        assert bed.outbox.of(AutopsyTaken)[1].processes == ()
+
+
+@pytest.mark.slow
+async def test_an_autopsy_of_a_crowd_is_bounded(tmp_path: Path) -> None:
+    """Of hundreds of processes a bounded few are reported, the oldest first."""
+    crowd = "for i in $(seq 200); do sleep 1000 & done; echo x > %s/r; wait"
+    async with bed_of(tmp_path, pod_of("p", shell(crowd % tmp_path))) as bed:
+        await bed.shows("r")
+        await bed.autopsy("p")
+        reported = bed.outbox.of(AutopsyTaken)[0].processes
+        assert 1 <= len(reported) <= autopsy.PROCESSES_MAX
+        assert reported[0].parent_pid == os.getpid()
+        await bed.kill("p")
+
+
+def test_an_autopsy_stops_at_its_deadline() -> None:
+    """What was not read in time is not in it, but for the first; nor is a process that has gone."""
+    stat = proc.read_stat(os.getpid())
+    assert stat is not None
+    assert len(autopsy.examine_processes([stat, stat], 5, lambda: 5)) == 1
+    assert len(autopsy.examine_processes([stat, stat], 5, lambda: 4)) == 2
+    gone = stat._replace(pid=2**22 + 1)
+    assert (
+        autopsy.examine_processes([gone, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4) == ()
+    )
+
+
+def test_a_ring_keeps_the_newest_lines(tmp_path: Path) -> None:
+    """What grows too large loses its begin, in place, under a writer that goes on."""
+    ring = OutputFiles(tmp_path)
+    fd = ring.open("x")
+    for number in range(TRIM_BYTES // 10):
+        os.write(fd, b"line %06d\n" % number)
+    ring.trim()
+    os.write(fd, b"after\n")
+    assert (tmp_path / "x").stat().st_blocks * 512 <= KEEP_BYTES + 2 * rings.BLOCK_BYTES
+    assert ring.tail("x", 3)[1:] == (f"line {TRIM_BYTES // 10 - 1:06d}", "after")
+    ring.trim()
+    os.close(fd)
+
+
+def test_a_ring_is_emptied_where_no_hole_can_be_punched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bound holds on every file system; a writer goes on at the new end."""
+    monkeypatch.setattr(rings, "_punch_hole", lambda fd, length: False)
+    ring = OutputFiles(tmp_path)
+    fd = ring.open("x")
+    os.write(fd, b"x" * (TRIM_BYTES + 4096))
+    ring.trim()
+    os.write(fd, b"after\n")
+    os.close(fd)
+    assert (tmp_path / "x").read_bytes() == b"after\n"
+
+
+def test_a_tail_is_bounded(tmp_path: Path) -> None:
+    """Long lines are cut, odd bytes replaced, and no lines are no lines."""
+    ring = OutputFiles(tmp_path)
+    os.write(ring_fd := ring.open("x"), b"a\n" + b"y" * 5000 + b"\n\xff\xfe\n")
+    os.close(ring_fd)
+    long, odd = ring.tail("x", 2)
+    assert len(long) == OUTPUT_LINE_BYTES_MAX
+    assert odd == "\ufffd\ufffd"
+    assert ring.tail("x", 0) == ()
+    assert ring.tail("none", 5) == ()
+    ring.remove("x")
+    ring.remove("x")
+    assert ring.tail("x", 5) == ()
+
+
+async def test_output_is_trimmed_while_a_pod_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that writes without end is kept in bounds and lives."""
+    monkeypatch.setattr("ebbtide.actors.edges.process.edge.TRIM_SECONDS", 0.02)
+    pod = pod_of("p", shell("exec yes 0123456789"))
+    async with bed_of(tmp_path, pod) as bed:
+        output = bed.state_dir / "output" / "p.main"
+        await until(lambda: output.stat().st_size > 20 * TRIM_BYTES)
+        await until(lambda: output.stat().st_blocks * 512 < output.stat().st_size // 4)
+        assert len(bed.processes()) == 1
+        await bed.kill("p")
+
+
+IMPORTS = """
+import resource, sys, trio
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.actors.edges.process.process_bed import Ending, PodAppeared, running, hook_pod, nothing_left
+from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction
+
+async def main(uid, action):
+    async with running(Path({folder!r}) / uid, [hook_pod(uid, action)]) as bed:
+        await bed.start(uid)
+        bed.edge.prewarm()
+        before = set(sys.modules)
+        print("h11" in before)
+        await bed.order(bed.hook(uid))
+        await bed.autopsy(uid)
+        await bed.inventory()
+        await bed.signal(uid)
+        await bed.kill(uid)
+        await nothing_left(bed)
+        print(sorted(set(sys.modules) - before))
+
+trio.run(main, "a", ExecAction(argv=("true",)))
+trio.run(main, "b", HttpGetAction(port=1, host="localhost", scheme="HTTPS"))
+"""
+
+
+def test_a_shutdown_imports_nothing(tmp_path: Path) -> None:
+    """After prewarming no module is read from a disk that may be dying; h11 only where a hook needs it."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    text = IMPORTS.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path))
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == ["False", "[]", "True", "[]"]
+
+
+async def test_statuses_are_in_a_file_that_survives(tmp_path: Path) -> None:
+    """The node's condition and the pods' final statuses are written whole, and read again."""
+    edge, outbox = LocalStatusEdge(tmp_path), None
+    down = AnnounceNode(key="a", ready=False, reason="KubeletNotReady", message="node is shutting down")
+    statuses = DeliverStatuses(
+        key="d", statuses=(("u", "Failed", "Terminated", "why"), ("v", "Succeeded", "", ""))
+    )
+    assert await edge.effects[AnnounceNode](down, outbox) == Ending()  # type: ignore[arg-type,misc]
+    assert await edge.adopt(statuses, outbox) == Ending()  # type: ignore[arg-type]
+    node = msgspec.json.decode((tmp_path / FILE_NAME).read_bytes())
+    assert node["conditions"] == [
+        {"type": "Ready", "status": "False", "reason": "KubeletNotReady", "message": "node is shutting down"}
+    ]
+    assert node["pods"]["u"] == {"uid": "u", "phase": "Failed", "reason": "Terminated", "message": "why"}
+    again = LocalStatusEdge(tmp_path)
+    assert await again.adopt(AnnounceNode(key="b", ready=True), outbox) == Ending()  # type: ignore[arg-type]
+    node = msgspec.json.decode((tmp_path / FILE_NAME).read_bytes())
+    assert node["conditions"][0]["status"] == "True"
+    assert set(node["pods"]) == {"u", "v"}
+    assert (tmp_path / FILE_NAME).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_status_that_cannot_be_written_fails_with_its_place(tmp_path: Path) -> None:
+    """A file that cannot be replaced is named."""
+    edge = LocalStatusEdge(tmp_path)
+    (tmp_path / FILE_NAME).mkdir()
+    ending = await edge.adopt(AnnounceNode(key="a", ready=True), None)  # type: ignore[arg-type]
+    assert ending is not None
+    assert ending.result == "failed"
+    assert str(tmp_path / FILE_NAME) in ending.reason
+    assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]

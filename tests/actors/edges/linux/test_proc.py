@@ -1,0 +1,196 @@
+"""The parsers of ``/proc``: they take what the kernel writes, and survive what it never would."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
+from ebbtide.actors.edges.linux.signals import (
+    FIRST_PROCESS_TEXT,
+    NOT_ENDING_TEXT,
+    forecast_signal,
+    mask_names,
+    signal_name,
+    signal_number,
+    verdict_of,
+)
+
+NUMBERS = st.integers(min_value=0, max_value=2**31)
+COMMANDS = st.text(st.characters(exclude_characters="\0\n", exclude_categories=["Cs"]), max_size=15)
+
+
+@given(NUMBERS, COMMANDS, st.sampled_from("RSDTtZXI"), NUMBERS, NUMBERS, NUMBERS, NUMBERS)
+def test_a_stat_line_comes_back(
+    pid: int, command: str, state: str, parent: int, group: int, session: int, start: int
+) -> None:
+    """Whatever a program calls itself, brackets and spaces included, the fields stay in place."""
+    rest = " ".join("0" for _ in range(15))
+    text = f"{pid} ({command}) {state} {parent} {group} {session} {rest} {start} 0 0\n"
+    assert proc.parse_stat(text) == proc.ProcessStat(pid, command, state, parent, group, session, start)
+
+
+@given(st.text())
+def test_any_text_is_a_stat_line_or_a_value_error(text: str) -> None:
+    """Nothing but ValueError comes of text that is no stat line."""
+    try:
+        proc.parse_stat(text)
+    except ValueError:
+        return
+    assert ")" in text
+
+
+@given(st.text())
+def test_any_text_is_a_status_file_or_a_value_error(text: str) -> None:
+    """Nothing but ValueError comes of text that is no status file."""
+    try:
+        proc.parse_status(text)
+    except ValueError:
+        return
+    assert "SigIgn" in text
+
+
+@given(st.sets(st.integers(min_value=1, max_value=64)))
+def test_masks_are_named_bit_by_bit(numbers: set[int]) -> None:
+    """A mask and its names say the same."""
+    names = mask_names(sum(1 << (number - 1) for number in numbers))
+    assert [signal_name(number) for number in sorted(numbers)] == list(names)
+
+
+@given(st.integers(min_value=1, max_value=64).filter(lambda n: n not in (32, 33)))
+def test_every_signal_s_name_is_its_number(number: int) -> None:
+    """Names and numbers are two ways to write one signal (32 and 33 belong to the C library)."""
+    assert signal_number(signal_name(number)) == number
+    assert signal_number(str(number)) == number
+
+
+@pytest.mark.parametrize("name", ["", "SIG", "SIGNONE", "0", "65", "-1", "1" * 5000, "SIGRTMIN+99", "٣"])
+def test_what_is_no_signal_is_refused(name: str) -> None:
+    """A stop signal that does not exist is an error that says what to write."""
+    with pytest.raises(ValueError, match="is no signal; use a name"):
+        signal_number(name)
+
+
+@pytest.mark.parametrize(
+    "name, number", [("term", 15), (" SIGKILL ", 9), ("RTMIN+3", int(signal.SIGRTMIN) + 3), ("SIGPOLL", 29)]
+)
+def test_names_are_read_generously(name: str, number: int) -> None:
+    """Case, spaces and the prefix do not matter."""
+    assert signal_number(name) == number
+
+
+@given(st.binary())
+def test_any_bytes_are_an_environment(data: bytes) -> None:
+    """An environment is read as far as it is one, and a program may have written anything into it."""
+    found = proc.parse_environ(data)
+    assert all(name and "\0" not in name + value for name, value in found.items())
+
+
+@given(st.text(), st.binary())
+def test_any_text_is_a_table_of_connections(text: str, link: bytes) -> None:
+    """Odd lines and links are left out."""
+    assert all(inode >= 0 for inode in proc.parse_tcp(text))
+    inode = proc.socket_inode(os.fsdecode(link))
+    assert inode is None or inode >= 0
+
+
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1)
+NAME = st.text(st.characters(exclude_characters="\0=", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(TEXT, TEXT, TEXT, st.dictionaries(NAME, TEXT))
+def test_marks_come_back_from_an_environment(
+    uid: str, container: str, order: str, own: dict[str, str]
+) -> None:
+    """Whatever else a manifest puts into the environment, the marks are read as they were written."""
+    marker = Marker(Path("/some/where"))
+    environ = marker.environ(Mark(uid, container, order), own)
+    data = b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environ.items())
+    assert marker.read(data) == Mark(uid, container, order)
+    assert Marker(Path("/some/where/else")).read(data) is None
+
+
+def test_connections_are_counted_when_they_are_established() -> None:
+    """A listening socket is no connection; an inode is read from its column."""
+    text = (
+        "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+        "   0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 11 1\n"
+        "   1: 0100007F:1F90 0100007F:C350 01 00000000:00000000 00:00000000 00000000     0        0 12 1\n"
+    )
+    assert proc.parse_tcp(text) == {12}
+    assert proc.socket_inode("socket:[12]") == 12
+    assert proc.socket_inode("pipe:[12]") is None
+
+
+def test_our_own_process_is_read() -> None:
+    """The readers agree with what the system calls say."""
+    stat, status = proc.read_stat(os.getpid()), proc.read_status(os.getpid())
+    assert stat is not None
+    assert status is not None
+    assert (stat.pid, stat.parent_pid, stat.session) == (os.getpid(), os.getppid(), os.getsid(0))
+    assert proc.is_same_process(os.getpid(), stat.start_ticks)
+    assert not proc.is_same_process(os.getpid(), stat.start_ticks + 1)
+    assert "SIGPIPE" in mask_names(status.ignored)
+    assert "SIGINT" in mask_names(status.caught)
+    assert os.getpid() in proc.all_pids()
+    assert proc.boot_id_with_dashes()
+
+
+def test_a_process_that_is_gone_reads_as_none() -> None:
+    """No process, no error."""
+    nobody = 2**22 + 1
+    assert proc.read_stat(nobody) is None
+    assert proc.read_status(nobody) is None
+    assert list(proc.socket_inodes(nobody)) == []
+    assert proc.read_tcp(nobody) == frozenset()
+
+
+def status_of(
+    blocked: int = 0, ignored: int = 0, caught: int = 0, pids: tuple[int, ...] = (7,)
+) -> proc.ProcessStatus:
+    return proc.ProcessStatus("S (sleeping)", blocked, ignored, caught, pids)
+
+
+TERM = 1 << (signal.SIGTERM - 1)
+
+
+@pytest.mark.parametrize(
+    "status, name, verdict",
+    [
+        (status_of(), "SIGTERM", "ends"),
+        (status_of(ignored=TERM), "SIGTERM", "ignores"),
+        (status_of(caught=TERM), "SIGTERM", "handles"),
+        (status_of(caught=TERM, blocked=TERM), "SIGTERM", "handles"),
+        (status_of(blocked=TERM), "SIGTERM", "unclear"),
+        (status_of(ignored=TERM), "SIGINT", "ends"),
+        (status_of(pids=(7, 1)), "SIGTERM", "ignores"),
+        (status_of(pids=(7, 1), caught=TERM), "SIGTERM", "handles"),
+        (status_of(pids=(7, 2)), "SIGTERM", "ends"),
+        (status_of(), "SIGWINCH", "ignores"),
+        (status_of(pids=(7, 1), ignored=TERM), "SIGKILL", "ends"),
+    ],
+)
+def test_a_forecast_follows_from_the_masks(status: proc.ProcessStatus, name: str, verdict: str) -> None:
+    """Ignored, caught, blocked, or first in a pid namespace: each has its own consequence."""
+    assert verdict_of(status, name)[0] == verdict
+
+
+def test_a_forecast_names_the_cure() -> None:
+    """The usual reason for a container that always needs its whole grace comes with its cure."""
+    assert verdict_of(status_of(pids=(7, 1)), "SIGTERM")[1] == FIRST_PROCESS_TEXT
+    assert "tini" in FIRST_PROCESS_TEXT
+    assert verdict_of(status_of(), "SIGCHLD")[1] == NOT_ENDING_TEXT
+
+
+def test_a_forecast_reads_a_real_process() -> None:
+    """Our own process ignores SIGPIPE; one that is gone has no forecast."""
+    found = forecast_signal("p", "main", os.getpid(), "SIGPIPE")
+    assert found is not None
+    assert (found.verdict, found.pid) == ("ignores", os.getpid())
+    assert forecast_signal("p", "main", 2**22 + 1, "SIGPIPE") is None

@@ -1,0 +1,104 @@
+"""A real logind for each test, the edge beside it, and a place where its facts are kept."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.logind.edge import LogindEdge
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import Fact, Order
+from tests.beds.logind import LogindBed, logind_bed, missing
+
+FactT = TypeVar("FactT", bound=Fact)
+WAIT_SECONDS_MAX = 5
+
+
+class Facts:
+    """An outlet that keeps what it is given, and can be waited on. ``at_ns``: when."""
+
+    def __init__(self) -> None:
+        self.all: list[Fact] = []
+        self.at_ns: list[int] = []
+        self._more = trio.Event()
+
+    async def put(self, *facts: Fact) -> None:
+        self.all.extend(facts)
+        self.at_ns.extend(time.monotonic_ns() for _ in facts)
+        self._more.set()
+        self._more = trio.Event()
+
+    def of(self, kind: type[FactT]) -> list[FactT]:
+        return [fact for fact in self.all if isinstance(fact, kind)]
+
+    async def wait(
+        self, kind: type[FactT], count: int = 1, where: Callable[[FactT], Any] = lambda _: True
+    ) -> FactT:
+        """The ``count``-th fact of a kind, now or within five seconds."""
+        with trio.move_on_after(WAIT_SECONDS_MAX):
+            while True:
+                found = [fact for fact in self.of(kind) if where(fact)]
+                if len(found) >= count:
+                    return found[count - 1]
+                await self._more.wait()
+        raise AssertionError(f"no {kind.__name__} number {count} in {self.all}")
+
+
+class Rig:
+    """An edge that runs, and its facts."""
+
+    def __init__(self, edge: LogindEdge) -> None:
+        self.edge, self.facts = edge, Facts()
+
+    def die(self) -> None:
+        """The process ends without a word: its descriptors are closed, nothing is given back."""
+        for descriptor in self.edge.hand_over():
+            os.close(descriptor)
+
+    async def do(self, order: Order) -> Ending:
+        """Carry out an order as the runner would."""
+        ending = self.edge.effects[type(order)](order, self.facts)
+        return ending if isinstance(ending, Ending) else await ending
+
+
+@contextlib.asynccontextmanager
+async def running(edge: LogindEdge) -> AsyncIterator[Rig]:
+    rig = Rig(edge)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, rig.facts)
+        try:
+            yield rig
+        finally:
+            nursery.cancel_scope.cancel()
+    for descriptor in edge.hand_over():
+        os.close(descriptor)
+
+
+@pytest.fixture
+async def bed() -> AsyncIterator[LogindBed]:
+    """A fresh real logind on a bus of its own."""
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+    async with logind_bed() as started:
+        yield started
+
+
+@pytest.fixture
+async def rig(bed: LogindBed) -> AsyncIterator[Rig]:
+    """The edge, connected to nothing yet."""
+    async with running(LogindEdge(bed.address, root=bed.root)) as started:
+        yield started
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """An empty root folder for the parts that only read files."""
+    return tmp_path

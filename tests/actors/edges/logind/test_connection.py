@@ -1,0 +1,208 @@
+"""Signals that a healthy logind 252 never sends: forged, malformed, or of a newer systemd."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from jeepney import HeaderFields, Message
+
+from ebbtide.actors.edges.logind.connection import REJECTED_MAX, OwnerChanged, ShutdownSignal, SignalFilter
+from ebbtide.actors.edges.logind.manager import (
+    LOGIND_NAME,
+    PREPARE_FOR_SHUTDOWN,
+    PREPARE_FOR_SHUTDOWN_WITH_METADATA,
+)
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import Arm
+from ebbtide.events.facts import LogindRead, PrepareForShutdown, PreparingRead, SignalRejected
+from tests.actors.edges.logind.conftest import Rig
+from tests.beds.login1 import FakeLogin1, fake_login1
+from tests.beds.logind import LogindBed, manager_signal
+
+pytestmark = pytest.mark.root
+
+
+@pytest.fixture
+async def fake(bed: LogindBed) -> AsyncIterator[FakeLogin1]:
+    """A stand-in owns logind's name."""
+    await bed.stop_logind()
+    async with fake_login1(bed.address) as started:
+        yield started
+
+
+def make_it_look(bed: LogindBed) -> None:
+    """A change among the inhibitors: the edge looks at logind's properties soon."""
+    (bed.root / "run/systemd/inhibit/somebody").touch()
+
+
+async def settled(rig: Rig, fake: FakeLogin1) -> list[PrepareForShutdown]:
+    """All that was said so far has been reported when a last signal has."""
+    count = len(rig.facts.of(SignalRejected))
+    await fake.emit(PREPARE_FOR_SHUTDOWN, "s", "the last word")
+    await rig.facts.wait(SignalRejected, count + 1)
+    return rig.facts.of(PrepareForShutdown)
+
+
+async def test_a_signal_to_us_alone_from_somebody_else_is_rejected(bed: LogindBed, rig: Rig) -> None:
+    """Rule: the sender is checked; a forged signal is on record with its sender, and nothing begins."""
+    await rig.do(Arm(key="a"))
+    (ours,) = await bed.connections_of(os.getpid())
+    async with bed.client() as stranger:
+        await stranger.send(manager_signal(PREPARE_FOR_SHUTDOWN, "b", True, to=ours))
+        rejected = await rig.facts.wait(SignalRejected)
+        assert rejected.sender == stranger.unique_name
+    assert rejected.member == PREPARE_FOR_SHUTDOWN
+    assert "not sent by logind" in rejected.reason
+    assert rig.facts.of(PrepareForShutdown) == []
+
+
+@pytest.mark.parametrize(
+    ("member", "signature", "body"),
+    [
+        (PREPARE_FOR_SHUTDOWN, "", ()),
+        (PREPARE_FOR_SHUTDOWN, "s", ("true",)),
+        (PREPARE_FOR_SHUTDOWN, "u", (1,)),
+        (PREPARE_FOR_SHUTDOWN, "bb", (True, True)),
+        (PREPARE_FOR_SHUTDOWN_WITH_METADATA, "b", (True,)),
+        (PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{ss}s", (True, {}, "")),
+        (PREPARE_FOR_SHUTDOWN_WITH_METADATA, "sa{sv}", ("true", {})),
+    ],
+)
+async def test_a_wrong_body_is_rejected(
+    rig: Rig, fake: FakeLogin1, member: str, signature: str, body: tuple[Any, ...]
+) -> None:
+    """A malformed signal of logind's own (kubernetes#97951) is on record, and the next good one counts."""
+    await rig.do(Arm(key="a"))
+    await fake.emit(member, signature, *body)
+    rejected = await rig.facts.wait(SignalRejected)
+    assert (rejected.member, rejected.reason[:11]) == (member, "the body is")
+    await fake.emit(PREPARE_FOR_SHUTDOWN, "b", True)
+    assert (await rig.facts.wait(PrepareForShutdown)).active
+
+
+async def test_both_signals_of_newer_systemd_are_one_fact(rig: Rig, fake: FakeLogin1) -> None:
+    """From 255 on the signal with the kind comes first; the plain one after it says nothing new."""
+    await rig.do(Arm(key="a"))
+    fake.asked.clear()
+    await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", True, {"type": ("s", "soft-reboot")})
+    await fake.emit(PREPARE_FOR_SHUTDOWN, "b", True)
+    (fact,) = await settled(rig, fake)
+    assert (fact.active, fact.kind, fact.grant_ns) == (True, "soft-reboot", 5 * NS_PER_SECOND)
+    assert fake.asked == [], "no round trip stands between the signal and its fact"
+
+
+async def test_a_withdrawal_of_newer_systemd_is_one_fact(rig: Rig, fake: FakeLogin1) -> None:
+    """The same for `false`, and the next episode's signals are two of their own."""
+    await rig.do(Arm(key="a"))
+    for active in (True, False, True):
+        await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", active, {"type": ("s", "reboot")})
+        await fake.emit(PREPARE_FOR_SHUTDOWN, "b", active)
+    assert [fact.active for fact in await settled(rig, fake)] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "metadata", [{}, {"type": ("s", "hibernate")}, {"type": ("u", 7)}, {"type": ("as", [])}]
+)
+async def test_a_kind_that_is_not_known_stays_unknown(
+    rig: Rig, fake: FakeLogin1, metadata: dict[str, Any]
+) -> None:
+    """Rule 1: unknown stays unknown, whatever stands in the metadata and the schedule."""
+    await rig.do(Arm(key="a"))
+    fake.properties["ScheduledShutdown"] = ("(st)", ("dry-poweroff", 1))
+    await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{sv}", True, metadata)
+    assert (await rig.facts.wait(PrepareForShutdown)).kind == "unknown"
+
+
+@pytest.mark.parametrize("silent", ["ScheduledShutdown", "InhibitDelayMaxUSec"])
+async def test_a_logind_that_does_not_answer_delays_the_fact_by_a_bound(
+    rig: Rig, fake: FakeLogin1, silent: str
+) -> None:
+    """The question for the kind is bounded to 50 ms; then the fact is reported with what is known."""
+    await rig.do(Arm(key="a"))
+    fake.silent.add(silent)
+    began = trio.current_time()
+    await fake.emit(PREPARE_FOR_SHUTDOWN, "b", True)
+    fact = await rig.facts.wait(PrepareForShutdown)
+    assert (fact.kind, fact.grant_ns) == ("unknown", 5 * NS_PER_SECOND)
+    assert trio.current_time() - began < 0.3
+
+
+async def test_the_metadata_property_of_newer_systemd(rig: Rig, fake: FakeLogin1) -> None:
+    """From 257 on a property names the kind of a shutdown that runs already, in a bare dictionary."""
+    metadata = {"preparing": ("b", True), "type": ("s", "soft-reboot")}
+    fake.properties["PreparingForShutdown"] = ("b", True)
+    fake.properties["PreparingForShutdownWithMetadata"] = ("a{sv}", metadata)
+    await rig.do(Arm(key="a"))
+    assert rig.facts.of(LogindRead)[0].kind == "soft-reboot"
+
+
+@pytest.mark.parametrize("name", ["PreparingForShutdown", "InhibitDelayMaxUSec", "ScheduledShutdown"])
+async def test_a_property_of_another_type_is_an_outcome(rig: Rig, fake: FakeLogin1, name: str) -> None:
+    """What logind never answers fails the order with one line, and raises nothing."""
+    fake.properties[name] = ("s", "surprise")
+    ending = await rig.do(Arm(key="a"))
+    assert ending.result == "failed"
+    assert "logind answered 'surprise' where a" in ending.reason
+
+
+async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
+    """`false` read just before `true` is signalled is not reported after it: it would look like a cancel."""
+    await rig.do(Arm(key="a"))
+    for _ in range(20):
+        make_it_look(bed)
+        await fake.emit(PREPARE_FOR_SHUTDOWN, "b", True)
+        await fake.emit(PREPARE_FOR_SHUTDOWN, "b", False)
+    await settled(rig, fake)
+    assert all(not read.preparing for read in rig.facts.of(PreparingRead))
+
+
+async def test_a_missed_signal_is_found_by_looking(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
+    """The property says that a shutdown runs though no signal came: that is a fact within seconds."""
+    await rig.do(Arm(key="a"))
+    fake.properties["PreparingForShutdown"] = ("b", True)
+    make_it_look(bed)
+    assert (await rig.facts.wait(PreparingRead)).preparing
+
+
+def message(member: str, sender: str, signature: str, *body: Any) -> Message:
+    made = manager_signal(member, signature, *body)
+    made.header.fields[HeaderFields.sender] = sender
+    return made
+
+
+def test_rejections_are_bounded() -> None:
+    """Whoever floods us with forged signals gets a line on record, not our disk."""
+    signal_filter = SignalFilter()
+    signal_filter.owner = ":1.1"
+    found = [signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.66", "b", True)) for _ in range(100)]
+    assert sum(isinstance(item, SignalRejected) for item in found) == REJECTED_MAX
+
+
+def test_the_owner_is_known_in_the_order_of_the_bus() -> None:
+    """A signal of a new owner right behind the change counts; the old owner's no longer does."""
+    signal_filter = SignalFilter()
+    signal_filter.owner = ":1.1"
+    change = message(
+        "NameOwnerChanged", "org.freedesktop.DBus", "sss", "org.freedesktop.login1", ":1.1", ":1.2"
+    )
+    assert signal_filter.accept(change) == OwnerChanged(":1.2")
+    assert signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.2", "b", True)) == ShutdownSignal(
+        True, "unknown", ":1.2"
+    )
+    assert isinstance(signal_filter.accept(message(PREPARE_FOR_SHUTDOWN, ":1.1", "b", True)), SignalRejected)
+
+
+def test_other_signals_are_passed_over() -> None:
+    """Other members, and other names' owners, are nothing to us."""
+    signal_filter = SignalFilter()
+    signal_filter.owner = ":1.1"
+    assert signal_filter.accept(message("PrepareForSleep", ":1.1", "b", True)) is None
+    other = message("NameOwnerChanged", "org.freedesktop.DBus", "sss", "org.example", "", ":1.9")
+    assert signal_filter.accept(other) is None
+    forged = message("NameOwnerChanged", ":1.66", "sss", LOGIND_NAME, ":1.1", ":1.66")
+    assert signal_filter.accept(forged) is None
+    assert signal_filter.owner == ":1.1"

@@ -1,0 +1,636 @@
+"""Rule 1: subscribe, lock, read; a shutdown that runs already; the kind below systemd 255."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from pathlib import Path
+
+import pytest
+import trio
+from jeepney import HeaderFields, MessageType
+
+from ebbtide.actors.edges.linux.inotify import FolderWatch
+from ebbtide.actors.edges.logind import edge as watch
+from ebbtide.actors.edges.logind.drop_ins import DropIns
+from ebbtide.actors.edges.logind.edge import LogindEdge
+from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
+from ebbtide.events.facts import (
+    BusLost,
+    DropInsRead,
+    LogindRead,
+    PrepareForShutdown,
+    PreparingRead,
+    ScheduleRead,
+)
+from tests.actors.edges.logind.conftest import Rig, running
+from tests.beds.logind import LogindBed
+from tests.beds.notify import notify_bed
+
+pytestmark = pytest.mark.root
+
+
+async def test_arming_subscribes_then_locks_then_reads(bed: LogindBed, rig: Rig) -> None:
+    """Rule 1: on the wire, AddMatch comes before Inhibit, and Inhibit before PreparingForShutdown."""
+    async with bed.monitor() as overheard:
+        await rig.do(Arm(key="a"))
+    calls = [m for m in overheard if m.header.message_type is MessageType.method_call]
+    words = [
+        m.body[1] if m.header.fields[HeaderFields.member] == "Get" else m.header.fields[HeaderFields.member]
+        for m in calls
+    ]
+    last_match = max(index for index, word in enumerate(words) if word == "AddMatch")
+    assert last_match < words.index("Inhibit") < words.index("PreparingForShutdown")
+
+
+async def test_arming_takes_one_delay_lock_and_reports(bed: LogindBed, rig: Rig) -> None:
+    """Rule 1: an armed edge holds one delay lock on shutdown and has reported state and drop-ins first."""
+    ending = await rig.do(Arm(key="a"))
+    (lock,) = await bed.list_inhibitors()
+    assert (ending.result, lock.what, lock.who, lock.mode) == ("done", "shutdown", "ebbtide", "delay")
+    assert [type(fact) for fact in rig.facts.all[:2]] == [LogindRead, DropInsRead]
+    assert rig.facts.of(LogindRead)[0].grant_ns == 5 * NS_PER_SECOND
+
+
+async def test_arming_again_keeps_the_lock(bed: LogindBed, rig: Rig) -> None:
+    """An order repeated after a crash, or after a lost bus, leads to one lock, not two."""
+    await rig.do(Arm(key="a"))
+    await rig.do(Arm(key="b", attempt=2))
+    assert len(await bed.ours()) == 1
+
+
+async def test_listening_takes_no_lock(bed: LogindBed, rig: Rig) -> None:
+    """`Arm(lock=False)` hears the signal without holding anything back."""
+    assert (await rig.do(Arm(key="a", lock=False))).result == "done"
+    assert await bed.ours() == []
+    await bed.power_off()
+    assert not (await rig.facts.wait(PrepareForShutdown)).lock_held
+
+
+async def test_disarm_goes_on_listening(bed: LogindBed, rig: Rig) -> None:
+    """Switched off by configuration: the lock is given back, the signal is still heard."""
+    await rig.do(Arm(key="a"))
+    assert (await rig.do(Disarm(key="d"))).result == "done"
+    assert await bed.none_of_ours()
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+
+
+async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBed, rig: Rig) -> None:
+    """Rule 1: `OperationInProgress` means that a shutdown runs; its state is reported before the outcome."""
+    async with bed.inhibitor("somebody"):
+        await bed.power_off("reboot")
+        ending = await rig.do(Arm(key="a"))
+    assert (ending.result, ending.reason) == ("failed", "OperationInProgress")
+    read = rig.facts.of(LogindRead)[0]
+    assert (read.preparing, read.kind) == (True, "reboot")
+
+
+@pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt"])
+async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind: str) -> None:
+    """Rule 1: 252 has no metadata signal; the kind is in `ScheduledShutdown`, also when it is immediate."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off(kind)
+    signal = await rig.facts.wait(PrepareForShutdown)
+    assert signal == PrepareForShutdown(
+        active=True,
+        kind=signal.kind,
+        grant_ns=5 * NS_PER_SECOND,
+        lock_held=True,
+        owner=rig.facts.of(LogindRead)[0].owner,
+    )
+    assert signal.kind == kind
+
+
+@pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt", "kexec"])
+async def test_the_kind_of_a_scheduled_shutdown(bed: LogindBed, rig: Rig, kind: str) -> None:
+    """Rule 1: a schedule that falls due comes as a signal with its kind."""
+    await rig.do(Arm(key="a"))
+    await bed.schedule(kind, 0.1)
+    assert (await rig.facts.wait(PrepareForShutdown)).kind == kind
+
+
+async def test_a_kubelets_lock_is_seen_at_arming(bed: LogindBed, rig: Rig) -> None:
+    """Rule 8: another program called kubelet with a delay lock on shutdown is on record."""
+    async with bed.inhibitor("kubelet"):
+        await rig.do(Arm(key="a"))
+    assert rig.facts.of(LogindRead)[0].kubelet_lock
+
+
+async def test_a_kubelets_lock_is_seen_when_it_comes_later(bed: LogindBed, rig: Rig) -> None:
+    """Rule 8: a kubelet that starts after us is on record before the next signal."""
+    await rig.do(Arm(key="a"))
+    async with bed.inhibitor("kubelet"):
+        await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+    await rig.facts.wait(LogindRead, 2, where=lambda read: not read.kubelet_lock)
+
+
+@pytest.mark.parametrize("held", [True, False])
+async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, rig: Rig, held: bool) -> None:
+    """Rule 8: as last seen before it; nobody is asked between the signal and its fact."""
+    await rig.do(Arm(key="a"))
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(bed.inhibitor("kubelet" if held else "somebody"))
+        if held:
+            await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+        await bed.power_off()
+        assert (await rig.facts.wait(PrepareForShutdown)).kubelet_lock is held
+
+
+async def test_a_kubelets_lock_is_seen_without_inotify(
+    bed: LogindBed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the folder of locks cannot be watched, logind is asked every few seconds."""
+    monkeypatch.setattr(watch, "FolderWatch", _no_inotify)
+    monkeypatch.setattr(watch, "IDLE_SECONDS", 0.1)
+    async with running(LogindEdge(bed.address, root=bed.root)) as blind:
+        await blind.do(Arm(key="a"))
+        async with bed.inhibitor("kubelet"):
+            await blind.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+            assert [read.kubelet_lock for read in blind.facts.of(LogindRead)] == [False, True]
+
+
+def _no_inotify(folders: object) -> FolderWatch:
+    raise OSError("no inotify instance is left")
+
+
+async def test_no_bus_is_one_clear_line(bed: LogindBed) -> None:
+    """A bus that is not there fails the order with one line that names the address and the cure."""
+    async with running(LogindEdge("unix:path=/nonexistent/bus", root=bed.root)) as rig:
+        ending = await rig.do(Arm(key="a"))
+    assert ending.result == "failed"
+    assert ending.reason.startswith("cannot reach the bus at unix:path=/nonexistent/bus: ")
+    assert ending.reason.endswith("is dbus running?")
+    assert "\n" not in ending.reason
+
+
+@pytest.mark.parametrize(
+    "address", ["nonsense", "tcp:host=localhost,port=1", "unix:abstract=ebbtide-none", ""]
+)
+async def test_an_address_that_cannot_be_used_is_an_outcome(bed: LogindBed, address: str) -> None:
+    """Whatever stands in the address, arming ends in an outcome and never raises."""
+    async with running(LogindEdge(address or "unix:", root=bed.root)) as rig:
+        ending = await rig.do(Arm(key="a"))
+    assert (ending.result, "\n" in ending.reason) == ("failed", False)
+
+
+async def test_logind_absent_is_one_clear_line(bed: LogindBed, rig: Rig) -> None:
+    """A bus without logind fails the order, and the next attempt works once logind is there."""
+    await bed.stop_logind()
+    ending = await rig.do(Arm(key="a"))
+    assert ending.result == "failed"
+    assert "org.freedesktop.login1" in ending.reason
+    await bed.start_logind()
+    assert (await rig.do(Arm(key="b", attempt=2))).result == "done"
+    assert len(await bed.ours()) == 1
+
+
+async def test_start_state_before_there_is_a_loop(bed: LogindBed) -> None:
+    """`DaemonStarted` can say whether a shutdown runs, of what kind, and what is granted."""
+    edge = LogindEdge(bed.address, root=bed.root)
+    assert await edge.read_start_state() == (False, "unknown", 5 * NS_PER_SECOND)
+    async with bed.inhibitor("somebody"):
+        await bed.power_off("reboot")
+        assert await edge.read_start_state() == (True, "reboot", 5 * NS_PER_SECOND)
+    await bed.do("stop_bus")
+    assert await edge.read_start_state() == (None, "unknown", 0)
+
+
+# Rule 5: the lock in the service manager's store, its duplicates, and the proof that it is gone.
+
+
+async def test_the_lock_is_stored_without_polling(bed: LogindBed, tmp_path: Path) -> None:
+    """Rule 5: FDSTORE, the name, and FDPOLL=0, with one descriptor."""
+    async with notify_bed(tmp_path) as manager:
+        service = ServiceManager(manager.address)
+        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+            await rig.do(Arm(key="a"))
+            said = await manager.wait("FDSTORE")
+            assert said == {"FDSTORE": "1", "FDNAME": LOCK_NAME, "FDPOLL": "0"}
+            assert len(manager.store[LOCK_NAME]) == 1
+
+
+async def test_closing_one_of_two_duplicates_releases_nothing(bed: LogindBed, tmp_path: Path) -> None:
+    """Rule 5: our process dies, the store's duplicate goes on to hold the machine."""
+    async with notify_bed(tmp_path) as manager:
+        edge = LogindEdge(bed.address, root=bed.root, service=ServiceManager(manager.address))
+        async with running(edge) as rig:
+            await rig.do(Arm(key="a"))
+            await manager.wait("FDSTORE")
+            rig.die()
+            assert len(await bed.ours()) == 1
+        manager.close()
+        assert await bed.none_of_ours()
+
+
+async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
+    """Rule 5: after a crash in a shutdown, when no lock can be had, the kept one is found good and used."""
+    async with notify_bed(tmp_path) as manager:
+        service = ServiceManager(manager.address)
+        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+            await rig.do(Arm(key="a"))
+            await manager.wait("FDSTORE")
+            await bed.power_off()
+            await rig.facts.wait(PrepareForShutdown)
+            rig.die()
+        inherited = manager.pass_on(LOCK_NAME)
+        edge = LogindEdge(bed.address, root=bed.root, service=service, lock_fds=inherited)
+        async with running(edge) as rig:
+            assert (await rig.do(Arm(key="b"))).result == "done"
+            assert len(await bed.ours()) == 1
+            assert await bed.starts() == []
+            assert (await rig.do(ReleaseLock(key="r"))).result == "done"
+            await bed.started()
+            assert manager.store == {}
+    assert await bed.none_of_ours()
+
+
+async def test_the_store_gives_up_its_copy_before_we_close_ours(bed: LogindBed, tmp_path: Path) -> None:
+    """Release: FDSTOREREMOVE, BARRIER, and only then our own descriptor."""
+    async with notify_bed(tmp_path) as manager:
+        service = ServiceManager(manager.address)
+        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+            await rig.do(Arm(key="a"))
+            await rig.do(ReleaseLock(key="r"))
+        assert [set(message) for message in manager.said] == [
+            {"FDSTORE", "FDNAME", "FDPOLL"},
+            {"FDSTOREREMOVE", "FDNAME"},
+            {"BARRIER"},
+        ]
+
+
+async def test_a_service_manager_that_does_not_confirm(bed: LogindBed, tmp_path: Path) -> None:
+    """Our own descriptor is closed all the same, and the outcome says what may still hold the machine."""
+    async with notify_bed(tmp_path) as manager:
+        manager.answers_barriers = False
+        service = ServiceManager(manager.address)
+        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+            await rig.do(Arm(key="a"))
+            ending = await rig.do(Disarm(key="d"))
+            assert ending.result == "failed"
+            assert ending.reason.startswith("the service manager did not confirm")
+            assert not rig.edge.lock_held
+        assert await bed.none_of_ours()
+
+
+async def test_a_new_lock_replaces_the_stored_one(bed: LogindBed, tmp_path: Path) -> None:
+    """A dead lock does not stay in the store beside the new one."""
+    async with notify_bed(tmp_path) as manager:
+        service = ServiceManager(manager.address)
+        async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
+            await rig.do(Arm(key="a"))
+            await bed.restart_logind(clean=True)
+            await rig.facts.wait(BusLost)
+            await rig.do(Arm(key="b"))
+            await service.barrier()
+            assert len(manager.store[LOCK_NAME]) == 1
+            rig.die()
+            assert len(await bed.ours()) == 1
+
+
+async def test_the_lock_is_not_inherited_by_children(bed: LogindBed) -> None:
+    """A pod's process that held a duplicate would hold the machine: the descriptor is close-on-exec."""
+    before = set(os.listdir("/proc/self/fd"))
+    async with running(LogindEdge(bed.address, root=bed.root)) as rig:
+        await rig.do(Arm(key="a"))
+        opened = set(os.listdir("/proc/self/fd")) - before
+        inheritable = [number for number in opened if _is_inheritable(int(number))]
+    assert inheritable == []
+
+
+def _is_inheritable(descriptor: int) -> bool:
+    try:
+        return os.get_inheritable(descriptor)
+    except OSError:
+        return False
+
+
+# Rule 4: the drop-in is placed, sorted last, verified, named when it loses, watched, and removed.
+
+
+WRITE = WriteDropIn(key="w", seconds=35)
+OURS = "zz-ebbtide.conf"
+
+
+async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
+    """Rule 4: the file stands below /run with 0644, logind has read it, and both are reported."""
+    await rig.do(Arm(key="a"))
+    assert (await rig.do(WRITE)).result == "done"
+    assert await bed.get("InhibitDelayMaxUSec") == 35_000_000
+    assert os.listdir(bed.drop_ins) == [OURS]
+    assert stat.S_IMODE((bed.drop_ins / OURS).stat().st_mode) == 0o644
+    assert stat.S_IMODE(bed.drop_ins.stat().st_mode) == 0o755
+    assert rig.facts.of(LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND
+    assert rig.facts.of(DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
+
+
+async def test_the_folder_may_be_etc(bed: LogindBed) -> None:
+    """Where /run is not wanted, the file goes to the other folder that is asked for."""
+    folder = "/etc/systemd/logind.conf.d"
+    async with running(LogindEdge(bed.address, root=bed.root, drop_in_folder=folder)) as rig:
+        await rig.do(Arm(key="a"))
+        assert (await rig.do(WRITE)).result == "done"
+    assert (bed.root / folder.lstrip("/") / OURS).exists()
+
+
+async def test_it_wins_against_vendors_and_the_kubelet(bed: LogindBed, rig: Rig) -> None:
+    """Rule 4: the names that beat `99-kubelet.conf` (kubernetes#102818) do not beat ours."""
+    await bed.drop_in("99-kubelet.conf", "20s", "/etc")
+    await bed.drop_in("unattended-upgrades-logind-maxdelay.conf", "30", "/usr/lib")
+    await bed.restart_logind()
+    await rig.do(Arm(key="a"))
+    read = rig.facts.of(DropInsRead)[0]
+    name = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf"
+    assert (read.others_ns, read.others_path) == (30 * NS_PER_SECOND, name)
+    assert (await rig.do(WRITE)).result == "done"
+    assert await bed.get("InhibitDelayMaxUSec") == 35_000_000
+
+
+async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
+    """Rule 4: a file that sorts after ours keeps the limit low; the outcome says which, and what to do."""
+    await bed.drop_in("zzz-last.conf", "7s", "/usr/lib")
+    await rig.do(Arm(key="a"))
+    ending = await rig.do(WRITE)
+    overrider = "/usr/lib/systemd/logind.conf.d/zzz-last.conf"
+    assert ending.result == "failed"
+    assert ending.reason == (
+        f"logind's limit is 7 s: {overrider} is read after "
+        f"/run/systemd/logind.conf.d/{OURS}; rename or mask it"
+    )
+    assert rig.facts.of(DropInsRead)[-1].overridden_by == overrider
+    assert rig.facts.of(LogindRead)[-1].grant_ns == 7 * NS_PER_SECOND
+
+
+async def test_a_file_that_wins_with_enough_is_no_failure(bed: LogindBed, rig: Rig) -> None:
+    """What counts is the limit, not who set it."""
+    await bed.drop_in("zzz-last.conf", "2min", "/etc")
+    await rig.do(Arm(key="a"))
+    assert (await rig.do(WRITE)).result == "done"
+
+
+async def test_a_logind_that_does_not_listen_is_a_failure(bed: LogindBed, rig: Rig) -> None:
+    """The property is looked at, not assumed: an unread drop-in fails with where to look."""
+    await bed.do("set", reload_works=False)
+    await rig.do(Arm(key="a"))
+    ending = await rig.do(WRITE)
+    assert ending.result == "failed"
+    assert ending.reason.startswith("logind's limit is 5 s: it did not take up /run/systemd/logind.conf.d/")
+
+
+async def test_a_folder_that_cannot_be_written_is_a_failure(bed: LogindBed, rig: Rig) -> None:
+    """One line with the file and the reason; nothing is half done."""
+    bed.drop_ins.write_text("a file where the folder should be")
+    await rig.do(Arm(key="a"))
+    ending = await rig.do(WRITE)
+    assert ending.result == "failed"
+    assert ending.reason.startswith(f"cannot change /run/systemd/logind.conf.d/{OURS}: ")
+
+
+async def test_removing_gives_the_others_their_value_back(bed: LogindBed, rig: Rig) -> None:
+    """Rule 4: without ours, the next file's value is in force again."""
+    await bed.drop_in("50-site.conf", "11s", "/etc")
+    await rig.do(Arm(key="a"))
+    await rig.do(WRITE)
+    assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
+    assert await bed.get("InhibitDelayMaxUSec") == 11_000_000
+    assert os.listdir(bed.drop_ins) == []
+    assert rig.facts.of(DropInsRead)[-1].ours_ns is None
+    assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
+
+
+@pytest.mark.parametrize("place", ["/run", "/etc", "/usr/lib", "/usr/local/lib"])
+async def test_the_folders_are_watched(bed: LogindBed, rig: Rig, place: str) -> None:
+    """Rule 4: a file that appears in any folder, also one that did not exist, is reported; and its end."""
+    await rig.do(Arm(key="a"))
+    await bed.drop_in("zzz-new.conf", "90s", place)
+    read = await rig.facts.wait(DropInsRead, where=lambda read: read.overridden_by)
+    assert read.overridden_by == f"{place}/systemd/logind.conf.d/zzz-new.conf"
+    (bed.root / read.overridden_by.lstrip("/")).unlink()
+    await rig.facts.wait(DropInsRead, 2, where=lambda read: not read.overridden_by)
+
+
+async def test_somebody_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
+    """A change by others is seen when logind is told of it a moment after the file was written."""
+    await rig.do(Arm(key="a"))
+    await bed.drop_in("70-site.conf", "44s", "/etc")
+    await rig.facts.wait(DropInsRead, where=lambda read: read.others_ns == 44 * NS_PER_SECOND)
+    await bed.hang_up()
+    await rig.facts.wait(LogindRead, where=lambda read: read.grant_ns == 44 * NS_PER_SECOND)
+
+
+LAYOUTS = {
+    "nothing": {},
+    "one": {"/etc/systemd/logind.conf.d/10-a.conf": "9s"},
+    "name beats folder": {
+        "/etc/systemd/logind.conf.d/10-a.conf": "9s",
+        "/usr/lib/systemd/logind.conf.d/20-b.conf": "8",
+    },
+    "higher folder masks": {
+        "/etc/systemd/logind.conf.d/50-a.conf": "1min 30s",
+        "/run/systemd/logind.conf.d/50-a.conf": "2min",
+        "/usr/lib/systemd/logind.conf.d/50-a.conf": "3min",
+    },
+    "main file is first": {
+        "/etc/systemd/logind.conf": "77s",
+        "/usr/lib/systemd/logind.conf.d/00-a.conf": "6s",
+    },
+    "main file alone": {"/etc/systemd/logind.conf": "1.5min"},
+    "masked by a link": {
+        "/etc/systemd/logind.conf.d/50-a.conf": None,
+        "/usr/lib/systemd/logind.conf.d/50-a.conf": "3min",
+    },
+    "not understood": {
+        "/etc/systemd/logind.conf.d/10-a.conf": "33s",
+        "/etc/systemd/logind.conf.d/20-b.conf": "soon",
+        "/etc/systemd/logind.conf.d/30-c.conf": "",
+    },
+    "other endings do not count": {"/etc/systemd/logind.conf.d/90-a.conf.bak": "50s"},
+    "hidden files": {"/etc/systemd/logind.conf.d/.90-a.conf": "50s"},
+    "upper case sorts first": {
+        "/etc/systemd/logind.conf.d/ZZ-A.conf": "50s",
+        "/etc/systemd/logind.conf.d/aa.conf": "40s",
+    },
+    "units": {"/etc/systemd/logind.conf.d/a.conf": "1h 2m 3s 4ms 5us"},
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
+async def test_we_read_the_files_as_logind_does(bed: LogindBed, layout: dict[str, str | None]) -> None:
+    """Rule 4: for each layout of files our reading of the limit is the real logind's."""
+    for path, value in layout.items():
+        await bed.config(path, value)
+    await bed.restart_logind()
+    assert DropIns(bed.root).effective_ns() == await bed.get("InhibitDelayMaxUSec") * 1000
+
+
+# Rules 2 and 3: what logind says in the middle of a shutdown and after it, and the limit that is fixed.
+
+
+def going(active: bool):  # noqa: ANN201
+    """Picks the signals that say so."""
+    return lambda fact: fact.active is active
+
+
+async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
+    """Rule 5: after `ReleaseLock` no lock of ours is listed, and logind starts the final unit at once."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+    assert await bed.starts() == []
+    assert (await rig.do(ReleaseLock(key="r"))).result == "done"
+    assert (await bed.started())[0] == "poweroff.target"
+    assert await bed.none_of_ours()
+
+
+async def test_release_may_be_repeated(rig: Rig) -> None:
+    """A release whose record was lost is done again: nothing is held, and that is success."""
+    await rig.do(Arm(key="a"))
+    assert (await rig.do(ReleaseLock(key="r"))).result == "done"
+    assert (await rig.do(ReleaseLock(key="r"))).result == "done"
+
+
+async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig: Rig) -> None:
+    """Rule 2: at an owner change the property is read: the bus was lost, then false under the new owner."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+    await bed.restart_logind()
+    read = await rig.facts.wait(PreparingRead)
+    lost = await rig.facts.wait(BusLost)
+    assert (read.preparing, read.owner != rig.facts.of(LogindRead)[0].owner) == (False, True)
+    assert rig.facts.all.index(lost) < rig.facts.all.index(read)
+
+
+async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -> None:
+    """Rules 2 and 5: logind opens the lock again; arming finds it good and takes no second one."""
+    await rig.do(Arm(key="a"))
+    await bed.restart_logind()
+    await rig.facts.wait(BusLost)
+    assert (await rig.do(Arm(key="b"))).result == "done"
+    assert len(await bed.ours()) == 1
+    await bed.power_off()
+    assert (await rig.facts.wait(PrepareForShutdown)).lock_held
+
+
+async def test_a_lock_that_logind_lost_is_replaced(bed: LogindBed, rig: Rig) -> None:
+    """A logind that forgot its locks leaves ours dead; arming sees it and takes a new one."""
+    await rig.do(Arm(key="a"))
+    await bed.restart_logind(clean=True)
+    await rig.facts.wait(BusLost)
+    assert await bed.ours() == []
+    assert (await rig.do(Arm(key="b"))).result == "done"
+    assert len(await bed.ours()) == 1
+
+
+async def test_a_second_true_after_a_restart_is_a_fact_of_its_own(bed: LogindBed, rig: Rig) -> None:
+    """Rule 2: logind restarts in the delay and is asked again: two signals, the lock still held."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off("reboot")
+    first = await rig.facts.wait(PrepareForShutdown)
+    await bed.restart_logind()
+    await bed.power_off("poweroff")
+    second = await rig.facts.wait(PrepareForShutdown, 2)
+    assert (first.kind, second.kind) == ("reboot", "poweroff")
+    assert first.owner != second.owner
+    assert second.lock_held
+
+
+@pytest.mark.parametrize("behaviour", ["failed", "error"])
+async def test_false_after_the_release_when_the_final_unit_failed(
+    bed: LogindBed, rig: Rig, behaviour: str
+) -> None:
+    """Rule 2: the final unit fails after our release; `false` comes, and a new lock can be had."""
+    await bed.start_unit(behaviour)
+    await rig.do(Arm(key="a"))
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+    await rig.do(ReleaseLock(key="r"))
+    await rig.facts.wait(PrepareForShutdown, where=going(False))
+    assert (await rig.do(Arm(key="b"))).result == "done"
+    assert len(await bed.ours()) == 1
+
+
+async def test_shutdown_c_in_the_delay_is_no_cancel(bed: LogindBed, rig: Rig) -> None:
+    """Rule 2: on 252 `shutdown -c` in the delay clears the schedule, and the machine still goes down."""
+    await rig.do(Arm(key="a"))
+    await bed.schedule("reboot", 0.1)
+    await rig.facts.wait(PrepareForShutdown)
+    await bed.cancel()
+    assert (await bed.get("ScheduledShutdown"))[0] == ""
+    await rig.do(ReleaseLock(key="r"))
+    await bed.started()
+    assert [fact.active for fact in rig.facts.of(PrepareForShutdown)] == [True]
+    assert rig.facts.of(PreparingRead) == []
+
+
+async def test_preparing_is_looked_at_every_second(bed: LogindBed, rig: Rig) -> None:
+    """Rule 2: in an episode the property is read once a second, and an unchanged value is no fact."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+    async with bed.monitor() as overheard:
+        await trio.sleep(2.2)
+    looks = [message for message in overheard if message.body[1:] == ("PreparingForShutdown",)]
+    assert len(looks) in (2, 3)
+    assert rig.facts.of(PreparingRead) == []
+
+
+async def test_the_limit_is_fixed_at_the_signal(bed: LogindBed, rig: Rig) -> None:
+    """Rule 3: raising the limit in the delay moves the property, not the timer."""
+    await bed.drop_in("10-two.conf", "2s")
+    await bed.restart_logind()
+    await rig.do(Arm(key="a"))
+    asked_ns = await bed.power_off()
+    signal = await rig.facts.wait(PrepareForShutdown)
+    await bed.drop_in("20-more.conf", "60s")
+    await bed.hang_up()
+    await bed.until("InhibitDelayMaxUSec", 60_000_000)
+    _, at_ns = await bed.started()
+    assert signal.grant_ns == 2 * NS_PER_SECOND
+    assert 1.9 < (at_ns - asked_ns) / NS_PER_SECOND < 3
+
+
+@pytest.mark.parametrize("order", [WriteDropIn(key="w", seconds=30), RemoveDropIn(key="w")])
+async def test_no_drop_in_is_touched_while_preparing(
+    bed: LogindBed, rig: Rig, order: WriteDropIn | RemoveDropIn
+) -> None:
+    """Rule 3: the edge looks again itself, and refuses."""
+    await rig.do(Arm(key="a"))
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+    ending = await rig.do(order)
+    assert (ending.result, ending.reason) == ("failed", "preparing")
+    assert not bed.drop_ins.exists()
+
+
+async def test_a_limit_raised_behind_our_back_is_in_the_signal(bed: LogindBed, rig: Rig) -> None:
+    """On 252 the limit is read in the same round trip as the kind, so it is the one in force."""
+    await rig.do(Arm(key="a"))
+    await bed.drop_in("20-more.conf", "60s")
+    await bed.hang_up()
+    await bed.until("InhibitDelayMaxUSec", 60_000_000)
+    await bed.power_off()
+    assert (await rig.facts.wait(PrepareForShutdown)).grant_ns == 60 * NS_PER_SECOND
+
+
+async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig) -> None:
+    """The bus restarts: `BusLost`, then arming succeeds on a new connection, and signals come."""
+    await rig.do(Arm(key="a"))
+    await bed.restart_bus()
+    await rig.facts.wait(BusLost)
+    assert (await rig.do(Arm(key="b", attempt=2))).result == "done"
+    assert len(await bed.ours()) == 1
+    await bed.power_off()
+    await rig.facts.wait(PrepareForShutdown)
+
+
+async def test_a_schedule_falls_due_and_was_announced(bed: LogindBed, rig: Rig) -> None:
+    """Rule 6: the schedule is on record before the signal that follows from it."""
+    await rig.do(Arm(key="a"))
+    await bed.schedule("poweroff", 0.3)
+    await rig.facts.wait(PrepareForShutdown)
+    kinds = [type(fact) for fact in rig.facts.all]
+    assert kinds.index(ScheduleRead) < kinds.index(PrepareForShutdown)

@@ -1,0 +1,93 @@
+"""A logind that answers late: what is read in between holds no signal up."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+import trio
+import trio.testing
+
+from ebbtide.actors.edges.linux.bus import Bus, BusError
+from ebbtide.actors.edges.logind import manager as reader
+from ebbtide.actors.edges.logind.connection import LogindConnection
+from ebbtide.actors.edges.logind.drop_ins import DropIns
+from ebbtide.actors.edges.logind.edge import LOOK_SECONDS_MAX, READ_ATTEMPTS_MAX, DelayLock, LogindReporter
+from ebbtide.actors.edges.logind.manager import ScheduleFile
+from ebbtide.events.base import Fact
+
+#: logind waits for a disk.
+LATE_SECONDS = 4.0
+
+
+class SlowLink:
+    """A link whose logind answers late."""
+
+    owner = ":1.1"
+    pending = False
+
+    async def bus(self) -> Bus:
+        return cast(Bus, self)
+
+
+class Nobody:
+    async def put(self, *facts: Fact) -> None:
+        raise AssertionError(facts)
+
+
+def reporter_of() -> LogindReporter:
+    nothing = object()
+    return LogindReporter(
+        cast(LogindConnection, SlowLink()),
+        cast(DelayLock, nothing),
+        cast(DropIns, nothing),
+        cast(ScheduleFile, nothing),
+    )
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def late(*_: object) -> bool:
+        await trio.sleep(LATE_SECONDS)
+        return False
+
+    for name in ("read_grant_ns", "read_kubelet_lock", "read_kind"):
+        monkeypatch.setattr(reader, name, late)
+
+    async def going(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(reader, "read_preparing", going)
+
+
+async def turn_taken_after(reporter: LogindReporter) -> float:
+    """How long a signal that comes now waits for its turn, in seconds."""
+    began = trio.current_time()
+    async with reporter.turn:
+        return trio.current_time() - began
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_look_in_between_ends_within_its_bound(autojump_clock: trio.testing.MockClock) -> None:
+    """However many properties it reads, the next signal waits for all of them no longer than the bound."""
+    reporter = reporter_of()
+    reporter.owner = SlowLink.owner
+    async with reporter.turn:
+        await reporter.report_changes(Nobody())
+    assert trio.current_time() == pytest.approx(LOOK_SECONDS_MAX)
+
+
+@pytest.mark.usefixtures("slow")
+async def test_a_whole_reading_lets_a_signal_in(autojump_clock: trio.testing.MockClock) -> None:
+    """A reading that logind does not answer is tried again, and the signal comes in between."""
+    reporter = reporter_of()
+    async with trio.open_nursery() as nursery:
+
+        async def read() -> None:
+            with pytest.raises(BusError, match="too slow"):
+                await reporter.report_state(Nobody())
+
+        nursery.start_soon(read)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await turn_taken_after(reporter) <= LOOK_SECONDS_MAX
+    assert trio.current_time() == pytest.approx(READ_ATTEMPTS_MAX * LOOK_SECONDS_MAX)

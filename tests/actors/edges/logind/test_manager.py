@@ -1,0 +1,84 @@
+"""Rule 6: a scheduled shutdown is on record with its time, its kind, and who asked."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.actors.edges.logind.manager import NO_SCHEDULE, WALL_CHARACTERS_MAX, parse_schedule
+from ebbtide.events.codec import decode_event, encode_event
+from ebbtide.events.decisions import Arm
+from ebbtide.events.facts import ScheduleRead
+from tests.actors.edges.logind.conftest import Rig
+from tests.beds.logind import LogindBed
+
+NOW_NS = 1_000_000_000_000_000_000
+LATER_US = NOW_NS // 1000 + 60_000_000
+
+
+@pytest.mark.root
+async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> None:
+    """Rule 6: the watch reports the schedule, a move, and its end, each once."""
+    await rig.do(Arm(key="a"))
+    await bed.set_wall_message("disk swap: rack 7 \u2013 back at 9")
+    at_ns = await bed.schedule("reboot", 600)
+    read = await rig.facts.wait(ScheduleRead)
+    assert (read.at_wall_ns, read.kind, read.uid) == (at_ns, "reboot", 0)
+    assert read.wall_message == "disk swap: rack 7 \u2013 back at 9"
+    moved_ns = await bed.schedule("poweroff", 1200)
+    assert (await rig.facts.wait(ScheduleRead, 2)).at_wall_ns == moved_ns
+    await bed.cancel()
+    assert await rig.facts.wait(ScheduleRead, 3) == NO_SCHEDULE
+
+
+@pytest.mark.root
+async def test_a_schedule_from_before_we_armed(bed: LogindBed, rig: Rig) -> None:
+    """Rule 6: what was scheduled while nobody looked is on record after arming."""
+    at_ns = await bed.schedule("halt", 600)
+    await rig.do(Arm(key="a"))
+    read = await rig.facts.wait(ScheduleRead)
+    assert (read.at_wall_ns, read.kind) == (at_ns, "halt")
+
+
+def test_every_field() -> None:
+    """The file as logind writes it, with C escapes in the wall message."""
+    text = f"USEC={LATER_US}\nWARN_WALL=1\nMODE=kexec\nUID=1000\nTTY=pts/3\n"
+    text += "WALL_MESSAGE=a\\nb \\303\\274 \\x41\n"
+    assert parse_schedule(text, NOW_NS) == ScheduleRead(
+        at_wall_ns=LATER_US * 1000, kind="kexec", uid=1000, tty="pts/3", wall_message="a\nb ü A"
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "MODE=reboot\n",
+        "USEC=0\nMODE=reboot\n",
+        f"USEC={NOW_NS // 1000}\nMODE=reboot\n",
+        "USEC=-5\nMODE=reboot\n",
+        "USEC=soon\nMODE=reboot\n",
+        f"USEC={LATER_US}\nMODE=dry-reboot\n",
+        "USEC\nMODE\n",
+    ],
+)
+def test_what_is_no_schedule(text: str) -> None:
+    """Rule 6: a time of 0, past, or unreadable is no schedule; neither is a dry run."""
+    assert parse_schedule(text, NOW_NS) == NO_SCHEDULE
+
+
+def test_long_messages_are_cut() -> None:
+    """The journal keeps the beginning of a wall message, not a megabyte of it."""
+    read = parse_schedule(f"USEC={LATER_US}\nMODE=reboot\nWALL_MESSAGE={'x' * 9000}\n", NOW_NS)
+    assert len(read.wall_message) == WALL_CHARACTERS_MAX
+
+
+@given(
+    st.text()
+    | st.lists(st.sampled_from(["USEC=9", "9" * 40, "UID=", "-1", "\\", "\\x", "=", "\n"])).map("".join)
+)
+def test_no_content_is_an_error(text: str) -> None:
+    """Whatever stands in the file, the reading can be encoded, decoded, and is the same."""
+    read = parse_schedule(text, 0)
+    assert decode_event("ScheduleRead", encode_event(read)) == read

@@ -1,0 +1,37 @@
+"""Both ways to end a tree, with a cgroup of its own and without; and no test that leaves a process."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ebbtide.actors.edges.linux.kill_tree import Cgroups, kill_exactly
+from tests.actors.edges.process.process_bed import ours
+
+
+@pytest.fixture(params=[False, True], ids=["no-cgroup", "cgroup"])
+def use_cgroups(request: pytest.FixtureRequest, tmp_path: Path) -> bool:
+    wanted = bool(request.param)
+    if wanted:
+        found = Cgroups.detect(tmp_path / "probe")
+        if found is None:
+            pytest.skip("no cgroup v2 with cgroup.kill is delegated here")
+        found.prune()
+    return wanted
+
+
+@pytest.fixture(autouse=True)
+def nothing_outlives_its_test(tmp_path: Path) -> Iterator[None]:
+    """A test that fails half way must not slow the next ones down; one that passes has left nothing."""
+    yield
+    places = [tmp_path / "state", *(path / "state" for path in tmp_path.iterdir() if path.is_dir())]
+    left = [item for place in places if place.is_dir() for item in ours(place)]
+    for item in left:
+        kill_exactly(item.pid, item.stat.start_ticks)
+    for place in places:
+        groups = Cgroups.detect(place)
+        if groups is not None:
+            groups.prune()
+    assert not left, f"left behind: {left}"

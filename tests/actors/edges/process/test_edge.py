@@ -1,0 +1,776 @@
+"""Pods as real processes: started, signalled, followed to their end, and killed with all they have made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from benchmarks.bare_loop import measure
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.kill_tree import Cgroups
+from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
+from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
+from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import AnnounceNode, KillContainer, RunHook, SendSignal, StartPod, TakeInventory
+from ebbtide.events.facts import ContainerExited, ContainerStarted, InventoryTaken, PodAppeared
+from tests.actors.edges.process.process_bed import (
+    SECOND,
+    Bed,
+    bed_of,
+    held_pids,
+    hook_pod,
+    nothing_left,
+    pod_of,
+    python,
+    running,
+    shell,
+    until,
+)
+
+#: Ignores SIGTERM and says when it does.
+DEAF = "trap '' TERM; echo ready > {folder}/ready; while :; do sleep 1000; done"
+
+#: A daemon made the classical way: two forks, a session of its own, and a parent that has gone.
+DOUBLE_FORK = """
+import os, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    open("{folder}/daemon", "w").write(f"{{os.getpid()}}\\n")
+    time.sleep(1000)
+os.wait()
+{after}
+"""
+
+#: The same without marks in its environment, its parent still there.
+CLEARED = "setsid env -i sh -c 'echo $$ > {folder}/daemon; exec sleep 1000' & wait"
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+async def test_a_container_is_started_with_marks_and_ends_by_its_signal(
+    tmp_path: Path, use_cgroups: bool
+) -> None:
+    """A container's start and end are facts, with its pid and the signal that ended it."""
+    async with bed_of(tmp_path, pod_of("web", shell("exec sleep 1000")), use_cgroups=use_cgroups) as bed:
+        started = bed.outbox.of(ContainerStarted)[0]
+        (process,) = bed.processes()
+        assert process.pid == started.pid
+        assert process.mark == ("web", "main", "start/web")
+        assert os.getsid(process.pid) == process.pid
+        assert await bed.signal("web") == Ending()
+        assert await bed.exited("web") == ContainerExited(uid="web", container="main", signal="SIGTERM")
+
+
+async def test_an_exit_code_is_reported(tmp_path: Path) -> None:
+    """A program that ends by itself gives its own exit code."""
+    pod = pod_of("job", shell(f"trap 'exit 3' TERM; echo x > {tmp_path}/ready; sleep 1000 & wait"))
+    async with bed_of(tmp_path, pod) as bed:
+        await bed.shows("ready")
+        await bed.signal("job")
+        assert (await bed.exited("job")).exit_code == 3
+
+
+async def test_a_container_that_ends_at_once_is_reported_after_its_start(tmp_path: Path) -> None:
+    """Even the shortest life is reported in its order."""
+    async with bed_of(tmp_path, pod_of("brief", shell("exit 0"))) as bed:
+        await bed.exited("brief")
+        kinds = [type(fact) for fact in bed.outbox.facts if not hasattr(fact, "pod")]
+        assert kinds == [ContainerStarted, ContainerExited]
+
+
+async def test_a_deaf_program_needs_the_kill(tmp_path: Path, use_cgroups: bool) -> None:
+    """A program that ignores SIGTERM lives until SIGKILL, which takes its children along."""
+    pod = pod_of("deaf", shell(DEAF.format(folder=tmp_path)))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        await bed.shows("ready")
+        assert await bed.signal("deaf") == Ending()
+        await until(lambda: len(bed.processes()) >= 2)
+        assert not bed.outbox.of(ContainerExited)
+        assert await bed.kill("deaf") == Ending()
+        assert (await bed.exited("deaf")).signal == "SIGKILL"
+
+
+async def test_the_signal_goes_to_the_first_process_only(tmp_path: Path) -> None:
+    """As with PID 1 of a container, a child does not get the stop signal."""
+    child = f"trap 'echo child >> {tmp_path}/heard' TERM; echo x > {tmp_path}/ready; sleep 1000 & wait"
+    program = tmp_path / "child.sh"
+    program.write_text(child)
+    script = f"sh {program} & trap 'echo first >> {tmp_path}/heard; exit 0' TERM; wait"
+    async with bed_of(tmp_path, pod_of("pair", shell(script))) as bed:
+        await bed.shows("ready")
+        await bed.signal("pair")
+        assert (await bed.exited("pair")).exit_code == 0
+        assert bed.path("heard").read_text() == "first\n"
+
+
+async def test_kill_finds_a_daemon_in_another_session(tmp_path: Path, use_cgroups: bool) -> None:
+    """A double-forked daemon, reparented and in a session of its own, dies with its container."""
+    pod = pod_of("d", python(DOUBLE_FORK.format(folder=tmp_path, after="time.sleep(1000)")))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        daemon = int(await bed.shows("daemon"))
+        assert os.getsid(daemon) != bed.outbox.of(ContainerStarted)[0].pid
+        assert await bed.kill("d") == Ending()
+        await until(lambda: not alive(daemon))
+
+
+async def test_a_natural_end_takes_the_rest_of_the_tree_along(tmp_path: Path, use_cgroups: bool) -> None:
+    """When the first process ends, its daemons end too, as they would with their pid namespace."""
+    pod = pod_of(
+        "d",
+        python(
+            DOUBLE_FORK.format(
+                folder=tmp_path,
+                after=f"""
+while not os.path.exists("{tmp_path}/daemon"): time.sleep(0.001)
+""",
+            )
+        ),
+    )
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        daemon = int(await bed.shows("daemon"))
+        assert (await bed.exited("d")).exit_code == 0
+        await until(lambda: not alive(daemon))
+
+
+async def test_kill_finds_a_child_without_marks_by_its_parents(tmp_path: Path, use_cgroups: bool) -> None:
+    """A child with an emptied environment and a session of its own is found through its parent."""
+    async with bed_of(
+        tmp_path, pod_of("c", shell(CLEARED.format(folder=tmp_path))), use_cgroups=use_cgroups
+    ) as bed:
+        child = int(await bed.shows("daemon"))
+        assert await bed.kill("c") == Ending()
+        await until(lambda: not alive(child))
+
+
+async def test_kill_reaches_a_tree_that_grows(tmp_path: Path) -> None:
+    """Looks are repeated until one finds nothing new, so a program that keeps forking ends as well."""
+    script = """
+import os, time
+while True:
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+    time.sleep(0.002)
+"""
+    async with bed_of(tmp_path, pod_of("grow", python(script))) as bed:
+        await until(lambda: len(bed.processes()) > 20)
+        assert await bed.kill("grow") == Ending()
+
+
+async def test_killing_twice_is_done_twice(tmp_path: Path, use_cgroups: bool) -> None:
+    """A kill is idempotent, and one that finds the container gone says again that it ended."""
+    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000")), use_cgroups=use_cgroups) as bed:
+        assert await bed.kill("x") == Ending()
+        await bed.exited("x")
+        assert await bed.kill("x") == Ending()
+        assert len(await bed.outbox.wait_for(ContainerExited, 2)) == 2
+
+
+async def test_a_signal_to_what_has_ended_is_done_and_says_so_again(tmp_path: Path) -> None:
+    """Who signals an ended container has missed its end: it is reported once more."""
+    async with bed_of(tmp_path, pod_of("x", shell("exit 4"))) as bed:
+        await bed.exited("x")
+        assert await bed.signal("x") == Ending()
+        first, again = await bed.outbox.wait_for(ContainerExited, 2)
+        assert first == again
+
+
+async def test_what_is_not_known_is_refused_with_its_reason(tmp_path: Path) -> None:
+    """An unknown pod, container or signal fails in words, and touches nothing."""
+    async with bed_of(tmp_path, pod_of("x", shell("sleep 1000"))) as bed:
+        assert (await bed.signal("y")).result == "failed"
+        assert (await bed.signal("x", "z")).reason == "no such container is known here"
+        assert "no signal" in (await bed.signal("x", name="SIGNONE")).reason
+        assert (await bed.start("y")).reason == "no manifest of this pod is known here"
+        assert (await bed.kill("y")).result == "failed"
+        assert (await bed.autopsy("y")).result == "failed"
+        await bed.kill("x")
+
+
+@pytest.mark.parametrize("name", ["SIGRTMIN+3", "SIGUSR1", "15"])
+async def test_any_stop_signal_arrives(tmp_path: Path, name: str) -> None:
+    """Stop signals beyond SIGTERM, by name or number, end a program that has no handler."""
+    async with bed_of(tmp_path, pod_of("x", shell("exec sleep 1000"))) as bed:
+        assert await bed.signal("x", name=name) == Ending()
+        await bed.exited("x")
+
+
+async def test_init_containers_then_sidecars_then_the_others(tmp_path: Path, use_cgroups: bool) -> None:
+    """Init containers end before the next one starts; a sidecar is started in its turn and stays."""
+    log = tmp_path / "log"
+    init = (
+        shell(f"echo one >> {log}", "one"),
+        shell(f"echo side >> {log}; exec sleep 1000", "side", sidecar=True),
+        shell(f"while ! grep -q side {log}; do sleep 0.01; done; echo two >> {log}", "two"),
+    )
+    pod = pod_of("p", shell(f"echo main >> {log}; exec sleep 1000"), init=init)
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        await until(lambda: "main" in log.read_text())
+        assert log.read_text().split() == ["one", "side", "two", "main"]
+        assert [fact.container for fact in bed.outbox.of(ContainerStarted)] == ["side", "main"]
+        for name in ("main", "side"):
+            await bed.signal("p", name)
+        await bed.exited("p", "side")
+
+
+async def test_a_failing_init_container_fails_the_start(tmp_path: Path) -> None:
+    """Nothing runs of a pod whose init container fails; each container that never ran is reported."""
+    pods = [
+        pod_of(
+            "p", shell("sleep 1000"), init=(shell("sleep 1000", "side", sidecar=True), shell("exit 9", "in"))
+        )
+    ]
+    async with running(tmp_path, pods) as bed:
+        ending = await bed.start("p")
+        assert ending == Ending("failed", "init container in ended with exit code 9")
+        assert (await bed.exited("p", "main")).exit_code == 128
+        assert (await bed.exited("p", "side")).signal == "SIGKILL"
+        await nothing_left(bed)
+
+
+@pytest.mark.parametrize(
+    "spec, reason",
+    [
+        (ContainerSpec(name="bad", argv=("/no/such/program",)), "/no/such/program"),
+        (ContainerSpec(name="bad", argv=("no-such-program",)), "no-such-program"),
+        (ContainerSpec(name="bad", argv=("sh",), working_dir="/no/such/folder"), "/no/such/folder"),
+        (ContainerSpec(name="bad", argv=()), "no command is given"),
+        (ContainerSpec(name="bad", argv=("sh", "-c", "\0")), "null byte"),
+    ],
+)
+async def test_what_cannot_start_takes_its_pod_along(
+    tmp_path: Path, spec: ContainerSpec, reason: str, use_cgroups: bool
+) -> None:
+    """All or nothing: a container that cannot be started fails the start, and the others end."""
+    pods = [pod_of("p", shell("sleep 1000"), spec)]
+    async with running(tmp_path, pods, use_cgroups=use_cgroups) as bed:
+        ending = await bed.start("p")
+        assert ending.result == "failed"
+        assert reason in ending.reason
+        assert "container bad" in ending.reason
+        assert (await bed.exited("p", "bad")).exit_code == 128
+        await bed.exited("p", "main")
+        await nothing_left(bed)
+
+
+async def test_a_stop_before_the_start_is_through(tmp_path: Path) -> None:
+    """A pod that is stopped while its init container runs starts nothing more, and says so."""
+    pods = [
+        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
+    ]
+    async with running(tmp_path, pods) as bed, trio.open_nursery() as nursery:
+        endings: list[Ending] = []
+
+        async def start() -> None:
+            endings.append(await bed.start("p"))
+
+        nursery.start_soon(start)
+        await bed.shows("ready")
+        await bed.inventory()
+        (pod,) = bed.outbox.of(InventoryTaken)[0].pods
+        assert pod.containers[0].running
+        assert await bed.signal("p") == Ending()
+        assert (await bed.exited("p")).exit_code is None
+        await until(lambda: endings)
+        assert endings == [Ending("cancelled", "asked to stop before it was started")]
+        await nothing_left(bed)
+
+
+async def test_an_environment_is_what_the_manifest_says_and_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pod gets its manifest's variables and a few harmless ones, never the daemon's secrets."""
+    monkeypatch.setenv("DAEMON_TOKEN", "secret")
+    spec = shell(
+        f"env > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/env; exec sleep 1000",
+        env={"COLOUR": "blue", "EBBTIDE_POD_UID": "forged"},
+    )
+    async with bed_of(tmp_path, pod_of("p", spec)) as bed:
+        text = await bed.shows("env")
+        assert "COLOUR=blue" in text
+        assert "EBBTIDE_POD_UID=p" in text
+        assert "secret" not in text
+        await bed.kill("p")
+
+
+async def test_an_inventory_comes_in_parts_with_running_flags(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only pods with something to stop are listed, ended containers flagged, in parts of bounded size."""
+    monkeypatch.setattr("ebbtide.actors.edges.process.edge.INVENTORY_PODS_MAX", 2)
+    pods = [pod_of(f"p{n}", shell("exec sleep 1000"), shell("exit 0", "brief")) for n in range(3)]
+    async with bed_of(tmp_path, *pods, pod_of("over", shell("exit 0"))) as bed:
+        await bed.outbox.wait_for(ContainerExited, 4)
+        assert await bed.inventory() == Ending()
+        parts = bed.outbox.of(InventoryTaken)
+        assert [(fact.part, fact.parts, fact.source, fact.key) for fact in parts] == [
+            (1, 2, "process", "inventory"),
+            (2, 2, "process", "inventory"),
+        ]
+        listed = [pod for fact in parts for pod in fact.pods]
+        assert [pod.uid for pod in listed] == ["p0", "p1", "p2"]
+        assert all([item.running for item in pod.containers] == [True, False] for pod in listed)
+        for pod in listed:
+            await bed.signal(pod.uid)
+
+
+async def test_an_empty_node_has_an_inventory_too(tmp_path: Path) -> None:
+    """No pods is an answer, in one part."""
+    async with running(tmp_path, []) as bed:
+        await bed.inventory()
+        (fact,) = bed.outbox.of(InventoryTaken)
+        assert (fact.part, fact.parts, fact.pods) == (1, 1, ())
+
+
+async def test_a_pod_outlives_a_daemon_that_closes_its_descriptors(tmp_path: Path) -> None:
+    """Detaching ends nothing, and a pod that goes on writing is not killed by a broken pipe."""
+    pods = [pod_of("p", shell("while :; do echo line; sleep 0.01; done"))]
+    async with running(tmp_path, pods) as bed:
+        await bed.start("p")
+        pid = bed.outbox.of(ContainerStarted)[0].pid
+    output = bed.state_dir / "output" / "p.main"
+    size = output.stat().st_size
+    await until(lambda: output.stat().st_size > size + 50)
+    assert alive(pid)
+    async with running(tmp_path, pods) as bed:
+        await bed.known("p")
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+@pytest.mark.slow
+async def test_300_pods_leave_nothing_behind(tmp_path: Path, use_cgroups: bool) -> None:
+    """Many pods start, end by signal, and leave no process, no group and no descriptor."""
+    pods = [pod_of(f"p{n}", shell("sleep 1000 & exec sleep 1000")) for n in range(300)]
+    group = Cgroups.detect(tmp_path / "state")
+    async with bed_of(tmp_path, *pods, use_cgroups=use_cgroups) as bed:
+        for pod, _ in pods:
+            order = SendSignal(key=f"s/{pod.uid}", uid=pod.uid, container="main", signal="SIGTERM")
+            assert bed.edge.effects[SendSignal](order, bed.outbox) == Ending()
+        exits = await bed.outbox.wait_for(ContainerExited, 300)
+        assert {fact.signal for fact in exits} == {"SIGTERM"}
+    assert not held_pids()
+    assert group is None or not use_cgroups or not group.base.exists()
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing(tmp_path: Path) -> None:
+    """Cancelling a start kills what it had begun; a detached edge would leave it."""
+    pods = [
+        pod_of("p", shell("sleep 1000"), init=(shell(f"echo x > {tmp_path}/ready; exec sleep 1000", "in"),))
+    ]
+    async with running(tmp_path, pods) as bed:
+        await bed.outbox.wait_for(PodAppeared)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bed.order, StartPod(key="start/p", uid="p"))
+            await bed.shows("ready")
+            nursery.cancel_scope.cancel()
+        await until(lambda: not bed.processes())
+
+
+LIMITED = """
+import resource, sys, trio
+from pathlib import Path
+sys.path.insert(0, {root!r})
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 4096))
+from tests.actors.edges.process.process_bed import bed_of, pod_of, shell
+
+wait = "until [ $(ulimit -n) = 50 ]; do sleep 0.01; done"
+script = wait + "; echo 50 > {folder}/$EBBTIDE_POD_UID.limit; exec sleep 1000"
+
+async def main():
+    pods = [pod_of(f"p{{n}}", shell(script)) for n in range(60)]
+    async with bed_of(Path({folder!r}), *pods) as bed:
+        print(await bed.shows("p59.limit"), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        for pod, _ in pods:
+            await bed.kill(pod.uid)
+
+trio.run(main)
+"""
+
+
+def test_the_limit_on_files_is_raised_for_us_and_not_for_the_pods(tmp_path: Path) -> None:
+    """A pidfd a container needs room; the pods keep the limit that the daemon was started with."""
+    text = LIMITED.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path))
+    found = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert found.stdout.split() == ["50", "4096"]
+
+
+def test_the_bare_loop_measures_waves_and_leaves_nothing() -> None:
+    """The peer of the benchmarks takes its waves one after another, each as long as its programs need."""
+    quick = measure(6, 0.0)
+    slow = measure(3, 0.05, waves=2)
+    assert len(quick) == 3
+    assert len(slow) == 2
+    assert min(slow) >= 0.05
+    assert not held_pids()
+
+
+# The daemon dies and comes back: what runs is found again, exactly, and nothing runs twice.
+
+
+START = "start/p"
+
+#: A daemon of its own process: starts its pod, says so, and waits for its death.
+DAEMON = """
+import sys, trio
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.actors.edges.process.process_bed import running, pod_of, shell, hook_pod
+from ebbtide.actors.edges.pod_spec import ExecAction
+
+async def main():
+    folder = Path({folder!r})
+    action = ExecAction(argv=("sh", "-c", {hook!r}))
+    pods = [hook_pod("p", action), pod_of("q", shell("trap 'exit 5' TERM; sleep 1000 & wait"))]
+    async with running(folder, pods) as bed, trio.open_nursery() as nursery:
+        await bed.start("p")
+        await bed.start("q")
+        nursery.start_soon(bed.order, bed.hook("p"))
+        print("up", flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+def facts_of(bed: Bed) -> list[object]:
+    return [
+        fact
+        for fact in bed.outbox.facts
+        if isinstance(fact, (ContainerStarted, ContainerExited, PodAppeared))
+    ]
+
+
+async def start_and_leave(folder: Path, *pods: object, **options: object) -> list[int]:
+    """A first life: everything started and left alone; the first processes' pids."""
+    async with running(folder, list(pods), **options) as bed:  # type: ignore[arg-type]
+        for pod, _ in pods:  # type: ignore[misc]
+            assert await bed.start(pod.uid) == Ending()
+        return [fact.pid for fact in bed.outbox.of(ContainerStarted)]
+
+
+async def is_followed(bed: Bed, key: str) -> None:
+    """Wait until the process of this order is under our eyes."""
+    ours = [item for item in bed.processes() if item.stat.session == item.pid]
+    (pid,) = (item.pid for item in ours if item.mark is not None and item.mark.order == key)
+    await until(lambda: pid in held_pids())
+
+
+async def test_a_running_pod_is_adopted_and_not_announced_again(tmp_path: Path, use_cgroups: bool) -> None:
+    """A new daemon knows the pod at once, starts nothing, and can stop it."""
+    pod = pod_of("p", shell("exec sleep 1000"), shell("exec sleep 1000", "two"))
+    pids = await start_and_leave(tmp_path, pod, use_cgroups=use_cgroups)
+    async with running(tmp_path, [pod], use_cgroups=use_cgroups) as bed:
+        await bed.known("p")
+        assert set(pids) <= held_pids()
+        await bed.signal("p")
+        await bed.exited("p")
+        assert await bed.kill("p", "two") == Ending()
+        await bed.exited("p", "two")
+        assert not bed.outbox.of(PodAppeared)
+        await nothing_left(bed)
+
+
+async def test_an_end_in_between_is_reported(tmp_path: Path) -> None:
+    """A container that ended while no daemon looked is reported, its leftovers end, and it stays ended."""
+    pod = pod_of("p", shell(f"setsid sleep 1000 & echo x > {tmp_path}/ready; exec sleep 1000"))
+    (pid,) = await start_and_leave(tmp_path, pod)
+    await until(lambda: (tmp_path / "ready").exists())
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.exited("p") == ContainerExited(uid="p", container="main")
+        await nothing_left(bed)
+        assert facts_of(bed) == [ContainerExited(uid="p", container="main")]
+
+
+async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
+    """A recorded number that another process has by now is left in peace."""
+    (tmp_path / "state" / "pods").mkdir(parents=True)
+    stranger = subprocess.Popen(["sleep", "1000"])
+    try:
+        pod, spec = pod_of("p", shell("sleep 1000"))
+        stat = proc.read_stat(stranger.pid)
+        assert stat is not None
+        record = ContainerRecord(name="main", pid=stranger.pid, start_ticks=stat.start_ticks - 1)
+        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, (record,))
+        async with running(tmp_path, [(pod, spec)]) as bed:
+            await bed.exited("p")
+            await bed.kill("p")
+            await bed.signal("p")
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+async def test_a_record_of_another_boot_means_nothing(tmp_path: Path) -> None:
+    """After a reboot the pod is started afresh; the old record is removed."""
+    folder = tmp_path / "state" / "pods"
+    folder.mkdir(parents=True)
+    pod, spec = pod_of("p", shell("exec sleep 1000"))
+    PodRecords(folder, "another boot").store(START, pod, spec, ())
+    (folder / "torn").write_bytes(b"\x81")
+    async with bed_of(tmp_path, (pod, spec)) as bed:
+        assert bed.outbox.of(PodAppeared) == [PodAppeared(pod=pod)]
+        assert [path.name for path in folder.iterdir()] == ["p"]
+        await bed.kill("p")
+
+
+async def test_a_container_that_the_record_does_not_name_is_found_by_its_marks(tmp_path: Path) -> None:
+    """The daemon died between starting a container and writing that down."""
+    pod, spec = pod_of("p", shell("setsid sleep 1000 & exec sleep 1000"))
+    (pid,) = await start_and_leave(tmp_path, (pod, spec))
+    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
+    async with running(tmp_path, [(pod, spec)]) as bed:
+        await bed.known("p")
+        assert facts_of(bed) == [ContainerStarted(uid="p", container="main", pid=pid)]
+        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
+        assert {fact.pid for fact in bed.outbox.of(ContainerStarted)} == {pid}
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp_path: Path) -> None:
+    """Without any record a pod that is up is not started a second time."""
+    pod = pod_of("p", shell("exec sleep 1000"), shell("exit 0", "brief"))
+    (pid, _) = await start_and_leave(tmp_path, pod)
+    (tmp_path / "state" / "pods" / "p").unlink()
+    async with running(tmp_path, [pod]) as bed:
+        await bed.known("p")
+        assert facts_of(bed) == [
+            ContainerStarted(uid="p", container="main", pid=pid),
+            ContainerExited(uid="p", container="brief"),
+        ]
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_a_start_that_was_cut_short_is_taken_up_again(tmp_path: Path) -> None:
+    """An init container that was under way ends, runs again, and the rest of the pod follows."""
+    log = tmp_path / "log"
+    init = (
+        shell("exec sleep 1000", "side", sidecar=True),
+        shell(f"echo init >> {log}; test -e {tmp_path}/go || exec sleep 1000", "in"),
+    )
+    pod = pod_of("p", shell("exec sleep 1000"), init=init)
+    order = StartPod(key=START, uid="p")
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        await bed.outbox.wait_for(PodAppeared)
+        nursery.start_soon(bed.order, order)
+        await until(lambda: log.exists())
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    (tmp_path / "go").touch()
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.edge.adopt(order, bed.outbox) == Ending()
+        assert log.read_text().split() == ["init", "init"]
+        assert {fact.container for fact in bed.outbox.of(ContainerStarted)} == {"side", "main"}
+        await bed.kill("p")
+        await bed.kill("p", "side")
+        await nothing_left(bed)
+
+
+async def test_a_start_of_which_nothing_is_known_is_unknown(tmp_path: Path) -> None:
+    """Neither a record nor a process: what became of the order cannot be known."""
+    async with running(tmp_path, []) as bed:
+        assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) is None
+        order = RunHook(key="h", uid="p", container="main", timeout_ns=SECOND)
+        assert await bed.edge.adopt(order, bed.outbox) is None
+        assert await bed.edge.adopt(AnnounceNode(key="a", ready=True), bed.outbox) is None
+
+
+async def test_what_may_be_repeated_is_done_again(tmp_path: Path) -> None:
+    """An open kill and an open inventory are simply carried out."""
+    pod = pod_of("p", shell("exec sleep 1000"))
+    await start_and_leave(tmp_path, pod)
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.edge.adopt(TakeInventory(key="i"), bed.outbox) == Ending()
+        assert [pod.uid for pod in bed.outbox.of(InventoryTaken)[0].pods] == ["p"]
+        order = KillContainer(key="k", uid="p", container="main")
+        assert await bed.edge.adopt(order, bed.outbox) == Ending()
+        await bed.exited("p")
+        await nothing_left(bed)
+
+
+async def test_a_hook_of_an_earlier_life_is_followed_to_its_end(tmp_path: Path) -> None:
+    """The hook goes on while the daemon is away, is not run again, and its end is its order's."""
+    action = ExecAction(
+        argv=("sh", "-c", f"echo x >> {tmp_path}/hooked; until test -e {tmp_path}/go; do sleep 0.01; done")
+    )
+    pod = hook_pod("p", action)
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        await bed.start("p")
+        order = bed.hook("p")
+        nursery.start_soon(bed.order, order)
+        await bed.shows("hooked")
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        endings: list[Ending | None] = []
+
+        async def adopt() -> None:
+            endings.append(await bed.edge.adopt(order, bed.outbox))
+
+        nursery.start_soon(adopt)
+        await is_followed(bed, order.key)
+        (tmp_path / "go").touch()
+        await until(lambda: endings)
+        assert endings[0] is not None
+        assert endings[0].result == "done"
+        assert (tmp_path / "hooked").read_text() == "x\n"
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_an_adopted_hook_has_no_more_time_than_it_was_given(tmp_path: Path) -> None:
+    """Its time has run on while the daemon was away; when it is over the hook's tree ends."""
+    pod = hook_pod("p", ExecAction(argv=("sh", "-c", f"echo x > {tmp_path}/hooked; exec sleep 1000")))
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        await bed.start("p")
+        order = bed.hook("p")
+        nursery.start_soon(bed.order, order)
+        await bed.shows("hooked")
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    async with running(tmp_path, [pod]) as bed:
+        over = msgspec.structs.replace(order, timeout_ns=1)
+        assert await bed.edge.adopt(over, bed.outbox) == Ending("timed-out", "the hook's time is over")
+        await until(lambda: len(bed.processes()) == 1)
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+@pytest.mark.slow
+async def test_a_daemon_killed_outright_is_succeeded_by_another(tmp_path: Path) -> None:
+    """SIGKILL of the daemon's process leaves pods and a running hook alone, and all are found again."""
+    hook = f"echo x >> {tmp_path}/hooked; until test -e {tmp_path}/go; do sleep 0.01; done"
+    text = DAEMON.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path), hook=hook)
+    daemon = subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE, text=True)
+    assert daemon.stdout is not None
+    with daemon.stdout:
+        assert daemon.stdout.readline() == "up\n"
+    await until(lambda: (tmp_path / "hooked").exists())
+    daemon.kill()
+    daemon.wait()
+    pods = [hook_pod("p", ExecAction(argv=("false",))), pod_of("q", shell("false"))]
+    async with running(tmp_path, pods) as bed, trio.open_nursery() as nursery:
+        await bed.known("q")
+        assert len(bed.processes()) >= 3
+        endings: list[Ending | None] = []
+
+        async def adopt() -> None:
+            endings.append(await bed.edge.adopt(bed.hook("p"), bed.outbox))
+
+        nursery.start_soon(adopt)
+        await is_followed(bed, "hook/p/main")
+        (tmp_path / "go").touch()
+        await until(lambda: endings)
+        assert endings[0] is not None
+        # Linux tells since 6.15 how another's child ended; before that it is not known, and not "done".
+        assert endings[0] in (EXIT_UNKNOWN, Ending("done", exit_code=0))
+        await bed.signal("p")
+        await bed.signal("q")
+        await bed.exited("p")
+        assert (await bed.exited("q")).exit_code in (None, 5)
+        assert not bed.outbox.of(PodAppeared)
+        await nothing_left(bed)
+
+
+SUBREAPER = """
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+child = subprocess.Popen([sys.executable, "-c", sys.argv[1]])
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+"""
+
+
+@pytest.mark.slow
+async def test_an_adopted_container_tells_its_exit_code_where_the_kernel_keeps_it(tmp_path: Path) -> None:
+    """With a parent that waits for it, another's child tells its code on its pidfd (Linux 6.15)."""
+    text = DAEMON.format(root=str(Path(__file__).parents[4]), folder=str(tmp_path), hook="exit 0")
+    text = text.replace("await trio.sleep_forever()", "os._exit(0)").replace("import sys,", "import os, sys,")
+    init = subprocess.Popen([sys.executable, "-c", SUBREAPER, text], stdout=subprocess.PIPE, text=True)
+    assert init.stdout is not None
+    with init.stdout:
+        assert init.stdout.readline() == "up\n"
+        async with running(tmp_path, []) as bed:
+            await bed.known("q")
+            await bed.signal("q")
+            fact = await bed.exited("q")
+            release = tuple(int(part) for part in os.uname().release.split(".")[:2])
+            assert fact.exit_code == (5 if release >= (6, 15) else None)
+            await bed.kill("p")
+            await nothing_left(bed)
+        init.wait()
+
+
+async def test_python_programs_are_adopted_too(tmp_path: Path) -> None:
+    """A program that renames itself keeps its marks and its number."""
+    pod = pod_of("p", python(f"import time; open('{tmp_path}/r','w').write('x\\n'); time.sleep(1000)"))
+    await start_and_leave(tmp_path, pod)
+    async with running(tmp_path, [pod]) as bed:
+        await bed.known("p")
+        await bed.shows("r")
+        await bed.signal("p")
+        await bed.exited("p")
+        await nothing_left(bed)
+
+
+async def test_an_order_that_comes_before_the_pods_are_found_waits_for_that(tmp_path: Path) -> None:
+    """After a restart overdue orders come at once; none of them meets an unknown container."""
+    pod = pod_of("p", shell("trap 'exit 5' TERM; sleep 1000 & wait"))
+    await start_and_leave(tmp_path, pod)
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.signal("p") == Ending()
+        await bed.exited("p")
+        await nothing_left(bed)
+
+
+async def test_an_inventory_that_is_asked_for_at_once_waits_for_the_pods(tmp_path: Path) -> None:
+    """A signal in the first moment of a restart leaves no pod out of its plan."""
+    pod = pod_of("p", shell("exec sleep 1000"))
+    await start_and_leave(tmp_path, pod)
+    async with running(tmp_path, [pod]) as bed:
+        assert await bed.inventory() == Ending()
+        assert [pod.uid for pod in bed.outbox.of(InventoryTaken)[0].pods] == ["p"]
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_a_pod_that_was_told_to_stop_is_not_started_further_by_the_next_daemon(tmp_path: Path) -> None:
+    """Its init container was asked to end when the daemon died: no container follows it."""
+    init = shell(f"trap '' TERM; echo x > {tmp_path}/init; exec sleep 1000", "init")
+    pod = pod_of("p", shell("exec sleep 1000"), init=(init,))
+    async with running(tmp_path, [pod]) as bed, trio.open_nursery() as nursery:
+        nursery.start_soon(bed.start, "p")
+        await bed.shows("init")
+        assert await bed.signal("p") == Ending()
+        bed.edge.detach()
+        nursery.cancel_scope.cancel()
+    async with running(tmp_path, [pod]) as bed:
+        ending = await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox)
+        assert ending is not None
+        assert ending.result == "cancelled"
+        await bed.exited("p")
+        assert not bed.outbox.of(ContainerStarted)
+        await nothing_left(bed)

@@ -1,0 +1,289 @@
+"""preStop hooks on real processes and real servers: their outcome, their bounds, and what they leave."""
+
+from __future__ import annotations
+
+import ssl
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.linux.exits import ExitStatus
+from ebbtide.actors.edges.pod_spec import ExecAction, HookAction, HttpGetAction, SleepAction, TcpSocketAction
+from ebbtide.actors.edges.process.hooks import hook_ending
+from ebbtide.actors.interfaces import Ending
+from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod, pod_of, shell, until
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+REFUSING = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
+
+
+def script(text: str) -> ExecAction:
+    return ExecAction(argv=("sh", "-c", text))
+
+
+async def run_hook(bed: Bed, uid: str = "p", seconds: float = 20.0) -> Ending:
+    return await bed.order(bed.hook(uid, seconds=seconds))
+
+
+# --- exec --------------------------------------------------------------------------------------
+
+
+async def test_an_exec_hook_runs_beside_its_container(tmp_path: Path, use_cgroups: bool) -> None:
+    """A hook has the container's environment and folder, and its own order's key as a mark."""
+    action = script("echo $COLOUR $PWD $EBBTIDE_ORDER > hooked")
+    pod = hook_pod("p", action, env={"COLOUR": "blue"}, working_dir=str(tmp_path))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed:
+        assert await run_hook(bed) == Ending("done", exit_code=0)
+        assert await bed.shows("hooked") == f"blue {tmp_path} hook/p/main"
+        await bed.kill("p")
+
+
+async def test_an_exec_hook_gets_the_trace_context_of_its_order(tmp_path: Path) -> None:
+    """In the environment, where programs look for it; what a manifest says itself wins."""
+    pod = hook_pod("p", script("echo $TRACEPARENT > hooked"), working_dir=str(tmp_path))
+    own = hook_pod(
+        "q", script("echo $TRACEPARENT > own"), working_dir=str(tmp_path), env={"TRACEPARENT": "mine"}
+    )
+    async with bed_of(tmp_path, pod, own) as bed:
+        bed.edge.pass_on(lambda order_key: f"context of {order_key}")
+        assert (await run_hook(bed)).result == "done"
+        assert (await run_hook(bed, "q")).result == "done"
+        assert await bed.shows("hooked") == "context of hook/p/main"
+        assert await bed.shows("own") == "mine"
+        await bed.kill("p")
+        await bed.kill("q")
+
+
+@pytest.mark.parametrize(
+    "action, ending",
+    [
+        (script("exit 7"), Ending("failed", "exit code 7", 7)),
+        (script("kill -KILL $$"), Ending("failed", "ended by SIGKILL")),
+        (
+            ExecAction(argv=("/no/such/hook",)),
+            Ending("failed", "cannot start: /no/such/hook: No such file or directory"),
+        ),
+        (ExecAction(argv=()), Ending("failed", "cannot start: no command is given")),
+        (TcpSocketAction(), Ending("failed", "invalid handler")),
+        (SleepAction(seconds=1), Ending("failed", "no hook that has to be run")),
+    ],
+)
+async def test_a_failing_hook_says_why(tmp_path: Path, action: HookAction, ending: Ending) -> None:
+    """A hook that fails ends in words, with its exit code where it has one; its container lives on."""
+    async with bed_of(tmp_path, hook_pod("p", action)) as bed:
+        assert await run_hook(bed) == ending
+        await until(lambda: len(bed.processes()) == 1)
+        await bed.kill("p")
+
+
+def test_a_hook_whose_end_nobody_could_tell_is_not_done() -> None:
+    """The hook of an earlier daemon tells its exit code to its own parent only: it may have failed."""
+    assert hook_ending(ExitStatus()).result == "unknown"
+    assert "exit code is not known" in hook_ending(ExitStatus()).reason
+    assert hook_ending(ExitStatus(exit_code=0)).result == "done"
+
+
+async def test_a_hook_that_takes_too_long_is_killed_with_its_tree(tmp_path: Path, use_cgroups: bool) -> None:
+    """When its time is over a hook and its children end; the container does not."""
+    action = script(f"setsid sleep 1000 & echo x > {tmp_path}/ready; exec sleep 1000")
+    async with bed_of(tmp_path, hook_pod("p", action), use_cgroups=use_cgroups) as bed:
+        assert await run_hook(bed, seconds=0.2) == Ending("timed-out", "the hook's time is over")
+        assert bed.path("ready").exists()
+        await until(lambda: len(bed.processes()) == 1)
+        await bed.kill("p")
+
+
+async def test_a_cancelled_hook_is_killed_with_its_tree(tmp_path: Path) -> None:
+    """Cancelling the effect ends the hook's processes."""
+    action = script(f"sleep 1000 & echo x > {tmp_path}/ready; wait")
+    async with bed_of(tmp_path, hook_pod("p", action)) as bed:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run_hook, bed)
+            await bed.shows("ready")
+            nursery.cancel_scope.cancel()
+        await until(lambda: len(bed.processes()) == 1)
+        await bed.kill("p")
+
+
+async def test_what_a_hook_leaves_running_ends_with_the_container(tmp_path: Path, use_cgroups: bool) -> None:
+    """Background children of a hook that is done live on in the container, and die with it."""
+    action = script("setsid sleep 1000 & exit 0")
+    async with bed_of(tmp_path, hook_pod("p", action), use_cgroups=use_cgroups) as bed:
+        assert await run_hook(bed) == Ending("done", exit_code=0)
+        await until(lambda: len(bed.processes()) == 2)
+        await bed.signal("p")
+        await bed.exited("p")
+
+
+async def test_a_hook_dies_with_its_container(tmp_path: Path, use_cgroups: bool) -> None:
+    """When the container's first process ends, so does its hook (kubernetes#39170)."""
+    pod = hook_pod("p", script(f"echo x > {tmp_path}/ready; exec sleep 1000"))
+    async with bed_of(tmp_path, pod, use_cgroups=use_cgroups) as bed, trio.open_nursery() as nursery:
+        endings: list[Ending] = []
+
+        async def run() -> None:
+            endings.append(await run_hook(bed))
+
+        nursery.start_soon(run)
+        await bed.shows("ready")
+        await bed.signal("p")
+        await until(lambda: endings)
+        assert endings == [Ending("failed", "ended by SIGKILL")]
+
+
+async def test_no_hook_runs_where_no_container_does(tmp_path: Path) -> None:
+    """A container that has ended, or was never known, has nowhere to run a hook."""
+    async with bed_of(tmp_path, pod_of("p", shell("exit 0", pre_stop=script("exit 0")))) as bed:
+        await bed.exited("p")
+        assert await run_hook(bed) == Ending("failed", "the container does not run")
+        assert await run_hook(bed, "q") == Ending("failed", "no such container is known here")
+
+
+# --- httpGet -----------------------------------------------------------------------------------
+
+
+class Server:
+    """Answers every connection once, and keeps what it was asked. ``tls`` None: plain HTTP."""
+
+    def __init__(self, answer: bytes, tls: ssl.SSLContext | None = None) -> None:
+        self.answer = answer
+        self.tls = tls
+        self.asked: list[bytes] = []
+        self.port = 0
+
+    async def serve(self, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        self.port = listeners[0].socket.getsockname()[1]
+        await trio.serve_listeners(self._handle, listeners, task_status=task_status)
+
+    async def _handle(self, plain: trio.SocketStream) -> None:
+        stream: trio.abc.Stream = plain
+        if self.tls is not None:
+            stream = trio.SSLStream(plain, self.tls, server_side=True, https_compatible=True)
+        with trio.move_on_after(20):
+            try:
+                asked = b""
+                while b"\r\n\r\n" not in asked and not asked.startswith(b"\x16\x03"):
+                    part = await stream.receive_some(65536)
+                    if not part:
+                        break
+                    asked += part
+                self.asked.append(asked)
+                await stream.send_all(self.answer)
+                await stream.aclose()
+            except trio.BrokenResourceError:
+                pass
+
+
+@asynccontextmanager
+async def serving(answer: bytes = OK, tls: ssl.SSLContext | None = None) -> AsyncGenerator[Server, None]:
+    server = Server(answer, tls)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve)
+        yield server
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture
+def self_signed(tmp_path: Path) -> ssl.SSLContext:
+    """A server's context with a certificate that nobody vouches for."""
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=nobody"]
+    subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context
+
+
+async def get(folder: Path, action: HttpGetAction, seconds: float = 20.0, **fields: object) -> Ending:
+    """The ending of an httpGet hook."""
+    async with bed_of(folder, hook_pod("p", action, **fields)) as bed:
+        ending = await run_hook(bed, seconds=seconds)
+        await bed.kill("p")
+        return ending
+
+
+@pytest.mark.parametrize("answer", [OK, REFUSING], ids=["200", "500"])
+async def test_any_answer_is_success(tmp_path: Path, answer: bytes) -> None:
+    """The request goes to the pod's address; the status code does not matter."""
+    async with serving(answer) as server:
+        action = HttpGetAction(port="web", path="stop?now=1", headers=(("X-Why", "shutdown"),))
+        assert await get(tmp_path, action, ports={"web": server.port}) == Ending()
+        (asked,) = server.asked
+        lines = asked.decode().split("\r\n")
+        assert lines[0] == "GET /stop?now=1 HTTP/1.1"
+        assert f"Host: 127.0.0.1:{server.port}" in lines
+        assert "X-Why: shutdown" in lines
+        assert "User-Agent: ebbtide-lifecycle/0.1" in lines
+        assert "Accept: */*" in lines
+
+
+async def test_a_self_signed_certificate_is_good_enough(tmp_path: Path, self_signed: ssl.SSLContext) -> None:
+    """TLS is spoken, and not verified."""
+    async with serving(OK, self_signed) as server:
+        assert await get(tmp_path, HttpGetAction(port=server.port, scheme="HTTPS")) == Ending()
+        assert server.asked[0].startswith(b"GET / HTTP/1.1")
+
+
+async def test_https_falls_back_to_http_without_the_secret(tmp_path: Path) -> None:
+    """A server that answers TLS in plain HTTP is asked again in plain HTTP, without Authorization."""
+    headers = (("Authorization", "secret"), ("X-Kept", "yes"))
+    async with serving(REFUSING) as server:
+        action = HttpGetAction(port=server.port, scheme="HTTPS", headers=headers)
+        assert await get(tmp_path, action) == Ending()
+        greeting, plain = server.asked
+        assert greeting.startswith(b"\x16\x03")
+        assert plain.startswith(b"GET / HTTP/1.1")
+        assert b"X-Kept: yes" in plain
+        assert b"secret" not in b"".join(server.asked)
+
+
+async def test_a_long_answer_is_cut_off(tmp_path: Path) -> None:
+    """Ten KiB of an answer are read, however long it would go on."""
+    answer = b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 5_000_000
+    async with serving(answer) as server:
+        assert await get(tmp_path, HttpGetAction(port=server.port)) == Ending()
+
+
+@pytest.mark.parametrize(
+    "action, reason",
+    [
+        (HttpGetAction(port=0), "port 0 is not between 1 and 65535"),
+        (HttpGetAction(port="nope"), "neither a number nor a port of container main"),
+        (HttpGetAction(port=80, scheme="baz"), "scheme 'baz' is neither HTTP nor HTTPS"),
+        (HttpGetAction(port=1), "127.0.0.1"),
+        (HttpGetAction(port=1, host="no.such.host.invalid"), ""),
+        (HttpGetAction(port=80, headers=(("X", "a\r\nB: c"),)), "Illegal header value"),
+        (HttpGetAction(port=80, headers=(("Host", "a"), ("Host", "b"))), "Host"),
+    ],
+)
+async def test_a_request_that_cannot_be_made_fails_with_its_reason(
+    tmp_path: Path, action: HttpGetAction, reason: str
+) -> None:
+    """Wrong ports, schemes, hosts and headers, and refused connections, are failures in words."""
+    ending = await get(tmp_path, action)
+    assert ending.result == "failed"
+    assert ending.reason
+    assert reason in ending.reason
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nshort"]
+)
+async def test_a_broken_answer_fails(tmp_path: Path, answer: bytes) -> None:
+    """No answer, no HTTP, or half an answer is a failure."""
+    async with serving(answer) as server:
+        assert (await get(tmp_path, HttpGetAction(port=server.port))).result == "failed"
+
+
+async def test_a_silent_server_is_given_up(tmp_path: Path) -> None:
+    """A server that takes the request and says nothing is waited for until the hook's time is over."""
+    listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    port = listeners[0].socket.getsockname()[1]
+    ending = await get(tmp_path, HttpGetAction(port=port), seconds=0.1)
+    await listeners[0].aclose()
+    assert ending == Ending("timed-out", "the hook's time is over")

@@ -1,0 +1,299 @@
+"""Manifests that come, change and go, and what that means for pods that run."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.actors.edges.pod_spec import ProcessSpec
+from ebbtide.actors.edges.process.edge import ProcessEdge
+from ebbtide.actors.edges.process.manifests import ManifestFound, ManifestSource
+from ebbtide.actors.edges.process.pods import PodRecords
+from ebbtide.actors.edges.process.start import OutputFiles
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import StartPod
+from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
+from ebbtide.events.model import Pod
+from tests.actors.edges.process.process_bed import (
+    PATIENCE_SECONDS,
+    Bed,
+    Outbox,
+    nothing_left,
+    pod_of,
+    shell,
+    until,
+)
+
+
+def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
+    """One pod a line: its UID and what its shell does."""
+    pods = []
+    for line in path.read_text().splitlines():
+        uid, colon, script = line.partition(": ")
+        if not colon:
+            raise ValueError(f"line {line!r} is no pod")
+        pods.append(pod_of(uid, shell(script)))
+    return pods
+
+
+class Folder:
+    """A folder of manifests and an edge that watches it."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.manifests = place / "manifests"
+        self.manifests.mkdir(exist_ok=True)
+        self.outbox = Outbox()
+
+    def write(self, name: str, text: str) -> None:
+        """All at once, as an editor does it."""
+        temporary = self.manifests / f".{name}.tmp"
+        temporary.write_text(text)
+        os.replace(temporary, self.manifests / name)
+
+    def edge(self) -> ProcessEdge:
+        return ProcessEdge(self.place / "state", manifests=self.manifests, load=load, use_cgroups=False)
+
+
+async def appeared(folder: Folder, count: int) -> list[str]:
+    return [fact.pod.uid for fact in await folder.outbox.wait_for(PodAppeared, count)]
+
+
+async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
+    """What is there is announced in order of names, what comes later when it comes, other files never."""
+    folder = Folder(tmp_path)
+    folder.write("b.yaml", "two: exit 0")
+    folder.write("a.json", "one: exit 0\n")
+    folder.write("notes.txt", "nonsense")
+    folder.write(".hidden.yaml", "nonsense")
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        assert await appeared(folder, 2) == ["one", "two"]
+        folder.write("c.yml", "three: exit 0\nfour: exit 0\n")
+        assert await appeared(folder, 4) == ["one", "two", "three", "four"]
+        folder.write("a.json", "one: exit 1\n")
+        assert await appeared(folder, 5) == ["one", "two", "three", "four", "one"]
+        assert not folder.outbox.of(ManifestRejected)
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_without_notifications_the_folder_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where inotify is used up, a new manifest is still found."""
+
+    def refuse(folders: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr("ebbtide.actors.edges.process.manifests.FolderWatch", refuse)
+    monkeypatch.setattr("ebbtide.actors.edges.process.manifests.POLL_SECONDS", 0.01)
+    folder = Folder(tmp_path)
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        await trio.sleep(0)
+        folder.write("a.yaml", "one: exit 0")
+        assert await appeared(folder, 1) == ["one"]
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: Path) -> None:
+    """A file that stays broken is reported with its path and reason; corrected, its pods come."""
+    folder = Folder(tmp_path)
+    folder.write("bad.yaml", "nonsense")
+    folder.write("good.yaml", "one: exit 0")
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        assert await appeared(folder, 1) == ["one"]
+        rejected = ManifestRejected(
+            path=str(folder.manifests / "bad.yaml"), error="line 'nonsense' is no pod"
+        )
+        assert await folder.outbox.wait_for(ManifestRejected) == [rejected]
+        folder.write("bad.yaml", "two: exit 0")
+        assert await appeared(folder, 2) == ["one", "two"]
+        assert folder.outbox.of(ManifestRejected) == [rejected]
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_a_half_written_manifest_is_given_time(tmp_path: Path) -> None:
+    """A file that is still being written is not rejected."""
+    folder = Folder(tmp_path)
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        folder.write("a.yaml", "one: exit 0")
+        await appeared(folder, 1)
+        with (folder.manifests / "b.yaml").open("w") as file:
+            file.write("tw")
+            file.flush()
+            await trio.sleep(0.05)
+            file.write("o: exit 0\n")
+        assert await appeared(folder, 2) == ["one", "two"]
+        assert not folder.outbox.of(ManifestRejected)
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_one_pod_in_two_files_is_rejected(tmp_path: Path) -> None:
+    """The second file is named, and the first one's pod stands."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    folder.write("b.yaml", "one: exit 1")
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        (rejected,) = await folder.outbox.wait_for(ManifestRejected)
+        assert rejected.path.endswith("b.yaml")
+        assert rejected.error == f"pod test/one stands in {folder.manifests / 'a.yaml'} too"
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) -> None:
+    """Changed, moved or removed: the pod runs on; taken away and put back after its end, it starts anew."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exec sleep 1000")
+    edge = folder.edge()
+    bed = Bed(tmp_path, edge, folder.outbox)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        assert await bed.start("one") == Ending()
+        folder.write("a.yaml", "one: exit 1")
+        os.rename(folder.manifests / "a.yaml", folder.manifests / "b.yaml")
+        folder.write("c.yaml", "two: exit 0")
+        assert await appeared(folder, 2) == ["one", "two"]
+        assert not folder.outbox.of(ManifestRejected)
+        await bed.signal("one")
+        await bed.exited("one")
+        (folder.manifests / "b.yaml").unlink()
+        folder.write("d.yaml", "three: exit 0")
+        await appeared(folder, 3)
+        folder.write("b.yaml", "one: exit 7")
+        assert await appeared(folder, 4) == ["one", "two", "three", "one"]
+        assert await bed.order(StartPod(key="again", uid="one")) == Ending()
+        assert (await folder.outbox.wait_for(ContainerExited, 2))[1].exit_code == 7
+        assert len(folder.outbox.of(ContainerStarted)) == 2
+        await nothing_left(bed)
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> None:
+    """A restart does not start what had ended; touching its manifest does."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    edge = folder.edge()
+    bed = Bed(tmp_path, edge, folder.outbox)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        await bed.start("one")
+        await bed.exited("one")
+        nursery.cancel_scope.cancel()
+    edge.close()
+    again = Folder(tmp_path)
+    edge = again.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, again.outbox)
+        again.write("b.yaml", "two: exit 0")
+        assert await appeared(again, 1) == ["two"]
+        assert again.outbox.of(ContainerExited) == [ContainerExited(uid="one", container="main")]
+        again.write("a.yaml", "one: exit 0")
+        assert await appeared(again, 2) == ["two", "one"]
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
+    """Removing the whole folder forgets pods that do not run; making it again announces them again."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    edge = folder.edge()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, folder.outbox)
+        await appeared(folder, 1)
+        (folder.manifests / "a.yaml").unlink()
+        folder.manifests.rmdir()
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        folder.manifests.mkdir()
+        folder.write("a.yaml", "one: exit 0")
+        assert await appeared(folder, 2) == ["one", "one"]
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+@pytest.mark.parametrize("text, kind", [("one: exit 0", PodAppeared), ("nonsense", ManifestRejected)])
+async def test_a_single_file_is_read_once(tmp_path: Path, text: str, kind: type) -> None:
+    """A path that is no folder is one manifest."""
+    path = tmp_path / "pods"
+    path.write_text(text)
+    outbox = Outbox()
+    edge = ProcessEdge(tmp_path / "state", manifests=path, load=load)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        await outbox.wait_for(kind)
+        assert len(outbox.facts) == 1
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_no_such_path_is_a_rejection(tmp_path: Path) -> None:
+    """A path that does not exist is reported with the system's own words."""
+    outbox = Outbox()
+    edge = ProcessEdge(tmp_path / "state", manifests=tmp_path / "none", load=load)
+    with trio.move_on_after(PATIENCE_SECONDS):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(edge.run, outbox)
+            (fact,) = await outbox.wait_for(ManifestRejected)
+            assert "No such file" in fact.error
+            nursery.cancel_scope.cancel()
+    edge.close()
+
+
+async def test_without_manifests_only_what_runs_is_known(tmp_path: Path) -> None:
+    """An edge without a path announces nothing."""
+    outbox = Outbox()
+    edge = ProcessEdge(tmp_path / "state")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        await until(lambda: True)
+        nursery.cancel_scope.cancel()
+    assert outbox.facts == []
+    assert edge.active() == []
+    edge.close()
+
+
+async def test_a_folder_that_cannot_be_read_keeps_its_pods(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said once, nothing is taken for gone, and what comes after it is read as ever."""
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    source = ManifestSource(folder.manifests, load)
+    changes = source.changes()
+    assert [type(change) for change in await anext(changes)] == [ManifestFound]
+
+    def fail(self: Path) -> list[Path]:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "iterdir", fail)
+    for rejected in ([str(folder.manifests)], []):
+        folder.write("b.yaml", "two: exit 0")
+        assert [str(change.path) for change in await anext(changes)] == rejected
+    monkeypatch.undo()
+    folder.write("c.yaml", "three: exit 0")
+    assert [change.path.name for change in await anext(changes)] == ["b.yaml", "c.yaml"]
+    await changes.aclose()
+
+
+def test_folders_of_the_edge_that_are_gone_are_empty(tmp_path: Path) -> None:
+    """No records and no output to trim, and no error that would end the daemon."""
+    OutputFiles(tmp_path / "none").trim()
+    assert PodRecords(tmp_path / "none", "boot").load() == []

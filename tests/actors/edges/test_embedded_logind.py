@@ -1,0 +1,113 @@
+"""The embedded logind keeps the real one's rules, in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import NS_PER_SECOND, Order
+from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
+from ebbtide.events.facts import DropInsRead, LogindRead, PrepareForShutdown
+from tests.actors.edges.logind.conftest import Facts
+
+
+class Embedded:
+    def __init__(self) -> None:
+        self.edge, self.facts = EmbeddedLogindEdge(), Facts()
+
+    async def do(self, order: Order) -> Ending:
+        ending = self.edge.effects[type(order)](order, self.facts)
+        return ending if isinstance(ending, Ending) else await ending
+
+
+@pytest.fixture
+async def embedded(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> AsyncIterator[Embedded]:
+    """An embedded logind that runs."""
+    made = Embedded()
+    nursery.start_soon(made.edge.run, made.facts)
+    yield made
+    nursery.cancel_scope.cancel()
+
+
+async def test_it_waits_for_the_lock(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """The signal comes, the machine stays up while the lock is held, and goes when it is released."""
+    await embedded.do(Arm(key="a"))
+    await embedded.edge.begin("reboot")
+    signal = await embedded.facts.wait(PrepareForShutdown)
+    assert (signal.active, signal.kind, signal.lock_held, signal.grant_ns) == (
+        True, "reboot", True, 5 * NS_PER_SECOND,
+    )  # fmt: skip
+    await trio.sleep(4)
+    assert not embedded.edge.released.is_set()
+    await embedded.do(ReleaseLock(key="r"))
+    await embedded.edge.released.wait()
+    assert embedded.edge.down == ("reboot", False)
+
+
+async def test_it_goes_down_when_the_limit_is_over(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """A lock that is never released holds the machine for the limit and no longer."""
+    await embedded.do(Arm(key="a"))
+    began = trio.current_time()
+    await embedded.edge.begin()
+    await embedded.edge.released.wait()
+    assert trio.current_time() - began == pytest.approx(5)
+    assert embedded.edge.down == ("poweroff", True)
+
+
+async def test_without_a_lock_it_does_not_wait(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """Listening only, the machine goes at once, after the signal."""
+    await embedded.do(Arm(key="a", lock=False))
+    await embedded.edge.begin()
+    await embedded.edge.released.wait()
+    assert not embedded.facts.of(PrepareForShutdown)[0].lock_held
+
+
+async def test_a_cancel_comes_as_false(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """Cancelled, the machine stays up and a later shutdown works."""
+    await embedded.do(Arm(key="a"))
+    await embedded.edge.begin()
+    await embedded.facts.wait(PrepareForShutdown)
+    await embedded.edge.cancel()
+    assert not (await embedded.facts.wait(PrepareForShutdown, 2)).active
+    assert not embedded.edge.released.is_set()
+    await embedded.edge.begin("halt")
+    assert (await embedded.facts.wait(PrepareForShutdown, 3)).kind == "halt"
+
+
+async def test_no_lock_can_be_had_while_it_waits(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """As with the real one: `OperationInProgress`, the state reported before."""
+    await embedded.do(Arm(key="a"))
+    await embedded.edge.begin()
+    await embedded.facts.wait(PrepareForShutdown)
+    await embedded.do(ReleaseLock(key="r"))
+    ending = await embedded.do(Arm(key="b"))
+    assert (ending.result, ending.reason) == ("failed", "OperationInProgress")
+    assert embedded.facts.of(LogindRead)[-1].preparing
+
+
+async def test_the_limit_can_be_raised_but_not_in_a_shutdown(
+    embedded: Embedded, autojump_clock: MockClock
+) -> None:
+    """A drop-in raises the limit and is taken back; while preparing it is refused."""
+    await embedded.do(Arm(key="a"))
+    await embedded.do(WriteDropIn(key="w", seconds=35))
+    assert embedded.facts.of(LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND
+    assert embedded.facts.of(DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
+    await embedded.do(RemoveDropIn(key="r"))
+    assert embedded.facts.of(LogindRead)[-1].grant_ns == 5 * NS_PER_SECOND
+    await embedded.edge.begin()
+    await embedded.facts.wait(PrepareForShutdown)
+    assert (await embedded.do(WriteDropIn(key="w", seconds=35))).reason == "preparing"
+
+
+async def test_disarmed_it_does_not_wait(embedded: Embedded, autojump_clock: MockClock) -> None:
+    """Switched off by configuration, the lock is gone and a shutdown is not held."""
+    await embedded.do(Arm(key="a"))
+    await embedded.do(Disarm(key="d"))
+    assert not embedded.edge.lock_held
+    assert await embedded.edge.read_start_state() == (False, "unknown", 5 * NS_PER_SECOND)

@@ -1,0 +1,121 @@
+"""Which request an httpGet hook is: the reference's own table, row by row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ebbtide.actors.edges.http_get import BadHook, Request, request_of
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+
+CASES = Path(__file__).parents[2] / "cases" / "kubelet-hooks.yaml"
+
+CONTAINER = ContainerSpec(name="c", argv=("x",), ports={"quux": 8080})
+
+#: Rows of the table that are not about the request itself: which field tells them, and where they are tested.
+ELSEWHERE = {
+    "server": "test_process_hooks asks a real server that speaks plain HTTP",
+    "error": "the kubelet's log message for a failure; test_process_hooks has the failures",
+    "want": "no handler is a manifest's error; an order for it fails (test_process_hooks)",
+}
+#: The kubelet names itself in the header; so do we.
+OUR_AGENT = "ebbtide-lifecycle/0.1"
+
+
+def table() -> list[dict[str, Any]]:
+    (suite,) = [suite for suite in yaml.safe_load_all(CASES.read_text()) if "container_ports" in suite]
+    assert suite["container_ports"] == CONTAINER.ports
+    return list(suite["cases"])
+
+
+def rows() -> list[dict[str, Any]]:
+    return [row for row in table() if row.keys() & {"want_url", "want_headers"} or refused(row)]
+
+
+def refused(row: dict[str, Any]) -> bool:
+    """A request that cannot be built."""
+    return row.get("want") == "error" and "port" in row
+
+
+def request(row: dict[str, Any]) -> Request:
+    hook = HttpGetAction(
+        port=row["port"],
+        host=row.get("host", ""),
+        scheme=row.get("scheme", ""),
+        path=row.get("path", ""),
+        headers=tuple(row.get("headers", {}).items()),
+    )
+    return request_of(hook, CONTAINER, row.get("pod_ip", ""))
+
+
+@pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])
+def test_the_reference_s_table(row: dict[str, Any]) -> None:
+    """URL, headers and errors are the reference's, row by row (facts-kubelet 4.3)."""
+    if refused(row):
+        with pytest.raises(BadHook, match="port"):
+            request(row)
+        return
+    found = request(row)
+    assert found.url == row.get("want_url", found.url)
+    headers = dict(found.headers)
+    wanted = dict(row.get("want_headers", {}))
+    if "User-Agent" in wanted:
+        wanted["User-Agent"] = OUR_AGENT
+    assert wanted.items() <= headers.items()
+
+
+def test_every_row_is_run_or_has_a_reason() -> None:
+    """No row of the table is passed over in silence."""
+    others = [row for row in table() if row not in rows()]
+    assert len(rows()) == 14
+    assert all(ELSEWHERE.keys() & row.keys() for row in others)
+
+
+@pytest.mark.parametrize(
+    "hook, url, target",
+    [
+        (HttpGetAction(port=80, host="::1"), "http://[::1]:80/", "/"),
+        (HttpGetAction(port=80, host="h", path="a b"), "http://h:80/a%20b", "/a%20b"),
+        (
+            HttpGetAction(port=80, host="h", path="/ü?k=ü#f"),
+            "http://h:80/%C3%BC?k=%C3%BC#f",
+            "/%C3%BC?k=%C3%BC",
+        ),
+        (HttpGetAction(port=80, host="h", path="http://other:1/x"), "http://h:80/x", "/x"),
+        (HttpGetAction(port=80, host="h", path="/a%2Fb"), "http://h:80/a%2Fb", "/a%2Fb"),
+    ],
+)
+def test_addresses_and_paths_are_made_safe(hook: HttpGetAction, url: str, target: str) -> None:
+    """IPv6 addresses are bracketed, unsafe characters escaped once, fragments not sent, and a whole URL in
+    the path changes no host.
+    """
+    found = request_of(hook, CONTAINER, "")
+    assert (found.url, found.target) == (url, target)
+
+
+@pytest.mark.parametrize("port", [0, -1, 65536, "", "x", "1e3", "٣", "999999", "-1", "+80"])
+def test_a_port_is_a_port(port: int | str) -> None:
+    """What is no port number and no port's name is refused."""
+    with pytest.raises(BadHook, match="port"):
+        request_of(HttpGetAction(port=port), CONTAINER, "h")
+
+
+def test_an_empty_header_takes_a_default_away() -> None:
+    """Accept and User-Agent given without a value are not sent; an empty Host is the address's."""
+    hook = HttpGetAction(port=80, host="h", headers=(("accept", ""), ("user-agent", ""), ("host", "")))
+    assert dict(request_of(hook, CONTAINER, "").headers) == {"Host": "h:80", "Connection": "close"}
+
+
+def test_the_trace_context_goes_along() -> None:
+    """W3C Trace Context, unless the manifest says another one, or there is none."""
+    hook, context = HttpGetAction(port=80, host="h"), "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
+    assert dict(request_of(hook, CONTAINER, "", context).headers)["traceparent"] == context
+    assert "traceparent" not in dict(request_of(hook, CONTAINER, "").headers)
+    own = HttpGetAction(port=80, host="h", headers=(("Traceparent", "own"),))
+    named = [
+        item for item in request_of(own, CONTAINER, "", context).headers if item[0].lower() == "traceparent"
+    ]
+    assert named == [("Traceparent", "own")]

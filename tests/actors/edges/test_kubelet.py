@@ -1,0 +1,284 @@
+"""Which mounts are volumes in use: by the kernel's table alone."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given
+from hypothesis import strategies as st
+from jeepney import DBusAddress
+
+from ebbtide.actors.edges import kubelet as unit_module
+from ebbtide.actors.edges.kubelet import (
+    KUBELET_WITH_RUNTIME,
+    MOUNTS_MAX,
+    NODE_LOCAL_PLUGINS,
+    STOP_SECONDS_MAX,
+    KubeletEdge,
+    KubeletUnit,
+    Mount,
+    mounted_volumes,
+    parse_mountinfo,
+)
+from ebbtide.actors.edges.linux.bus import BusRefused
+from ebbtide.actors.edges.service_manager import SYSTEMD
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.decisions import StartKubelet, StopKubelet
+from ebbtide.events.facts import KubeletRead
+from tests.actors.edges.process.process_bed import Outbox
+
+ROOT = PurePosixPath("/var/lib/kubelet")
+
+
+def line(path: str, device: str = "8:16", kind: str = "ext4") -> str:
+    return f"100 1 {device} / {path} rw,relatime shared:1 - {kind} /dev/sdb rw\n"
+
+
+def used(*lines: str) -> tuple[tuple[str, str], ...]:
+    return mounted_volumes(parse_mountinfo("".join((line("/", "8:1"), *lines))), ROOT)
+
+
+@pytest.mark.parametrize("plugin", ["kubernetes.io~csi", "kubernetes.io~nfs", "kubernetes.io~local-volume"])
+def test_a_pods_volume_is_in_use(plugin: str) -> None:
+    """A volume of a plugin whose volumes others may have is named with its pod."""
+    assert used(line(f"{ROOT}/pods/u1/volumes/{plugin}/data/mount")) == (("u1", "data"),)
+
+
+@pytest.mark.parametrize("plugin", NODE_LOCAL_PLUGINS)
+def test_what_dies_with_the_boot_holds_nobody(plugin: str) -> None:
+    """Memory and projected files are nobody else's."""
+    assert used(line(f"{ROOT}/pods/u1/volumes/{plugin}/token", "0:50", "tmpfs")) == ()
+
+
+def test_block_devices_and_drivers_mounts() -> None:
+    """A raw device counts as well, and so does what a driver keeps mounted for all pods of the node."""
+    shared = f"{ROOT}/plugins/kubernetes.io/csi/disk.example/0a1b/globalmount"
+    found = used(line(f"{ROOT}/pods/u2/volumeDevices/kubernetes.io~csi/raw", "0:6", "devtmpfs"), line(shared))
+    assert found == (("u2", "raw"), ("", shared))
+
+
+def test_subpaths_count_where_they_hold_a_volume() -> None:
+    """Their plugin is not in their path: one on the kubelet's own disk, or in memory, is no volume's."""
+    place = f"{ROOT}/pods/u3/volume-subpaths"
+    assert used(line(f"{place}/data/main/0"), line(f"{place}/data/main/1")) == (("u3", "data"),)
+    assert used(line(f"{place}/scratch/main/0", "8:1")) == ()
+    assert used(line(f"{place}/token/main/0", "0:50", "tmpfs")) == ()
+    own_disk = line(str(ROOT), "8:32")
+    assert used(own_disk, line(f"{place}/scratch/main/0", "8:32")) == ()
+
+
+def test_other_mounts_are_nothing_to_us() -> None:
+    """The kubelet's folder itself, its folder of plugins, and everything elsewhere."""
+    assert (
+        used(line(str(ROOT)), line(f"{ROOT}/plugins"), line("/var/lib/kubelet2/pods/u/volumes/x~y/z")) == ()
+    )
+    assert used(line("/run/containerd/io.containerd.runtime.v2.task/k8s.io/abc/rootfs")) == ()
+
+
+def test_names_with_spaces() -> None:
+    """The kernel escapes them; the journal has them as they are."""
+    assert used(line(f"{ROOT}/pods/u1/volumes/kubernetes.io~nfs/my\\040data")) == (("u1", "my data"),)
+
+
+def test_a_volume_is_named_once_and_the_list_is_bounded() -> None:
+    """A table full of mounts makes a record that can be written."""
+    twice = line(f"{ROOT}/pods/u1/volumes/kubernetes.io~nfs/data")
+    assert used(twice, twice) == (("u1", "data"),)
+    many = [line(f"{ROOT}/pods/u{number}/volumes/kubernetes.io~nfs/data") for number in range(3000)]
+    assert len(used(*many)) == MOUNTS_MAX
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8"), max_size=300))
+def test_any_table_is_read(text: str) -> None:
+    """Lines that are none are passed over."""
+    for mount in parse_mountinfo(text):
+        assert isinstance(mount, Mount)
+    assert mounted_volumes(parse_mountinfo(text), ROOT) == tuple(
+        dict.fromkeys(mounted_volumes(parse_mountinfo(text), ROOT))
+    )
+
+
+# What the kubelet's edge refuses or cannot do, without a service manager.
+
+
+NOWHERE = "unix:path=/nowhere/bus"
+
+
+@pytest.mark.parametrize("name", KUBELET_WITH_RUNTIME)
+async def test_a_unit_that_is_the_runtime_too_is_not_stopped(name: str) -> None:
+    """k3s and its like: the socket that ends containers would go with it."""
+    edge, outbox = KubeletEdge(f"{name}.service", address=NOWHERE), Outbox()
+    ending = await edge.adopt(StopKubelet(key="s"), outbox)
+    assert outbox.facts == [KubeletRead(unit=f"{name}.service", stoppable=False)]
+    assert ending == Ending(
+        "failed",
+        f"{name}.service is the kubelet and the container runtime in one: "
+        "without it no container could be stopped",
+    )
+
+
+async def test_no_bus() -> None:
+    """Nothing can be told and nothing done, in one line each."""
+    edge, outbox = KubeletEdge("kubelet.service", Path("/nowhere"), address=NOWHERE), Outbox()
+    for order in (StopKubelet(key="s"), StartKubelet(key="t")):
+        ending = await edge.adopt(order, outbox)
+        assert ending is not None
+        assert ending.result == "failed"
+        assert "is dbus running?" in ending.reason
+    assert outbox.facts == [KubeletRead(unit="kubelet.service", active=None)]
+
+
+async def test_who_starts_pods() -> None:
+    """A kubelet that lives, or of which nothing is known, until we have begun to stop it."""
+    edge, outbox = KubeletEdge("kubelet.service", Path("/nowhere"), address=NOWHERE), Outbox()
+    assert edge.starts_pods
+    await edge.adopt(StopKubelet(key="s"), outbox)
+    assert not edge.starts_pods
+    await edge.adopt(StartKubelet(key="t"), outbox)
+    assert edge.starts_pods
+
+
+# A stop beside other people's starts, in every order that a service manager can show them.
+
+
+UNIT_PATH = f"{SYSTEMD.object_path}/unit/kubelet_2eservice"
+NO_SUCH_OBJECT = "org.freedesktop.DBus.Error.UnknownObject"
+
+
+class Manager:
+    """One unit, of which the stop takes ``stop_seconds``; ``killed`` are the invocations that were."""
+
+    def __init__(self, stop_seconds: float) -> None:
+        self.stop_seconds = stop_seconds
+        self.state, self.invocation, self.job = "active", 1, ""
+        self.ends_at = float("inf")
+        self.killed: list[int] = []
+
+    async def method(self, target: DBusAddress, name: str, sign: str = "", *body: Any) -> tuple[Any, ...]:
+        self._go_on()
+        if name == "StopUnit":
+            self.state, self.job = "deactivating", "stop"
+            self.ends_at = trio.current_time() + self.stop_seconds
+        elif name == "StartUnit":
+            self.job = "start"
+        elif name == "Kill":
+            assert target.object_path == f"{SYSTEMD.object_path}/unit/_30{self.invocation:031x}"
+            self.killed.append(self.invocation)
+            self.ends_at = trio.current_time()
+        return (UNIT_PATH,)
+
+    async def get(self, target: DBusAddress, name: str) -> Any:
+        self._go_on()
+        if name == "JobType":
+            if not self.job:
+                raise BusRefused(NO_SUCH_OBJECT, "")
+            return self.job
+        return {
+            "ActiveState": self.state,
+            "LoadState": "loaded",
+            "InvocationID": self.invocation.to_bytes(16, "big"),
+            "Job": (1, "/job/1") if self.job else (0, "/"),
+        }[name]
+
+    def _go_on(self) -> None:
+        if self.state == "deactivating" and trio.current_time() >= self.ends_at:
+            again = self.job == "start"
+            self.state, self.job = "active" if again else "inactive", ""
+            self.invocation += again
+
+
+@pytest.fixture
+def manager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Manager:
+    """Asked by every `Unit` of the test."""
+    made = Manager(getattr(request, "param", 0.0))
+
+    async def ask(address: str, work: Callable[[Manager], Awaitable[Any]]) -> Any:
+        return await work(made)
+
+    monkeypatch.setattr(unit_module, "ask_once", ask)
+    return made
+
+
+@pytest.mark.parametrize("manager", [1.0], indirect=True, ids=["slow"])
+async def test_a_start_that_is_asked_for_meanwhile(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
+    """Between two looks it has ended and runs again: what runs now is another one, and is left alone."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_start_later, unit, 0.3)
+        ending = await unit.stop()
+    assert ending == Ending("done", "it has ended, and somebody has started it again")
+    await trio.sleep(2 * STOP_SECONDS_MAX)
+    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [])
+
+
+async def test_a_unit_that_is_forgotten_when_it_has_ended(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock
+) -> None:
+    """Nobody refers to it, so it is unloaded between two questions: no invocation is not another one."""
+    asked: list[str] = []
+    get = manager.get
+
+    async def forget(target: DBusAddress, name: str) -> Any:
+        asked.append(name)
+        if asked.count("InvocationID") > 1:
+            manager.state, manager.job = "inactive", ""
+        return b"" if name == "InvocationID" and manager.state == "inactive" else await get(target, name)
+
+    monkeypatch.setattr(manager, "get", forget)
+    manager.stop_seconds = 1.0
+    assert await KubeletUnit("bus", "kubelet.service").stop() == Ending()
+    assert asked.count("InvocationID") == 2
+
+
+@pytest.mark.parametrize("manager", [60.0], indirect=True, ids=["stubborn"])
+async def test_only_what_was_to_be_stopped_is_killed(
+    manager: Manager, autojump_clock: trio.abc.Clock
+) -> None:
+    """By its invocation, once; the start that waited for its end then goes on."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_start_later, unit, 0.3)
+        ending = await unit.stop()
+    assert ending == Ending("done", "killed: it had not ended after 2 s")
+    await trio.sleep(2 * STOP_SECONDS_MAX)
+    assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [1])
+
+
+@pytest.mark.parametrize(
+    ("state", "job", "active"),
+    [
+        ("active", "", True),
+        ("active", "stop", True),
+        ("reloading", "", True),
+        ("activating", "", True),
+        ("activating", "start", True),
+        ("deactivating", "", True),
+        ("deactivating", "restart", True),
+        ("deactivating", "start", True),
+        ("deactivating", "stop", False),
+        ("inactive", "", False),
+        ("inactive", "start", True),
+        ("failed", "", False),
+        ("failed", "restart", True),
+    ],
+)
+async def test_what_counts_as_active(manager: Manager, state: str, job: str, active: bool) -> None:
+    """False is only what nobody will start by itself: ended for good, or being stopped."""
+    manager.state, manager.job = state, job
+    assert await KubeletUnit("bus", "kubelet.service").active() is active
+
+
+async def test_a_start_that_is_queued_is_taken_back(manager: Manager) -> None:
+    """A unit that is not up yet, but will be, is stopped too."""
+    manager.state, manager.job = "inactive", "start"
+    assert await KubeletUnit("bus", "kubelet.service").stop() == Ending()
+    assert (manager.state, manager.job) == ("inactive", "")
+
+
+async def _start_later(unit: KubeletUnit, seconds: float) -> None:
+    await trio.sleep(seconds)
+    assert await unit.start() == Ending()

@@ -1,0 +1,119 @@
+"""The service manager's side: what it is told, what it keeps, what it passes on; and the running system."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ebbtide.actors.edges.linux.proc import boot_id
+from ebbtide.actors.edges.service_manager import (
+    ServiceManager,
+    inherited_fds,
+    system_is_stopping,
+    userspace_id,
+)
+from tests.actors.edges.logind.conftest import bed
+from tests.beds.logind import LogindBed
+from tests.beds.notify import notify_bed
+
+__all__ = ["bed"]
+
+
+async def test_notify_says_variables(tmp_path: Path) -> None:
+    """Variables arrive as lines; a line break in a value cannot start another variable."""
+    async with notify_bed(tmp_path) as bed:
+        assert ServiceManager(bed.address).notify(READY=1, STATUS="armed\nWATCHDOG=trigger")
+        assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
+
+
+async def test_without_a_service_manager_nothing_is_said() -> None:
+    """On a laptop there is nobody to tell; that is no error and no wait."""
+    service = ServiceManager("")
+    assert not service
+    assert not service.notify(READY=1)
+    assert not await service.store("x", 0)
+    assert not await service.remove("x")
+
+
+async def test_a_service_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
+    """A socket that nobody reads costs half a second at most and returns False."""
+    service = ServiceManager(str(tmp_path / "nobody"))
+    assert not service.notify(READY=1)
+    assert not await service.barrier()
+
+
+async def test_store_and_remove_are_confirmed(tmp_path: Path) -> None:
+    """A stored descriptor is a duplicate that lives on; after a confirmed removal it is closed."""
+    async with notify_bed(tmp_path) as bed:
+        service = ServiceManager(bed.address)
+        ours, theirs = os.pipe()
+        assert await service.store("x", theirs)
+        os.close(theirs)
+        await bed.wait("FDSTORE")
+        os.set_blocking(ours, False)
+        with pytest.raises(BlockingIOError):
+            os.read(ours, 1)
+        assert await service.remove("x")
+        assert os.read(ours, 1) == b""
+        os.close(ours)
+
+
+def test_inherited_descriptors_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names belong to descriptors from 3 on, closed ones are left out, and the variables are gone."""
+    seen: dict[int, bool] = {}
+
+    def remember(descriptor: int, inheritable: bool) -> None:
+        if descriptor == 5:
+            raise OSError
+        seen[descriptor] = inheritable
+
+    monkeypatch.setattr(os, "set_inheritable", remember)
+    environ = {
+        "LISTEN_PID": str(os.getpid()),
+        "LISTEN_FDS": "4",
+        "LISTEN_FDNAMES": "ebbtide-lock:http:ebbtide-lock:ebbtide-lock",
+        "HOME": "/",
+    }
+    assert inherited_fds(environ) == {"ebbtide-lock": (3, 6), "http": (4,)}
+    assert environ == {"HOME": "/"}
+    assert set(seen.values()) == {False}
+
+
+@pytest.mark.parametrize("environ", [{}, {"LISTEN_PID": "1", "LISTEN_FDS": "1"}, {"LISTEN_FDS": "x"}])
+def test_descriptors_for_somebody_else_are_not_ours(environ: dict[str, str]) -> None:
+    """Another process's LISTEN_PID, or none, means that nothing was passed to us."""
+    assert inherited_fds(environ) == {}
+    assert environ == {}
+
+
+@pytest.mark.root
+async def test_is_the_system_stopping(bed: LogindBed) -> None:
+    """Rule 7: SIGTERM means the machine when the service manager says `stopping`, else only our unit."""
+    assert not await system_is_stopping(bed.address)
+    await bed.do("property", name="SystemState", signature="s", value="stopping")
+    assert await system_is_stopping(bed.address)
+
+
+async def test_nobody_to_ask_is_not_stopping() -> None:
+    """Where nobody answers, a SIGTERM is a plain stop; the answer takes under a second."""
+    assert not await system_is_stopping("unix:path=/nonexistent")
+
+
+@pytest.mark.root
+async def test_a_soft_reboot_is_another_userspace(bed: LogindBed) -> None:
+    """The count tells userspaces of one boot apart; before the first soft reboot it is the boot itself."""
+    await bed.do("property", name="SoftRebootsCount", signature="u", value=0)
+    assert await userspace_id(bed.address) == boot_id()
+    await bed.do("property", name="SoftRebootsCount", signature="u", value=2)
+    assert await userspace_id(bed.address) == f"{boot_id()}+2"
+
+
+@pytest.mark.root
+async def test_a_soft_reboot_that_is_not_counted(bed: LogindBed) -> None:
+    """systemd 254 to 256: the time at which the userspace began; 252 knows no soft reboot at all."""
+    await bed.do("property", name="Version", signature="s", value="255.4-1")
+    assert await userspace_id(bed.address) == f"{boot_id()}+1000000"
+    await bed.do("property", name="Version", signature="s", value="252.39-1~deb12u2")
+    assert await userspace_id(bed.address) == boot_id()

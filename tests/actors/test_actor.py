@@ -1,0 +1,215 @@
+"""The table of transitions: what it refuses, what an absent pair is, and that a wrong row is found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ebbtide.actors.actor import (
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    UndeclaredTransition,
+    ignored,
+)
+from ebbtide.actors.config import CONFIG
+from ebbtide.actors.system import ACTOR_TYPES, System
+from ebbtide.events.base import Event, Stamp
+from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
+from ebbtide.events.facts import SettingsLoaded
+from ebbtide.events.model import Settings
+
+
+class Light(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: str = "red"
+
+
+def _to(phase: str, *decisions: Event) -> Any:
+    def handle(state: Light, event: Event, now: int) -> Result:
+        return Light(phase=phase), decisions
+
+    return handle
+
+
+def _table(*rows: Row | tuple[Row, ...]) -> Transitions:
+    return Transitions(("red", "green"), lambda state: state.phase, *rows)
+
+
+def _system(transitions: Transitions) -> System:
+    """In which the first actor has this table."""
+    system = System()
+    slot = system.slots[(CONFIG.name, "")]
+    slot.kind = ActorType(CONFIG.name, Light, transitions, deadline=lambda state: NEVER_NS)
+    slot.state = Light()
+    return system
+
+
+def _failures(system: System) -> list[str]:
+    records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
+    return [record.event.error for record in records if isinstance(record.event, ActorFailed)]
+
+
+def test_a_pair_has_one_row() -> None:
+    """Two rows for the same phase and event are refused when the table is built."""
+    with pytest.raises(ValueError, match="SettingsLoaded in phase 'green' has two rows"):
+        _table(Row(EVERY, SettingsLoaded, _to("red")), *ignored("green", SettingsLoaded))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row("blue", SettingsLoaded, _to("red")),
+        Row("", SettingsLoaded, _to("red")),
+        Row("=", SettingsLoaded, _to("red")),
+        Row("red", SettingsLoaded, _to("red"), "blue"),
+        Row("red", SettingsLoaded, _to("red"), ""),
+    ],
+)
+def test_an_unknown_phase_is_refused(row: Row) -> None:
+    """In either column, and also where none is named."""
+    with pytest.raises(ValueError, match="are not phases: known are red, green"):
+        _table(row)
+
+
+def test_a_row_of_one_region_stands_for_every_phase_of_the_other() -> None:
+    """And the region of which its last columns name nothing stays as it is."""
+    table = Transitions(
+        (("red", "green"), ("night", "day")),
+        lambda state: state.phase,
+        Row("red", SettingsLoaded, _to("green+day"), "green"),
+        Row("green", SettingsLoaded, _to("red+day"), "= red day"),
+    )
+    assert table.phases == ("red+night", "red+day", "green+night", "green+day")
+    assert list(table.rows) == [(phase, SettingsLoaded) for phase in table.phases]
+    assert table.targets("red+night", SettingsLoaded) == ("green+night",)
+    assert sorted(table.targets("green+night", SettingsLoaded)) == [
+        "green+day",
+        "green+night",
+        "red+day",
+        "red+night",
+    ]
+    with pytest.raises(UndeclaredTransition, match=r"has led to 'green\+day': its row says green\+night"):
+        table.check(SettingsLoaded, Light(phase="red+night"), Light(phase="green+day"), ())
+
+
+def test_rows_of_two_regions_may_not_meet() -> None:
+    """An event belongs to one region; else two rows would answer it."""
+    with pytest.raises(ValueError, match=r"SettingsLoaded in phase 'red\+night' has two rows"):
+        Transitions(
+            (("red", "green"), ("night", "day")),
+            lambda state: state.phase,
+            Row("red", SettingsLoaded, _to("red")),
+            Row("night", SettingsLoaded, _to("red")),
+        )
+
+
+def test_the_row_of_the_phase_is_carried_out() -> None:
+    """What an event does depends on the phase; what is ignored changes nothing."""
+    system = _system(
+        _table(Row("red", SettingsLoaded, _to("green"), "green"), ignored("green", SettingsLoaded))
+    )
+    states = []
+    for _ in range(2):
+        assert _failures(system) == []
+        states.append(system.slots[(CONFIG.name, "")].state)
+    assert states == [Light(phase="green")] * 2
+    assert states[0] is states[1]
+
+
+def test_an_absent_pair_is_a_failed_actor() -> None:
+    """The actor hears the event in another phase only: its state stays, and its failure is a record."""
+    system = _system(_table(Row("green", SettingsLoaded, _to("red"))))
+    assert _failures(system) == ["NoTransition"]
+    assert system.slots[(CONFIG.name, "")].state == Light()
+
+
+def test_a_phase_that_the_row_does_not_name_is_found() -> None:
+    """The check bites: the handler leads elsewhere."""
+    system = _system(_table(Row("red", SettingsLoaded, _to("green"))))
+    with pytest.raises(UndeclaredTransition, match="has led to 'green': its row says red"):
+        _failures(system)
+
+
+def test_a_decision_that_the_row_does_not_name_is_found() -> None:
+    """The check bites: the handler decides something else."""
+    row = Row("red", SettingsLoaded, _to("red", Leave(reason="")), decides=(ConfigAdopted,))
+    with pytest.raises(UndeclaredTransition, match="has decided Leave: its row does not say so"):
+        _failures(_system(_table(row)))
+
+
+def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row that is wrong there costs nobody a shutdown."""
+    monkeypatch.setattr(System, "checked", False)
+    system = _system(_table(Row("red", SettingsLoaded, _to("green", Leave(reason="")))))
+    assert _failures(system) == []
+    assert system.slots[(CONFIG.name, "")].state == Light(phase="green")
+
+
+#: What an actor hears: an event that leaves this list, or joins it, does so on purpose.
+HEARD = {
+    "ConfigReconciler": (
+        "DaemonStarted DropInsRead EpisodeClosed LogindRead OrderEnded PreparingRead SettingsLoaded "
+        "ShutdownBegan Tick"
+    ),
+    "LogindActor": (
+        "BusLost ConfigAdopted DaemonStarted EpisodeClosed LogindRead OrderEnded PrepareForShutdown "
+        "PreparingRead ReleaseLock Resumed ShutdownBegan StatusesSettled StopRequested Tick"
+    ),
+    "KubeletActor": (
+        "ApiRead ConfigAdopted DaemonStarted DeleteRefused EpisodeClosed FallbackEngaged "
+        "KubeletRead LogindRead OrderEnded PrepareForShutdown RuntimeRead ShutdownBegan "
+        "ShutdownCancelled Tick WaveStarted"
+    ),
+    "NodeStatusActor": (
+        "ApiRead ConfigAdopted DaemonStarted DeadlineMoved EpisodeClosed HandedOver KubeletStopped "
+        "MeansChosen MountsRead OrderEnded PlanMade PodAppeared PodEnded PodsEnded ShutdownBegan "
+        "ShutdownCancelled StatusesSeen Tick WaveEnded WaveStarted"
+    ),
+    "EpisodeActor": (
+        "ActorFailed ConfigAdopted DaemonStarted HandedOver HookEnded InventoryTaken MeansChosen "
+        "OrderEnded PodEnded PodJoined ReleaseLock ReleaseRequested ShutdownDetected "
+        "ShutdownWithdrawn Tick WaveEnded"
+    ),
+    "FallbackActor": (
+        "ActorFailed ContainerExited DaemonStarted DeadlineMoved EpisodeClosed HurryRequested "
+        "InventoryTaken LogindRead MeansChosen OrderEnded PlanMade PodEnded PodPlanned PodStopBegan "
+        "PodsEnded PrepareForShutdown ReleaseLock ReleaseRequested Resumed ShutdownBegan "
+        "ShutdownCancelled ShutdownDetected ShutdownWithdrawn StatusesSettled TakeInventory Tick "
+        "WaveStarted"
+    ),
+    "WaveActor": (
+        "DeadlineMoved HandedOver OrderEnded PodEnded PodPlanned PodsEnded ShutdownCancelled Tick "
+        "VolumesUnmounted WaveStarted"
+    ),
+    "HookActor": (
+        "AutopsyTaken ContainerExited DaemonStarted DeadlineMoved HandedOver HurryRequested "
+        "OrderEnded PodEnded PodPlanned PodStopBegan PodsEnded ShutdownCancelled Tick"
+    ),
+}
+
+
+@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
+def test_what_an_actor_hears(actor: ActorType) -> None:
+    """Else the only row of an event could go, and the event with it."""
+    assert sorted(event.__name__ for event in actor.transitions.events) == HEARD[actor.name].split()
+
+
+@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
+def test_every_pair_has_a_row(actor: ActorType) -> None:
+    """In each of its phases an actor does something with, or ignores, each event that it hears in any."""
+    table = actor.transitions
+    pairs = [(phase, event) for phase in table.phases for event in table.events]
+    assert [(phase, event.__name__) for phase, event in pairs if (phase, event) not in table.rows] == []
+
+
+@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
+def test_deleting_a_row_is_found(actor: ActorType) -> None:
+    """Whichever it is: pairs are its own, so that they would be absent, or their event no longer heard."""
+    table = actor.transitions
+    own = dict.fromkeys(map(id, table.rows.values()))
+    assert [row for row in table.table if id(row) not in own] == []

@@ -1,0 +1,24 @@
+"""The deterministic core by module: what is mutated, reloaded and held to the rules is named in one place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: Of ``actors/``, what is no core: the border that edges share, the runner on Trio, a model of logind.
+NOT_CORE = ("__init__", "interfaces", "runner", "simulated_logind")
+
+FILES = sorted(
+    path
+    for path in (*(ROOT / "actors").glob("*.py"), *(ROOT / "actors" / "policy").glob("*.py"))
+    if path.stem not in NOT_CORE
+)
+
+
+def module_name(path: Path) -> str:
+    """``ebbtide.actors.wave`` for ``actors/wave.py``."""
+    return ".".join(("ebbtide", *path.relative_to(ROOT).with_suffix("").parts))
+
+
+MODULES = tuple(map(module_name, FILES))

@@ -1,0 +1,150 @@
+"""The scrape endpoint: one path, one answer a connection, and no client that holds the daemon up."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.metrics_server import ANSWER_SECONDS_MAX, CLIENTS_MAX, serve
+from ebbtide.otel.metrics import CONTENT_TYPE
+
+Dial = Callable[[], Awaitable[trio.SocketStream]]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def served(text: str = "up 1\n") -> AsyncIterator[Dial]:
+    """A server on loopback, and how to reach it."""
+    port = free_port()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, f"127.0.0.1:{port}", lambda: text))
+        yield lambda: trio.open_tcp_stream("127.0.0.1", port)
+        nursery.cancel_scope.cancel()
+
+
+async def ask(dial: Dial, request: bytes) -> bytes:
+    """What is answered until the server closes."""
+    async with await dial() as stream:
+        await stream.send_all(request)
+        return b"".join([chunk async for chunk in stream])
+
+
+@pytest.mark.parametrize(
+    "line, status, body",
+    [
+        (b"GET /metrics HTTP/1.1", b"200", b"up 1\n"),
+        (b"GET /metrics?x=1 HTTP/1.1", b"200", b"up 1\n"),
+        (b"HEAD /metrics HTTP/1.1", b"200", b""),
+        (b"GET / HTTP/1.1", b"404", b"the metrics are at /metrics\n"),
+        (b"POST /metrics HTTP/1.1", b"405", b"the metrics are at /metrics\n"),
+    ],
+)
+async def test_answers(line: bytes, status: bytes, body: bytes) -> None:
+    """There is one page, and everything else is said not to be it."""
+    async with served() as dial:
+        answer = await ask(dial, line + b"\r\nHost: x\r\n\r\n")
+    head, _, found = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] == status
+    assert found == body
+    assert CONTENT_TYPE.encode() in head
+
+
+async def test_nonsense_is_answered_as_such() -> None:
+    """What is no request gets a 400, not a traceback."""
+    async with served() as dial:
+        answer = await ask(dial, b"\x16\x03\x01 nonsense\r\n\r\n")
+    assert answer.startswith(b"HTTP/1.1 400")
+
+
+async def test_silent_clients_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many clients as are served at once say nothing: the next one is served all the same, in time."""
+    monkeypatch.setattr("ebbtide.metrics_server.ANSWER_SECONDS_MAX", 0.1)
+    async with served() as dial:
+        silent = [await dial() for _ in range(CLIENTS_MAX)]
+        with trio.fail_after(ANSWER_SECONDS_MAX):
+            answer = await ask(dial, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        for stream in silent:
+            await stream.aclose()
+    assert answer.endswith(b"up 1\n")
+
+
+async def test_more_silent_clients_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that nobody answers yet cost no descriptor of ours; out of them, the server goes on after."""
+    monkeypatch.setattr("ebbtide.metrics_server.ANSWER_SECONDS_MAX", 0.1)
+    async with served() as dial:
+        before = len(os.listdir("/proc/self/fd"))
+        silent = [await dial() for _ in range(3 * CLIENTS_MAX)]
+        assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + CLIENTS_MAX
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))
+        try:
+            await trio.sleep(0.3)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for stream in silent:
+            await stream.aclose()
+        with trio.fail_after(2 * ANSWER_SECONDS_MAX):
+            assert (await ask(dial, b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")).endswith(b"up 1\n")
+
+
+async def test_a_failure_costs_its_answer_only() -> None:
+    """Whatever is wrong with the metrics, the daemon lives, and so does the next answer."""
+    answers = iter([ValueError("broken"), "up 1\n"])
+
+    def text() -> str:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    port = free_port()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, f"127.0.0.1:{port}", text))
+        dial = partial(trio.open_tcp_stream, "127.0.0.1", port)
+        request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
+        with suppress(trio.BrokenResourceError):
+            assert await ask(dial, request) == b""
+        assert (await ask(dial, request)).endswith(b"up 1\n")
+        nursery.cancel_scope.cancel()
+
+
+async def test_unix_socket_goes_with_the_server(tmp_path: Path) -> None:
+    """A dead daemon's socket is taken over, and ours goes when we go."""
+    path = tmp_path / "metrics.sock"
+    left = socket.socket(socket.AF_UNIX)
+    left.bind(str(path))
+    left.close()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
+        stream = await trio.open_unix_socket(path)
+        answer = await ask(partial(_same, stream), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        nursery.cancel_scope.cancel()
+    assert answer.endswith(b"up 1\n")
+    assert not path.exists()
+
+
+async def _same(stream: trio.SocketStream) -> trio.SocketStream:
+    return stream
+
+
+async def test_what_stands_there_is_not_removed(tmp_path: Path) -> None:
+    """A file that is not a socket is an error, and stays."""
+    path = tmp_path / "metrics.sock"
+    path.write_text("mine")
+    with pytest.raises(OSError, match="in use"):
+        await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
+    assert path.read_text() == "mine"

@@ -1,0 +1,226 @@
+"""Headers and frames: what goes in comes out, and nothing damaged does."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.codec import (
+    FLAG_LAST,
+    FRAME_BYTES_MAX,
+    HASH_BYTES,
+    STOP_TRAILER,
+    FrameTooLarge,
+    UnknownType,
+    decode_record,
+    encode_frame,
+    encode_trailer,
+    parse_frames,
+)
+from ebbtide.events.decisions import Disarmed, PodEnded
+from ebbtide.events.facts import BusLost, Tick
+from ebbtide.events.segment import (
+    FORMAT_VERSION,
+    HEADER_PREFIX,
+    DamagedHeader,
+    Header,
+    Identity,
+    IncompatibleHeader,
+    Link,
+    encode_header,
+    parse_header,
+    parse_segment_file_name,
+    segment_file_name,
+)
+from tests.events.making import IDENTITY, JOURNAL_ID, step
+
+BEFORE = bytes(range(32))
+
+signed = st.integers(-(2**63), 2**63 - 1)
+unsigned = st.integers(0, 2**64 - 1)
+texts = st.text(max_size=40)
+events: st.SearchStrategy[Event] = st.one_of(
+    st.builds(Tick),
+    st.builds(BusLost, error=texts),
+    st.builds(Disarmed, reason=texts, retry_at_ns=signed),
+    st.builds(
+        PodEnded,
+        uid=texts,
+        wave=st.integers(0, 9),
+        outcome=st.sampled_from(["killed", "graceful"]),
+        reason=texts,
+    ),
+)
+records = st.lists(
+    st.builds(
+        Record,
+        seq=st.just(0),
+        mono_ns=signed,
+        wall_ns=signed,
+        episode=unsigned,
+        cause=unsigned,
+        actor=texts,
+        last=st.booleans(),
+        event=events,
+    ),
+    min_size=1,
+    max_size=8,
+)
+headers = st.builds(
+    Header,
+    journal_id=st.binary(min_size=16, max_size=16),
+    segment=unsigned,
+    anchor_wall_ns=signed,
+    anchor_mono_ns=signed,
+    carries=st.booleans(),
+    link=st.builds(Link, unsigned, unsigned, unsigned, st.binary(min_size=32, max_size=32)),
+    identity=st.builds(Identity, texts, texts, texts, texts, st.lists(texts, max_size=5).map(tuple)),
+    compatible=st.integers(0, 2**32 - 1),
+    incompatible=st.just(0),
+)
+
+
+def chain(made: list[Record], from_seq: int = 1) -> tuple[list[Record], bytes]:
+    """The records numbered, and their frames behind the hash that they start from."""
+    numbered = [msgspec.structs.replace(record, seq=from_seq + at) for at, record in enumerate(made)]
+    data = BEFORE
+    for record in numbered:
+        data += encode_frame(record, data[-HASH_BYTES:], 0)
+    return numbered, data
+
+
+@given(records)
+def test_a_record_survives_the_round_trip(made: list[Record]) -> None:
+    """Every envelope field and the event come back equal."""
+    numbered, data = chain(made)
+    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
+    assert [decode_record(raw) for raw in parsed.records] == numbered
+    assert (parsed.pos, parsed.seq, parsed.stop) == (len(data), len(numbered), None)
+
+
+@given(records, st.data())
+def test_a_changed_frame_is_never_taken(made: list[Record], data: st.DataObject) -> None:
+    """Whichever bit flips, the records before it are read, and none from there on."""
+    numbered, good = chain(made)
+    bit = data.draw(st.integers(HASH_BYTES * 8, len(good) * 8 - 1))
+    bad = bytearray(good)
+    bad[bit // 8] ^= 1 << (bit % 8)
+    parsed = parse_frames(bytes(bad), HASH_BYTES, len(bad), 0)
+    assert parsed.pos <= bit // 8
+    assert [decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
+
+
+@given(records, st.data())
+def test_a_buffer_that_ends_early_gives_what_is_whole(made: list[Record], data: st.DataObject) -> None:
+    """A cut is no damage: the reader asks for more bytes."""
+    numbered, good = chain(made)
+    end = data.draw(st.integers(HASH_BYTES, len(good)))
+    parsed = parse_frames(good, HASH_BYTES, end, 0)
+    assert parsed.stop is None
+    assert parsed.pos <= end
+    assert [decode_record(raw) for raw in parsed.records] == numbered[: len(parsed.records)]
+
+
+def test_the_end_of_the_last_whole_step_is_told() -> None:
+    """Records behind it wait for the rest of their step."""
+    _, data = chain([*step(1), *step(4, whole=False)])
+    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
+    assert (len(parsed.records), parsed.whole) == (6, 3)
+    again = parse_frames(data, parsed.whole_pos, len(data), 3)
+    assert [raw.seq for raw in again.records] == [4, 5, 6]
+    assert parsed.records[2].flags == FLAG_LAST
+
+
+def test_a_number_out_of_order_is_not_taken() -> None:
+    """A chain that holds is not enough: numbers have no holes."""
+    _, data = chain(step(1), from_seq=5)
+    assert parse_frames(data, HASH_BYTES, len(data), 0).stop == "record 5 stands where 1 belongs"
+
+
+def test_a_trailer_stops_the_parser_without_damage() -> None:
+    """The reader decides what a trailer means."""
+    _, data = chain(step(1))
+    data += encode_trailer(3, BEFORE, data[-HASH_BYTES:])
+    parsed = parse_frames(data, HASH_BYTES, len(data), 0)
+    assert (len(parsed.records), parsed.stop) == (3, STOP_TRAILER)
+
+
+def test_an_event_too_large_for_a_frame_is_refused() -> None:
+    """The limit is told together with the cure."""
+    record = msgspec.structs.replace(step(1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX))
+    with pytest.raises(FrameTooLarge, match="split the event"):
+        encode_frame(record, BEFORE, 0)
+
+
+def test_an_unknown_type_is_kept_raw_until_it_is_decoded() -> None:
+    """Reading verbs can show what they do not know."""
+    _, data = chain(step(1))
+    raw = parse_frames(data, HASH_BYTES, len(data), 0).records[0]._replace(tag="FromTomorrow")
+    with pytest.raises(UnknownType, match="FromTomorrow"):
+        decode_record(raw)
+
+
+@given(headers)
+def test_a_header_survives_the_round_trip(header: Header) -> None:
+    """Unknown compatible bits are carried along."""
+    data = encode_header(header)
+    assert parse_header(data + b"more") == (header, len(data))
+
+
+@given(headers, st.data())
+def test_a_changed_header_is_damaged_and_never_misread(header: Header, data: st.DataObject) -> None:
+    """A flipped version is damage, not another version."""
+    good = encode_header(header)
+    bit = data.draw(st.integers(0, len(good) * 8 - 1))
+    bad = bytearray(good)
+    bad[bit // 8] ^= 1 << (bit % 8)
+    with pytest.raises(DamagedHeader):
+        parse_header(bytes(bad))
+
+
+@given(headers, st.data())
+def test_a_header_cut_short_is_damaged(header: Header, data: st.DataObject) -> None:
+    """At whichever byte."""
+    good = encode_header(header)
+    with pytest.raises(DamagedHeader):
+        parse_header(good[: data.draw(st.integers(0, len(good) - 1))])
+
+
+def test_another_format_version_is_incompatible() -> None:
+    """The prefix and the hash at the end stand in every version, so it is told apart from damage."""
+    good = encode_header(Header(JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY))
+    other = bytearray(good[:-HASH_BYTES])
+    other[8:10] = (FORMAT_VERSION + 1).to_bytes(2, "little")
+    with pytest.raises(IncompatibleHeader, match="format version 2"):
+        parse_header(bytes(other) + hashlib.sha256(other).digest())
+    assert HEADER_PREFIX.size == 16
+
+
+def test_an_unknown_incompatible_bit_is_incompatible() -> None:
+    """Bits of the other kind are passed over."""
+    header = Header(JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY, compatible=6, incompatible=4)
+    with pytest.raises(IncompatibleHeader, match="0x4"):
+        parse_header(encode_header(header))
+
+
+def test_a_header_that_is_too_long_is_refused() -> None:
+    """Names are bounded like everything else."""
+    with pytest.raises(ValueError, match="shorten its names"):
+        encode_header(
+            Header(
+                JOURNAL_ID, 1, 0, 0, False, Link(), IDENTITY._replace(logic_flags=("x" * 60_000, "y" * 6_000))
+            )
+        )
+
+
+def test_file_names_sort_and_say_whose_they_are() -> None:
+    """Anything else in the directory is nobody's segment."""
+    names = [segment_file_name(number, JOURNAL_ID) for number in (1, 2, 10, 1_000_000_000)]
+    assert names == sorted(names)
+    assert parse_segment_file_name(names[2]) == (10, "00010203")
+    assert parse_segment_file_name("lock") is None

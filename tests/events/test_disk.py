@@ -1,0 +1,302 @@
+"""Real directories: modes, the lock between processes, full and read-only filesystems, pipes that hang."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import trio
+
+from ebbtide.events import disk as storage
+from ebbtide.events import files
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME, DirectoryStorage, JournalLocked
+from ebbtide.events.reader import History
+from ebbtide.events.retention import Limits, trim
+from ebbtide.events.segment import segment_file_name
+from ebbtide.events.writer import RESERVE_BYTES
+from tests.events.making import (
+    JOURNAL_ID,
+    OTHER_ID,
+    Told,
+    make_writer,
+    read,
+    rotate,
+    running,
+    write_steps,
+)
+
+HOLD_THE_LOCK = """
+import sys, trio
+from ebbtide.events.disk import DirectoryStorage
+async def main():
+    await DirectoryStorage(sys.argv[1]).acquire("ebbtide run")
+    print("locked", flush=True)
+    sys.stdin.read()
+trio.run(main)
+"""
+
+
+class Hanging:
+    """A module whose one function ends only when it is let go."""
+
+    def __init__(self, module: ModuleType, name: str) -> None:
+        self._module, self._name = module, name
+        self.begun, self.let_go = threading.Event(), threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return self._hang if name == self._name else getattr(self._module, name)
+
+    def _hang(self, *args: Any) -> Any:
+        self.begun.set()
+        assert self.let_go.wait(20)
+        return getattr(self._module, self._name)(*args)
+
+
+async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name: str) -> None:
+    """Begin ``work``, stop waiting while it hangs, then let it go on."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(work, name)
+        await until(hanging.begun.is_set)
+        nursery.cancel_scope.cancel()
+    hanging.let_go.set()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(20):
+        while not condition():
+            await trio.sleep(0.005)
+
+
+def held_in(folder: Path) -> list[str]:
+    """The files below ``folder`` that this process holds open."""
+    found = []
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            found.append(os.readlink(f"/proc/self/fd/{name}"))
+    return [path for path in found if path.startswith(str(folder))]
+
+
+async def test_a_journal_on_a_real_disk_is_private_and_reads_back(tmp_path: Path) -> None:
+    """Directory 0700, files 0600, every record back, a second process's segment linked to the first's."""
+    place = tmp_path / "journal"
+    for _ in range(2):
+        verdict = read([DirectorySource(place)])[1]
+        async with running([DirectoryStorage(place)], verdict.start(JOURNAL_ID)) as writer:
+            await write_steps(writer, 3, synced=True)
+            await writer.close()
+    records, verdict = read([DirectorySource(place)])
+    assert [record.seq for record in records] == list(range(1, 21))
+    assert verdict.state == "intact"
+    assert stat.S_IMODE(place.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in place.iterdir()} == {0o600}
+
+
+async def test_reading_leaves_the_directory_as_it_is(tmp_path: Path) -> None:
+    """No lock, no repair, not even a time stamp of a write."""
+    async with running([DirectoryStorage(tmp_path)]) as writer:
+        await write_steps(writer, 1, synced=True)
+    before = [(path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(tmp_path.iterdir())]
+    History([DirectorySource(tmp_path)]).read()
+    assert before == [
+        (path.name, path.stat().st_mtime_ns, path.read_bytes()) for path in sorted(tmp_path.iterdir())
+    ]
+
+
+async def test_a_location_that_does_not_exist_is_empty(tmp_path: Path) -> None:
+    """Reading does not create it either."""
+    assert DirectorySource(tmp_path / "none").files() == []
+    assert not (tmp_path / "none").exists()
+
+
+async def test_a_second_process_is_refused_by_program_and_pid(tmp_path: Path) -> None:
+    """The lock dies with its holder, whatever kills it."""
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_LOCK, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(JournalLocked, match=rf"ebbtide run \(process {holder.pid}\) writes the journal"):
+            await make_writer([DirectoryStorage(tmp_path)]).open()
+        holder.kill()
+    await make_writer([DirectoryStorage(tmp_path)]).open()
+    assert (tmp_path / LOCK_NAME).read_text() == f"ebbtide {os.getpid()}\n"
+
+
+async def test_an_attempt_that_was_given_up_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the lock nor a file stays taken by a thread whose caller no longer waits for it."""
+    monkeypatch.setattr(storage, "fcntl", Hanging(fcntl, "flock"))
+    hanging = Hanging(os, "open")
+    place = DirectoryStorage(tmp_path)
+    await given_up(storage.fcntl, place.acquire, "ebbtide")
+    monkeypatch.undo()
+    await place.acquire("ebbtide")
+    assert (tmp_path / LOCK_NAME).read_text() == f"ebbtide {os.getpid()}\n"
+    monkeypatch.setattr(storage, "os", hanging)
+    await given_up(hanging, place.create, "x")
+    monkeypatch.undo()
+    await place.release()
+    await until(lambda: not held_in(tmp_path))
+
+
+async def test_a_descriptor_is_free_only_when_nothing_hangs_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A closed file's number waits for the write that hangs: it must go on into no other file."""
+    place = DirectoryStorage(tmp_path)
+    file = await place.create("x")
+    hanging = Hanging(os, "write")
+    monkeypatch.setattr(files, "os", hanging)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(file.write, b"late")
+        await until(hanging.begun.is_set)
+        nursery.cancel_scope.cancel()
+    await file.close()
+    await file.close()
+    assert held_in(tmp_path) == [str(tmp_path / "x")]
+    with pytest.raises(OSError, match="given up"):
+        await file.sync()
+    hanging.let_go.set()
+    await until(lambda: not held_in(tmp_path))
+    assert (tmp_path / "x").read_bytes() == b"late"
+
+
+async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every directory that had to be made is synced into the one above it."""
+    synced = []
+    real = storage.sync_directory
+    monkeypatch.setattr(storage, "sync_directory", lambda path: (synced.append(path), real(path)))
+    await DirectoryStorage(tmp_path / "a" / "b").acquire("ebbtide")
+    assert synced == [tmp_path, tmp_path / "a"]
+    assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
+
+
+async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
+    """No file is ever rewritten: a name that exists moves the journal on to another one."""
+    told = Told()
+    (tmp_path / "main").mkdir()
+    (tmp_path / "main" / segment_file_name(1, JOURNAL_ID)).write_bytes(b"here before")
+    storages = [DirectoryStorage(tmp_path / "main"), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+    assert (tmp_path / "main" / segment_file_name(1, JOURNAL_ID)).read_bytes() == b"here before"
+    assert [where for where, _ in told.moved] == [str(tmp_path / "other")]
+
+
+async def test_a_location_that_is_no_directory_is_passed_over(tmp_path: Path) -> None:
+    """Whatever is wrong with the first location, the journal begins at the next."""
+    told = Told()
+    (tmp_path / "file").write_text("")
+    storages = [DirectoryStorage(tmp_path / "file" / "journal"), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+        assert writer.location == str(tmp_path / "other")
+    assert read([DirectorySource(tmp_path / "other")])[1].end.seq == 4
+
+
+async def test_retention_takes_real_files(tmp_path: Path) -> None:
+    """Old segments vanish from the disk, and what is left reads on from its checkpoint."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        for _ in range(3):
+            await write_steps(writer, 5, synced=True)
+            await rotate(writer)
+        gone = await trim([storage], 0, None, Limits(total_bytes=3000))
+        await write_steps(writer, 1, synced=True)
+    assert gone == [segment_file_name(1, JOURNAL_ID), segment_file_name(2, JOURNAL_ID)]
+    verdict = read([DirectorySource(tmp_path)])[1]
+    assert (verdict.state, verdict.first_seq) == ("intact", 33)
+
+
+async def test_a_disk_that_hangs_holds_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write stuck in the kernel is abandoned; the journal goes on elsewhere, complete."""
+    told, (receiver, sender) = Told(), os.pipe()
+    real_write = os.write
+
+    def write(descriptor: int, data: bytes) -> int:
+        if Path(f"/proc/self/fd/{descriptor}").resolve().parent.name == "main":
+            os.read(receiver, 1)
+        return real_write(descriptor, data)
+
+    monkeypatch.setattr(os, "write", write)
+    storages = [DirectoryStorage(tmp_path / "main"), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, told=told) as writer:
+        await write_steps(writer, 2, synced=True)
+    os.close(sender)
+    assert [where for where, _ in told.moved] == [str(tmp_path / "other")]
+    assert "did not answer within 1 s" in told.failed[0][1]
+    sources = [DirectorySource(tmp_path / "main"), DirectorySource(tmp_path / "other")]
+    assert read(sources)[1].end.seq == 7
+
+
+# --- filesystems of our own ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A tmpfs with the options that the test names, mounted for it."""
+    place = tmp_path / "tiny"
+    place.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", place], check=True)
+    yield place
+    subprocess.run(["umount", "-l", place], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tiny", ["size=64k"], indirect=True)
+async def test_a_tiny_filesystem_that_fills_moves_the_journal(tiny: Path, tmp_path: Path) -> None:
+    """64 KiB are soon full, too small for any reserve: the rest goes elsewhere, and all reads back."""
+    told, storages = Told(), [DirectoryStorage(tiny), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, told=told) as writer:
+        for _ in range(20):
+            await write_steps(writer, 20)
+            assert await writer.wait_synced(writer.last_seq)
+    assert [where for where, _ in told.moved] == [str(tmp_path / "other")]
+    assert "No space left" in told.failed[0][1]
+    records, verdict = read([DirectorySource(tiny), DirectorySource(tmp_path / "other")])
+    assert [record.seq for record in records] == list(range(1, 1202))
+    assert verdict.state == "intact"
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tiny", [f"size={RESERVE_BYTES + 65_536}"], indirect=True)
+async def test_a_full_filesystem_gives_its_reserve_back(tiny: Path) -> None:
+    """The reserve is real space: with it the journal goes on where it was."""
+    told = Told()
+    async with running([DirectoryStorage(tiny)], told=told) as writer:
+        with trio.fail_after(5):
+            while not (tiny / RESERVE_NAME).exists():
+                await trio.sleep(0.001)
+        for _ in range(20):
+            await write_steps(writer, 20)
+            assert await writer.wait_synced(writer.last_seq)
+    assert [where for where, _ in told.moved] == [str(tiny)]
+    assert not (tiny / RESERVE_NAME).exists()
+    assert read([DirectorySource(tiny)])[1].end.seq == 1201
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tiny", ["size=64k,ro"], indirect=True)
+async def test_a_read_only_filesystem_is_passed_over(tiny: Path, tmp_path: Path) -> None:
+    """What was there is read, the journal begins at the next location."""
+    told, storages = Told(), [DirectoryStorage(tiny), DirectoryStorage(tmp_path / "other")]
+    async with running(storages, read([DirectorySource(tiny)])[1].start(OTHER_ID), told) as writer:
+        await write_steps(writer, 1, synced=True)
+    assert "Read-only" in told.failed[0][1]
+    assert read([DirectorySource(tmp_path / "other")])[1].end.seq == 4

@@ -1,0 +1,139 @@
+"""A packed journal reads as its directory does, and a part of a journal is a journal."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.pack import (
+    MANIFEST,
+    Excerpt,
+    NotPacked,
+    PackedSource,
+    around_records,
+    source_at,
+    whole_journal,
+    write_pack,
+)
+from ebbtide.events.reader import History
+from tests.replay import shutdown
+from tests.replay.memory import Memory
+
+FILES = shutdown.write().files
+
+
+def source() -> Memory:
+    return Memory(FILES)
+
+
+def pieces(excerpt: Excerpt | Memory) -> list[tuple[str, bytes]]:
+    """In small pieces, as a writer that streams hands them over."""
+    return [
+        (file.name, excerpt.read(file.name, offset, 1000))
+        for file in excerpt.files()
+        for offset in range(0, file.size, 1000)
+    ]
+
+
+def packed(path: Path, excerpt: Excerpt | Memory) -> Path:
+    with path.open("wb") as file:
+        write_pack(file, {"kind": "PackedJournal"}, pieces(excerpt))
+    return path
+
+
+def test_it_reads_as_the_directory_does(tmp_path: Path) -> None:
+    """The same records with the same hashes, and the same verdict."""
+    made = History([PackedSource(packed(tmp_path / "one.zip", source()))])
+    original = History([source()])
+    assert list(made.raw()) == list(original.raw())
+    assert made.verdict.state == original.verdict.state == "intact"
+
+
+def test_the_same_journal_makes_the_same_bytes(tmp_path: Path) -> None:
+    """Neither the name of the file nor the moment is in it; the manifest comes first."""
+    one, two = packed(tmp_path / "one.zip", source()), packed(tmp_path / "two.zip", source())
+    assert one.read_bytes() == two.read_bytes()
+    with zipfile.ZipFile(one) as archive:
+        assert archive.namelist() == [MANIFEST, *(f"segments/{name}" for name in FILES)]
+        assert {info.date_time for info in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+
+
+def test_bytes_can_be_read_in_any_order(tmp_path: Path) -> None:
+    """A reader looks at the begin of every segment before it goes through one."""
+    made = PackedSource(packed(tmp_path / "one.zip", source()))
+    name, data = next(iter(FILES.items()))
+    for offset, size in ((5000, 10), (0, 16), (4, 4), (len(data) - 3, 100), (len(data), 10)):
+        assert made.read(name, offset, size) == data[offset : offset + size]
+
+
+def test_damage_in_the_archive_is_damage_of_the_journal(tmp_path: Path) -> None:
+    """A member whose bytes were changed cannot be read; nothing wrong comes out of it."""
+    path = packed(tmp_path / "one.zip", source())
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    made = History([PackedSource(path)])
+    assert made.read().state in ("torn", "corrupt")
+    assert list(made.raw()) == list(History([source()]).raw())[: made.verdict.end.seq]
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"EBBTIDE\n", b"PK\x05\x06" + bytes(18)], ids=["empty", "segment", "zip"]
+)
+def test_another_file_is_refused(tmp_path: Path, content: bytes) -> None:
+    """An empty file, a segment, an archive of something else."""
+    path = tmp_path / "other"
+    path.write_bytes(content)
+    with pytest.raises(NotPacked) as refused:
+        source_at(path)
+    assert "is no packed journal" in str(refused.value)
+
+
+def test_a_path_is_a_directory_or_a_file(tmp_path: Path) -> None:
+    """Whoever has a path need not know which."""
+    assert isinstance(source_at(tmp_path), DirectorySource)
+    assert isinstance(source_at(packed(tmp_path / "one.zip", source())), PackedSource)
+
+
+def test_a_part_begins_at_a_checkpoint_and_ends_where_the_next_goes_on() -> None:
+    """The segments around some records are a journal by themselves, intact."""
+    original = History([source()])
+    original.read()
+    for wanted in ((12, 40), (46, 50), (90, 96), (12, 90)):
+        part = History([around_records(original, *wanted)])
+        numbers = [raw.seq for raw in part.raw()]
+        assert part.verdict.state == "intact"
+        assert numbers[0] <= wanted[0]
+        assert numbers[-1] >= wanted[1]
+    assert next(History([around_records(original, 46, 50)]).raw()).seq == 45
+
+
+def test_the_whole_keeps_its_damage() -> None:
+    """What is packed as a whole has the verdict of the original, a torn tail too."""
+    files = dict(FILES)
+    last = list(files)[-1]
+    files[last] = files[last][:-5]
+    original = History([Memory(files)])
+    assert original.read().state == "torn"
+    assert History([whole_journal(original)]).read().state == "torn"
+
+
+def test_what_a_process_left_behind_is_not_in_a_part() -> None:
+    """A later process went on from before a torn end; the part without it has no such end."""
+    files = dict(FILES)
+    first = next(iter(files))
+    files[first] += b"half a frame"
+    original = History([Memory(files)])
+    assert original.read().state == "intact"
+    assert History([around_records(original, 12, 40)]).read().state == "intact"
+
+
+def test_writing_needs_no_name(tmp_path: Path) -> None:
+    """Any file that can be sought will do."""
+    buffer = io.BytesIO()
+    write_pack(buffer, {}, pieces(source()))
+    assert zipfile.ZipFile(buffer).testzip() is None

@@ -1,0 +1,396 @@
+"""The recovery table: every combination has exactly one row, and real damage lands in the right one."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.codec import FLAG_LAST
+from ebbtide.events.decisions import WriteDropIn
+from ebbtide.events.reader import History, Unread
+from ebbtide.events.recovery import (
+    EXIT_CODES,
+    SEVERITY,
+    TABLE,
+    Case,
+    ForeignJournal,
+    Verdict,
+    columns,
+    refuse_foreign,
+)
+from ebbtide.events.segment import Chain, Link, WriterStart, segment_file_name
+from ebbtide.replay.sim.scenario import Draws
+from tests.events.making import IDENTITY, JOURNAL_ID, NEW, OTHER_ID, read, stamp, step
+from tests.world.disk import SimulatedDisk, SimulatedFile
+
+CASES = [Case(*values) for values in product(*columns())]
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(case))
+def test_every_combination_has_exactly_one_row(case: Case) -> None:
+    """No case is forgotten, and none is decided twice."""
+    assert sum(row.matches(case) for row in TABLE) == 1
+
+
+def test_every_row_is_reached() -> None:
+    """A row that no case matches would be a mistake."""
+    assert {row.name for row in TABLE} == {row.name for row in TABLE for case in CASES if row.matches(case)}
+
+
+def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> None:
+    """Corrupt and incompatible journals are left alone, and a new one begins beside them."""
+    for row in TABLE:
+        assert (row.continues == "link") == (row.state in ("intact", "torn")), row.name
+    assert [EXIT_CODES[state] for state in SEVERITY] == [0, 4, 5, 6]
+
+
+# --- journals laid out by hand ------------------------------------------------------------------
+
+
+class Layout:
+    """Segments on one disk, written without any writer: as durable as the test says."""
+
+    def __init__(self, start: WriterStart = NEW, disk: SimulatedDisk | None = None) -> None:
+        self.disk = disk or SimulatedDisk("main", Draws(1))
+        self.chain = Chain(IDENTITY, start)
+        self.durable_seq = 0
+
+    def segment(self, *, checkpoint: bool = True) -> Layout:
+        for item in self.chain.begin_segment(stamp(self.chain.end.seq + 1)):
+            self._put(item.end.segment, item.data)
+        return self.records([_checkpoint(self.chain.end.seq + 1)]) if checkpoint else self
+
+    def records(self, records: list[Record]) -> Layout:
+        for record in records:
+            item = self.chain.append(record, self.durable_seq)
+            self._put(item.end.segment, item.data)
+        return self
+
+    def steps(self, count: int = 1, *, whole: bool = True) -> Layout:
+        for _ in range(count):
+            self.records(step(self.chain.end.seq + 1, whole=whole))
+        return self
+
+    def seal(self) -> Layout:
+        item = self.chain.seal()
+        self._put(item.end.segment, item.data)
+        return self
+
+    def _put(self, segment: int, data: bytes) -> None:
+        name = segment_file_name(segment, JOURNAL_ID)
+        self.disk.files_by_name.setdefault(name, SimulatedFile()).data += data
+
+    def data(self, segment: int = 1) -> bytearray:
+        return self.disk.files_by_name[segment_file_name(segment, JOURNAL_ID)].data
+
+    def flip(self, offset: int, segment: int = 1) -> Layout:
+        self.data(segment)[offset] ^= 0x10
+        return self
+
+    def verdict(self) -> Verdict:
+        return read([self.disk])[1]
+
+
+def _checkpoint(seq: int) -> Record:
+    mono_ns, wall_ns = stamp(seq)
+    return Record(
+        seq=seq,
+        mono_ns=mono_ns,
+        wall_ns=wall_ns,
+        episode=0,
+        cause=0,
+        actor="journal",
+        last=True,
+        event=Checkpoint(episode=0),
+    )
+
+
+def outcome(verdict: Verdict) -> tuple[str, str, int]:
+    return verdict.state, verdict.worst.row.name if verdict.worst else "", verdict.end.seq
+
+
+def test_an_empty_location_is_an_empty_journal() -> None:
+    """Nothing is known, nothing is wrong, and a writer begins at the begin."""
+    verdict = read([SimulatedDisk("main", Draws(1))])[1]
+    assert (verdict.state, verdict.header, verdict.start(OTHER_ID)) == (
+        "intact",
+        None,
+        WriterStart(OTHER_ID, Link(), 1),
+    )
+
+
+def test_damage_above_all_that_is_known_durable_is_a_tear() -> None:
+    """The prefix is used, and a writer goes on behind it."""
+    layout = Layout().segment().steps(3)
+    verdict = layout.flip(len(layout.data()) - 50).verdict()
+    assert outcome(verdict) == ("torn", "torn", 7)
+    assert "0000000001-00010203.ebj at byte" in verdict.banner
+    assert verdict.start(OTHER_ID).after.seq == 7
+
+
+def test_damage_at_or_below_the_durable_number_of_a_later_frame_is_corruption() -> None:
+    """A later frame says what had been durable, although it stands behind the damage."""
+    layout = Layout().segment().steps(2)
+    hurt = len(layout.data()) - 50
+    layout.durable_seq = 7
+    layout.steps(1).flip(hurt)
+    verdict = layout.verdict()
+    assert outcome(verdict) == ("corrupt", "durable loss", 4)
+    assert verdict.worst is not None
+    assert (verdict.worst.seq, verdict.exit_code) == (7, 5)
+    assert verdict.start(OTHER_ID) == WriterStart(OTHER_ID, Link(), 2)
+
+
+def test_damage_above_the_durable_number_stays_a_tear_whatever_follows() -> None:
+    """Sectors of one unsynced write reach the disk in any order."""
+    layout = Layout().segment().steps(2)
+    hurt = len(layout.data()) - 50
+    layout.durable_seq = 6
+    layout.steps(5).flip(hurt)
+    assert outcome(layout.verdict()) == ("torn", "torn", 4)
+
+
+def test_a_sealed_segment_has_no_tear() -> None:
+    """Its trailer was written when all before it was durable."""
+    layout = Layout().segment().steps(2).seal()
+    layout.flip(len(layout.data()) - 300)
+    assert outcome(layout.verdict())[:2] == ("corrupt", "durable loss")
+
+
+def test_bytes_behind_a_trailer_are_no_tear() -> None:
+    """Nothing is ever appended to a sealed segment."""
+    layout = Layout().segment().steps(2).seal()
+    layout.data().extend(b"junk")
+    assert outcome(layout.verdict())[:2] == ("corrupt", "sealed loss")
+
+
+def test_damage_before_a_later_segments_link_is_corruption() -> None:
+    """Only the intact prefix is handed out."""
+    layout = Layout().segment().steps(2).segment().steps(1).flip(400)
+    verdict = layout.verdict()
+    assert outcome(verdict)[:2] == ("corrupt", "linked loss")
+    assert verdict.end.segment == 1
+
+
+def test_a_tear_that_a_later_process_went_on_from_is_passed_over() -> None:
+    """History is whole again once somebody continued from before the damage."""
+    layout = Layout().segment().steps(3)
+    layout.flip(len(layout.data()) - 50)
+    after = Layout(layout.verdict().start(OTHER_ID), layout.disk).segment().steps(1)
+    records, verdict = read([after.disk])
+    assert outcome(verdict) == ("intact", "", 11)
+    assert [record.seq for record in records] == list(range(1, 12))
+
+
+def test_an_incomplete_last_step_is_torn_and_is_not_handed_out() -> None:
+    """None of its orders was released."""
+    records, verdict = read([Layout().segment().steps(1).steps(1, whole=False).disk])
+    assert outcome(verdict) == ("torn", "ends in a step", 4)
+    assert len(records) == 4
+
+
+def test_a_sealed_segment_that_ends_in_a_step_is_corrupt() -> None:
+    """A writer seals between steps only."""
+    assert outcome(Layout().segment().steps(1, whole=False).seal().verdict())[:2] == (
+        "corrupt",
+        "sealed in a step",
+    )
+
+
+def test_a_missing_segment_in_the_middle_is_corruption() -> None:
+    """What stands before the gap is used."""
+    layout = Layout().segment().steps(1).segment().steps(1).segment().steps(1)
+    del layout.disk.files_by_name[segment_file_name(2, JOURNAL_ID)]
+    verdict = layout.verdict()
+    assert outcome(verdict) == ("corrupt", "linked loss", 4)
+    assert "segment 2 before 0000000003-00010203.ebj is damaged or missing" in verdict.banner
+
+
+def test_segments_missing_at_the_front_are_retention() -> None:
+    """What is left begins with a checkpoint and is intact."""
+    layout = Layout().segment().steps(1).segment().steps(1)
+    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
+    records, verdict = read([layout.disk])
+    assert outcome(verdict) == ("intact", "", 8)
+    assert (verdict.first_seq, len(records)) == (5, 4)
+    assert verdict.banner == "the journal is intact: records 5 to 8"
+
+
+def test_retention_may_die_between_two_removals() -> None:
+    """What it left of the part that was to go is passed over: reading begins at the first checkpoint."""
+    layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1).segment().steps(1)
+    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
+    verdict = layout.verdict()
+    assert outcome(verdict) == ("intact", "", 11)
+    assert verdict.first_seq == 8
+
+
+def test_without_a_checkpoint_the_missing_front_is_corruption() -> None:
+    """There is nothing from which the records that are left could be understood."""
+    layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1)
+    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
+    assert outcome(layout.verdict())[:2] == ("corrupt", "linked loss")
+
+
+@pytest.mark.parametrize("keep", [1, 30, 100])
+def test_a_last_segment_with_a_torn_header_is_a_tear(keep: int) -> None:
+    """A process that died while it began its segment lost nothing."""
+    layout = Layout().segment().steps(1).segment()
+    del layout.data(2)[keep:]
+    assert outcome(layout.verdict()) == ("torn", "torn", 4)
+
+
+def test_a_last_segment_whose_header_rotted_is_corrupt() -> None:
+    """Its frames still say what had been durable."""
+    layout = Layout().segment().steps(1).segment().steps(1)
+    layout.durable_seq = 8
+    layout.steps(1).flip(40, segment=2)
+    assert outcome(layout.verdict()) == ("corrupt", "durable loss", 4)
+
+
+def test_an_empty_file_counts_for_nothing_but_its_name() -> None:
+    """It is what a crash between creating and writing leaves."""
+    layout = Layout().segment().steps(1)
+    layout.disk.files_by_name[segment_file_name(2, JOURNAL_ID)] = SimulatedFile()
+    verdict = layout.verdict()
+    assert outcome(verdict) == ("intact", "", 4)
+    assert verdict.start(OTHER_ID).number == 3
+
+
+def test_unknown_logic_flags_stop_only_who_re_executes() -> None:
+    """Reading verbs work on anything."""
+    layout = Layout()
+    layout.chain.identity = IDENTITY._replace(logic_flags=("from-tomorrow",))
+    layout.segment().steps(1)
+    assert layout.verdict().state == "intact"
+    verdict = History([layout.disk], logic_flags=()).read()
+    assert (verdict.state, verdict.exit_code) == ("incompatible", 6)
+    assert "from-tomorrow" in verdict.banner
+    assert History([layout.disk], logic_flags=("from-tomorrow",)).read().state == "intact"
+
+
+def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
+    """A sector that cannot be read does not stop the reader from saying what it has."""
+
+    class Broken(SimulatedDisk):
+        def read(self, name: str, offset: int, size: int) -> bytes:
+            if offset >= len(header):
+                raise OSError(5, "Input/output error")
+            return super().read(name, offset, min(size, len(header)))
+
+    layout = Layout().segment(checkpoint=False)
+    header = bytes(layout.data())
+    layout.steps(2)
+    broken = Broken("main", Draws(1))
+    broken.files_by_name = layout.disk.files_by_name
+    verdict = read([broken])[1]
+    assert outcome(verdict) == ("torn", "torn", 0)
+    assert "Input/output error" in verdict.banner
+
+
+def test_reading_can_begin_at_the_last_checkpoint() -> None:
+    """That is all that a start needs, with months of journal behind it."""
+    layout = Layout().segment().steps(2).segment().steps(1)
+    history = History([layout.disk], from_checkpoint=True)
+    assert [raw.seq for raw in history.raw()] == [8, 9, 10, 11]
+    assert (history.verdict.state, history.verdict.first_seq) == ("intact", 8)
+
+
+def test_damage_before_the_last_checkpoint_does_not_stop_a_start() -> None:
+    """A daemon goes on; whoever reads everything is told."""
+    layout = Layout().segment().steps(2).segment().steps(1).segment().steps(1).flip(40, segment=2)
+    assert History([layout.disk], from_checkpoint=True).read().state == "intact"
+    assert layout.verdict().state == "corrupt"
+
+
+def test_two_journals_in_one_place_are_told_apart() -> None:
+    """The newest is read by default, another by its id."""
+    layout = Layout().segment().steps(3)
+    Layout(WriterStart(OTHER_ID, Link(), 2), layout.disk)
+    other = Chain(IDENTITY, WriterStart(OTHER_ID, Link(), 2))
+    data = other.begin_segment(stamp(1))[0].data + other.append(_checkpoint(1), 0).data
+    layout.disk.files_by_name[segment_file_name(2, OTHER_ID)] = SimulatedFile(data)
+    newest = History([layout.disk])
+    assert newest.read().end.seq == 1
+    assert newest.path.others == ("00010203",)
+    assert History([layout.disk], journal=JOURNAL_ID.hex()).read().end.seq == 10
+
+
+def test_another_machines_journal_is_readable_and_not_writable() -> None:
+    """Both ids are named, and the cure."""
+    verdict = Layout().segment().verdict()
+    refuse_foreign(verdict.header, "machine-1")
+    refuse_foreign(None, "machine-2")
+    with pytest.raises(ForeignJournal, match=r"machine-1 \(node-1\) and this is machine-2: move"):
+        refuse_foreign(verdict.header, "machine-2")
+
+
+def test_the_verdict_comes_after_the_reading() -> None:
+    """Nobody can say how a journal ends before having read it."""
+    history = History([Layout().segment().disk])
+    with pytest.raises(Unread):
+        history.verdict  # noqa: B018
+
+
+# --- properties ----------------------------------------------------------------------------------
+
+
+def _small() -> Layout:
+    layout = Layout().segment().steps(1)
+    layout.durable_seq = 4
+    layout.segment().steps(1)
+    layout.durable_seq = 6
+    return layout.steps(1)
+
+
+def test_a_cut_at_every_byte_uses_the_intact_prefix() -> None:
+    """At the end of a whole step the journal is intact, anywhere else its tail is torn; never corrupt."""
+    whole, good = _whole_ends(), bytes(_small().data(2))
+    for cut in range(len(good) + 1):
+        layout = _small()
+        del layout.data(2)[cut:]
+        verdict = layout.verdict()
+        assert verdict.exit_code == (0 if cut in whole else 4), cut
+        assert verdict.end.seq == max(seq for at, seq in whole.items() if at <= cut), cut
+
+
+def _whole_ends() -> dict[int, int]:
+    """Where whole steps end in the second segment, and their numbers; 0 bytes are nothing at all."""
+    layout = Layout().segment().steps(1)
+    ends = {0: 4}
+    layout.segment(checkpoint=False)
+    ends[len(layout.data(2))] = 4
+    for records in ([_checkpoint(5)], step(6), step(9)):
+        layout.records(records)
+        ends[len(layout.data(2))] = records[-1].seq
+    return ends
+
+
+@settings(max_examples=400)
+@given(st.data())
+def test_a_flipped_bit_is_detected_or_harmless(data: st.DataObject) -> None:
+    """Whatever is read equals the original, and what is not read is reported."""
+    original, _ = read([_small().disk])
+    layout = _small()
+    segment = data.draw(st.sampled_from([1, 2]))
+    bit = data.draw(st.integers(0, len(layout.data(segment)) * 8 - 1))
+    layout.disk.rot(segment_file_name(segment, JOURNAL_ID), bit)
+    records, verdict = read([layout.disk])
+    before = records[0].seq - 1 if records else 0
+    assert records == original[before : before + len(records)]
+    if len(records) < len(original):
+        assert verdict.state == "corrupt" if segment == 1 else verdict.state in ("torn", "corrupt")
+    durable = [record for record in original if record.seq <= 6 and record.last]
+    if verdict.state == "torn":
+        assert len(records) >= len(durable)
+
+
+def test_flags_of_a_step_are_what_the_frames_say() -> None:
+    """The mark of a step's end is a bit in its last frame."""
+    raws = list(History([_small().disk]).raw())
+    assert [raw.seq for raw in raws if raw.flags & FLAG_LAST] == [1, 4, 5, 8, 11]
+    assert all(WriteDropIn.__name__ != raw.tag for raw in raws)

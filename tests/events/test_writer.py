@@ -1,0 +1,340 @@
+"""The writer over simulated disks: order, durability, and what a failing disk does."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from trio.testing import MockClock
+
+from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.codec import FRAME_BYTES_MAX
+from ebbtide.events.decisions import PodsEnded
+from ebbtide.events.disk import HANG_SECONDS, SYNC_HANG_SECONDS, JournalLocked
+from ebbtide.events.facts import BusLost, StorageFailed
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.writer import RESERVE_BYTES
+from ebbtide.replay.sim.scenario import Draws
+from tests.events.making import (
+    NEW,
+    OTHER_ID,
+    Told,
+    make_writer,
+    read,
+    rotate,
+    running,
+    stamp,
+    step,
+    write_steps,
+)
+from tests.world.disk import Fault, SimulatedDisk, SimulatedFile
+
+
+def disk(location: str = "main", seed: int = 1, **options: object) -> SimulatedDisk:
+    return SimulatedDisk(location, Draws(seed), **options)  # type: ignore[arg-type]
+
+
+def seqs(records: list[Record]) -> list[int]:
+    return [record.seq for record in records]
+
+
+async def test_what_is_written_is_read_back(autojump_clock: MockClock) -> None:
+    """Records come back equal, in order, behind the segment's checkpoint."""
+    main = disk()
+    async with running([main]) as writer:
+        appended = step(2)
+        writer.append(appended)
+        assert await writer.wait_synced(4)
+    records, verdict = read([main])
+    assert isinstance(records[0].event, Checkpoint)
+    assert records[1:] == appended
+    assert (verdict.state, verdict.end.seq, verdict.exit_code) == ("intact", 4, 0)
+
+
+async def test_a_closed_journal_is_sealed_and_its_lock_given_back(autojump_clock: MockClock) -> None:
+    """`close` leaves a trailer, and the next writer may come."""
+    main = disk()
+    async with running([main]) as writer:
+        await write_steps(writer, 2)
+        await writer.close()
+    assert main.holder == ""
+    assert read([main])[1].state == "intact"
+
+
+async def test_the_next_process_continues_the_numbers_and_the_chain(autojump_clock: MockClock) -> None:
+    """Each process starts a segment of its own that links to the last whole step."""
+    main = disk()
+    async with running([main]) as writer:
+        await write_steps(writer, 2)
+    verdict = read([main])[1]
+    async with running([main], verdict.start(OTHER_ID)) as writer:
+        await write_steps(writer, 1)
+    records, verdict = read([main])
+    assert seqs(records) == list(range(1, 12))
+    assert len(main.files_by_name) == 2
+    assert verdict.state == "intact"
+
+
+async def test_a_step_cut_short_by_a_crash_is_not_applied(autojump_clock: MockClock) -> None:
+    """The next process goes on from the last whole step, and the numbers of the lost one are used again."""
+    main = disk()
+    async with running([main]) as writer:
+        writer.append(step(2))
+        writer.append(step(5, whole=False))
+        await writer.wait_synced(7)
+    records, verdict = read([main])
+    assert seqs(records) == [1, 2, 3, 4]
+    assert (verdict.state, verdict.exit_code) == ("torn", 4)
+    async with running([main], verdict.start(OTHER_ID)) as writer:
+        await write_steps(writer, 1)
+    records, verdict = read([main])
+    assert seqs(records) == list(range(1, 9))
+    assert verdict.state == "intact"
+
+
+async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: MockClock) -> None:
+    """A rotation under way holds no append up, and history reads across it."""
+    main = disk()
+    async with running([main]) as writer:
+        await write_steps(writer, 2)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(rotate, writer)
+            await trio.testing.wait_all_tasks_blocked()
+        writer.append(step(9))
+        await writer.wait_synced(11)
+    records, verdict = read([main])
+    assert seqs(records) == list(range(1, 12))
+    assert verdict.state == "intact"
+    assert len(main.files_by_name) == 2
+
+
+@pytest.mark.parametrize("fault", ["eio", "torn", "hang"])
+@pytest.mark.parametrize("operation", range(1, 16))
+async def test_a_failing_disk_moves_the_journal(
+    fault: Fault, operation: int, autojump_clock: MockClock
+) -> None:
+    """Whatever operation fails, every record is read back once, the chain unbroken, from both places."""
+    told, main, other = Told(), disk(faults={operation: fault}), disk("other")
+    hashes = []
+    async with running([main, other], told=told) as writer:
+        for number in range(8):
+            hashes += writer.append(step(writer.last_seq + 1, synced=number % 3 == 2))
+            if number == 4:
+                hashes.append(b"")
+                await rotate(writer)
+            with trio.move_on_after(0.02):
+                await writer.wait_written(writer.last_seq)
+        assert await writer.wait_synced(writer.last_seq)
+        last = writer.last_seq
+    records, verdict = read([main, other])
+    assert seqs(records) == list(range(1, last + 1))
+    assert verdict.state == "intact"
+    if operation < main.operations - 1:
+        assert [where for where, _ in told.failed] in (["main"], [])
+        assert [where for where, _ in told.moved] in ([], ["main"], ["other"], ["other", "main"])
+        assert told.failed or not told.moved
+
+
+@pytest.mark.parametrize(("syncs", "bound_seconds"), [(False, HANG_SECONDS), (True, SYNC_HANG_SECONDS)])
+async def test_a_hung_disk_is_given_up_after_its_bound(
+    syncs: bool, bound_seconds: float, autojump_clock: MockClock
+) -> None:
+    """A disk that does not answer counts as failed after its time, and waiting ends well."""
+
+    class Hung(SimulatedDisk):
+        async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
+            await super().operation(file, data)
+            if file is not None and self.operations > 5 and bool(data) != syncs:
+                await trio.sleep_forever()
+
+    told, main, other = Told(), Hung("main", Draws(1)), disk("other")
+    async with running([main, other], told=told) as writer:
+        began = trio.current_time()
+        while not told.moved:
+            writer.append(step(writer.last_seq + 1))
+            assert await writer.wait_synced(writer.last_seq)
+        assert bound_seconds <= trio.current_time() - began <= bound_seconds + 0.3
+    assert told.moved[0][0] == "other"
+
+
+async def test_a_full_disk_goes_on_in_its_reserve(autojump_clock: MockClock) -> None:
+    """Space that runs out is found in the reserve, at the same location, with nothing rewritten."""
+    told = Told()
+    main = disk(capacity_bytes=RESERVE_BYTES + 4096)
+    async with running([main], told=told) as writer:
+        await write_steps(writer, 30)
+        assert await writer.wait_synced(writer.last_seq)
+    records, verdict = read([main])
+    assert seqs(records) == list(range(1, 92))
+    assert verdict.state == "intact"
+    assert [where for where, _ in told.moved] == ["main"]
+    assert "reserve" in told.failed[0][1]
+
+
+async def test_with_no_storage_left_the_transitions_are_told(autojump_clock: MockClock) -> None:
+    """The loss is on record, nobody waits any more, and the shutdown's transitions go to the last resort."""
+    told, main = Told(), disk(faults={6: "eio"})
+    async with running([main], told=told) as writer:
+        ended = step(2)
+        ended[1] = msgspec.structs.replace(ended[1], event=PodsEnded())
+        writer.append(ended)
+        assert not await writer.wait_synced(4)
+        writer.append(step(5))
+        assert not await writer.wait_written(7)
+        assert writer.location == ""
+    assert len(told.lost) == 1
+    assert told.lines == ["ebbtide: 3 2000000 PodsEnded unfinished=0"]
+
+
+async def test_a_second_writer_is_refused_by_name(autojump_clock: MockClock) -> None:
+    """One writer at a time."""
+    main = disk()
+    async with running([main]):
+        second = make_writer([main], program="other")
+        with pytest.raises(JournalLocked, match="ebbtide writes the journal in main"):
+            await second.open()
+
+
+async def test_a_gap_in_the_numbers_is_refused(autojump_clock: MockClock) -> None:
+    """The writer takes records in their order only."""
+    writer = make_writer([disk()], NEW)
+    writer.begin_segment(stamp(1), None)
+    with pytest.raises(ValueError, match="record 3 cannot follow record 0"):
+        writer.append(step(3))
+
+
+@pytest.mark.parametrize("power", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+async def test_a_crash_at_every_operation_loses_nothing_promised(
+    seed: int, power: bool, autojump_clock: MockClock
+) -> None:
+    """What was synced survives a power cut, what was written our death, and the tail is never corrupt."""
+    for operation in range(1, 40):
+        verdict, promised = await _crash(operation, seed, power)
+        assert verdict.state in ("intact", "torn"), (operation, verdict.banner)
+        assert verdict.end.seq >= promised, (operation, verdict.banner)
+
+
+async def _crash(operation: int, seed: int, power: bool) -> tuple[Verdict, int]:
+    main = disk(seed=seed, faults={operation: "halt"}, latency_microseconds_max=3000)
+    promised = 0
+    with trio.move_on_after(0.5):
+        async with running([main]) as writer:
+            for number in range(12):
+                writer.append(step(writer.last_seq + 1, synced=number % 4 == 1))
+                if number == 6:
+                    writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+                with trio.move_on_after(0.02):
+                    await writer.wait_written(writer.last_seq)
+                promised = writer.synced_seq if power else writer.written_seq
+            await main.halted.wait()
+    survivor = main.crash(power=power)
+    verdict = read([survivor])[1]
+    async with running([survivor], verdict.start(OTHER_ID)) as writer:
+        await write_steps(writer, 2)
+        assert await writer.wait_synced(writer.last_seq)
+        last = writer.last_seq
+    records, after = read([survivor.crash(power=True)])
+    assert after.state == "intact"
+    assert seqs(records) == list(range(1, last + 1))
+    return verdict, promised
+
+
+async def test_a_slow_sync_moves_nothing(autojump_clock: MockClock) -> None:
+    """A disk that others keep busy is still the best place for evidence; writing goes on meanwhile."""
+
+    class Slow(SimulatedDisk):
+        async def operation(self, file: SimulatedFile | None = None, data: bytes = b"") -> None:
+            await super().operation(file, data)
+            if file is not None and not data:
+                await trio.sleep(SYNC_HANG_SECONDS * 0.8)
+
+    told, main = Told(), Slow("main", Draws(1))
+    async with running([main, disk("other")], told=told) as writer:
+        began = trio.current_time()
+        await write_steps(writer, 20)
+        assert trio.current_time() - began < 0.1
+        assert await writer.wait_synced(writer.last_seq)
+    assert told.failed == []
+
+
+async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: MockClock) -> None:
+    """A disk that is well again gets everything: after a reboot without the fallback all is there."""
+    told, main, other = Told(), disk(faults={6: "eio"}), disk("other")
+    async with running([main, other], told=told) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        assert writer.away
+        await rotate(writer)
+        await trio.testing.wait_all_tasks_blocked()
+        assert writer.away
+        await rotate(writer)
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        assert (writer.away, writer.location) == (False, "main")
+        await trio.testing.wait_all_tasks_blocked()
+        assert (main.reserved_bytes, other.reserved_bytes) == (RESERVE_BYTES, RESERVE_BYTES)
+    assert [where for where, _ in told.moved] == ["other", "main"]
+    records, verdict = read([main.crash(power=True)])
+    assert seqs(records) == list(range(1, 22))
+    assert verdict.state == "intact"
+
+
+@pytest.mark.parametrize("operation", range(7, 14))
+async def test_the_way_back_holds_up_no_record(operation: int, autojump_clock: MockClock) -> None:
+    """Whatever hangs at the first location while it is looked at again, writing goes on meanwhile."""
+    main, other = disk(faults={6: "eio", operation: "hang"}), disk("other")
+    async with running([main, other]) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+        began = trio.current_time()
+        await rotate(writer)
+        await write_steps(writer, 5)
+        assert trio.current_time() - began < HANG_SECONDS
+        assert await writer.wait_synced(writer.last_seq)
+    assert seqs(read([main, other])[0]) == list(range(1, writer.last_seq + 1))
+
+
+async def test_a_first_location_that_is_still_broken_stays_left(autojump_clock: MockClock) -> None:
+    """Trying costs nothing that was written."""
+    faults: dict[int, Fault] = dict.fromkeys(range(6, 100), "eio")
+    main, other = disk(faults=faults), disk("other")
+    async with running([main, other]) as writer:
+        await write_steps(writer, 3)
+        await rotate(writer)
+        await write_steps(writer, 3)
+        assert writer.location == "other"
+    assert seqs(read([main, other])[0]) == list(range(1, 21))
+
+
+async def test_the_next_process_brings_the_history_home(autojump_clock: MockClock) -> None:
+    """What the last one wrote elsewhere is taken along before anything links to it."""
+    main, other = disk(faults={6: "eio"}), disk("other")
+    async with running([main, other]) as writer:
+        await write_steps(writer, 3)
+        assert await writer.wait_synced(writer.last_seq)
+    main, other = main.crash(power=False), other.crash(power=False)
+    verdict = read([main, other])[1]
+    async with running([main, other], verdict.start(OTHER_ID)) as writer:
+        await write_steps(writer, 1)
+        assert await writer.wait_synced(writer.last_seq)
+    records, verdict = read([main.crash(power=True)])
+    assert seqs(records) == list(range(1, 15))
+    assert verdict.state == "intact"
+
+
+async def test_an_event_that_no_frame_holds_is_told_of_in_its_place() -> None:
+    """The daemon goes on; the journal stays whole, and says what is missing from it."""
+    told, main = Told(), disk()
+    async with running([main], told=told) as writer:
+        record = msgspec.structs.replace(
+            step(writer.last_seq + 1)[0], event=BusLost(error="x" * FRAME_BYTES_MAX), last=True
+        )
+        writer.append([record])
+        await write_steps(writer, 1, synced=True)
+    records, verdict = read([main])
+    assert verdict.state == "intact"
+    (failed,) = [one.event for one in records if isinstance(one.event, StorageFailed)]
+    assert failed.error.startswith("BusLost of 16777")
+    assert told.failed == [("main", failed.error)]

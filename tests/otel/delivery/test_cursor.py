@@ -1,0 +1,43 @@
+"""The side file that says how far delivery has come: what is believed of it, and what retention reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.otel.delivery import cursor as cursors
+from ebbtide.otel.delivery.cursor import Cursor
+
+UNUSABLE = [
+    b"", b"{", b"[]", b'{"format": 2, "journal": "x"}', b"\xff" * 300_000,
+    b'{"journal":"ab\xff\xfe","seq":3}', b'{"journal":"x","seq":1e999}', b'{"journal":"\xed\xa0\x80"}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [cursors.FILE_NAME, cursors.LOGS_NAME])
+@pytest.mark.parametrize("content", UNUSABLE)
+def test_a_cursor_that_cannot_be_used_is_as_good_as_none(tmp_path: Path, content: bytes, name: str) -> None:
+    """Then everything is sent again: a repetition, never a loss."""
+    (tmp_path / name).write_bytes(content)
+    assert cursors.load(tmp_path, name) is None
+    assert cursors.keep_from([tmp_path], bytes(16), 10**9, (name,)) == 1
+
+
+def test_the_cursor_says_what_retention_must_keep(tmp_path: Path) -> None:
+    """From the furthest of the locations; everything where it is another journal's."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    journal = bytes(range(16))
+    cursors.save(tmp_path / "a", Cursor(journal=journal.hex(), seq=5, from_seq=3, wall_ns=1))
+    cursors.save(tmp_path / "b", Cursor(journal=journal.hex(), seq=9, from_seq=8, wall_ns=2))
+    places = [tmp_path / "a", tmp_path / "b", tmp_path / "none"]
+    assert cursors.keep_from(places, journal, 9) == 8
+    assert cursors.keep_from(places, bytes(16), 9) == 1
+
+
+@pytest.mark.parametrize("seq, from_seq", [(10, 1), (9, 11), (10**9, 2)])
+def test_a_cursor_beyond_the_journals_end_is_as_good_as_none(tmp_path: Path, seq: int, from_seq: int) -> None:
+    """Believed, it would let retention take what was never sent."""
+    cursors.save(tmp_path, Cursor(journal=bytes(16).hex(), seq=seq, from_seq=from_seq))
+    assert cursors.keep_from([tmp_path], bytes(16), 9) == 1

@@ -1,0 +1,232 @@
+"""``ebbtide export otlp`` and ``otlp-json`` as a shell runs them, and what the configuration says of
+tracing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+
+from benchmarks.episodes import lay_out
+from ebbtide.cli import config as view
+from ebbtide.config import ConfigError, Loaded, parse
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.otlp import encode_traces, encode_traces_json
+from ebbtide.tracing import destination_of, with_trace_flush
+from tests.backends.compare import shutdowns
+from tests.otel.delivery.collector import Collector, Reply, collecting
+from tests.otel.delivery.test_otlp_http import PARTIAL
+
+COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "export")
+OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+SECRET = "s3cret-word"
+
+
+async def export(journal: Path, *words: str, **environ: str) -> tuple[int, str, str]:
+    argv = [*COMMAND, *words, "--journal", str(journal)]
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
+    done = await trio.run_process(
+        argv, capture_stdout=True, capture_stderr=True, check=False, env=plain | environ
+    )
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    lay_out(tmp_path, 5, 2)
+    return tmp_path
+
+
+async def test_a_shutdown_is_sent_and_told_of(journal: Path) -> None:
+    """The promised shape; the back end has exactly the projection's spans of that shutdown."""
+    collector = Collector()
+    async with collecting(collector):
+        code, out, _ = await export(journal, "otlp", "-2", "--endpoint", collector.endpoint, "-o", "json")
+    first, _ = shutdowns(journal)
+    assert code == 0
+    assert json.loads(out) == {
+        "kind": "TraceExport",
+        "version": 1,
+        "episode": json.loads(out)["episode"],
+        "traceId": first.trace_id,
+        "endpoint": f"{collector.endpoint}/v1/traces",
+        "protocol": "http/protobuf",
+        "spans": len(first.spans),
+        "accepted": len(first.spans),
+        "rejected": 0,
+        "reason": "",
+    }
+    assert collector.got[0].body == encode_traces(first.spans, first.resource)
+
+
+async def test_the_standard_environment_is_enough(journal: Path) -> None:
+    """Headers too, which should not stand on a command line."""
+    collector = Collector()
+    async with collecting(collector):
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": collector.endpoint,
+            "OTEL_EXPORTER_OTLP_HEADERS": f"authorization={SECRET}",
+        }
+        code, out, err = await export(journal, "otlp", **variables)
+    assert code == 0
+    assert collector.got[0].headers["authorization"] == SECRET
+    assert SECRET not in out + err
+
+
+REFUSALS = [
+    (Reply(401, b"who are you", (("content-type", "text/plain"),)), "HTTP 401: who are you"),
+    (Reply(400, b"bad \x1b[2J tenant", (("content-type", "text/plain"),)), "HTTP 400: bad �[2J tenant"),
+    (Reply(body=PARTIAL), "our words"),
+]
+
+
+@pytest.mark.parametrize("reply, reason", REFUSALS)
+async def test_a_refusal_is_exit_code_1_with_the_servers_reason(
+    journal: Path, reply: Reply, reason: str
+) -> None:
+    """Whether all was refused or a part of it; control characters do not reach the terminal."""
+    collector = Collector(lambda got: reply)
+    async with collecting(collector):
+        code, out, _ = await export(journal, "otlp", "--endpoint", collector.endpoint)
+    assert code == 1
+    assert reason in out
+
+
+async def test_how_long_it_tries_can_be_said(journal: Path) -> None:
+    """With no time at all there is one request, and its reason."""
+    collector = Collector(lambda got: Reply(503, b"busy", (("content-type", "text/plain"),)))
+    async with collecting(collector):
+        code, out, _ = await export(journal, "otlp", "--endpoint", collector.endpoint, "--give-up", "0s")
+    assert (code, len(collector.got)) == (1, 1)
+    assert "HTTP 503: busy" in out
+
+
+WRONG = [
+    ((), "name it with --endpoint"),
+    (("--endpoint", f"ftp://{SECRET}"), "--endpoint: it must be a URL"),
+    (("--endpoint", "http://localhost", "--client-key", __file__), "belong together"),
+    (("--endpoint", "https://localhost", "--certificate", __file__), "certificates cannot be used"),
+]
+
+
+@pytest.mark.parametrize("words, message", WRONG)
+async def test_a_wrong_request_is_one_line(journal: Path, words: tuple[str, ...], message: str) -> None:
+    """Exit code 2, with the cure, and nothing was sent."""
+    code, out, err = await export(journal, "otlp", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert SECRET not in err
+
+
+async def test_the_json_is_one_line_for_one_shutdown(journal: Path, tmp_path: Path) -> None:
+    """To a file or into a pipe: the same bytes each time."""
+    _, out, _ = await export(journal, "otlp-json")
+    code, _, _ = await export(journal, "otlp-json", "-o", str(tmp_path / "x.json"))
+    last = shutdowns(journal)[-1]
+    assert code == 0
+    assert (
+        out.encode()
+        == (tmp_path / "x.json").read_bytes()
+        == encode_traces_json(last.spans, last.resource) + b"\n"
+    )
+
+
+# --- the configuration -------------------------------------------------------------------------
+
+
+def loaded(text: str) -> Loaded:
+    return parse([("a.yaml", (OWN + text).encode())])
+
+
+FULL = f"""
+tracing:
+  endpoint: https://collector:4318
+  protocol: http/protobuf
+  headers: {{Authorization: {SECRET}}}
+  certificate: /ca.pem
+  timeout: 3s
+  compression: gzip
+  flush: 300ms
+"""
+
+
+def test_the_section_describes_the_destination() -> None:
+    """And the environment fills in what it leaves out."""
+    variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://other", "OTEL_EXPORTER_OTLP_CLIENT_KEY": "/k.pem",
+                 "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/c.pem"}  # fmt: skip
+    assert destination_of(loaded(FULL), variables) == Destination(
+        endpoint="https://collector:4318/v1/traces",
+        headers=(("authorization", SECRET),),
+        certificate="/ca.pem",
+        client_certificate="/c.pem",
+        client_key="/k.pem",
+        timeout_ns=3_000_000_000,
+        compression="gzip",
+    )
+
+
+def test_without_an_endpoint_nothing_is_exported_and_nobody_waits() -> None:
+    """The settings that the core gets are those of a configuration without the section."""
+    assert destination_of(loaded("tracing: {flush: 3s}\n"), {}) is None
+    assert loaded("tracing: {flush: 3s}\n").settings == loaded("").settings
+
+
+def test_a_daemon_that_exports_lets_the_core_wait() -> None:
+    """Also where the environment names the back end: the time is the section's."""
+    read = with_trace_flush(lambda: loaded(FULL))
+    assert read().settings.trace_flush_ns == 300_000_000
+
+
+def test_no_view_of_the_configuration_shows_a_header() -> None:
+    """Neither the table nor the JSON nor the YAML, nor the representation of what was read."""
+    config = loaded(FULL)
+    shown = (view.configuration_yaml(config), json.dumps(view.configuration_json(config)), repr(config))
+    assert all(SECRET not in text for text in shown)
+    assert "authorization: (hidden)" in shown[0]
+    with pytest.raises(ConfigError, match="placeholder"):
+        parse([("b.yaml", shown[0].encode())])
+
+
+BAD = [
+    (f"endpoint: http://me:{SECRET}@c", "tracing.endpoint"),
+    ("endpoint: localhost:4318", "http://localhost:4318"),
+    ("protocol: http/json", "http/protobuf or grpc"),
+    ("endpont: http://c", "did you mean endpoint"),
+    (f"headers: {{'a b': {SECRET}}}", "letters, digits and hyphens"),
+    (f"headers: {{'a: Bearer {SECRET}': x}}", "its value apart"),
+    (f"headers: {{a: ' {SECRET}'}}", "header a begins or ends with a space"),
+    (f"headers: {SECRET}", "tracing.headers must be a mapping"),
+    (f"headers: [{SECRET}]", "tracing.headers must be a mapping"),
+    (f"headers: {{'a: {SECRET}'}}", "must be a word"),
+    (f"headers: {{{SECRET}}}", "must be a word"),
+    (f"headers: {{host: {SECRET}}}", "header host cannot be set"),
+    (f"headers: {{a: [{SECRET}]}}", "must be a word"),
+    (f"protocol: grpc\n  headers: {{x-bin: {SECRET}}}", "tracing.headers: the header x-bin cannot"),
+    ("timeout: 0s", "from 1ms"),
+    ("flush: 2m", "to 1m0s"),
+    ("compression: zstd", "none or gzip"),
+    ("certificate: ca.pem", "absolute path"),
+    ("clientKey: /k.pem", "belong together"),
+]
+
+
+@pytest.mark.parametrize("line, message", BAD)
+def test_a_bad_section_is_refused_without_its_secrets(line: str, message: str) -> None:
+    """One line that names the field and the cure."""
+    with pytest.raises(ConfigError, match=message) as caught:
+        loaded(f"tracing:\n  {line}\n")
+    assert SECRET not in str(caught.value)
+
+
+def test_halves_of_mutual_tls_in_two_places_are_noticed() -> None:
+    """A key in the file and no certificate anywhere is caught where both are read; the daemon goes on
+    without.
+    """
+    with pytest.raises(BadDestination, match="belong together"):
+        destination_of(loaded("tracing: {endpoint: 'https://c'}\n"), {"OTEL_EXPORTER_OTLP_CLIENT_KEY": "/k"})

@@ -1,0 +1,247 @@
+"""The exporter in one process with its back end: what is sent, kept, put on record, and when it goes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+
+from benchmarks.episodes import lay_out
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.otel.delivery import cursor as cursors
+from ebbtide.otel.delivery import exporter as exporters
+from ebbtide.otel.delivery import exporter as ledger
+from ebbtide.otel.delivery.cursor import Cursor
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.exporter import Exporter
+from ebbtide.otel.delivery.otlp_http import HttpSender
+from ebbtide.otel.delivery.sender import Backoff
+from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.otlp import encode_traces
+from tests.backends.compare import shutdowns
+from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
+
+PODS, SHUTDOWNS = 6, 3
+TEXT = (("content-type", "text/plain"),)
+
+
+class Bed:
+    """A journal of some shutdowns, its exporter, and what that said."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        lay_out(folder, PODS, SHUTDOWNS)
+        self.said: list[str] = []
+        self.wells: list[bool] = []
+        self.spans = [span for shutdown in shutdowns(folder) for span in shutdown.spans]
+
+    def log(self, level: int, text: str) -> None:
+        self.said.append(text)
+
+    def well(self, reason: str) -> None:
+        self.wells.append(not reason)
+
+    def exporter(self, collector: Collector) -> Exporter:
+        sender = HttpSender(Destination(endpoint=f"{collector.endpoint}/v1/traces"))
+        keep = partial(cursors.save, str(self.folder))
+        return Exporter(Tail([DirectorySource(self.folder)]), sender, encode_traces, self, keep)
+
+    async def run(self, collector: Collector) -> str:
+        return await self.exporter(collector).run(self.cursor)
+
+    @property
+    def cursor(self) -> Cursor | None:
+        return cursors.load(self.folder)
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    monkeypatch.setattr(exporters, "IDLE_SECONDS", 0.05)
+    monkeypatch.setattr(exporters, "LOOK_IDLE_SECONDS", 0.01)
+    monkeypatch.setattr(Backoff, "next_ns", lambda self, after_ns=None: after_ns or 1_000_000)
+    return Bed(tmp_path)
+
+
+async def export(bed: Bed, answer: Callable[[Got], Reply] = lambda got: OK) -> tuple[Collector, str]:
+    collector = Collector(answer)
+    async with collecting(collector):
+        reason = await bed.run(collector)
+    return collector, reason
+
+
+async def test_everything_is_sent_once_and_it_goes(bed: Bed) -> None:
+    """A second start finds nothing to do."""
+    collector, reason = await export(bed)
+    assert (len(collector.spans), reason) == (len(bed.spans), "")
+    assert bed.cursor is not None
+    assert bed.cursor.seq >= max(span.seq for span in bed.spans)
+    again, _ = await export(bed)
+    assert again.got == []
+
+
+@pytest.mark.parametrize("status", [429, 502, 503, 504])
+async def test_what_is_not_taken_now_is_sent_again(bed: Bed, status: int) -> None:
+    """Each request fails once, with the bytes of the second try."""
+    failed: list[bytes] = []
+
+    def answer(got: Got) -> Reply:
+        if got.body in failed:
+            return OK
+        failed.append(got.body)
+        return Reply(status, b"busy", TEXT)
+
+    collector, reason = await export(bed, answer)
+    assert (len(collector.spans), reason) == (len(bed.spans), "")
+    assert len(collector.got) == 2 * len(failed)
+    assert f"traces: HTTP {status}: busy" in bed.said
+    assert bed.said[-1] == "traces: they arrive again"
+    assert bed.wells[-1]
+
+
+async def test_a_rejected_batch_is_on_record_with_the_reason(bed: Bed) -> None:
+    """It is not sent again, and nothing else waits for it."""
+    first = True
+
+    def answer(got: Got) -> Reply:
+        nonlocal first
+        first, bad = False, first
+        return Reply(400, b"no such tenant", TEXT) if bad else OK
+
+    collector, reason = await export(bed, answer)
+    assert reason == ""
+    assert bed.cursor is not None
+    (rejection,) = bed.cursor.rejections
+    assert rejection.reason == "HTTP 400: no such tenant"
+    assert rejection.spans + len(collector.spans) == len(bed.spans)
+    again, _ = await export(bed)
+    assert again.got == []
+
+
+async def test_what_is_too_large_is_sent_in_parts(bed: Bed) -> None:
+    """A server's limit is found by halving; every span fits by itself."""
+    collector, reason = await export(bed, lambda got: OK if len(got.spans) <= 3 else Reply(413, b"", TEXT))
+    assert (len(collector.spans), reason) == (len(bed.spans), "")
+    assert bed.cursor is not None
+    assert bed.cursor.rejections == ()
+
+
+async def test_a_refusal_keeps_the_spans_for_another_start(bed: Bed) -> None:
+    """Wrong credentials are nobody's end: the reason is on record, and the next start sends all."""
+    collector, reason = await export(bed, lambda got: Reply(401, b"who are you", TEXT))
+    assert (len(collector.got), reason) == (1, "HTTP 401: who are you")
+    assert bed.cursor is not None
+    assert (bed.cursor.seq < bed.spans[0].seq, bed.cursor.reason) == (True, "HTTP 401: who are you")
+    again, reason = await export(bed)
+    assert (len(again.spans), reason) == (len(bed.spans), "")
+    assert bed.cursor.reason == ""
+
+
+async def test_a_refusal_is_not_held_on_to_for_ever(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a week what is refused there is put on record, so that the rest gets its turn; not before."""
+    first_id, now_ns = bed.spans[0].span_id, [time.time_ns()]
+    monkeypatch.setattr(ledger, "wall_ns", lambda: now_ns[0])
+
+    def answer(got: Got) -> Reply:
+        return Reply(500, b"panic", TEXT) if any(span.span_id == first_id for span in got.spans) else OK
+
+    for _ in range(2 * ledger.REFUSALS_MAX):
+        collector, reason = await export(bed, answer)
+        assert (len(collector.spans), reason) == (0, "HTTP 500: panic")
+    assert bed.cursor is not None
+    assert [each.reason for each in bed.cursor.rejections] == []
+    now_ns[0] += ledger.REFUSED_DAYS_MAX * ledger.NS_PER_DAY
+    await export(bed, answer)
+    collector, reason = await export(bed, answer)
+    assert reason == ""
+    assert len(collector.spans) + sum(each.spans for each in bed.cursor.rejections) == len(bed.spans)
+    assert bed.cursor.refused_wall_ns == 0
+
+
+async def test_partial_success_is_counted_and_not_repeated(bed: Bed) -> None:
+    """The server names how many and why; nothing is sent again."""
+    from tests.otel.delivery.test_otlp_http import PARTIAL
+
+    collector, reason = await export(bed, lambda got: Reply(body=PARTIAL))
+    assert reason == ""
+    assert bed.cursor is not None
+    assert {each.reason for each in bed.cursor.rejections} == {"our words"}
+    assert collector.repeated == 0
+
+
+async def test_it_dies_anywhere_and_begins_again(bed: Bed) -> None:
+    """Killed after each request: the back end has everything once, with the same bytes each time."""
+    collector = Collector()
+    async with collecting(collector):
+        for _ in range(12):
+            with trio.move_on_after(0.02):
+                await bed.run(collector)
+        await bed.run(collector)
+    assert len(collector.spans) == len(bed.spans)
+    assert collector.changed == []
+
+
+async def test_another_journals_cursor_counts_for_nothing(bed: Bed) -> None:
+    """The journal was begun anew: all of it is to be sent."""
+    cursors.save(bed.folder, Cursor(journal="ff" * 16, seq=10**9, from_seq=10**9))
+    collector, _ = await export(bed)
+    assert len(collector.spans) == len(bed.spans)
+
+
+@pytest.mark.parametrize("seq, from_seq", [(10**9, 1), (0, 10**9)])
+async def test_a_cursor_beyond_the_journals_end_counts_for_nothing(bed: Bed, seq: int, from_seq: int) -> None:
+    """It is damaged: believed, it would keep all that is still to come from being sent."""
+    journal = History([DirectorySource(bed.folder)]).journal_id.hex()
+    cursors.save(bed.folder, Cursor(journal=journal, seq=seq, from_seq=from_seq))
+    collector, _ = await export(bed)
+    assert len(collector.spans) == len(bed.spans)
+    assert bed.cursor is not None
+    assert bed.cursor.seq < 10**9
+
+
+async def test_a_flush_waits_for_what_has_ended_and_not_for_a_silent_server(bed: Bed) -> None:
+    """Answered when all has arrived, or at once with the reason, once the back end is known not to be
+    well.
+    """
+    collector = Collector()
+    async with collecting(collector), trio.open_nursery() as nursery:
+        exporter = bed.exporter(collector)
+        nursery.start_soon(exporter.run, None)
+        await trio.lowlevel.checkpoint()
+        assert await exporter.flush(bed.spans[-1].seq) == ""
+        assert len(collector.spans) == len(bed.spans)
+        nursery.cancel_scope.cancel()
+    cursors.save(bed.folder, Cursor(journal="ff" * 16))
+    busy = Collector(lambda got: Reply(503, b"busy", TEXT, keeps=False))
+    async with collecting(busy), trio.open_nursery() as nursery:
+        exporter = bed.exporter(busy)
+        nursery.start_soon(exporter.run, None)
+        await busy.until(lambda: len(busy.got) > 1)
+        assert await exporter.flush(bed.spans[-1].seq) == "HTTP 503: busy"
+        nursery.cancel_scope.cancel()
+
+
+async def test_another_versions_shutdown_is_told_of_and_left(
+    bed: Bed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its spans are made by the version that recorded it, or not at all; each is told of once."""
+    monkeypatch.setattr("ebbtide.otel.traces.projection.VERSIONS", ())
+    collector, reason = await export(bed)
+    assert (collector.got, reason) == ([], "")
+    assert len(bed.said) == SHUTDOWNS
+    assert all("export it with the ebbtide that recorded it" in each for each in bed.said)
+
+
+async def test_it_leaves_when_the_daemon_has_gone(bed: Bed) -> None:
+    """What is there is sent first."""
+    collector = Collector()
+    async with collecting(collector):
+        exporter = bed.exporter(collector)
+        exporter.leave()
+        with trio.fail_after(10):
+            await exporter.run(None)
+    assert len(collector.spans) == len(bed.spans)

@@ -1,0 +1,225 @@
+"""The exporter beside whole simulated nodes: it is killed, the power goes, disks fail, the back end forgets
+to answer.
+
+Whatever happens in between, in the end the back end has each span once, with one set of bytes, and no span
+that a power cut took back. A failure names its seed: ``python -m tests.world --seed N -v`` tells its story.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from ebbtide.events.reader import History
+from ebbtide.otel.delivery.answers import Accepted, Again, Answer
+from ebbtide.otel.delivery.cursor import Cursor
+from ebbtide.otel.delivery.exporter import Exporter
+from ebbtide.otel.delivery.sender import Backoff
+from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.span import Resource, Span
+from ebbtide.replay.sim.scenario import Draws
+from tests.otel.worlds import project
+from tests.world.disks import FALLBACK
+from tests.world.node import Node
+from tests.world.runs import StepCounter, _without_collections, scheduled_by
+from tests.world.world import World
+from tests.world.worlds import Name, every_point, scenario_of
+
+#: About 200 ms each.
+SEEDS = 200
+PARTS = 8
+#: Of the points of the small shutdown; the projection's own tests visit each.
+EVERY = 4
+
+#: The longest life of an exporter in these worlds, in microseconds: most die in the middle of something.
+LIFE_US_MAX = 20_000_000
+
+Sent = tuple[Sequence[Span], Resource]
+
+
+class BackEnd:
+    """Keeps what it acknowledged, and much of what it did not; says nothing, or too late, as it is drawn."""
+
+    def __init__(self, draws: Draws) -> None:
+        self._draws = draws
+        self.kept: dict[tuple[bytes, bytes], bytes] = {}
+        self.traces: dict[tuple[bytes, bytes], Span] = {}
+        self.changed: list[Span] = []
+        self.repeated = 0
+        self.friendly = False
+        self._batch: Sent = ((), Resource((), 1))
+
+    def encode(self, spans: Sequence[Span], resource: Resource) -> bytes:
+        self._batch = tuple(spans), resource
+        return b""
+
+    async def send(self, payload: bytes) -> Answer:
+        batch = self._batch
+        await trio.sleep(self._draws.between(0, 40_000) / 1e6)
+        what = 9 if self.friendly else self._draws.between(0, 9)
+        if what == 0:
+            return Again("busy")
+        self._keep(*batch)
+        if what == 1:
+            return Again("kept, and the answer was lost")
+        if what == 2:
+            await trio.sleep(self._draws.between(0, 3_000_000) / 1e6)
+        return Accepted()
+
+    def _keep(self, spans: Sequence[Span], resource: Resource) -> None:
+        for span in spans:
+            key, data = (span.trace_id, span.span_id), encode_traces([span], resource)
+            self.repeated += key in self.kept
+            self.traces[key] = span
+            if self.kept.setdefault(key, data) != data:
+                self.changed.append(span)
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    def log(self, level: int, text: str) -> None:
+        """What an exporter says is not what is tested."""
+
+    def well(self, reason: str) -> None:
+        """Nor what it thinks of us."""
+
+
+async def at_once(work: Callable[..., Any], *args: Any) -> Any:
+    """Simulated disks are read without a thread, so that a seed is a seed."""
+    await trio.lowlevel.checkpoint()
+    return work(*args)
+
+
+class Exported(World):
+    """A world with an exporter in each boot, started again and again; its cursor outlives everything."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._chance = Draws(self.seed).fork("exporter")
+        self.back_end = BackEnd(self._chance.fork("back end"))
+        self.cursor: Cursor | None = None
+
+    async def _serve(self, node: Node) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._export)
+            await super()._serve(node)
+            nursery.cancel_scope.cancel()
+
+    async def _export(self) -> None:
+        while True:
+            with trio.move_on_after(self._chance.between(1, LIFE_US_MAX) / 1e6):
+                await self.exporter().run(self.cursor)
+            await trio.sleep(self._chance.between(0, 1_000_000) / 1e6)
+
+    def exporter(self) -> Exporter:
+        tail = Tail([_Now(self, 0), _Now(self, 1)], volatile=(FALLBACK,))
+        end = self.back_end
+        made = Exporter(tail, end, end.encode, end, self._keep, at_once)
+        made._sending._backoff = Backoff(lambda: 0.5)
+        return made
+
+    def _keep(self, cursor: Cursor) -> None:
+        if self._chance.between(0, 9):
+            self.cursor = cursor
+        else:
+            raise OSError("no")
+
+    async def run(self) -> None:
+        """In the end everything is sent that can be."""
+        await super().run()
+        self.back_end.friendly = True
+        last = self.exporter()
+        last.learn(10**18)
+        last.leave()
+        with trio.fail_after(600):
+            await last.run(self.cursor)
+
+
+class _Now:
+    """One of the machine's places as it is at this moment: a crash puts another in its stead."""
+
+    def __init__(self, world: World, which: int) -> None:
+        self._world, self._which = world, which
+
+    @property
+    def _source(self) -> Any:
+        return self._world.disks.places[self._which].source
+
+    @property
+    def location(self) -> str:
+        return str(self._source.location)
+
+    def files(self) -> Any:
+        return self._source.files()
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return bytes(self._source.read(name, offset, size))
+
+
+def play(name: Name) -> Exported:
+    scenario, seed = scenario_of(name)
+    world = Exported(scenario, seed)
+    with _without_collections(), scheduled_by(Draws(seed).fork("scheduler")):
+        trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
+    return world
+
+
+def check(world: Exported, where: str) -> None:
+    history = world._history()
+    final = project(list(history.batches()), history.journal_id)
+    begin_seq = history.verdict.first_seq
+    before = _of_other_journals(world, history)
+    expected = {(span.trace_id, span.span_id): span for span in final}
+    kept = world.back_end.traces
+    assert not world.back_end.changed, where
+    missing = [span.name for key, span in expected.items() if key not in kept]
+    assert not missing, (where, missing)
+    # What stood only in memory, and that a later segment on the disk vouches for, was durable when it was
+    # sent.
+    taken_back = [
+        span.name
+        for key, span in kept.items()
+        if key not in expected and span.episode >= begin_seq and key not in before
+    ]
+    assert not taken_back, (where, taken_back)
+    assert all(kept[key] == span for key, span in expected.items()), where
+    for trace in {span.trace_id for span in final if span.name == "shutdown"}:
+        roots = [span for span in kept.values() if span.trace_id == trace and not span.parent_id]
+        assert len(roots) == 1, where
+
+
+def _of_other_journals(world: Exported, history: History) -> set[tuple[bytes, bytes]]:
+    """Where a journal could not be read on, another was begun beside it."""
+    sources = [place.source for place in world.disks.places]
+    found = set()
+    for other in history.path.others:
+        old = History(sources, journal=other)
+        found |= {(span.trace_id, span.span_id) for span in project(list(old.batches()), old.journal_id)}
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_each_shutdown_arrives_once_and_whole(part: int) -> None:
+    """Over drawn scenarios: crashes, power cuts, cancels, full and failing disks."""
+    for seed in range(part, SEEDS, PARTS):
+        check(play(Name(seed)), f"seed {seed}")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_the_power_may_go_at_every_point(part: int) -> None:
+    """One small shutdown, cut short at points all over it."""
+    points = len(every_point(Name(), "cut-at"))
+    for point in range(1 + part, points + 1, PARTS * EVERY):
+        check(play(Name(cut_at=point)), f"cut at {point}")
+
+
+def test_these_worlds_are_hard_on_an_exporter() -> None:
+    """Repetitions happen, or nothing was tested: answers are lost, cursors are behind."""
+    assert sum(play(Name(seed)).back_end.repeated for seed in range(8)) > 10

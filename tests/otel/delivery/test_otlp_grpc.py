@@ -1,0 +1,165 @@
+"""OTLP over gRPC, against the library's own server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import grpc
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTracePartialSuccess,
+    ExportTraceServiceResponse,
+)
+
+from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Refused, Rejected
+from ebbtide.otel.delivery.destination import BadDestination, Destination
+from ebbtide.otel.delivery.otlp_grpc import METHOD, GrpcSender
+from tests.otel.delivery.collector import no_good
+from tests.otel.delivery.spans import payload
+from tests.otel.delivery.test_otlp_http import Keys, keys
+
+__all__ = ["keys"]
+
+
+def retry_details(seconds: int) -> bytes:
+    """The bytes of a google.rpc.Status with a RetryInfo, put together by hand."""
+
+    def packed(number: int, data: bytes) -> bytes:
+        return bytes([number << 3 | 2, len(data)]) + data
+
+    info = packed(1, bytes([0x08, seconds]))
+    return b"\x08\x08" + packed(3, packed(1, b"type.googleapis.com/google.rpc.RetryInfo") + packed(2, info))
+
+
+class Service(grpc.GenericRpcHandler):
+    """Answers every call in the same way, and keeps what it was sent."""
+
+    def __init__(
+        self,
+        code: grpc.StatusCode = grpc.StatusCode.OK,
+        words: str = "",
+        details: bytes = b"",
+        body: bytes = b"",
+    ) -> None:
+        self.code, self.words, self.details, self.body = code, words, details, body
+        self.got: list[tuple[bytes, dict[str, str | bytes]]] = []
+
+    def service(self, call: Any) -> Any:
+        metadata = dict(call.invocation_metadata)
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: self._answer(call.method, request, context, metadata)
+        )
+
+    def _answer(self, method: str, request: bytes, context: Any, metadata: dict[str, str | bytes]) -> bytes:
+        assert method == METHOD
+        self.got.append((request, metadata))
+        if self.code is not grpc.StatusCode.OK:
+            if self.details:
+                context.set_trailing_metadata((("grpc-status-details-bin", self.details),))
+            context.abort(self.code, self.words)
+        return self.body
+
+
+@contextmanager
+def serving(service: Service, credentials: Any = None) -> Iterator[str]:
+    server = grpc.server(ThreadPoolExecutor(1), handlers=[service])
+    if credentials is None:
+        port = server.add_insecure_port("127.0.0.1:0")
+    else:
+        port = server.add_secure_port("localhost:0", credentials)
+    server.start()
+    try:
+        yield f"{'http' if credentials is None else 'https'}://localhost:{port}"
+    finally:
+        server.stop(None).wait()
+
+
+async def send(endpoint: str, **fields: Any) -> Any:
+    fields = {"timeout_ns": 5 * NS_PER_SECOND} | fields
+    sender = GrpcSender(Destination(endpoint=endpoint, protocol="grpc", **fields))
+    answer = await sender.send(payload())
+    await sender.aclose()
+    return answer
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+async def test_a_call_carries_the_payload_and_the_headers(compression: str) -> None:
+    """The bytes arrive as they are, compressed on the way or not."""
+    service = Service()
+    with serving(service) as endpoint:
+        answer = await send(endpoint, headers=(("x-tenant", "a"),), compression=compression)
+    assert answer == Accepted()
+    ((request, metadata),) = service.got
+    assert request == payload()
+    assert metadata["x-tenant"] == "a"
+
+
+async def test_a_partial_success_is_read() -> None:
+    """The same message as over HTTP."""
+    partial = ExportTracePartialSuccess(rejected_spans=2, error_message="our words")
+    body = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    with serving(Service(body=body)) as endpoint:
+        assert await send(endpoint) == Accepted(2, "our words")
+
+
+CODES = [
+    ("UNAVAILABLE", Again), ("DEADLINE_EXCEEDED", Again), ("ABORTED", Again), ("DATA_LOSS", Again),
+    ("CANCELLED", Again), ("OUT_OF_RANGE", Again),
+    ("INVALID_ARGUMENT", Rejected), ("RESOURCE_EXHAUSTED", Rejected),
+    ("UNAUTHENTICATED", Refused), ("PERMISSION_DENIED", Refused), ("UNIMPLEMENTED", Refused),
+    ("INTERNAL", Refused), ("NOT_FOUND", Refused),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, kind", CODES)
+async def test_each_code_has_its_meaning(name: str, kind: type) -> None:
+    """OTLP specification, "OTLP/gRPC Response": the table of retryable codes."""
+    with serving(Service(grpc.StatusCode[name], "the reason")) as endpoint:
+        answer = await send(endpoint)
+    assert isinstance(answer, kind)
+    assert answer.reason == f"gRPC {name}: the reason"
+
+
+async def test_retry_info_makes_exhausted_retryable() -> None:
+    """RESOURCE_EXHAUSTED may be tried again only where the server says when."""
+    service = Service(grpc.StatusCode.RESOURCE_EXHAUSTED, "busy", retry_details(7))
+    with serving(service) as endpoint:
+        assert await send(endpoint) == Again("gRPC RESOURCE_EXHAUSTED: busy", 7 * NS_PER_SECOND)
+
+
+@pytest.mark.parametrize("kind", ["dead", "mute", "deaf", "nonsense", "hangs up"])
+async def test_no_server_is_bad_enough_to_raise(kind: str) -> None:
+    """Down, deaf, mute or rude: the same bytes may be sent again later."""
+    async with no_good(kind) as endpoint:
+        answer = await send(endpoint, timeout_ns=NS_PER_SECOND // 2)
+    assert isinstance(answer, Again), answer
+    assert answer.reason
+
+
+async def test_mutual_tls(keys: Keys) -> None:
+    """Both sides show a certificate of the same authority."""
+    key, chain = keys.server.private_key_pem.bytes(), b"".join(b.bytes() for b in keys.server.cert_chain_pems)
+    roots = keys.authority.cert_pem.bytes()
+    credentials = grpc.ssl_server_credentials([(key, chain)], roots, require_client_auth=True)
+    both = {"client_certificate": keys.chain, "client_key": keys.key}
+    with serving(Service(), credentials) as endpoint:
+        good = await send(endpoint, certificate=keys.ca, **both)
+        bad = await send(endpoint, certificate=keys.ca, timeout_ns=NS_PER_SECOND)
+    assert good == Accepted()
+    assert isinstance(bad, Again)
+
+
+@pytest.mark.parametrize("field", ["certificate", "client_certificate", "client_key"])
+def test_a_file_that_holds_no_certificate_is_named(keys: Keys, field: str) -> None:
+    """The library takes any bytes, and would say that the server is not available."""
+    fields: dict[str, Any] = {
+        "certificate": keys.ca,
+        "client_certificate": keys.chain,
+        "client_key": keys.key,
+    }
+    fields[field] = __file__
+    with pytest.raises(BadDestination, match="test_otlp_grpc"):
+        GrpcSender(Destination(endpoint="https://localhost", protocol="grpc", **fields))

@@ -1,0 +1,158 @@
+"""What is tried again, when, and for how long; how requests are cut. Under Trio's mock clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+import trio
+
+from ebbtide.otel.delivery.answers import NS_PER_SECOND, Accepted, Again, Answer, Refused, Rejected
+from ebbtide.otel.delivery.sender import (
+    BACKOFF_NS_MAX,
+    BATCH_BYTES_MAX,
+    BATCH_SPANS_MAX,
+    GIVE_UP_SECONDS,
+    PATIENCE_SECONDS,
+    Backoff,
+    GaveUp,
+    Loss,
+    RetryingSender,
+)
+from ebbtide.otel.span import Resource, Span
+from tests.otel.delivery.spans import RESOURCE, span
+
+
+class Script:
+    """A transport that answers as it is told, the last answer for ever, and how long each takes."""
+
+    def __init__(self, *answers: Answer, takes_seconds: float = 0.0) -> None:
+        self.answers = list(answers)
+        self.takes_seconds = takes_seconds
+        self.sent: list[tuple[float, bytes]] = []
+        self.settled: list[Span] = []
+        self.losses: list[Loss] = []
+        self.troubles: list[str] = []
+
+    async def send(self, payload: bytes) -> Answer:
+        self.sent.append((trio.current_time(), payload))
+        await trio.sleep(self.takes_seconds)
+        return self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+
+    async def aclose(self) -> None:
+        """Nothing to close."""
+
+    async def keep(self, spans: Sequence[Span]) -> None:
+        self.settled += spans
+
+    def courier(self, size: int = 1) -> RetryingSender:
+        def encode(spans: Sequence[Span], resource: Resource) -> bytes:
+            return bytes([len(spans) % 256]) * (size * len(spans))
+
+        return RetryingSender(
+            self,
+            encode,
+            settled=self.keep,
+            lost=self.losses.append,
+            trouble=self.troubles.append,
+            backoff=Backoff(lambda: 1.0),
+        )
+
+    @property
+    def pauses(self) -> list[float]:
+        times = [at for at, _ in self.sent]
+        return [round(later - at, 6) for at, later in pairwise(times)]
+
+
+def spans(count: int) -> list[Span]:
+    return [span(number) for number in range(1, count + 1)]
+
+
+async def test_the_pauses_double_up_to_a_limit(autojump_clock: trio.testing.MockClock) -> None:
+    """The same bytes each time; the server's own word for it wins where it is longer."""
+    busy = [Again("busy")] * 8
+    script = Script(*busy, Again("busy", 70 * NS_PER_SECOND), Accepted())
+    await script.courier().deliver(spans(3), RESOURCE)
+    assert script.pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 70]
+    assert len({payload for _, payload in script.sent}) == 1
+    assert script.troubles == ["busy", ""]
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.3, 1.0])
+def test_half_of_each_pause_is_drawn(draw: float) -> None:
+    """Between half and all of the step; an answer in between begins anew."""
+    backoff = Backoff(lambda: draw)
+    for step_ns in (500_000_000, 1_000_000_000, 2_000_000_000):
+        assert backoff.next_ns() == int(step_ns * (1 + draw) / 2)
+    for _ in range(40):
+        backoff.next_ns()
+    assert backoff.next_ns() <= BACKOFF_NS_MAX
+    backoff.reset()
+    assert backoff.next_ns() <= 500_000_000
+
+
+async def test_after_a_while_it_gives_up(autojump_clock: trio.testing.MockClock) -> None:
+    """The spans are kept, and the reason is the last one heard."""
+    script = Script(Again("down"))
+    began = trio.current_time()
+    with pytest.raises(GaveUp, match="down") as caught:
+        await script.courier().deliver(spans(1), RESOURCE)
+    assert not caught.value.refused
+    assert GIVE_UP_SECONDS - 30 <= trio.current_time() - began <= GIVE_UP_SECONDS
+    assert script.settled == []
+
+
+async def test_a_refusal_ends_it_at_once(autojump_clock: trio.testing.MockClock) -> None:
+    """Nothing was settled; whoever is asked to wait hears the reason."""
+    script = Script(Refused("HTTP 401"))
+    courier = script.courier()
+    with pytest.raises(GaveUp, match="HTTP 401") as caught:
+        await courier.deliver(spans(2), RESOURCE)
+    assert caught.value.refused
+    assert (len(script.sent), courier.unwell) == (1, "HTTP 401")
+
+
+async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testing.MockClock) -> None:
+    """512 spans at most, 3 MiB at most; what was too large once is not tried again."""
+    many = Script(Accepted())
+    await many.courier().deliver(spans(2 * BATCH_SPANS_MAX + 1), RESOURCE)
+    assert [len(payload) for _, payload in many.sent] == [BATCH_SPANS_MAX, BATCH_SPANS_MAX, 1]
+    large = Script(Accepted())
+    await large.courier(size=BATCH_BYTES_MAX // 10).deliver(spans(100), RESOURCE)
+    assert max(len(payload) for _, payload in large.sent) <= BATCH_BYTES_MAX
+    assert len(large.settled) == 100
+
+
+async def test_a_span_that_is_too_large_is_on_record(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """It is never sent, and the next ones are."""
+    script = Script(Accepted())
+    await script.courier(size=BATCH_BYTES_MAX + 1).deliver(spans(2), RESOURCE)
+    assert script.sent == []
+    assert [loss.number for loss in script.losses] == [1, 1]
+    assert len(script.settled) == 2
+
+
+async def test_a_rejected_batch_does_not_hold_the_next(autojump_clock: trio.testing.MockClock) -> None:
+    """Settled like any other, and told of with the server's words."""
+    script = Script(Rejected("HTTP 400: bad"), Accepted())
+    await script.courier().deliver(spans(BATCH_SPANS_MAX + 1), RESOURCE)
+    assert [(loss.number, loss.reason) for loss in script.losses] == [(BATCH_SPANS_MAX, "HTTP 400: bad")]
+    assert len(script.settled) == BATCH_SPANS_MAX + 1
+
+
+async def test_a_request_that_is_out_for_long_is_a_server_that_is_not_well(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    """Before the patience is over it may still answer; nobody waits longer than that."""
+    script = Script(Accepted(), takes_seconds=5.0)
+    courier = script.courier()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(courier.deliver, spans(1), RESOURCE)
+        await trio.sleep(PATIENCE_SECONDS / 2)
+        assert courier.unwell == ""
+        await trio.sleep(PATIENCE_SECONDS)
+        assert courier.unwell.startswith("no answer")
+    assert courier.unwell == ""

@@ -1,0 +1,121 @@
+"""Following a journal for what is durable, while the real writer writes it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.events.base import Checkpoint
+from ebbtide.events.disk import DirectoryStorage
+from ebbtide.otel.delivery.tail import Tail
+from tests.events.making import running, stamp, step, write_steps
+
+
+def given(tail: Tail) -> list[int]:
+    return [raw.seq for batch in tail.read(10_000) for raw in batch.records]
+
+
+async def test_what_is_not_synced_is_held_back(tmp_path: Path) -> None:
+    """Written is not durable: a power cut could take it, and its spans would have been a lie."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await writer.wait_synced(writer.last_seq)
+        await write_steps(writer, 2, synced=True)
+        tail = Tail([storage.source])
+        first = given(tail)
+        assert first == list(range(1, len(first) + 1))
+        assert len(first) < writer.last_seq
+        tail.learn(writer.synced_seq)
+        assert first + given(tail) == list(range(1, writer.synced_seq + 1))
+        assert given(tail) == []
+
+
+async def test_each_record_comes_once_over_many_segments(tmp_path: Path) -> None:
+    """A later segment's link vouches for the one before; nothing is read twice, nothing left out."""
+    storage = DirectoryStorage(tmp_path)
+    seen: list[int] = []
+    async with running([storage]) as writer:
+        tail = Tail([storage.source])
+        for _ in range(5):
+            await write_steps(writer, 3, synced=True)
+            seen += given(tail)
+            writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+            await writer.wait_synced(writer.last_seq)
+        last = writer.last_seq
+    tail.learn(last)
+    assert seen + given(tail) == list(range(1, last + 1))
+
+
+async def test_steps_stay_whole(tmp_path: Path) -> None:
+    """A durable half of a step is not handed out: none of its orders was released."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        whole = writer.last_seq
+        writer.append(step(writer.last_seq + 1, whole=False))
+        await writer.wait_synced(writer.last_seq)
+        tail = Tail([storage.source])
+        tail.learn(writer.last_seq)
+        assert given(tail) == list(range(1, whole + 1))
+        writer.append([step(writer.last_seq + 1)[0], *step(writer.last_seq + 2)[:0]])
+        await trio.lowlevel.checkpoint()
+
+
+async def test_reading_begins_at_the_segment_that_is_needed(tmp_path: Path) -> None:
+    """A cursor names a record: what stands in segments before its own is not read."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await write_steps(writer, 3, synced=True)
+        writer.begin_segment(stamp(writer.last_seq + 1), Checkpoint(episode=0))
+        second = writer.last_seq
+        await write_steps(writer, 3, synced=True)
+    tail = Tail([storage.source], from_seq=second + 2)
+    tail.learn(10**9)
+    assert given(tail)[0] == second
+
+
+async def test_what_is_synced_in_memory_only_is_not_durable(tmp_path: Path) -> None:
+    """A location that goes with the boot vouches for nothing, whatever its frames say."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await write_steps(writer, 3, synced=True)
+        lasting = Tail([storage.source])
+        volatile = Tail([storage.source], volatile=(str(tmp_path),))
+        assert given(lasting)
+        assert given(volatile) == []
+
+
+async def test_a_daemon_that_died_in_a_step_leaves_no_trace_of_it(tmp_path: Path) -> None:
+    """The next process goes on from the last whole step: what was read behind that place is forgotten."""
+    from ebbtide.events.reader import History
+
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await write_steps(writer, 1, synced=True)
+        writer.append(step(writer.last_seq + 1, whole=False))
+        await writer.wait_synced(writer.last_seq)
+        tail = Tail([storage.source])
+        before = given(tail)
+    await storage.release()
+    verdict = History([storage.source]).read()
+    again = DirectoryStorage(tmp_path)
+    async with running([again], verdict.start(bytes(16))) as writer:
+        await write_steps(writer, 1, synced=True)
+        last = writer.last_seq
+        tail.learn(last)
+        assert before + given(tail) == list(range(1, last + 1))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+async def test_small_helpings_are_the_same_meal(tmp_path: Path, size: int) -> None:
+    """However few records are asked for, all come, in order."""
+    storage = DirectoryStorage(tmp_path)
+    async with running([storage]) as writer:
+        await write_steps(writer, 20, synced=True)
+        last = writer.last_seq
+    tail, seen = Tail([storage.source]), []
+    tail.learn(last)
+    while batches := tail.read(size):
+        seen += [raw.seq for batch in batches for raw in batch.records]
+    assert seen == list(range(1, last + 1))

@@ -1,0 +1,233 @@
+"""The exporter as the daemon runs it: a real process, real pipes, and back ends that are no good."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from benchmarks import episodes
+from benchmarks.episodes import lay_out
+from ebbtide import tracing
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import FlushTraces
+from ebbtide.events.reader import History
+from ebbtide.events.segment import Link, WriterStart
+from ebbtide.otel.delivery import cursor as cursors
+from ebbtide.otel.delivery.control import ExporterReport, encode_line
+from ebbtide.otel.delivery.cursor import Cursor, load
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.sender import PATIENCE_SECONDS
+from ebbtide.otel.span import hook_span_id
+from ebbtide.tracing import TracingEdge, hook_context
+from tests.backends.compare import shutdowns
+from tests.otel.delivery.collector import NO_GOOD, Collector, collecting, no_good
+
+FLUSH_NS = 2 * NS_PER_SECOND
+#: A flush of a server that is known not to answer ends well before its time.
+AT_ONCE_SECONDS = 1.0
+
+
+class Journal:
+    """What the edge asks of a writer, of a journal that is finished."""
+
+    away = False
+
+    def __init__(self, folder: Path) -> None:
+        history = History([DirectorySource(folder)])
+        self.synced_seq = history.read().end.seq
+        self.journal_id = history.journal_id
+
+
+class Outlet:
+    async def put(self, *facts: object) -> None:
+        raise AssertionError("the edge has no facts to tell")
+
+
+class Bed:
+    def __init__(self, folder: Path, edge: TracingEdge, said: list[str]) -> None:
+        self.folder, self.edge, self.said = folder, edge, said
+        self.spans = sum(len(shutdown.spans) for shutdown in shutdowns(folder))
+
+    async def until_running(self) -> None:
+        with trio.fail_after(20):
+            while self.edge._process is None:
+                await trio.sleep(0.01)
+
+    async def flush(self) -> tuple[str, str, float]:
+        order = FlushTraces(key="NodeStatusActor/traces//1", timeout_ns=FLUSH_NS)
+        began = trio.current_time()
+        ending = await self.edge.effects[FlushTraces](order, Outlet())  # type: ignore[misc]
+        return ending.result, ending.reason, trio.current_time() - began
+
+
+@asynccontextmanager
+async def running(folder: Path, endpoint: str, **fields: object) -> AsyncIterator[Bed]:
+    """The edge with its exporter; left, the exporter's end is waited for."""
+    lay_out(folder, 6, 2)
+    said: list[str] = []
+    destination = Destination(endpoint=f"{endpoint}/v1/traces", **fields)  # type: ignore[arg-type]
+    edge = TracingEdge(destination, [str(folder)], Journal(folder), lambda level, text: said.append(text))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, Outlet())
+        edge.want(0)
+        bed = Bed(folder, edge, said)
+        await bed.until_running()
+        yield bed
+        process = edge._process
+        nursery.cancel_scope.cancel()
+    if process is not None:
+        with trio.fail_after(20):
+            await process.wait()
+
+
+async def test_it_sends_remembers_and_goes(tmp_path: Path) -> None:
+    """Niced, first to go when memory is short, and gone when nothing is left to do."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        process = bed.edge._process
+        assert process is not None
+        await collector.until(lambda: bool(collector.spans))
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+        assert int(Path(f"/proc/{process.pid}/oom_score_adj").read_text()) == 900
+        with trio.fail_after(20):
+            assert await process.wait() == 0
+        assert len(collector.spans) == bed.spans
+    cursor = load(tmp_path)
+    assert cursor is not None
+    assert cursor.seq == Journal(tmp_path).synced_seq
+
+
+async def test_a_flush_is_answered_when_all_has_arrived(tmp_path: Path) -> None:
+    """The one order of the core ends as done, well before its time."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        assert (await bed.flush())[:2] == ("failed", "the back end has not answered")
+        await collector.until(lambda: bool(collector.spans))
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
+        result, reason, _ = await bed.flush()
+        assert (result, reason) == ("done", "")
+        assert len(collector.spans) == bed.spans
+
+
+@pytest.mark.parametrize("kind", [*NO_GOOD, "dead"])
+async def test_no_back_end_is_bad_enough_to_hold_a_shutdown(tmp_path: Path, kind: str) -> None:
+    """Down, deaf, mute, rude or endless: once that is known nobody waits, and the reason is on record."""
+    async with no_good(kind) as endpoint, running(tmp_path, endpoint, timeout_ns=20 * NS_PER_SECOND) as bed:
+        for pause_seconds in (0.0, 0.7):
+            await trio.sleep(pause_seconds)
+            result, reason, seconds = await bed.flush()
+            assert (result, bool(reason)) == ("failed", True)
+            assert seconds < AT_ONCE_SECONDS
+
+
+async def test_an_exporter_that_hangs_holds_a_shutdown_for_its_time_only(tmp_path: Path) -> None:
+    """The exporter itself hangs: the order's own time bounds it."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        await collector.until(lambda: bool(collector.spans))
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
+        process = bed.edge._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        result, _, seconds = await bed.flush()
+        process.send_signal(signal.SIGCONT)
+        assert result == "timed-out"
+        assert FLUSH_NS / NS_PER_SECOND <= seconds < FLUSH_NS / NS_PER_SECOND + AT_ONCE_SECONDS
+
+
+async def test_a_late_answer_ends_no_later_flush(tmp_path: Path) -> None:
+    """What is said of a flush that was given up counts for no other."""
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        with trio.fail_after(20):
+            while bed.edge._unwell:
+                await trio.sleep(0.01)
+        process = bed.edge._process
+        assert process is not None
+        process.send_signal(signal.SIGSTOP)
+        assert (await bed.flush())[0] == "timed-out"
+        late = ExporterReport(text="late", flushed=True, number=bed.edge._flush_number)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(bed.flush)
+            await trio.testing.wait_all_tasks_blocked()
+            bed.edge._hear(encode_line(late))
+            assert bed.edge._flushed is not None
+            assert not bed.edge._flushed.is_set()
+            process.send_signal(signal.SIGCONT)
+        # On a busy machine the exporter may say of its own that its back end was slow.
+        assert bed.edge._answer in ("", f"no answer within {PATIENCE_SECONDS:g} s")
+
+
+async def test_without_an_exporter_nobody_waits(tmp_path: Path) -> None:
+    """Nothing runs: nothing was there to send."""
+    edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Journal(tmp_path), print)
+    order = FlushTraces(key="NodeStatusActor/traces//1", timeout_ns=FLUSH_NS)
+    ending = await edge.effects[FlushTraces](order, Outlet())  # type: ignore[misc]
+    assert ending.result == "failed"
+
+
+async def test_secrets_travel_by_the_pipe_only(tmp_path: Path) -> None:
+    """Neither the arguments nor the environment of the exporter hold a header's value."""
+    collector = Collector()
+    secret = (("authorization", "s3cret"),)
+    async with collecting(collector), running(tmp_path, collector.endpoint, headers=secret) as bed:
+        process = bed.edge._process
+        assert process is not None
+        await collector.until(lambda: bool(collector.got))
+        assert collector.got[0].headers["authorization"] == "s3cret"
+        for name in ("cmdline", "environ"):
+            assert b"s3cret" not in Path(f"/proc/{process.pid}/{name}").read_bytes()
+
+
+async def test_a_crash_is_not_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed, it is started again, and what was not acknowledged is sent."""
+    monkeypatch.setattr(tracing, "AFTER_START_SECONDS", 0.05)
+    async with no_good("mute") as endpoint, running(tmp_path, endpoint) as bed:
+        first = bed.edge._process
+        assert first is not None
+        first.kill()
+        with trio.fail_after(20):
+            await first.wait()
+            while bed.edge._process in (None, first):
+                await trio.sleep(0.01)
+
+
+async def test_the_rest_of_a_journal_that_was_left_is_sent_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a journal could not be gone on with, its last spans are not forgotten."""
+    lay_out(tmp_path, 6, 2)
+    old, new = WriterStart(bytes(range(16)), Link(), 1), WriterStart(bytes([255]) * 16, Link(), 1)
+    cursors.save(tmp_path, Cursor(journal=old.journal_id.hex()))
+    monkeypatch.setattr(episodes, "START", new)
+    collector = Collector()
+    async with collecting(collector), running(tmp_path, collector.endpoint) as bed:
+        await collector.until(lambda: len(collector.spans) == 2 * bed.spans)
+        process = bed.edge._process
+        assert process is not None
+        with trio.fail_after(20):
+            await process.wait()
+    cursor = load(tmp_path)
+    assert cursor is not None
+    assert cursor.journal == new.journal_id.hex()
+
+
+def test_a_hook_gets_the_context_of_its_order() -> None:
+    """W3C Trace Context: the shutdown's trace, and the span that the hook's order will have."""
+    trace = bytes(range(16))
+    key = "HookActor/hook/uid-1/0"
+    expected = f"00-{trace.hex()}-{hook_span_id(trace, key).hex()}-01"
+    assert hook_context(trace.hex(), key) == expected
+    assert hook_context("", key) == ""

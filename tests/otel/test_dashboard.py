@@ -1,0 +1,92 @@
+"""What ships for Grafana and Prometheus speaks of metrics that there are, and every alert has its runbook."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ebbtide.otel.metrics import CATALOG
+
+ROOT = Path(__file__).parents[2]
+DASHBOARD = json.loads((ROOT / "deploy" / "grafana" / "ebbtide.json").read_text())
+RULES = yaml.safe_load((ROOT / "deploy" / "prometheus" / "ebbtide.rules.yaml").read_text())
+ALERTS = [rule for group in RULES["groups"] for rule in group["rules"]]
+RUNBOOKS = (ROOT / "docs" / "runbooks.md").read_text()
+
+#: Names in an expression that are ours; a histogram's parts belong to the histogram.
+NAMES = re.compile(r"\b(?:ebbtide|graceful_shutdown|sleep_action)_[a-z_]+")
+PARTS = re.compile(r"_(?:bucket|sum|count)$")
+KNOWN = {metric.name for metric in CATALOG}
+
+
+def expressions(value: Any) -> Iterator[str]:
+    """Every PromQL expression below a value."""
+    if isinstance(value, dict):
+        yield from (each for name, each in value.items() if name == "expr")
+        yield from (found for each in value.values() for found in expressions(each))
+    elif isinstance(value, list):
+        yield from (found for each in value for found in expressions(each))
+
+
+SHOWN = list(expressions(DASHBOARD))
+
+
+def names_in(expression: str) -> set[str]:
+    bare = re.sub(r'"[^"]*"|\{|\}', " ", expression)
+    return {PARTS.sub("", name) if name not in KNOWN else name for name in NAMES.findall(bare)}
+
+
+@pytest.mark.parametrize("expression", [*SHOWN, *expressions(RULES)])
+def test_expressions_name_metrics_that_there_are(expression: str) -> None:
+    """A metric that is renamed takes its panel and its alert along."""
+    assert names_in(expression)
+    assert names_in(expression) <= KNOWN
+
+
+def test_every_metric_is_shown_or_watched() -> None:
+    """A metric that nobody looks at has no user."""
+    used = {name for text in (*SHOWN, *expressions(RULES)) for name in names_in(text)}
+    # For dashboards of the kubelet's names.
+    assert KNOWN - used <= {"graceful_shutdown_start_time_seconds", "graceful_shutdown_end_time_seconds"}
+
+
+def test_panels_have_what_grafana_needs() -> None:
+    """Ids of their own, a place that overlaps with no other's, a sentence of description."""
+    panels = DASHBOARD["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert all(panel["description"].endswith(".") for panel in panels if panel["type"] != "row")
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+def test_every_alert_has_a_runbook(alert: dict[str, Any]) -> None:
+    """The link in the alert leads to a heading that is there, and the alert has a unit test."""
+    page, _, anchor = alert["annotations"]["runbook"].partition("#")
+    assert page == "docs/runbooks.md"
+    assert anchor == alert["alert"].lower()
+    assert f"## {alert['alert']}\n" in RUNBOOKS
+    tests = (ROOT / "deploy" / "prometheus" / "ebbtide.rules.test.yaml").read_text()
+    assert f"alertname: {alert['alert']}\n" in tests
+
+
+@pytest.mark.root
+def test_prometheus_understands_the_dashboard(tmp_path: Path) -> None:
+    """Every panel's expression is PromQL: promtool reads it as a recording rule."""
+    rules = [{"record": f"panel:{at}", "expr": text.replace("$node", ".*")} for at, text in enumerate(SHOWN)]
+    path = tmp_path / "rules.yaml"
+    path.write_text(yaml.safe_dump({"groups": [{"name": "dashboard", "rules": rules}]}))
+    done = subprocess.run(["promtool", "check", "rules", path], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,684 @@
+"""What becomes of the records of one shutdown: each span's times, parent, status, links and attributes."""
+
+from __future__ import annotations
+
+import pytest
+
+from ebbtide.actors import episode
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
+from ebbtide.events.codec import encode_event
+from ebbtide.events.decisions import (
+    ActorFailed,
+    AnnounceNode,
+    DeadlineMoved,
+    DeliverStatuses,
+    EpisodeClosed,
+    FallbackEngaged,
+    FlushTraces,
+    HookEnded,
+    HookStarted,
+    KillContainer,
+    PodEnded,
+    PodPlanned,
+    PodRejected,
+    PodsEnded,
+    PodStopBegan,
+    ReleaseLock,
+    Resumed,
+    RunHook,
+    SendSignal,
+    ShutdownBegan,
+    ShutdownCancelled,
+    StatusesSettled,
+    TakeInventory,
+    WaveEnded,
+)
+from ebbtide.events.facts import (
+    AutopsyTaken,
+    ClockStepped,
+    DurabilityLate,
+    HurryRequested,
+    InventoryTaken,
+    OrderEnded,
+    PodAppeared,
+    ReleaseRequested,
+    StorageFailed,
+    StorageMoved,
+)
+from ebbtide.events.model import ProcessReport
+from ebbtide.otel import attributes as at
+from ebbtide.otel.span import Span, hook_span_id, order_span_id, trace_id_of
+from ebbtide.otel.traces.projection import RESOURCES_MAX, Projection, UnknownProjection
+from ebbtide.otel.traces.trace import EVENTS_MAX, LENGTH_NS_MIN
+from tests.otel.telling import (
+    JOURNAL_ID,
+    MS,
+    RELEASE,
+    TICK,
+    WALL_NS,
+    Teller,
+    another,
+    attributes,
+    began,
+    exited,
+    going_down,
+    named,
+    planned,
+    pod,
+    signal,
+    start,
+    wave,
+)
+from tests.replay.shutdown import Book, first_life
+
+WEB = pod("web-0")
+
+
+def ended(uid: str = WEB.uid, outcome: str = "graceful", reason: str = "exit code 0") -> PodEnded:
+    return PodEnded(uid=uid, wave=0, outcome=outcome, reason=reason)  # type: ignore[arg-type]
+
+
+def only(spans: list[Span], name: str) -> Span:
+    (span,) = named(spans, name)
+    return span
+
+
+def done(key: str, result: str = "done", **more: object) -> OrderEnded:
+    return OrderEnded(key=key, result=result, **more)  # type: ignore[arg-type]
+
+
+# --- the shutdown ------------------------------------------------------------------------------
+
+
+def test_the_shutdown_ends_with_the_order_to_release() -> None:
+    """The root span ends at the record of the release, whose own outcome is another span."""
+    teller = going_down(WEB)
+    teller.tell(exited(WEB), ended(), WaveEnded(wave=0, outcome="complete"), after_ms=100)
+    teller.tell(TICK, PodsEnded(), StatusesSettled(), RELEASE, after_ms=10)
+    before = teller.spans()
+    teller.tell(done(RELEASE.key), after_ms=5)
+    spans = teller.spans()
+    root, release = only(before, "shutdown"), only(spans, "release")
+    assert (root.start_ns, root.end_ns) == (WALL_NS, WALL_NS + 111 * MS)
+    assert root.parent_id == b""
+    assert root.seq == teller.seq - 1
+    assert (release.parent_id, release.end_ns - release.start_ns) == (root.span_id, 5 * MS)
+    assert attributes(root)[at.OUTCOME] == "complete"
+    assert attributes(root)["ebbtide.pods.graceful"] == 1
+    assert root.status == "unset"
+    assert spans[: len(before)] == before
+
+
+def test_the_trace_id_is_that_of_the_first_record() -> None:
+    """All spans are of the trace that `status` and `journal ls` print."""
+    teller = going_down(WEB)
+    teller.tell(TICK, ended(), RELEASE)
+    assert {span.trace_id for span in teller.spans()} == {trace_id_of(teller.steps[0][1][0].hash)}
+
+
+def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> None:
+    """The deadline was missed: the root says by how many, and each pod for itself."""
+    teller = going_down(WEB)
+    left = ended(outcome="unknown", reason="main still running when the lock was released")
+    teller.tell(TICK, PodsEnded(unfinished=(WEB.uid,)), left, RELEASE, after_ms=30_000)
+    spans = teller.spans()
+    assert only(spans, "shutdown").status_text == "the budget was over with 1 pod left"
+    assert only(spans, "pod").status == "error"
+
+
+def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> None:
+    """The fallback lets the machine go in the actor's place: who is still there is counted then."""
+    teller = going_down(WEB)
+    left = ended(outcome="unknown", reason="main still running when the lock was released")
+    teller.tell(TICK, RELEASE, PodsEnded(unfinished=(WEB.uid,)), left, after_ms=39_000)
+    root = only(teller.spans(), "shutdown")
+    assert root.status_text == "the budget was over with 1 pod left"
+    assert attributes(root)[at.UNFINISHED_PODS] == 1
+
+
+def test_a_pod_whose_wave_never_came_has_missed_its_deadline() -> None:
+    """The budget was over before its stop signal; one that was found after that had none to miss."""
+    teller = going_down()
+    planned_one, found_late = pod("db-0"), pod("late-0")
+    teller.tell(TICK, PodPlanned(wave=1, grace_seconds=10, pod=planned_one))
+    fates = (ended(each.uid, "unknown", "never told") for each in (planned_one, found_late))
+    teller.tell(TICK, PodsEnded(unfinished=(planned_one.uid,)), *fates, RELEASE)
+    missed, passed_over = named(teller.spans(), "pod")
+    assert (missed.status, missed.status_text, passed_over.status) == ("error", "never told", "unset")
+
+
+def test_who_lets_go_misses_no_deadline() -> None:
+    """`ebbtide release` ends the waiting: that is an event of the shutdown, and no error."""
+    teller = going_down(WEB)
+    overran = WaveEnded(wave=0, outcome="overran", stragglers=(WEB.uid,))
+    left = ended(outcome="unknown", reason="main still running when the lock was released")
+    asked = ReleaseRequested(asked_by=1000)
+    teller.tell(asked, PodsEnded(unfinished=(WEB.uid,)), overran, left, RELEASE, after_ms=500)
+    spans = teller.spans()
+    assert {span.status for span in spans} == {"unset"}
+    assert [event.name for event in only(spans, "shutdown").events] == ["release.asked"]
+
+
+def test_what_happens_beside_the_waves_is_an_event() -> None:
+    """Moved deadlines, hurried pods, late syncs, failing disks and stepped clocks stand in the root span."""
+    teller = going_down(WEB)
+    told: list[tuple[Event, ...]] = [
+        (signal(), DeadlineMoved(deadline_ns=teller.mono_ns, release_by_ns=0, kill_by_ns=0)),
+        (HurryRequested(pod="web-0", asked_by=0),),
+        (DurabilityLate(key="k", barrier="synced", waited_ns=20 * MS),),
+        (StorageFailed(location="/var", error="EIO"),),
+        (StorageMoved(location="/run", first_seq=3),),
+        (ClockStepped(delta_ns=-1500 * MS - 1),),
+    ]
+    for step in told:
+        teller.tell(*step)
+    teller.tell(TICK, ended(), RELEASE)
+    events = only(teller.spans(), "shutdown").events
+    assert [event.name for event in events] == [
+        "deadline.moved",
+        "hurry",
+        "durability.late",
+        "storage.failed",
+        "storage.moved",
+        "clock.stepped",
+    ]
+    assert events[-1].attributes == ((at.DELTA, -1500),)
+
+
+def test_events_of_a_span_are_bounded() -> None:
+    """After 128 events the rest is counted."""
+    teller = going_down(WEB)
+    for _ in range(EVENTS_MAX + 3):
+        teller.tell(HurryRequested(pod="web-0", asked_by=0))
+    teller.tell(TICK, ended(), RELEASE)
+    root = only(teller.spans(), "shutdown")
+    assert len(root.events) == EVENTS_MAX
+    assert attributes(root)[at.DROPPED] == 3
+
+
+# --- cancels -----------------------------------------------------------------------------------
+
+
+def test_a_cancelled_shutdown_ends_with_its_last_word() -> None:
+    """Without a release the root ends when the episode closes; the cancel is a span from its word to that."""
+    teller = going_down(WEB)
+    teller.tell(signal(), ShutdownCancelled(reason="cancelled"), after_ms=100)
+    teller.tell(exited(WEB), ended(), EpisodeClosed(outcome="cancelled", last_wave=0), after_ms=200)
+    spans = teller.spans()
+    root, cancel = only(spans, "shutdown"), only(spans, "cancel")
+    assert attributes(root)[at.OUTCOME] == "cancelled"
+    assert (cancel.end_ns - cancel.start_ns, cancel.end_ns) == (200 * MS, root.end_ns)
+    assert {span.status for span in spans} == {"unset"}
+    assert at.CUT not in attributes(cancel)
+
+
+def test_a_machine_that_stays_after_the_release_has_both_in_its_trace() -> None:
+    """The shutdown was complete when it was sent; that the machine stayed is a span of its own."""
+    teller = going_down(WEB)
+    teller.tell(TICK, ended(), RELEASE, after_ms=10)
+    teller.tell(signal(), ShutdownCancelled(reason="did-not-go-down"), after_ms=5000)
+    teller.tell(TICK, EpisodeClosed(outcome="cancelled"), after_ms=1)
+    spans = teller.spans()
+    assert attributes(only(spans, "shutdown"))[at.OUTCOME] == "complete"
+    assert attributes(only(spans, "cancel"))[at.REASON] == "did-not-go-down"
+    assert len({span.trace_id for span in spans}) == 1
+
+
+def test_pods_that_are_spared_have_a_span_without_length() -> None:
+    """A pod whose stop never began is a line of its own, below the shutdown while its wave has not begun."""
+    teller = going_down(WEB)
+    other = pod("db-0")
+    teller.tell(TICK, PodPlanned(wave=1, grace_seconds=10, pod=other, late=True))
+    spared = PodEnded(uid=other.uid, wave=1, outcome="spared", reason="the shutdown was cancelled")
+    teller.tell(signal(), ShutdownCancelled(reason="cancelled"), spared, after_ms=100)
+    span = only(teller.spans(), "pod")
+    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
+    assert attributes(span)[at.LATE] is True
+    teller.tell(exited(WEB), ended(), EpisodeClosed(outcome="cancelled"))
+    assert span.parent_id == only(teller.spans(), "shutdown").span_id
+
+
+def test_the_next_shutdown_goes_on_with_what_the_cancelled_one_began() -> None:
+    """Another signal while a cancelled shutdown ends: the pod's stop goes on in the new trace, linked."""
+    teller = going_down(WEB)
+    stop = SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
+    teller.tell(TICK, stop)
+    teller.tell(signal(), ShutdownCancelled(reason="cancelled"))
+    teller.tell(signal(), *another(), after_ms=100)
+    teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
+    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
+    spans = teller.spans()
+    first, second = named(spans, "stop")
+    roots = named(spans, "shutdown")
+    assert first.trace_id != second.trace_id
+    assert attributes(first)[at.CUT] is True
+    assert attributes(second)[at.CONTINUED] is True
+    assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
+    assert [link.span_id for link in roots[1].links] == [roots[0].span_id]
+
+
+def test_what_goes_on_twice_says_so_once() -> None:
+    """A stop may outlive two cancelled shutdowns."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    for _ in range(2):
+        teller.tell(signal(), *another(), after_ms=100)
+        teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
+    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
+    assert [attributes(span).get(at.CONTINUED) for span in named(teller.spans(), "stop")] == [
+        None,
+        True,
+        True,
+    ]
+
+
+# --- a new process, a new boot -----------------------------------------------------------------
+
+
+def test_a_daemon_that_comes_back_is_a_span_of_the_time_without_it() -> None:
+    """From the last record before to the start; linked to the shutdown that it resumes."""
+    teller = going_down(WEB)
+    teller.tell(start("boot-1"), Resumed(action="resume"), after_ms=800)
+    teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
+    spans = teller.spans()
+    resume, root = only(spans, "resume"), only(spans, "shutdown")
+    assert resume.end_ns - resume.start_ns == 800 * MS
+    assert [link.span_id for link in resume.links] == [root.span_id]
+    assert attributes(resume)[at.ACTION] == "resume"
+
+
+@pytest.mark.parametrize("in_a_wave", [True, False])
+def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
+    """What was open ends where the record of its boot ends, marked; the root says at which wave."""
+    teller = going_down(WEB) if in_a_wave else Teller()
+    if not in_a_wave:
+        teller.tell(signal(), began())
+    teller.tell(TICK, after_ms=500)
+    assert not named(teller.spans(), "shutdown")
+    last_ns = teller.wall_ns
+    teller.boot("boot-2", wall_ns=teller.wall_ns + 60 * NS_PER_SECOND)
+    teller.mono_ns = NS_PER_SECOND
+    teller.tell(Checkpoint(episode=teller.episode))
+    lost = (ended(outcome="unknown", reason="the machine went down"),) if in_a_wave else ()
+    outcome = "truncated" if in_a_wave else "never-begun"
+    closed = EpisodeClosed(outcome=outcome, last_wave=0 if in_a_wave else -1)  # type: ignore[arg-type]
+    teller.tell(start("boot-2"), *lost, closed, Resumed(action="close-truncated"), after_ms=2)
+    spans = teller.spans()
+    root, boot = only(spans, "shutdown"), only(spans, "next boot")
+    where = "at wave 0" if in_a_wave else "before its first wave"
+    assert (root.status, root.status_text) == ("error", f"cut short {where}")
+    assert (root.end_ns, attributes(root)[at.CUT]) == (last_ns, True)
+    for span in (*named(spans, "pod"), *named(spans, "wave")):
+        assert (span.end_ns, span.status, attributes(span)[at.CUT]) == (last_ns, "unset", True)
+    assert (boot.start_ns, boot.end_ns) == (last_ns, teller.wall_ns)
+    assert boot.trace_id != root.trace_id
+    assert [(link.trace_id, link.span_id) for link in boot.links] == [(root.trace_id, root.span_id)]
+
+
+def test_another_boot_ends_a_shutdown_that_no_actor_closes() -> None:
+    """Even where the EpisodeActor has failed, the boot identity has the last word, and it stays the last."""
+    teller = going_down(WEB)
+    teller.boot("boot-2")
+    teller.tell(start("boot-2"), after_ms=60_000)
+    teller.tell(exited(WEB), ended(), RELEASE)
+    assert only(teller.spans(), "shutdown").status_text == "cut short at wave 0"
+    assert not named(teller.spans(), "release")
+
+
+def test_another_userspace_of_the_same_boot_cuts_short_too() -> None:
+    """A soft reboot keeps the boot id: the start's own closing decides."""
+    teller = going_down(WEB)
+    teller.tell(TICK, after_ms=100)
+    last_ns = teller.wall_ns
+    closed = EpisodeClosed(outcome="truncated", last_wave=0)
+    teller.tell(start("boot-1"), ended(outcome="unknown"), closed, Resumed(action="close"), after_ms=9000)
+    spans = teller.spans()
+    assert only(spans, "shutdown").end_ns == only(spans, "pod").end_ns == last_ns
+    assert not named(spans, "resume")
+
+
+def test_a_complete_shutdown_is_no_error_of_the_next_boot() -> None:
+    """The root ended with its release; the boot that follows only ends what the machine took."""
+    teller = going_down(WEB)
+    teller.tell(TICK, ended(), RELEASE)
+    root = only(teller.spans(), "shutdown")
+    teller.boot("boot-2")
+    teller.tell(start("boot-2"), EpisodeClosed(outcome="complete", last_wave=0), after_ms=60_000)
+    spans = teller.spans()
+    assert only(spans, "shutdown") == root
+    assert attributes(only(spans, "release"))[at.CUT] is True
+    assert attributes(only(spans, "next boot"))[at.OUTCOME] == "complete"
+
+
+def test_a_gap_in_the_journal_ends_what_stands_before_it() -> None:
+    """Where the records between two shutdowns are lost, the first one ends with its record."""
+    teller = going_down(WEB)
+    teller.episode = 0
+    teller.tell(signal(), began(), after_ms=1000)
+    teller.tell(TICK, RELEASE)
+    first, second = named(teller.spans(), "shutdown")
+    assert (attributes(first)[at.CUT], attributes(second)[at.OUTCOME]) == (True, "complete")
+
+
+# --- waves and pods ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("period_seconds, status", [(10, "error"), (0, "unset")])
+def test_a_wave_that_overruns_has_missed_its_deadline(period_seconds: int, status: str) -> None:
+    """Except a wave of 0 s, which is signalled and not waited for."""
+    pods = tuple(pod(f"web-{at}") for at in range(5))
+    teller = going_down(WEB)
+    teller.tell(TICK, *planned(*pods), *wave(1, *pods, period_seconds=period_seconds))
+    late = tuple(each.uid for each in pods)
+    teller.tell(TICK, WaveEnded(wave=1, outcome="overran", stragglers=late), after_ms=10_000)
+    span = only(teller.spans(), "wave")
+    assert span.status == status
+    text = "deadline missed by 5 pods: shop/web-0, shop/web-1, shop/web-2 and 2 more"
+    assert span.status_text == (text if status == "error" else "")
+    assert attributes(span)[at.STRAGGLERS] == tuple(each.label for each in pods)
+
+
+def test_pods_stand_below_their_wave() -> None:
+    """A pod's span begins with its stop and ends with its fate; a killed one is an error with the reason."""
+    teller = going_down(WEB)
+    why = "SIGKILL for main: had 10 s"
+    teller.tell(exited(WEB), ended(outcome="killed", reason=why), after_ms=100)
+    teller.tell(TICK, WaveEnded(wave=0, outcome="complete"))
+    span = only(teller.spans(), "pod")
+    assert span.parent_id == only(teller.spans(), "wave").span_id
+    assert (span.status, span.status_text, span.end_ns - span.start_ns) == ("error", why, 100 * MS)
+    assert attributes(span)["k8s.pod.name"] == "web-0"
+    assert attributes(span)[at.ASKED] == 30_000
+
+
+def test_a_pod_that_is_told_twice_has_one_span() -> None:
+    """The fallback repeats the wave's word: the first one stands."""
+    teller = going_down(WEB)
+    teller.tell(TICK, PodStopBegan(uid=WEB.uid, wave=0, grace_ns=1, kill_by_ns=0), after_ms=10)
+    teller.tell(TICK, ended())
+    assert only(teller.spans(), "pod").start_ns == WALL_NS + MS
+
+
+def test_a_rejected_pod_is_a_span() -> None:
+    """A pod that arrived while the node goes down."""
+    teller = going_down(WEB)
+    late = pod("late-0")
+    reject = PodRejected(uid=late.uid, label=late.label, reason="NodeShutdown", message="no")
+    teller.tell(PodAppeared(pod=late), reject)
+    teller.tell(TICK, ended(), RELEASE)
+    span = only(teller.spans(), "reject")
+    assert (attributes(span)["k8s.namespace.name"], attributes(span)["k8s.pod.name"]) == ("shop", "late-0")
+    assert attributes(only(teller.spans(), "shutdown"))["ebbtide.pods.rejected"] == 1
+
+
+def test_the_fallback_is_a_span_from_its_first_care_to_the_end() -> None:
+    """Each time that it takes over is an event; a wave whose actor failed ends there, without a fault."""
+    teller = going_down(WEB)
+    failed = ActorFailed(actor="WaveActor", subject="0", error="KeyError")
+    engaged = FallbackEngaged(pods=(WEB.uid,), reason="WaveActor failed")
+    teller.tell(TICK, failed, engaged, after_ms=50)
+    teller.tell(TICK, ActorFailed(actor="HookActor", subject=WEB.uid, error="KeyError"), engaged)
+    teller.tell(TICK, ended(), RELEASE, after_ms=50)
+    spans = teller.spans()
+    fallback, root = only(spans, "fallback"), only(spans, "shutdown")
+    assert fallback.end_ns - fallback.start_ns == 50 * MS
+    assert [event.name for event in fallback.events] == ["fallback.engaged"] * 2
+    assert [event.attributes[0][1] for event in root.events] == ["WaveActor:0", f"HookActor:{WEB.uid}"]
+    assert attributes(only(spans, "wave"))[at.WAVE_OUTCOME] == "failed"
+
+
+# --- containers --------------------------------------------------------------------------------
+
+HOOK = RunHook(key="HookActor/hook:main/uid-web-0/0", uid=WEB.uid, container="main", timeout_ns=1)
+STOP = SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
+KILL = KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, container="main")
+
+
+def hook_started(kind: str) -> HookStarted:
+    return HookStarted(uid=WEB.uid, container="main", kind=kind, until_ns=10 * NS_PER_SECOND)
+
+
+def hook_ended(result: str, reason: str = "", *, early: bool = False) -> HookEnded:
+    return HookEnded(uid=WEB.uid, container="main", result=result, reason=reason, early=early)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "result, status",
+    [
+        ("done", "unset"),
+        ("failed", "error"),
+        ("timed-out", "error"),
+        ("cancelled", "unset"),
+        ("unknown", "unset"),
+    ],
+)
+def test_a_hook_has_the_id_that_its_order_gives(result: str, status: str) -> None:
+    """Who runs the hook can name the span beforehand; a failure or a missed deadline is an error."""
+    teller = going_down(WEB)
+    teller.tell(TICK, hook_started("exec"), HOOK)
+    teller.tell(done(HOOK.key, exit_code=3), hook_ended(result, "why"), after_ms=700)
+    span = only(teller.spans(), "hook")
+    assert span.span_id == hook_span_id(span.trace_id, HOOK.key)
+    assert (span.status, span.end_ns - span.start_ns) == (status, 700 * MS)
+    assert span.status_text == (f"preStop {result}: why" if status == "error" else "")
+    assert attributes(span)["process.exit.code"] == 3
+    teller.tell(TICK, ended())
+    assert span.parent_id == only(teller.spans(), "pod").span_id
+
+
+def test_a_sleep_is_a_hook_without_an_order() -> None:
+    """It ends early with its container, which is no error."""
+    teller = going_down(WEB)
+    teller.tell(TICK, hook_started("sleep"))
+    teller.tell(exited(WEB), hook_ended("done", "the container has exited", early=True), after_ms=300)
+    span = only(teller.spans(), "hook")
+    assert (attributes(span)[at.HOOK_KIND], attributes(span)[at.HOOK_EARLY]) == ("sleep", True)
+
+
+def test_a_hook_that_never_ran_has_a_span_without_length() -> None:
+    """No grace was left for it: that is worth a line, and the reason stands in it."""
+    teller = going_down(WEB)
+    teller.tell(TICK, hook_ended("not-run", "no grace left for it"))
+    span = only(teller.spans(), "hook")
+    assert span.end_ns - span.start_ns == LENGTH_NS_MIN
+    assert (attributes(span)[at.HOOK_RESULT], span.status) == ("not-run", "unset")
+
+
+def test_a_stop_lasts_from_the_signal_to_the_exit() -> None:
+    """Its span has the exit code, and the id that the order of the signal gives."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    teller.tell(exited(WEB, exit_code=143), ended(), after_ms=40)
+    span = only(teller.spans(), "stop")
+    assert span.span_id == order_span_id(span.trace_id, "SendSignal", STOP.key)
+    assert (span.end_ns - span.start_ns, attributes(span)["process.exit.code"]) == (40 * MS, 143)
+
+
+@pytest.mark.parametrize(
+    "how, status",
+    [
+        ({"exit_code": None, "signal": "SIGKILL"}, "error"),
+        ({"exit_code": 137}, "error"),
+        ({"exit_code": None}, "error"),
+        ({"exit_code": 0}, "unset"),
+        ({"exit_code": None, "signal": "SIGTERM"}, "unset"),
+    ],
+)
+def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], status: str) -> None:
+    """The autopsy stands in the stop, its finding in the kill below; one that just made it is no error."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    first = ProcessReport(
+        pid=70,
+        parent_pid=1,
+        command="app",
+        state="sleeping",
+        wait_channel="pipe",
+        signals_ignored=("SIGTERM",),
+    )
+    seen = AutopsyTaken(uid=WEB.uid, container="main", processes=(first, first), last_lines=("secret",))
+    teller.tell(seen, after_ms=9750)
+    teller.tell(TICK, KILL, after_ms=250)
+    teller.tell(exited(WEB, **how), ended(), after_ms=5)
+    spans = teller.spans()
+    stop, kill = only(spans, "stop"), only(spans, "kill")
+    assert kill.parent_id == stop.span_id
+    assert (stop.status, kill.status) == (status, status)
+    assert stop.status_text == ("ended by SIGKILL, 10.005 s after SIGTERM" if status == "error" else "")
+    assert [event.name for event in stop.events] == ["autopsy", "autopsy"]
+    assert attributes(kill)[at.IGNORED] == ("SIGTERM",)
+    assert "secret" not in repr(spans)
+
+
+def test_sigkill_from_elsewhere_is_an_error_of_the_stop() -> None:
+    """The kernel, or somebody else, was first."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    teller.tell(exited(WEB, exit_code=None, signal="SIGKILL"), after_ms=5)
+    assert only(teller.spans(), "stop").status == "error"
+
+
+def test_what_survives_sigkill_is_an_error_until_its_last_word() -> None:
+    """Nobody saw the container end: its stop and kill end with their pod, and say so."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    teller.tell(TICK, KILL)
+    teller.tell(TICK, ended(outcome="failed", reason="main: still there after SIGKILL"), after_ms=100)
+    for name in ("stop", "kill", "pod"):
+        span = only(teller.spans(), name)
+        assert (span.status, span.status_text) == ("error", "main: still there after SIGKILL")
+
+
+def test_a_signal_that_is_sent_again_is_a_retry() -> None:
+    """The daemon died between the call and its record: a second span, linked to the first."""
+    teller = going_down(WEB)
+    teller.tell(TICK, STOP)
+    again = SendSignal(key="HookActor/stop:main/uid-web-0/1", uid=WEB.uid, container="main", signal="SIGTERM")
+    teller.tell(done(STOP.key, "unknown"), again, after_ms=100)
+    teller.tell(exited(WEB), after_ms=50)
+    first, second = named(teller.spans(), "stop")
+    assert (first.end_ns, attributes(first)[at.RESULT]) == (second.start_ns, "unknown")
+    assert [link.span_id for link in second.links] == [first.span_id]
+
+
+def test_orders_for_pods_without_a_span_are_passed_over() -> None:
+    """A pod that had its last word in another shutdown is not this one's story."""
+    teller = Teller()
+    teller.tell(signal(), began())
+    teller.tell(TICK, STOP, KILL, hook_started("exec"), HOOK, hook_ended("done"))
+    teller.tell(AutopsyTaken(uid=WEB.uid, container="main"), TICK)
+    teller.tell(exited(WEB), RELEASE)
+    assert [span.name for span in teller.spans()] == ["shutdown"]
+
+
+# --- orders for the node -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "order, name",
+    [
+        (TakeInventory(key="EpisodeActor/inventory//0"), "inventory"),
+        (AnnounceNode(key="NodeStatusActor/announce//0", ready=False), "announce"),
+        (DeliverStatuses(key="NodeStatusActor/deliver//0", statuses=()), "deliver"),
+        (FlushTraces(key="NodeStatusActor/traces//0", timeout_ns=1), "export"),
+        (ReleaseLock(key="LogindActor/release//0"), "release"),
+    ],
+)
+def test_an_order_is_a_span_until_its_outcome(order: Event, name: str) -> None:
+    """A missed deadline is an error; an order that is given again links to the one that was lost."""
+    key: str = order.key  # type: ignore[attr-defined]
+    teller = Teller()
+    teller.tell(signal(), began(), order)
+    teller.tell(done(key, "unknown"), after_ms=20)
+    teller.tell(TICK, type(order)(**{field: getattr(order, field) for field in order.__struct_fields__}))
+    teller.tell(done(key, "timed-out", reason="no answer in 2 s"), after_ms=2000)
+    first, second = named(teller.spans(), name)
+    assert first.span_id == order_span_id(first.trace_id, type(order).__name__, key)
+    assert second.span_id != first.span_id
+    assert (first.status, first.end_ns - first.start_ns) == ("unset", 20 * MS)
+    assert (second.status, second.status_text) == ("error", "no answer in 2 s")
+    assert [link.span_id for link in second.links] == [first.span_id]
+
+
+def test_an_inventory_in_parts_is_counted_together() -> None:
+    """A listing of many pods comes in parts; its span has the sum."""
+    teller = Teller()
+    key = "EpisodeActor/inventory//0"
+    teller.tell(signal(), began(), TakeInventory(key=key))
+    for part in (1, 2):
+        pods = (pod(f"web-{part}"), pod(f"db-{part}"))
+        teller.tell(InventoryTaken(key=key, as_of_ns=1, source="cri", part=part, parts=2, pods=pods))
+    teller.tell(done(key))
+    assert attributes(only(teller.spans(), "inventory"))[at.FOUND] == 4
+
+
+def test_statuses_that_were_not_delivered_in_time_are_an_error_of_the_flush() -> None:
+    """From the last pod's end to the word that nothing more is waited for."""
+    teller = going_down(WEB)
+    teller.tell(exited(WEB), ended(), PodsEnded())
+    teller.tell(TICK, StatusesSettled(undelivered=1), RELEASE, after_ms=2000)
+    span = only(teller.spans(), "flush")
+    assert (span.end_ns - span.start_ns, span.status) == (2000 * MS, "error")
+
+
+# --- the projection itself ---------------------------------------------------------------------
+
+
+def test_the_resource_is_frozen_when_the_shutdown_begins() -> None:
+    """What its spans have in common is that of the process that began it, also after an upgrade."""
+    teller = going_down(WEB)
+    projection = Projection()
+    for step in teller.steps:
+        projection.feed(*step, JOURNAL_ID)
+    resource = dict(projection.resource(1).attributes)
+    assert resource["service.version"] == "1.2.3"
+    assert resource["service.instance.id"] == "00010203-0405-0607-0809-0a0b0c0d0e0f"
+    assert resource[at.BOOT_ID] == "boot-1"
+    assert projection.resource(1).version == 1
+
+
+def test_only_so_many_resources_are_remembered() -> None:
+    """A long journal takes no more memory than a short one."""
+    teller = Teller()
+    for _ in range(RESOURCES_MAX + 1):
+        teller.tell(signal(), began())
+        teller.tell(TICK, EpisodeClosed(outcome="cancelled"))
+    projection = Projection()
+    for step in teller.steps:
+        projection.feed(*step, JOURNAL_ID)
+    with pytest.raises(KeyError):
+        projection.resource(1)
+    assert projection.resource(teller.seq - 3).version == 1
+
+
+def test_a_shutdown_records_the_projection_in_force(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The EpisodeActor writes the version down; that of the first projection takes no byte."""
+    monkeypatch.setattr(episode, "PROJECTION_VERSION", 7)
+    book = Book(LOGIC_FLAGS)
+    book.process("boot-1", first_life())
+    (event,) = (each.event for each in book.records if isinstance(each.event, ShutdownBegan))
+    assert event.projection_version == 7
+    assert b"projection_version" not in encode_event(began(projection_version=1))
+
+
+def test_an_unknown_projection_version_is_refused() -> None:
+    """A shutdown that a newer version recorded gives no spans, and says with what it can be exported."""
+    teller = Teller()
+    teller.tell(signal(), began(projection_version=99))
+    teller.tell(TICK, RELEASE)
+    projection = Projection()
+    assert [span for step in teller.steps for span in projection.feed(*step, JOURNAL_ID)] == []
+    with pytest.raises(UnknownProjection, match="asks for projection version 99; this ebbtide has 1"):
+        projection.resource(1)
+
+
+def test_a_shutdown_that_was_not_seen_to_begin_is_passed_over() -> None:
+    """Beginning in its middle, there is no first record to name its trace by."""
+    teller = going_down(WEB)
+    teller.tell(TICK, ended(), RELEASE)
+    teller.tell(TICK, EpisodeClosed(outcome="cancelled"))
+    teller.tell(signal(), began())
+    teller.tell(TICK, RELEASE)
+    teller.steps = teller.steps[1:]
+    assert [span.name for span in teller.spans()] == ["shutdown"]

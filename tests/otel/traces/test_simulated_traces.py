@@ -1,0 +1,88 @@
+"""Laws of traces over journals that the core itself wrote. A failure names its seed."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ebbtide.events.codec import decode_event
+from ebbtide.events.decisions import EpisodeClosed
+from ebbtide.otel import attributes as at
+from ebbtide.otel.traces.projection import Projection
+from ebbtide.otel.traces.shutdown import NEXT_BOOT
+from ebbtide.otel.traces.trace import ROOT
+from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, spans_of
+from tests.otel.telling import attributes, named
+from tests.otel.worlds import steps
+
+CLOSED = EpisodeClosed.__name__
+
+
+@pytest.fixture(params=FOLLOWED)
+def followed(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+def test_the_seeds_have_a_shutdown_that_is_followed(followed: int) -> None:
+    """Otherwise the laws below would hold of nothing."""
+    batches, _ = journal(followed)
+    closed = [decode_event(raw.tag, raw.payload) for b in batches for raw in b.records if raw.tag == CLOSED]
+    assert any(isinstance(event, EpisodeClosed) and event.followed for event in closed)
+
+
+def test_both_shutdowns_have_their_own_root(followed: int) -> None:
+    """The first was cancelled, no error; the second names it in a link."""
+    first, second = named(spans_of(followed), ROOT)
+    assert (attributes(first)[at.OUTCOME], first.status) == ("cancelled", "unset")
+    assert [(link.trace_id, link.span_id) for link in second.links] == [(first.trace_id, first.span_id)]
+    assert second.links[0].attributes == ((at.LINK, "cancelled"),)
+
+
+def test_what_was_on_its_way_goes_on_in_the_second_trace(followed: int) -> None:
+    """Every stop or hook that the second one continues has a link to the one that the first began."""
+    spans = spans_of(followed)
+    first, second = named(spans, ROOT)
+    begun = {span.span_id for span in spans if span.trace_id == first.trace_id}
+    again = [span for span in spans if attributes(span).get(at.CONTINUED)]
+    links = [link for span in again for link in span.links if (at.LINK, "continued") in link.attributes]
+    assert len(links) == len(again) > 0
+    assert {span.trace_id for span in again} == {second.trace_id}
+    assert {(link.trace_id, link.span_id in begun) for link in links} == {(first.trace_id, True)}
+
+
+def test_a_step_at_a_time_gives_the_same_spans(followed: int) -> None:
+    """A step that ends one shutdown and begins another is read alike in any batch."""
+    fine, projection = steps(journal(followed)[0]), Projection()
+    spans = [span for step in fine for span in projection.feed(*step, journal_id(followed))]
+    assert spans == spans_of(followed)
+
+
+def _laws_of_spans(seed: int) -> None:
+    """Roots are those of `journal ls`, with its outcomes; ids are single; a cursor can pass over spans."""
+    spans, (_, shutdowns) = spans_of(seed), journal(seed)
+    ids = Counter((span.trace_id, span.span_id) for span in spans)
+    assert max(ids.values(), default=1) == 1, seed
+    assert [span.seq for span in spans] == sorted(span.seq for span in spans), seed
+    roots = {span.trace_id.hex(): span for span in spans if not span.parent_id and span.name != NEXT_BOOT}
+    over = {each.trace_id: each for each in shutdowns if each.outcome != "running"}
+    assert list(roots) == list(over), seed
+    assert len(roots) == len(named(spans, ROOT)), seed
+    for trace_id, root in roots.items():
+        told = attributes(root)
+        assert told[at.OUTCOME] == over[trace_id].outcome, (seed, root)
+        cut = told[at.OUTCOME] in ("truncated", "never-begun")
+        assert (told.get(at.ERROR_TYPE) == "cut-short") == cut, (seed, root)
+
+
+def test_followed_shutdowns_keep_the_laws_of_spans(followed: int) -> None:
+    """Exactly one root a shutdown, which says what `journal ls` says; no id twice."""
+    _laws_of_spans(followed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_shutdown_has_one_root_that_says_its_outcome(part: int) -> None:
+    """Over all kinds of runs: crashes, cancels, power cuts, second signals."""
+    for seed in part_of(part):
+        _laws_of_spans(seed)

@@ -1,0 +1,49 @@
+"""Small journals for what the golden ones do not hold: edited records, other versions, two shutdowns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.codec import decode_record
+from ebbtide.events.facts import PrepareForShutdown
+from ebbtide.events.reader import History
+from tests.journals import IDENTITY, segment, write_segment
+from tests.replay.shutdown import GRANT_NS, Book, first_life
+
+
+def records(journal: Path) -> list[Record]:
+    return [decode_record(raw) for raw in History([DirectorySource(journal)]).raw()]
+
+
+def write(folder: Path, written: Iterable[Record], flags: tuple[str, ...] = (), boot: str = "boot-1") -> Path:
+    """A journal of one segment; its folder."""
+    identity = IDENTITY._replace(boot_id=boot, logic_flags=flags)
+    write_segment(folder, segment(written, identity=identity, durable=False))
+    return folder
+
+
+def edit(written: list[Record], seq: int, change: Callable[[Event], Event]) -> list[Record]:
+    """The same records, with one event changed."""
+    return [
+        msgspec.structs.replace(record, event=change(record.event)) if record.seq == seq else record
+        for record in written
+    ]
+
+
+def cancelled_and_begun_again(folder: Path) -> Path:
+    """A shutdown is cancelled, and in the very step that closes it the next one begins."""
+    book = Book(())
+    signal = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+
+    def facts() -> Iterator[tuple[int, Event]]:
+        yield from first_life()
+        yield 100, PrepareForShutdown(active=False)
+        yield 100, signal
+
+    book.process("boot-1", facts())
+    return write(folder, book.records)

@@ -1,0 +1,121 @@
+"""A Kubernetes node in the log's lines and in how it stands: what on-call people must see of a shutdown."""
+
+from __future__ import annotations
+
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
+from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.model import Pod
+from ebbtide.log import LineContext, log_lines
+from ebbtide.status import DaemonStatus
+
+POD = Pod(uid="u", namespace="shop", name="web-0")
+
+
+def records(*events: Event) -> list[Record]:
+    """One a second, from the first second of the boot on."""
+    return [
+        Record(
+            seq=at,
+            mono_ns=at * NS_PER_SECOND,
+            wall_ns=0,
+            episode=1,
+            cause=0,
+            actor="edge",
+            last=True,
+            event=event,
+        )
+        for at, event in enumerate(events, 1)
+    ]
+
+
+BEGAN = d.ShutdownBegan(
+    kind="poweroff",
+    grant_ns=35 * NS_PER_SECOND,
+    requested_ns=30 * NS_PER_SECOND,
+    budget_ns=30 * NS_PER_SECOND,
+    deadline_ns=30 * NS_PER_SECOND,
+    release_by_ns=34 * NS_PER_SECOND,
+    lock_held=True,
+)
+STARTED = f.DaemonStarted(version="1", pid=7, mode="auto", node="n", boot_id="b", userspace_id="b")
+
+
+def standing(*events: Event) -> DaemonStatus:
+    found = DaemonStatus()
+    found.fold(records(*events))
+    return found
+
+
+def test_the_log_tells_by_which_means_pods_are_ended_and_what_is_left() -> None:
+    """Who answers, the choice, the hand-over, the kubelet's end and its start, and the certificate."""
+    told = log_lines(
+        LineContext(),
+        records(
+            f.ApiRead(reachable=False, error="no route"),
+            BEGAN,
+            d.MeansChosen(means="api", reason="mode api"),
+            d.PodPlanned(wave=0, grace_seconds=20, pod=POD),
+            d.DeleteRefused(uid="u", reason="429"),
+            d.HandedOver(reason="the API server did not take a delete: 429"),
+            d.StopKubelet(key="KubeletActor/stop//0"),
+            f.OrderEnded(key="KubeletActor/stop//0", result="done"),
+            d.KubeletStopped(result="done"),
+            d.DetachCertified(safe=False, ended=1, mounted=(("u", "data"),)),
+            d.LeftUndone(running=("u",)),
+            f.OrderEnded(key="KubeletActor/start//1", result="failed", reason="no such unit"),
+        ),
+    )
+    assert [line for _, line in told] == [
+        "the API server does not answer: no route",
+        "shutdown began: poweroff, budget 30 s of 30 s asked for, logind grants 35 s",
+        "+1.00 s termination mode: api, the pods are deleted and the kubelet ends them (mode api)",
+        "pod shop/web-0: wave 0, 20 s",
+        "+3.00 s pod shop/web-0: the API server did not accept its delete: 429",
+        "+4.00 s handed over to the container runtime: the API server did not take a delete: 429",
+        "+7.00 s the kubelet is stopped",
+        "+8.00 s not safe to detach: mounted: shop/web-0 data",
+        "+9.00 s the kubelet did not finish: still running: shop/web-0",
+        "starting the kubelet again failed: no such unit",
+    ]
+
+
+def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
+    """What an earlier process saw of the kubelet, the runtime and the API server is not known any more."""
+    seen = (f.KubeletRead(unit="kubelet.service", active=True), f.RuntimeRead(reachable=True))
+    found = standing(*seen, f.ApiRead(reachable=True, taint=False))
+    assert (found.kubelet, found.runtime, found.api, found.may_taint) == (True, True, True, False)
+    found = standing(*seen, STARTED)
+    assert (found.kubelet, found.runtime, found.api) == (None, None, None)
+    lost = standing(*seen, f.RuntimeRead(reachable=False, error="refused"))
+    assert (lost.runtime, lost.runtime_error) == (False, "refused")
+
+
+def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
+    """Kept until the next shutdown begins, which knows nothing of them."""
+    events = (
+        BEGAN,
+        d.MeansChosen(means="api", reason="mode api"),
+        d.PodPlanned(wave=0, grace_seconds=20, pod=POD),
+        d.DeletePod(key="k", uid="u", namespace="shop", name="web-0", grace_seconds=20),
+        d.HandedOver(reason="the API server is lost"),
+        d.DetachCertified(safe=True, ended=1),
+        d.LeftUndone(running=("u",), without_status=("u", "v")),
+    )
+    found = standing(*events)
+    assert (found.means, found.means_reason) == ("api", "mode api")
+    assert found.handed_over == "the API server is lost"
+    assert found.certificate is not None
+    assert (found.certificate.safe, found.certificate.ended) == (True, 1)
+    assert found.left_undone == ("u", "v")
+    assert found.pods["u"].phase == "deleted"
+    again = standing(*events, BEGAN)
+    assert (again.means, again.handed_over, again.certificate, again.left_undone) == ("", "", None, ())
+
+
+def test_the_kubelets_lock_is_as_logind_last_listed_it() -> None:
+    """The signal of a cancel lists no locks, and changes nothing."""
+    read = f.LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True)
+    assert standing(read).kubelet_lock
+    assert standing(read, f.PrepareForShutdown(active=False)).kubelet_lock
+    assert not standing(read, f.PrepareForShutdown(active=True)).kubelet_lock

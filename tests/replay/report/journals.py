@@ -1,0 +1,111 @@
+"""Journals of modelled shutdowns in memory, for the report and the exports: plain, hostile and large ones."""
+
+from __future__ import annotations
+
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.report.page import report
+from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles, Faults
+from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
+from ebbtide.replay.timeline import Line, timeline
+
+Files = dict[str, bytes]
+
+#: When the model's machines begin.
+STARTED = "2026-01-01T00:00:10.000000000Z"
+
+SETTINGS = Settings(
+    by_pod_priority=(
+        Period(priority=0, seconds=10),
+        Period(priority=1000, seconds=20),
+        Period(priority=2000, seconds=5),
+    )
+)
+
+#: What nobody should be able to do with a name, and what may look strange but must work.
+HOSTILE = (
+    "</script><script>window.hit=1</script>",
+    "</style><style>*{display:none}",
+    '"><img src="http://127.0.0.1:9/x.png" onerror="window.hit=1">',
+    "<!--<script>",
+    "{{data}}",
+    "&lt;b&gt;",
+    "\u202egnp.exe",
+    "\u2028line\u2029\x00\x1b[31m",
+    "🌊-ebb-👩‍🚒",
+    "שלום",
+    "x" * 253,
+    "' onmouseover='window.hit=1",
+)
+
+
+def pod(name: str, priority: int = 0, hook: str = "", grace_seconds: int = 30) -> Pod:
+    """A pod of one container; ``hook`` names the program of its preStop hook."""
+    made = Hook(kind="exec", detail=hook) if hook else None
+    containers = (Container(name="main", hook=made),)
+    return Pod(
+        uid=f"uid-{priority}-{name}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        grace_seconds=grace_seconds,
+        containers=containers,
+    )
+
+
+STORY = (
+    pod("web-0", hook="drain"),
+    pod("web-1"),
+    pod("stuck-0"),
+    pod("api-0", 1000, hook="hand-over"),
+    pod("api-1", 1000),
+    pod("db-0", 2000),
+)
+
+#: One that ignores its signal, and a hook that holds its wave.
+STORY_BEHAVIOUR = Behaviour(
+    rules=(
+        BehaviourRule(pod="stuck-*", ignores=True),
+        BehaviourRule(pod="api-0", hook=DurationQuantiles((12 * NS_PER_SECOND,))),
+        BehaviourRule(pod="web-0", hook_fails=True),
+    )
+)
+
+
+def run(wanted: SimulationRequest, seed: int = 1) -> Files:
+    """The journal of one checked run."""
+    made = simulate(wanted._replace(settings=SETTINGS), seed)
+    assert not made.breaches, made.breaches
+    return made.files()
+
+
+def story() -> Files:
+    return run(SimulationRequest(pods=STORY, behaviour=STORY_BEHAVIOUR, calm=True))
+
+
+def hostile() -> Files:
+    """Names, hooks and containers that try everything; some are killed, so that reasons name them too."""
+    pods = tuple(pod(name, at % 2 * 1000, hook=name) for at, name in enumerate(HOSTILE))
+    behaviour = Behaviour(
+        rules=(BehaviourRule(pod="*i*", ignores=True), BehaviourRule(pod="*s*", hook_fails=True)),
+        faults=Faults(),
+    )
+    return run(SimulationRequest(pods=pods, behaviour=behaviour, calm=True))
+
+
+def many(count: int = 1020) -> Files:
+    """Whatever the seed draws: hooks that hang, pods that are killed; a few end before the signal."""
+    return run(SimulationRequest(synthetic=count), seed=7)
+
+
+def told(files: Files) -> tuple[ShutdownRecord, list[Line]]:
+    """The last shutdown's account, and all of its lines."""
+    account = list(shutdown_records(History([MemorySource(files)])))[-1]
+    return account, list(timeline(History([MemorySource(files)]).batches(), account.first_seq))
+
+
+def page(files: Files) -> str:
+    return report(*told(files), STARTED)

@@ -1,0 +1,34 @@
+"""The column reference of docs/fleet.md, made from the tables' own list.
+
+python -m tests.replay.sim.columns
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ebbtide.replay.tables import KEY, TABLES
+
+PAGE = Path(__file__).parents[3] / "docs" / "fleet.md"
+BEGIN, END = "<!-- columns: made by python -m tests.replay.sim.columns -->", "<!-- end of columns -->"
+
+
+def reference() -> str:
+    """A section a table; the columns that all share stand before them."""
+    parts = []
+    for table in TABLES:
+        rows = [f"| `{each.name}` | {each.type} | {each.text} |" for each in table.columns[len(KEY) :]]
+        head = [f"### `{table.name}`: {table.text}", "", "| column | type | means |", "|---|---|---|"]
+        parts.append("\n".join([*head, *rows, ""]))
+    return "\n".join(parts)
+
+
+def page(text: str) -> str:
+    """The page with the reference of now."""
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{reference()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(PAGE.read_text()))

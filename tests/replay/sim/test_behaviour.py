@@ -1,0 +1,211 @@
+"""Behaviour as somebody says it: distributions, rules, and the file that they stand in."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ebbtide.cli.simulate_behaviour import BehaviourError, parse_behaviour
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.model import Container, Pod
+from ebbtide.replay.sim.scenario import (
+    SIGNAL_AFTER_NS,
+    Behaviour,
+    BehaviourRule,
+    Draws,
+    DurationQuantiles,
+    Faults,
+)
+from ebbtide.replay.sim.world_log import MS
+
+WHOLE = b"""
+apiVersion: ebbtide/v1alpha1
+kind: SimulatedBehaviour
+pods:
+- match: {name: "web-*", namespace: shop, container: app, priority: {from: 0, below: 1000}}
+  chance: {times: 1, of: 1}
+  stopTakes: {quantiles: [100ms, 1s, 20s]}
+  killTakes: 5ms
+  exitCode: 143
+  crashesAfter: {from: 1s, to: 2s}
+  hook: {takes: 2s, fails: true}
+- match: {name: deaf}
+  ignoresSigterm: true
+  hook: {hangs: true}
+node:
+  kind: reboot
+  grant: 15s
+  lateGrant: 1s
+  cancelAfter: 2s
+  againAfter: 9s
+  secondSignalAfter: 3s
+  busLostAfter: 4s
+  apiFails: true
+  apiTakes: 10ms
+  runtimeFails: stops
+  runtimeTakes: 20ms
+  crashAfter: 5s
+  restartTakes: 600ms
+  powerCutAfter: 7s
+  mode: api
+  apiLostAfter: 8s
+  apiBackAfter: 9s
+  kubelet: stays
+  kubeletLock: true
+  unmountTakes: 40ms
+"""
+
+
+def a_pod(name: str, namespace: str = "shop", priority: int | None = None) -> Pod:
+    return Pod(
+        uid=name, namespace=namespace, name=name, priority=priority, containers=(Container(name="app"),)
+    )
+
+
+def test_a_whole_file() -> None:
+    """Every field is read, into the simulator's own units."""
+    behaviour = parse_behaviour("behaviour.yaml", WHOLE)
+    first, second = behaviour.rules
+    assert first == BehaviourRule(
+        pod="web-*",
+        namespace="shop",
+        container="app",
+        priority_from=0,
+        priority_below=1000,
+        stop=DurationQuantiles((100 * MS, NS_PER_SECOND, 20 * NS_PER_SECOND)),
+        kill=DurationQuantiles((5 * MS,)),
+        exit_code=143,
+        crashes=DurationQuantiles((NS_PER_SECOND, 2 * NS_PER_SECOND)),
+        hook=DurationQuantiles((2 * NS_PER_SECOND,)),
+        hook_fails=True,
+    )
+    assert second == BehaviourRule(pod="deaf", ignores=True, hook_hangs=True)
+    assert behaviour.faults == Faults(
+        kind="reboot",
+        grant_ns=15 * NS_PER_SECOND,
+        late_grant_ns=NS_PER_SECOND,
+        cancel_after_ns=2 * NS_PER_SECOND,
+        again_after_ns=9 * NS_PER_SECOND,
+        second_signal_after_ns=3 * NS_PER_SECOND,
+        bus_lost_after_ns=4 * NS_PER_SECOND,
+        api="fails",
+        api_takes_ns=10 * MS,
+        runtime_refuses="stops",
+        runtime_takes_ns=20 * MS,
+        crash_after_ns=5 * NS_PER_SECOND,
+        restart_takes_ns=600 * MS,
+        power_cut_after_ns=7 * NS_PER_SECOND,
+        mode="api",
+        api_lost_after_ns=8 * NS_PER_SECOND,
+        api_back_after_ns=9 * NS_PER_SECOND,
+        kubelet="stays",
+        kubelet_lock=True,
+        unmount_takes_ns=40 * MS,
+    )
+
+
+def test_json() -> None:
+    """A JSON file is as good, and an empty one says nothing."""
+    said = json.dumps({"pods": [{"match": {"name": "a"}, "stopTakes": "1s"}]}).encode()
+    assert parse_behaviour("b.json", said).rules == (
+        BehaviourRule(pod="a", stop=DurationQuantiles((NS_PER_SECOND,))),
+    )
+    assert parse_behaviour("b.yaml", b"") == Behaviour()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("pods:\n- stopTake: 1s", "b.yaml:2: unknown field 'stopTake' in pods[0]: did you mean stopTakes?"),
+        ("node:\n  crashafter: 1s", "b.yaml:2: unknown field 'crashafter' in node: did you mean crashAfter?"),
+        ("nodes: {}", "b.yaml:1: unknown field 'nodes': did you mean node?"),
+        (
+            "pods:\n- hook:\n    take: 1s",
+            "b.yaml:3: unknown field 'take' in pods[0].hook: did you mean takes?",
+        ),
+        ("node: {mode: process}", "b.yaml:1: node.mode is 'process': it must be auto, api, cri, observe"),
+        ("node: {kind: poweorff}", "b.yaml:1: node.kind is 'poweorff': it must be poweroff, reboot"),
+        ("pods: [{stopTakes: 3}]", "b.yaml:1: pods[0].stopTakes is 3, without a unit: write 3s"),
+        ("pods: [{stopTakes: -3s}]", "pods[0].stopTakes is negative: a duration starts at 0s"),
+        ("pods: [{stopTakes: {from: 2s, to: 1s}}]", "write the durations in ascending order"),
+        ("pods: [{stopTakes: {quantiles: []}}]", "write the durations in ascending order, at least one"),
+        ("pods: [{stopTakes: {from: 2s}}]", "give from and to, or quantiles, or one duration"),
+        ("pods: [{stopTakes: {from: 1s, to: 2s, quantiles: [1s]}}]", "give quantiles, or from and to"),
+        ("pods: [{chance: {times: 3, of: 2}}]", "pods[0].chance is 3 of 2: it is at most all of them"),
+        ("pods: [{exitCode: 300}]", "pods[0].exitCode is 300: it must be from 0 to 255"),
+        ("kind: Pod", "kind is 'Pod': it must be SimulatedBehaviour"),
+        ("pods: web", "pods is 'web': it must be a list"),
+        ("- pods", "the document is a list: it must be a mapping"),
+        ("a: 1\n---\nb: 2", "more than one document: keep one"),
+        ("pods: [", "b.yaml:1: not YAML"),
+    ],
+)
+def test_wrong(text: str, message: str) -> None:
+    """What cannot be used is named, with its line and the nearest known field."""
+    with pytest.raises(BehaviourError) as caught:
+        parse_behaviour("b.yaml", text.encode())
+    assert message in str(caught.value)
+
+
+def test_a_constant() -> None:
+    """One duration is always that."""
+    assert DurationQuantiles((5,)).draw(Draws(1)) == 5
+
+
+def test_quantiles() -> None:
+    """Draws keep to the bounds and to the quantiles: half below the median."""
+    takes, draws = DurationQuantiles((0, 100, 1000)), Draws(3)
+    found = sorted(takes.draw(draws) for _ in range(4000))
+    assert found[0] >= 0
+    assert found[-1] <= 1000
+    assert 80 <= found[2000] <= 125
+    uniform = sorted(DurationQuantiles((1000, 3000)).draw(draws) for _ in range(4000))
+    assert 1950 <= uniform[2000] <= 2050
+
+
+def test_rules() -> None:
+    """Later rules win field by field; who is not matched is calm."""
+    rules = (
+        BehaviourRule(stop=DurationQuantiles((NS_PER_SECOND,)), exit_code=3),
+        BehaviourRule(namespace="data", stop=DurationQuantiles((2 * NS_PER_SECOND,))),
+        BehaviourRule(priority_from=1000, ignores=True),
+        BehaviourRule(pod="cr*", crashes=DurationQuantiles((4 * NS_PER_SECOND,))),
+    )
+    pods = (a_pod("web"), a_pod("db", "data"), a_pod("dns", priority=2000), a_pod("crash"))
+    manners = [plan.containers["app"] for plan in Behaviour(rules).plans(pods, Draws(1))]
+    assert [manner.stop_ns for manner in manners] == [
+        NS_PER_SECOND,
+        2 * NS_PER_SECOND,
+        None,
+        NS_PER_SECOND,
+    ]
+    assert {manner.exit_code for manner in manners} == {3}
+    assert [manner.lives_ns for manner in manners] == [
+        None,
+        None,
+        None,
+        SIGNAL_AFTER_NS + 4 * NS_PER_SECOND,
+    ]
+    calm = Behaviour().plans(pods, Draws(1))[0].containers["app"]
+    assert calm.stop_ns is not None
+    assert 50 * MS <= calm.stop_ns <= 2000 * MS
+
+
+def test_chance() -> None:
+    """A rule that applies to one of four pods applies to about that many, whichever they are."""
+    rule = BehaviourRule(ignores=True, times=1, of=4)
+    plans = Behaviour((rule,)).plans(tuple(a_pod(f"p{index}") for index in range(1000)), Draws(9))
+    deaf = [plan for plan in plans if plan.containers["app"].stop_ns is None]
+    assert 200 <= len(deaf) <= 300
+
+
+def test_saying_more_changes_nothing_else() -> None:
+    """Each duration has its own stream: a rule about hooks does not move the stop times."""
+    pods = (a_pod("web"), a_pod("db"))
+    plain = Behaviour().plans(pods, Draws(4))
+    more = Behaviour((BehaviourRule(hook=DurationQuantiles((7,)), crashes=DurationQuantiles((1, 9))),)).plans(
+        pods, Draws(4)
+    )
+    for one, other in zip(plain, more, strict=True):
+        assert one.containers["app"].stop_ns == other.containers["app"].stop_ns

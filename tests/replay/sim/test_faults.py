@@ -1,0 +1,293 @@
+"""Each misfortune by itself: it happens to the node, and the daemon answers it as it should."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Order
+from ebbtide.events.decisions import (
+    Armed,
+    CancelOrder,
+    DeadlineMoved,
+    FlushTraces,
+    GrantAssessed,
+    HookEnded,
+    PodEnded,
+    PodRejected,
+    Resumed,
+    ShutdownBegan,
+    StatusesSettled,
+    WriteDropIn,
+)
+from ebbtide.events.facts import BusLost, DaemonStarted, OrderEnded
+from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan, SimulationPlan
+from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, simulate
+from ebbtide.replay.sim.world_log import MS
+
+EventT = TypeVar("EventT", bound=Event)
+
+SETTINGS = Settings(
+    by_pod_priority=(Period(priority=0, seconds=10), Period(priority=1000, seconds=5)), reserve_seconds=5
+)
+CALM = ContainerPlan(stop_ns=300 * MS)
+
+
+def pod(name: str, manner: ContainerPlan = CALM, hook: HookKind | None = None, priority: int = 0) -> PodPlan:
+    spec = Container(name="app", hook=Hook(kind=hook) if hook else None)
+    made = Pod(
+        uid=f"uid-{name}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        grace_seconds=30,
+        containers=(spec,),
+    )
+    return PodPlan(made, {"app": manner})
+
+
+PODS = (pod("web"), pod("slow", ContainerPlan(stop_ns=4000 * MS)), pod("db", priority=1000))
+
+
+class Run:
+    """A run of a hand-written plan, in which every invariant held."""
+
+    def __init__(
+        self, pods: Sequence[PodPlan] = PODS, settings: Settings = SETTINGS, seed: int = 1, **faults: Any
+    ) -> None:
+        self.machine = Machine(SimulationPlan(settings, tuple(pods), Faults(**faults), seed=seed)).run()
+        assert check_run(self.machine) == []
+        self.account: ShutdownRecord = next(iter(Simulated(1, self.machine, []).shutdown_records()))
+        self.fates = {each.name: each.outcome for each in self.account.pods}
+
+    def events(self, kind: type[EventT]) -> list[EventT]:
+        return [each.event for each in self.machine.journal.records if isinstance(each.event, kind)]
+
+
+def test_calm() -> None:
+    """Without any fault the shutdown takes as long as its slowest pods, and is complete."""
+    run = Run()
+    assert run.account.outcome == "complete"
+    assert run.fates == dict.fromkeys(("web", "slow", "db"), "graceful")
+    assert 4300 * MS <= (run.account.ended_ns or 0) < 4500 * MS
+    (order,) = run.events(WriteDropIn)[:1]
+    assert order.seconds == 20
+    assert [each.action for each in run.events(Resumed)] == ["fresh", "close-complete"]
+
+
+@pytest.mark.parametrize("seconds", [1, 8])
+def test_grant(seconds: int) -> None:
+    """A limit that no drop-in moves makes the shutdown as short as it is."""
+    run = Run(grant_ns=seconds * NS_PER_SECOND)
+    assert run.account.grant_ns == seconds * NS_PER_SECOND
+    assert any(not each.sufficient and each.overridden_by for each in run.events(GrantAssessed))
+    assert (run.account.ended_ns or 0) <= seconds * NS_PER_SECOND
+
+
+def test_late_grant() -> None:
+    """logind raises its limit only after the signal: the timer that runs is not moved."""
+    run = Run(late_grant_ns=12 * NS_PER_SECOND)
+    assert run.events(ShutdownBegan)[0].grant_ns == 5 * NS_PER_SECOND
+    assert run.account.outcome == "complete"
+
+
+def test_cancel() -> None:
+    """Withdrawn in the first wave: who has begun is finished, who has not is spared, the node is armed."""
+    run = Run(cancel_after_ns=2 * NS_PER_SECOND)
+    assert run.account.outcome == "cancelled"
+    assert run.fates == {"web": "graceful", "slow": "graceful", "db": "spared"}
+    assert len(run.machine.boots) == 1
+    assert run.machine.boots[0].node.logind.holders
+    assert run.machine.boots[0].node.api.shown_ready
+
+
+def test_again() -> None:
+    """Another shutdown after a cancel: it adopts who is on the way down, and begins with the rest."""
+    run = Run(cancel_after_ns=NS_PER_SECOND, again_after_ns=3 * NS_PER_SECOND)
+    listed = [each.outcome for each in episodes(History([run.machine.journal.source()]))]
+    assert listed == ["cancelled", "complete"]
+    first, second = Simulated(1, run.machine, []).shutdown_records()
+    assert (first.outcome, second.outcome) == ("cancelled", "complete")
+    assert {each.name: each.outcome for each in second.pods} == {"slow": "graceful", "db": "graceful"}
+    signals = [seen.uid for seen in run.machine.log.of("signal")]
+    assert sorted(signals) == ["uid-db", "uid-slow", "uid-web"]
+
+
+def test_second_signal() -> None:
+    """logind restarts and signals again: the same episode, another deadline."""
+    run = Run(second_signal_after_ns=2 * NS_PER_SECOND)
+    assert run.events(DeadlineMoved)
+    assert len(run.events(ShutdownBegan)) == 1
+    assert run.account.outcome == "complete"
+
+
+def test_bus_lost() -> None:
+    """The connection breaks in mid-shutdown: it is made again, and the waves go on."""
+    run = Run(bus_lost_after_ns=NS_PER_SECOND)
+    assert run.events(BusLost)
+    assert len(run.events(Armed)) == 3
+    assert run.account.outcome == "complete"
+
+
+@pytest.mark.parametrize("api", ["fails", "hangs"])
+def test_api(api: str) -> None:
+    """Statuses that cannot be delivered are waited for only so long, and counted."""
+    run = Run(api=api)
+    settled = run.events(StatusesSettled)
+    assert settled[0].undelivered > 0
+    assert (run.account.ended_ns or 0) < 8 * NS_PER_SECOND
+
+
+def test_runtime_refuses_stops() -> None:
+    """Stop signals that never arrive end in SIGKILL at the end of the grace."""
+    run = Run(runtime_refuses="stops")
+    assert set(run.fates.values()) == {"killed"}
+
+
+def test_runtime_refuses_everything() -> None:
+    """What the runtime cannot end has failed; the machine goes down all the same."""
+    run = Run(runtime_refuses="everything")
+    assert set(run.fates.values()) == {"failed"}
+    assert run.account.outcome == "complete"
+
+
+def test_slow_runtime() -> None:
+    """Orders that take seconds cost seconds, and nobody is killed for it."""
+    run = Run(runtime_takes_ns=2 * NS_PER_SECOND)
+    assert set(run.fates.values()) == {"graceful"}
+    assert (run.account.ended_ns or 0) > 8 * NS_PER_SECOND
+
+
+def test_crash() -> None:
+    """The daemon dies in mid-shutdown: the next one goes on, and an exec hook that ran is followed."""
+    hooked = pod("hooked", ContainerPlan(stop_ns=100 * MS, hook=HookPlan(takes_ns=3000 * MS)), "exec")
+    run = Run((hooked, pod("web")), crash_after_ns=NS_PER_SECOND)
+    assert len(run.events(DaemonStarted)) == 3
+    assert "resume" in [each.action for each in run.events(Resumed)]
+    assert [each.result for each in run.events(HookEnded)] == ["done"]
+    assert len([seen for seen in run.machine.log.seen if seen.what == "hook"]) == 1
+    assert run.fates == {"hooked": "graceful", "web": "graceful"}
+
+
+def test_crash_with_a_request() -> None:
+    """Of an httpGet hook nothing is left after a crash: it counts as spent, and is not sent again."""
+    hooked = pod("hooked", ContainerPlan(hook=HookPlan(takes_ns=3000 * MS)), "httpGet")
+    run = Run((hooked,), crash_after_ns=NS_PER_SECOND)
+    assert [each.result for each in run.events(HookEnded)] == ["unknown"]
+    assert len([seen for seen in run.machine.log.seen if seen.what == "hook"]) == 1
+
+
+def test_ended_while_nobody_looked() -> None:
+    """A pod that ends between two daemons is found out by the second."""
+    run = Run(crash_after_ns=3 * NS_PER_SECOND, restart_takes_ns=3 * NS_PER_SECOND)
+    assert run.fates["slow"] == "graceful"
+
+
+def test_power_cut() -> None:
+    """The next boot says how far it came, and what became of whom nobody saw."""
+    run = Run(power_cut_after_ns=2 * NS_PER_SECOND)
+    assert run.account.outcome == "truncated"
+    assert run.fates == {"web": "graceful", "slow": "unknown", "db": "unknown"}
+    assert run.events(Resumed)[-1].previous == "cut short at wave 0"
+
+
+@pytest.mark.parametrize("kind", ["poweroff", "reboot", "halt", "kexec", "soft-reboot"])
+def test_kind(kind: str) -> None:
+    """The kind is on record; a soft reboot keeps the boot id and the clock."""
+    run = Run(kind=kind)
+    assert run.account.kind == kind
+    first, second = (boot.node for boot in run.machine.boots)
+    assert (first.boot_id == second.boot_id) == (kind == "soft-reboot")
+    assert first.userspace_id != second.userspace_id
+
+
+@pytest.mark.parametrize(
+    ("hook", "plan", "result"),
+    [
+        ("exec", HookPlan(takes_ns=500 * MS), "done"),
+        ("exec", HookPlan(takes_ns=500 * MS, succeeds=False), "failed"),
+        ("httpGet", HookPlan(takes_ns=500 * MS, succeeds=False), "failed"),
+        ("exec", HookPlan(takes_ns=None), "timed-out"),
+        ("httpGet", HookPlan(takes_ns=None), "timed-out"),
+    ],
+)
+def test_hooks(hook: HookKind, plan: HookPlan, result: str) -> None:
+    """A hook succeeds, fails, or hangs until the grace is over."""
+    run = Run((pod("web", ContainerPlan(stop_ns=100 * MS, hook=plan), hook),))
+    assert [each.result for each in run.events(HookEnded)] == [result]
+
+
+def test_ignoring() -> None:
+    """Who ignores the stop signal is looked at, then killed when the grace is over."""
+    run = Run((pod("deaf", ContainerPlan(stop_ns=None)),))
+    assert run.fates == {"deaf": "killed"}
+    assert "ignores SIGTERM" in run.events(PodEnded)[0].reason
+
+
+def test_unkillable() -> None:
+    """Who survives SIGKILL holds no machine: its fate is said to be a failure."""
+    run = Run((pod("stuck", ContainerPlan(stop_ns=None, reap_ns=None)),))
+    assert run.fates == {"stuck": "failed"}
+
+
+def test_exited_before() -> None:
+    """A container that has ended before the signal gets neither hook nor stop."""
+    two = Pod(
+        uid="uid-two",
+        namespace="shop",
+        name="two",
+        containers=(Container(name="job", running=False), Container(name="app")),
+    )
+    run = Run((PodPlan(two, {"job": CALM, "app": CALM}),))
+    assert {seen.container for seen in run.machine.log.of("signal")} == {"app"}
+    assert run.fates == {"two": "graceful"}
+
+
+def test_late_pod() -> None:
+    """A pod that appears while the node goes down is rejected, and never started."""
+    run = Run((pod("web", ContainerPlan(stop_ns=2000 * MS)), pod("late")._replace(appears_ns=NS_PER_SECOND)))
+    assert [each.label for each in run.events(PodRejected)] == ["shop/late"]
+    assert not [seen for seen in run.machine.log.of("start") if seen.uid == "uid-late"]
+
+
+def test_early_pod() -> None:
+    """One that appears before the signal is started, and ended like any other."""
+    run = Run((pod("early")._replace(appears_ns=-5 * NS_PER_SECOND),))
+    assert run.fates == {"early": "graceful"}
+
+
+@pytest.mark.parametrize(("api", "result"), [("works", "done"), ("hangs", "timed-out")])
+def test_traces(api: str, result: str) -> None:
+    """Where traces are exported their flush is ordered, and bounded, at the end."""
+    run = Run(settings=replace(SETTINGS, trace_flush_ns=NS_PER_SECOND), api=api)
+    (order,) = run.events(FlushTraces)
+    assert [each.result for each in run.events(OrderEnded) if each.key == order.key] == [result]
+
+
+def test_every_order_has_somebody() -> None:
+    """The model carries out every order that there is."""
+    machine = simulate(SimulationRequest(synthetic=1, calm=True, mode="api"), 1).machine
+    known = {CancelOrder, *machine.lives[0].effects._table}
+    assert {kind for kind in TYPES.values() if issubclass(kind, Order)} == known
+
+
+def test_switched_off() -> None:
+    """With graceful shutdown off nobody is touched, and no episode is on record."""
+    machine = Machine(SimulationPlan(Settings(), PODS, seed=1)).run()
+    assert check_run(machine) == []
+    assert not [seen for seen in machine.log.seen if seen.what in ("signal", "lock")]
+    assert list(Simulated(1, machine, []).shutdown_records()) == []
+
+
+def test_every_order_is_answered() -> None:
+    """Each order of a calm run has exactly one outcome."""
+    run = Run()
+    keys = [each.key for each in run.events(OrderEnded)]
+    assert len(keys) == len(set(keys))

@@ -1,0 +1,126 @@
+"""The invariants of a Kubernetes node have teeth: each notices what it is there for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import force_setattr, replace
+
+from ebbtide.events.base import Event, Record
+from ebbtide.events.decisions import (
+    AwaitStatuses,
+    CheckMounts,
+    DeletePod,
+    DetachCertified,
+    HandedOver,
+    MeansChosen,
+)
+from ebbtide.events.facts import OrderEnded
+from ebbtide.replay.sim import simulate as checking
+from ebbtide.replay.sim.invariants import breaches
+from ebbtide.replay.sim.kubelet import KUBELET
+from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
+from ebbtide.replay.sim.simulate import Machine, check_run
+from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND, Happening
+from tests.replay.sim.test_faults import PODS, SETTINGS, pod
+from tests.replay.sim.test_node import of
+
+
+def machine(mode: NodeMode = "api", **faults: object) -> Machine:
+    """A run with a volume and a static pod, in which every invariant holds."""
+    pods = (*PODS, of(pod("vol"), volumes=True), of(pod("proxy"), static=True))
+    made = Machine(SimulationPlan(SETTINGS, pods, Faults(mode=mode, **faults), seed=1)).run()  # type: ignore[arg-type]
+    assert check_run(made) == []
+    return made
+
+
+def record(of_run: Machine, kind: type[Event]) -> Record:
+    return next(each for each in of_run.journal.records if isinstance(each.event, kind))
+
+
+def put(of_run: Machine, after: Record, event: Event) -> None:
+    """One record more in the first boot, right behind another."""
+    records = of_run.boots[0].records
+    at = next(index for index, each in enumerate(records) if each.seq == after.seq)
+    records.insert(at + 1, replace(records[at], event=event, cause=0))
+
+
+def note(of_run: Machine, what: str, after: str, **words: object) -> None:
+    """One happening more, right behind another."""
+    seen = of_run.log.seen
+    at = next(index for index, each in enumerate(seen) if each.what == after)
+    made = Happening(seen[at].at_ns + MS, 1, KUBELET, what)._replace(**words)  # type: ignore[arg-type]
+    seen.insert(at + 1, made)
+
+
+def kubelet_stays_stopped(of_run: Machine) -> None:
+    seen = of_run.log.seen
+    seen[:] = [each for each in seen if each.what != "kubelet-start" or each.at_ns < 0]
+
+
+def started_again(of_run: Machine) -> None:
+    note(of_run, "restart", "kubelet-stop", uid="uid-web", container="app")
+
+
+def last_word(of_run: Machine) -> None:
+    note(of_run, "status", "kubelet-stop", uid="uid-proxy", detail="Failed")
+
+
+def deletes_after_the_hand_over(of_run: Machine) -> None:
+    delete, over = record(of_run, DeletePod).event, record(of_run, HandedOver)
+    put(of_run, replace(over, seq=of_run.boots[0].records[-1].seq), replace(delete, key="again"))
+    force_setattr(of_run.boots[0].records[-1], "episode", over.episode)
+    force_setattr(of_run.boots[0].records[-1], "seq", over.seq + 10**6)
+
+
+def touched_while_looking_on(of_run: Machine) -> None:
+    delete = DeletePod(key="k", uid="uid-web", namespace="shop", name="web", grace_seconds=1)
+    put(of_run, record(of_run, MeansChosen), delete)
+
+
+def certified_too_soon(of_run: Machine) -> None:
+    seen = of_run.log.seen
+    seen[:] = [each for each in seen if each.what != "unmounted"]
+    assert any(isinstance(each.event, DetachCertified) and each.event.safe for each in of_run.journal.records)
+
+
+def released_too_soon(of_run: Machine) -> None:
+    check_mounts = record(of_run, CheckMounts).event
+    put(of_run, record(of_run, CheckMounts), replace(check_mounts, key="never answered"))
+
+
+def awaited_in_vain(of_run: Machine) -> None:
+    over = record(of_run, HandedOver)
+    asked = AwaitStatuses(key="in vain", uids=("uid-web",), timeout_ns=NS_PER_SECOND)
+    put(of_run, over, asked)
+    last = of_run.boots[0].records[-1]
+    put(of_run, last, OrderEnded(key="in vain", result="timed-out"))
+
+
+def status_too_late(of_run: Machine) -> None:
+    seen = of_run.log.seen
+    seen[:] = [each for each in seen if each.what != "status"]
+
+
+TEETH: tuple[tuple[str, NodeMode, dict[str, object], Callable[[Machine], None]], ...] = (
+    ("the_kubelet_is_back", "cri", {"cancel_after_ns": NS_PER_SECOND}, kubelet_stays_stopped),
+    ("nobody_is_started_again", "cri", {"kind": "reboot"}, started_again),
+    ("who_comes_back_gets_no_last_word", "cri", {"kind": "reboot"}, last_word),
+    ("a_handover_is_final", "api", {}, deletes_after_the_hand_over),
+    ("looking_on_touches_nobody", "observe", {"kubelet_lock": True}, touched_while_looking_on),
+    ("a_certificate_is_true", "api", {}, certified_too_soon),
+    ("the_release_waits_for_final_statuses", "api", {}, released_too_soon),
+    ("nobody_waits_for_a_kubelet_that_was_stopped", "api", {}, awaited_in_vain),
+    ("each_status_is_delivered_in_time", "cri", {"kind": "poweroff"}, status_too_late),
+)
+
+
+@pytest.mark.parametrize(("name", "mode", "faults", "spoil"), TEETH, ids=[each[0] for each in TEETH])
+def test_each_notices(
+    name: str, mode: NodeMode, faults: dict[str, object], spoil: Callable[[Machine], None]
+) -> None:
+    """A run that is changed so that it does not hold breaks this one."""
+    changed = machine(mode, **faults)
+    spoil(changed)
+    assert name in {breach.invariant for breach in breaches(checking.boot_views(changed))}

@@ -1,0 +1,229 @@
+"""``export parquet``: its tables, the journals that it takes for one, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.cli.common.guard import CORRUPT, TORN, Refused, guarded
+from ebbtide.cli.export.parquet import write_tables
+from ebbtide.cli.simulate import write_journal
+from ebbtide.events.model import Container, Hook, Pod
+from ebbtide.extras import PackagesMissing
+from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of
+from ebbtide.replay.tables import KEY, TABLES
+from tests.replay.sim import columns
+
+
+def a_node(folder: Path, seed: int, pods: int = 4) -> Path:
+    machine = Machine(plan_of(SimulationRequest(synthetic=pods, calm=True), seed)).run()
+    write_journal(folder / machine.plan.node, machine.journal.files())
+    return folder / machine.plan.node
+
+
+def rows(folder: Path, table: str) -> list[dict[str, Any]]:
+    """A table as it is read back."""
+    found: list[dict[str, Any]] = (
+        import_module("pyarrow.parquet").read_table(folder / f"{table}.parquet").to_pylist()
+    )
+    return found
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_the_page_has_every_column() -> None:
+    """The reference is made from the tables' own list."""
+    text = columns.PAGE.read_text()
+    assert columns.page(text) == text
+
+
+def test_every_table_stands_by_itself() -> None:
+    """Each begins with node, shutdown and start, and no column is there twice."""
+    for table in TABLES:
+        assert table.columns[: len(KEY)] == KEY
+        names = [column.name for column in table.columns]
+        assert len(names) == len(set(names))
+
+
+def test_same_bytes(tmp_path: Path) -> None:
+    """The same journals give the same files, and repeating --journal is as good as a folder of them."""
+    nodes = [a_node(tmp_path / "fleet", seed) for seed in (1, 2)]
+    assert write_tables([tmp_path / "fleet"], tmp_path / "one") == 0
+    assert write_tables(nodes, tmp_path / "two") == 0
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert sorted(contents(tmp_path / "one")) == sorted(f"{table.name}.parquet" for table in TABLES)
+
+
+def test_no_shutdown_is_an_empty_table(tmp_path: Path) -> None:
+    """A journal without shutdowns gives tables with their columns and no row."""
+    parquet = import_module("pyarrow.parquet")
+
+    machine = Machine(plan_of(SimulationRequest(pods=(), calm=True), 1))
+    machine.plan = machine.plan._replace(settings=machine.plan.settings.__class__())
+    machine.run()
+    write_journal(tmp_path / "node", machine.journal.files())
+    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
+    read = parquet.read_table(tmp_path / "tables" / "pods.parquet")
+    assert read.num_rows == 0
+    assert read.column_names == [
+        column.name for table in TABLES if table.name == "pods" for column in table.columns
+    ]
+
+
+def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows are written in groups, however many there are in all."""
+    parquet = import_module("pyarrow.parquet")
+
+    monkeypatch.setattr("ebbtide.cli.export.parquet.ROWS_MAX", 10)
+    for seed in range(5):
+        a_node(tmp_path / "fleet", seed, 8)
+    assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0
+    file = parquet.ParquetFile(tmp_path / "tables" / "pods.parquet")
+    assert file.num_row_groups > 2
+    assert file.metadata.num_rows >= 35
+
+
+@pytest.mark.parametrize(("damage", "code"), [("torn", TORN), ("corrupt", CORRUPT)])
+def test_damage(tmp_path: Path, damage: str, code: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """A damaged journal is used as far as it goes, beside the others; the worst verdict is the exit code."""
+    hurt = a_node(tmp_path / "fleet", 1)
+    a_node(tmp_path / "fleet", 2)
+    first, *_, last = sorted(hurt.iterdir())
+    victim = last if damage == "torn" else first
+    data = victim.read_bytes()
+    cut = data[:-10] if damage == "torn" else data[:5000] + b"!" + data[5001:]
+    os.chmod(victim, 0o600)
+    victim.write_bytes(cut)
+    assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == code
+    assert (tmp_path / "tables" / "shutdowns.parquet").exists()
+    assert damage in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("wrong", ["no journal", "no directory", "taken"])
+def test_refused(tmp_path: Path, wrong: str) -> None:
+    """What cannot be done is refused in one line, and nothing is written."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "taken").mkdir()
+    (tmp_path / "taken" / "mine").write_text("mine")
+    node = a_node(tmp_path / "fleet", 1)
+    where, output, message = {
+        "no journal": (tmp_path / "empty", tmp_path / "t", "empty: name a node's journal directory"),
+        "no directory": (tmp_path / "gone", tmp_path / "t", "is no directory"),
+        "taken": (node, tmp_path / "taken", "is there already: name a new directory with -o"),
+    }[wrong]
+    with pytest.raises(Refused, match=message):
+        write_tables([where], output)
+    assert not (tmp_path / "t").exists()
+    assert (tmp_path / "taken" / "mine").read_text() == "mine"
+
+
+def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extra the command says how to get it."""
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(
+        PackagesMissing, match=r"export parquet needs pyarrow: pip install 'ebbtide\[tables\]'"
+    ):
+        write_tables([a_node(tmp_path / "fleet", 1)], tmp_path / "t")
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``ebbtide export parquet`` says what it wrote, and where."""
+    node = a_node(tmp_path / "fleet", 3)
+    assert guarded(["export", "parquet", "--journal", str(node), "-o", str(tmp_path / "t")]) == 0
+    err = capsys.readouterr().err
+    assert f"wrote {tmp_path / 't'}: 1 shutdowns, 3 waves" in err
+    assert "of 1 journal" in err
+
+
+def test_workloads(tmp_path: Path) -> None:
+    """Pods, hooks and containers name their workload, by the rule that advise has, too."""
+    known = {
+        "payment-service": "payment-service",
+        "web-7d4b9c6f5-x2x9k": "web",
+        "db-0": "db",
+        "kube-apiserver-node-7": "kube-apiserver",
+    }
+    hook = Hook(kind="exec")
+    pods = tuple(
+        Pod(uid=name, namespace="shop", name=name, containers=(Container(name="app", hook=hook),))
+        for name in known
+    )
+    machine = Machine(plan_of(SimulationRequest(pods=pods, calm=True), 7)).run()
+    assert machine.plan.node == "node-7"
+    write_journal(tmp_path / "node", machine.journal.files())
+    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
+    for table in ("pods", "hooks", "containers"):
+        assert {row["pod"]: row["workload"] for row in rows(tmp_path / "tables", table)} == known
+
+
+# --- journals that are one, and journals that end ------------------------------------------------
+
+
+def test_a_node_that_never_came_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shutdown that no later boot closed is truncated, as for every other verb: it does not run."""
+    machine = Machine(plan_of(SimulationRequest(), 9)).run()
+    last = machine.boots[-1].records[0].seq
+    first_boot = dict(list(machine.journal.files().items())[:-1])
+    assert machine.boots[0].records[-1].seq == last - 1
+    write_journal(tmp_path / "node", first_boot)
+    assert guarded(["journal", "ls", "--journal", str(tmp_path / "node"), "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)["episodes"]
+    assert write_tables([tmp_path / "node"], tmp_path / "tables") == 0
+    found = [(row["shutdown"], row["outcome"]) for row in rows(tmp_path / "tables", "shutdowns")]
+    assert found == [(each["id"], each["outcome"]) for each in listed]
+    assert [outcome for _, outcome in found] == ["truncated"]
+
+
+@pytest.mark.parametrize("named", ["a folder", "each"])
+def test_copies_are_one_journal(tmp_path: Path, named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A directory that was copied, or of which a part lies elsewhere, is counted once."""
+    fleet = tmp_path / "fleet"
+    node = a_node(fleet, 1)
+    shutil.copytree(node, fleet / "copy")
+    (fleet / "moved").mkdir()
+    other = a_node(fleet, 2)
+    youngest = max(other.iterdir())
+    youngest.rename(fleet / "moved" / youngest.name)
+    places = [fleet] if named == "a folder" else [node, fleet / "copy", other, fleet / "moved"]
+    assert write_tables(places, tmp_path / "tables") == 0
+    assert [row["node"] for row in rows(tmp_path / "tables", "shutdowns")] == ["node-1", "node-2"]
+    assert len({row["shutdown"] for row in rows(tmp_path / "tables", "shutdowns")}) == 2
+    assert "of 2 journals" in capsys.readouterr().err
+
+
+def test_a_packed_copy(tmp_path: Path) -> None:
+    """A packed journal is taken like its directory, and is no other journal."""
+    node, packed = a_node(tmp_path / "fleet", 1), tmp_path / "node.zip"
+    assert guarded(["journal", "pack", "--journal", str(node), "-o", str(packed)]) == 0
+    assert write_tables([packed], tmp_path / "packed") == 0
+    assert write_tables([node, packed], tmp_path / "both") == 0
+    assert contents(tmp_path / "packed") == contents(tmp_path / "both")
+    assert len(rows(tmp_path / "both", "shutdowns")) == 1
+
+
+def test_folders_in_folders(tmp_path: Path) -> None:
+    """A journal is found however deep it lies below the folder that is named."""
+    a_node(tmp_path / "fleet" / "europe", 1)
+    a_node(tmp_path / "fleet" / "asia", 2)
+    assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0
+    assert {row["node"] for row in rows(tmp_path / "tables", "shutdowns")} == {"node-1", "node-2"}
+
+
+def test_one_empty_place_among_others(tmp_path: Path) -> None:
+    """A name that leads to no journal is refused though others do: a node would be missing unnoticed."""
+    (tmp_path / "empty").mkdir()
+    node = a_node(tmp_path / "fleet", 1)
+    with pytest.raises(Refused, match=f"no journal in {tmp_path / 'empty'}: name a node's journal directory"):
+        write_tables([node, tmp_path / "empty"], tmp_path / "tables")
+    assert not (tmp_path / "tables").exists()

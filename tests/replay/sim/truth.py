@@ -1,0 +1,135 @@
+"""What really happened on a fleet of simulated nodes, from the model alone: no journal is asked.
+
+The answers of docs/fleet.md are compared with these. A workload is a synthetic pod's name without its number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+from ebbtide.replay.sim.pods import SimulatedContainer
+from ebbtide.replay.sim.simulate import Machine
+from ebbtide.replay.sim.world_log import Happening
+
+NEEDED_MS = 65_000
+
+
+def node(machine: Machine) -> str:
+    return machine.plan.node
+
+
+def workload(machine: Machine, uid: str) -> str:
+    pod = next(plan.pod for plan in machine.plan.pods if plan.pod.uid == uid)
+    return pod.name.rpartition("-")[0]
+
+
+def first(machine: Machine, *whats: str) -> Happening | None:
+    return next(iter(machine.log.of(*whats)), None)
+
+
+def outcome(machine: Machine) -> str:
+    """Cancelled if it was withdrawn before the lock went, complete if that went, else cut short."""
+    word = first(machine, "withdraw", "release")
+    if word is not None:
+        return "cancelled" if word.what == "withdraw" else "complete"
+    return "truncated" if first(machine, "signal", "hook") else "never-begun"
+
+
+def outcomes(fleet: list[Machine]) -> Counter[tuple[str, str]]:
+    return Counter((machine.plan.faults.kind, outcome(machine)) for machine in fleet)
+
+
+def small_grants(fleet: list[Machine]) -> set[tuple[str, int]]:
+    """What logind allowed when it signalled."""
+    found = set()
+    for machine in fleet:
+        signal = first(machine, "shutdown")
+        assert signal is not None
+        grant_ms = int(signal.detail.split()[-2])
+        if grant_ms < NEEDED_MS:
+            found.add((node(machine), grant_ms))
+    return found
+
+
+def hook_times(fleet: list[Machine]) -> dict[tuple[str, str], list[int]]:
+    """From the start of a hook to its end in milliseconds, by workload and kind.
+
+    Only of hooks whose end a daemon saw, and that did not end because their container had.
+    """
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for machine in fleet:
+        began: dict[tuple[str, str], Happening] = {}
+        alive = 0
+        for index, seen in enumerate(machine.log.seen):
+            at = (seen.uid, seen.container)
+            if seen.what in ("daemon", "crash", "left", "down"):
+                alive = seen.life if seen.what == "daemon" else 0
+            elif seen.what == "hook":
+                began[at] = seen
+            elif seen.what == "hook-end" and not _with_its_container(machine, index):
+                kind, start = _hook_kind(machine, *at), began[at]
+                if alive and (kind == "exec" or alive == start.life):
+                    took_ms = (seen.at_ns - start.at_ns) // 1_000_000
+                    found[workload(machine, seen.uid), kind].append(took_ms)
+    return found
+
+
+def _with_its_container(machine: Machine, index: int) -> bool:
+    """Stopped because nobody is left to wait for: its container, or its pod's last chance, is gone."""
+    end = machine.log.seen[index]
+    exits = (seen for seen in machine.log.of("exit") if seen.uid == end.uid and seen.at_ns <= end.at_ns)
+    return end.detail == "stopped" and any(seen.container == end.container for seen in exits)
+
+
+def _hook_kind(machine: Machine, uid: str, container: str) -> str:
+    pod = next(plan.pod for plan in machine.plan.pods if plan.pod.uid == uid)
+    return next(each.hook.kind for each in pod.containers if each.name == container and each.hook)
+
+
+def failed_hooks(fleet: list[Machine]) -> Counter[tuple[str, str]]:
+    """Hooks that ran to a bad end by themselves, by workload and kind."""
+    return Counter(
+        (workload(machine, seen.uid), _hook_kind(machine, seen.uid, seen.container))
+        for machine in fleet
+        for seen in machine.log.of("hook-end")
+        if seen.detail == "failed"
+    )
+
+
+def killed(fleet: list[Machine]) -> Counter[str]:
+    """Pods of which a container died of SIGKILL, or would not even then, by workload."""
+    uids = {(at, seen.uid) for at, seen in _of(fleet, "kill")}
+    gone = {(at, seen.uid) for at, seen in _of(fleet, "exit") if seen.detail == "SIGKILL"}
+    stuck = {(at, uid) for at, uid in uids if any(box.phase != "exited" for box in _boxes(fleet[at], uid))}
+    return Counter(workload(fleet[at], uid) for at, uid in gone | stuck)
+
+
+def _boxes(machine: Machine, uid: str) -> list[SimulatedContainer]:
+    return machine.boots[0].node.pods.of(uid)
+
+
+def _of(fleet: list[Machine], *whats: str) -> Iterator[tuple[int, Happening]]:
+    return ((at, seen) for at, machine in enumerate(fleet) for seen in machine.log.of(*whats))
+
+
+def deaf(fleet: list[Machine]) -> Counter[str]:
+    """Pods that were to be killed and have a container that ignores its stop signal, by workload."""
+    uids = {(at, seen.uid) for at, seen in _of(fleet, "kill")}
+    return Counter(
+        workload(fleet[at], uid)
+        for at, uid in uids
+        if any(box.plan.stop_ns is None for box in _boxes(fleet[at], uid))
+    )
+
+
+def crashed(fleet: list[Machine]) -> set[str]:
+    """Nodes on which a daemon started between the signal and the machine's end."""
+    found = set()
+    for machine in fleet:
+        signal, down = first(machine, "shutdown"), first(machine, "down")
+        assert signal is not None
+        assert down is not None
+        if any(signal.at_ns < seen.at_ns < down.at_ns for seen in machine.log.of("daemon")):
+            found.add(node(machine))
+    return found

@@ -1,0 +1,282 @@
+"""Advice: who needs how long, whom no period can save, and what to paste."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.cli.config import check_configuration
+from ebbtide.config import load
+from ebbtide.events.model import Period, ProcessReport
+from ebbtide.events.record.model import (
+    AutopsyRecord,
+    ConfigurationRecord,
+    ContainerRecord,
+    PodRecord,
+    ShutdownRecord,
+)
+from ebbtide.replay.advise import (
+    Advice,
+    NoEvidence,
+    Workload,
+    WorkloadVerdict,
+    advise,
+    configuration_to_paste,
+    observed_stops,
+    problems,
+    wave_comment,
+    workload,
+)
+from tests.replay.whatif.bed import SECOND
+
+PERIODS = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
+
+
+def ended(name: str, seconds: float, *, wanted: int | None = 60, priority: int = 0, **more: Any) -> PodRecord:
+    """It ended by itself after so long."""
+    took_ns = int(seconds * SECOND)
+    return told(name, wanted, priority, outcome="graceful", ended_ns=SECOND + took_ns, **more)
+
+
+def killed(
+    name: str, seconds: float, *, wanted: int | None = 60, priority: int = 0, **more: Any
+) -> PodRecord:
+    """It got SIGKILL after so long."""
+    at_ns = SECOND + int(seconds * SECOND)
+    container = ContainerRecord(name="main", signalled_ns=SECOND, killed_ns=at_ns, exited_ns=at_ns + 5)
+    more = {"containers": (container,), "ended_ns": at_ns + 5, "grace_ns": at_ns - SECOND, **more}
+    return told(name, wanted, priority, outcome="killed", **more)
+
+
+def told(name: str, wanted: int | None, priority: int, **more: Any) -> PodRecord:
+    fields = {"grace_ns": 20 * SECOND, "began_ns": SECOND, **more}
+    return PodRecord(
+        uid=f"uid-{name}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        wanted_grace_seconds=wanted,
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def account(*pods: PodRecord, number: int = 1, **more: Any) -> ShutdownRecord:
+    fields: dict[str, Any] = {
+        "configuration": ConfigurationRecord(
+            periods=PERIODS, requested_ns=30 * SECOND, reserve_ns=5 * SECOND
+        ),
+        "node": "node-1",
+        "started_wall_ns": number,
+        "last_ns": 90 * SECOND,
+        **more,
+    }
+    return ShutdownRecord(
+        id=f"0011-{number}",
+        trace_id="",
+        journal_id="",
+        first_seq=number,
+        last_seq=number,
+        machine_id="m",
+        boot_id="b",
+        version="1",
+        kind="reboot",
+        outcome="complete",
+        started_mono_ns=0,
+        pods=pods,
+        **fields,
+    )
+
+
+def named(advice: Advice, name: str) -> Workload:
+    return next(each for each in advice.workloads if each.name == name)
+
+
+def test_a_wave_needs_what_its_slowest_pod_needs() -> None:
+    """In whole seconds, and more than it took: at the end of its grace a pod is killed."""
+    advice = advise([account(ended("web-0", 3.2), ended("web-1", 7), ended("db-0", 0.1, priority=1000))])
+    assert [wave.seconds for wave in advice.waves] == [8, 1]
+    assert wave_comment(advice.waves[0]) == "the slowest, shop/web, took 7s"
+    assert (advice.requested_seconds, advice.reserve_seconds, advice.drop_in_seconds) == (9, 5, 14)
+    assert len(advice.saved) == 3
+
+
+def test_a_wave_without_evidence_is_kept() -> None:
+    """Nobody of it was ever stopped."""
+    advice = advise([account(ended("web-0", 3))])
+    assert advice.waves[1].seconds == 10
+    assert wave_comment(advice.waves[1]) == "as it is: no pod of it was ever stopped"
+
+
+def test_the_longest_of_all_shutdowns_counts() -> None:
+    """Several nodes' shutdowns are one body of evidence; the newest one's periods are the frame."""
+    old = account(ended("web-0", 9), number=1, configuration=ConfigurationRecord(periods=PERIODS[:1]))
+    new = account(ended("web-0", 2), number=2, node="node-2")
+    advice = advise([new, old])
+    assert [wave.seconds for wave in advice.waves] == [10, 10]
+    assert (advice.nodes, len(advice.shutdowns)) == (2, 2)
+
+
+DEAF = AutopsyRecord(
+    container="main",
+    at_ns=0,
+    processes=(ProcessReport(pid=1, parent_pid=0, command="x", state="S", signals_ignored=("SIGTERM",)),),
+)
+
+
+@pytest.mark.parametrize(
+    "pods, verdict, says",
+    [
+        ((killed("a-0", 20, autopsies=(DEAF,)),), "deaf", "ignored its stop signal until SIGKILL every time"),
+        ((killed("a-0", 5, wanted=5),), "own-grace", "raise its terminationGracePeriodSeconds above 5"),
+        ((killed("a-0", 20),), "too-short", "give its wave more and see"),
+        ((ended("a-0", 3), killed("a-1", 20)), "too-short", "was killed 1 of 2 times"),
+        ((ended("a-0", 3), killed("a-1", 9, wanted=9)), "unsteady", "ended within 3s, or was killed"),
+        (
+            (ended("a-0", 12), killed("a-1", 5, wanted=5)),
+            "mostly",
+            "raise its terminationGracePeriodSeconds to 13",
+        ),
+    ],
+)
+def test_whom_no_period_saves(pods: tuple[PodRecord, ...], verdict: WorkloadVerdict, says: str) -> None:
+    """Each reason has its word, and its sentence names the cure."""
+    advice = advise([account(*pods)])
+    assert named(advice, "shop/a").verdict == verdict
+    ((each, said),) = problems(advice)
+    assert each.name == "shop/a"
+    assert says in said
+
+
+def test_a_pod_that_was_cut_short_is_perhaps_saved() -> None:
+    """Killed after 5 s where its replicas took up to 12 s: with 13 s it ends, if it does as they do."""
+    advice = advise([account(ended("web-0", 12), killed("web-1", 5))])
+    assert named(advice, "shop/web").verdict == "mostly"
+    assert [stop.label for stop in advice.perhaps] == ["shop/web-1"]
+    assert not list(problems(advice))
+    assert advice.waves[0].seconds == 13
+
+
+def test_a_wave_that_was_too_short_is_not_made_shorter() -> None:
+    """What was killed before its own grace was over needs more than it had, not less."""
+    advice = advise([account(ended("web-0", 3), killed("db-0", 20))])
+    assert (advice.waves[0].seconds, advice.waves[0].kept) == (20, "too-short")
+    assert wave_comment(advice.waves[0]) == "as it is: a pod of it was killed before its own grace was over"
+
+
+def test_a_pod_that_never_ends_decides_nothing() -> None:
+    """Its wave is as long as the others need; alone in it, the wave stays as it is."""
+    advice = advise([account(killed("a-0", 5, wanted=5, priority=1000), ended("web-0", 2))])
+    assert [wave.seconds for wave in advice.waves] == [3, 10]
+    assert wave_comment(advice.waves[1]) == "as it is: no pod of it ever ended by itself"
+    both = advise([account(killed("a-0", 5, wanted=5), ended("web-0", 2))])
+    assert both.waves[0].seconds == 3
+
+
+def test_what_is_no_observation() -> None:
+    """Spared, rejected, never begun, or refused by the runtime: nobody asked these pods to end."""
+    refused = ContainerRecord(name="main", signalled_ns=SECOND, stop_refused=True)
+    found = observed_stops(
+        [
+            account(
+                told("a", 5, 0, outcome="spared"),
+                told("b", 5, 0, outcome="rejected"),
+                told("c", 5, 0, outcome="unknown", began_ns=None),
+                killed("d", 5, containers=(refused,)),
+            )
+        ]
+    )
+    assert list(found) == []
+
+
+def test_a_hurried_pod_is_censored_when_it_was_hurried() -> None:
+    """What came later was not its own doing."""
+    (stop,) = observed_stops([account(killed("a-0", 9, hurried_ns=4 * SECOND))])
+    assert (stop.observed.ns, stop.observed.ended, stop.limited) == (3 * SECOND, False, True)
+
+
+def test_a_pod_that_was_still_there_is_censored_at_the_end() -> None:
+    """The budget was over, or the record is."""
+    open_pod = told("a-0", 60, 0, outcome="unknown")
+    (until_end,) = observed_stops([account(open_pod, pods_ended_ns=31 * SECOND)])
+    (until_last,) = observed_stops([account(open_pod)])
+    assert (until_end.observed.ns, until_last.observed.ns) == (30 * SECOND, 89 * SECOND)
+
+
+@pytest.mark.parametrize(
+    "name, of",
+    [
+        ("web-5d4f8c7b9-x2k4z", "shop/web"),
+        ("agent-x2k4z", "shop/agent"),
+        ("db-0", "shop/db"),
+        ("etcd-node-1", "shop/etcd"),
+        ("nginx-proxy", "shop/nginx-proxy"),
+        ("web", "shop/web"),
+    ],
+)
+def test_workloads(name: str, of: str) -> None:
+    """Replicas, successors, numbered and static pods are told by what is left of their names."""
+    assert workload("shop", name, "node-1") == of
+
+
+def test_a_node_that_is_granted_too_little_saves_fewer() -> None:
+    """18 s of 35 s: the higher wave has its 6 s, and of the lower one's 16 s are 12 left."""
+    fates = (ended("slow", 15), ended("web", 11), ended("db", 5, priority=1000))
+    advice = advise([account(*fates, grant_ns=18 * SECOND)])
+    assert [wave.seconds for wave in advice.waves] == [16, 6]
+    assert [stop.label for stop in advice.saved] == ["shop/web", "shop/db"]
+    assert [stop.label for stop in advice.hopeless] == [stop.label for stop in advice.cut] == ["shop/slow"]
+    assert not list(problems(advice)), "no grace of its own helps"
+    assert "# On node-1 the grant was not raised: 18s of the 35s asked for." in configuration_to_paste(
+        advice, 200
+    )
+    assert len(advise([account(*fates, grant_ns=35 * SECOND)]).saved) == 3
+
+
+def test_the_last_wave_under_a_small_grant_is_promised_less() -> None:
+    """What lies before logind's own timer comes off it: of 6 s a pod that took 5.5 s may not have them."""
+    fates = (ended("web", 5.5), ended("db", 5.5, priority=1000))
+    advice = advise([account(*fates, grant_ns=12 * SECOND)])
+    assert [wave.seconds for wave in advice.waves] == [6, 6]
+    assert [stop.label for stop in advice.saved] == ["shop/web"]
+    assert [stop.label for stop in advice.cut] == ["shop/db"]
+
+
+def test_many_nodes_that_are_granted_too_little_are_counted() -> None:
+    """Three by name."""
+    each = [account(ended("web", 11), node=f"node-{at}", number=at, grant_ns=9 * SECOND) for at in range(5)]
+    text = configuration_to_paste(advise(each), 200)
+    assert "On node-2 the grant" in text
+    assert "On node-3 the grant" not in text
+    assert "So it was on 2 other nodes." in text
+
+
+def test_a_grant_that_is_enough_for_the_advice_is_not_named() -> None:
+    """Less than was asked for, and more than these periods need."""
+    advice = advise([account(ended("web", 2), ended("db", 2, priority=1000), grant_ns=30 * SECOND)])
+    assert (advice.drop_in_seconds, advice.short, len(advice.saved)) == (11, (), 2)
+
+
+def test_without_evidence_there_is_no_advice() -> None:
+    """No shutdown, or none that stopped a pod."""
+    for known in ([], [account()], [account(ended("web-0", 3), configuration=ConfigurationRecord())]):
+        with pytest.raises(NoEvidence):
+            advise(known)
+
+
+def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
+    """It loads, it can be honoured under the drop-in's value, and says what is advised whatever a name is."""
+    evil = ended("web", 7)
+    advice = advise([account(PodRecord(**{**_fields(evil), "name": "x\nbudget: elastic"}), ended("db-0", 1))])
+    file = tmp_path / "advice.yaml"
+    file.write_text(configuration_to_paste(advice))
+    loaded = load([file])
+    assert loaded.settings.by_pod_priority == advice.periods
+    assert loaded.settings.budget == "strict"
+    assert check_configuration(loaded, advice.drop_in_seconds * SECOND).honoured
+    assert f"InhibitDelayMaxSec={advice.drop_in_seconds}" in file.read_text()
+
+
+def _fields(pod: PodRecord) -> dict[str, Any]:
+    return {name: getattr(pod, name) for name in pod.__struct_fields__}

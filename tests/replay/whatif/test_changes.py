@@ -1,0 +1,235 @@
+"""What may be changed, and what cannot: settings, pods, the grant, single facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from ebbtide.events.base import Event
+from ebbtide.events.decisions import ShutdownBegan
+from ebbtide.events.facts import (
+    ContainerExited,
+    InventoryTaken,
+    OrderEnded,
+    PrepareForShutdown,
+    SettingsLoaded,
+    Tick,
+)
+from ebbtide.events.model import Container, Hook, Settings
+from ebbtide.replay.sim.scenario import Faults, HookPlan
+from ebbtide.replay.whatif.record import (
+    Answer,
+    ChangedFact,
+    Changes,
+    RecordedBehaviour,
+    RecordedEvent,
+    RecordedShutdown,
+    WrongChange,
+    attribute_facts,
+    facts_under,
+)
+from ebbtide.replay.whatif.run import Comparison
+from tests.replay.whatif.bed import HIGH, SECOND, Recorded, behaves, pod, record, settings, side
+
+
+@pytest.fixture(scope="module")
+def known() -> Recorded:
+    """A quick pod, a pod with a hook, a slow one in the second wave."""
+    hooked = behaves(pod("api", hook=Hook(kind="exec")), 1, HookPlan(takes_ns=2 * SECOND))
+    return record([behaves(pod("web"), 3), hooked, behaves(pod("db", HIGH), 6)])
+
+
+def level(found: Comparison, name: str) -> str:
+    return side(found, name).support.level
+
+
+def test_a_smaller_grant_is_shared_out_from_the_highest_priority(known: Recorded) -> None:
+    """14 s for waves of 20 s and 10 s: 4 s and 10 s."""
+    found = known.compare(grant_ns=14 * SECOND)
+    assert [wave.grim.period_ns for wave in found.waves if wave.grim] == [4 * SECOND, 10 * SECOND]
+    assert (found.then.grant_ns, found.grim.grant_ns) == (known.shutdown.grant_ns, 14 * SECOND)
+
+
+def test_settings_that_need_more_raise_the_grant(known: Recorded) -> None:
+    """The drop-in that the daemon would have ordered is assumed to be obeyed; with --grant it is not."""
+    found = known.compare(settings=settings(low=70))
+    assert found.grim.grant_ns == (70 + 10 + 5) * SECOND
+    assert ("grant", "logind grants 1min 25s, as the drop-in for these settings asks") in found.assumptions
+    held = known.compare(settings=settings(low=70), grant_ns=30 * SECOND)
+    assert held.grim.grant_ns == 30 * SECOND
+    assert not held.assumptions
+
+
+def test_a_limit_that_does_not_move_is_not_raised() -> None:
+    """logind had not obeyed the drop-in of then: it is not expected to obey another."""
+    stiff = record([behaves(pod("web"), 3)], faults=Faults(grant_ns=25 * SECOND))
+    found = stiff.compare(settings=settings(low=70))
+    assert found.grim.grant_ns == found.then.grant_ns == 25 * SECOND
+    (assumed,) = found.assumptions
+    assert assumed[0] == "grant"
+    assert assumed[1].startswith("logind grants 25s as it did, of 1min 25s that these settings need: /etc/")
+
+
+def test_switched_off_nothing_is_held_back(known: Recorded) -> None:
+    """Every pod that ended by itself is lost, and the assumption says why."""
+    found = known.compare(settings=Settings())
+    assert found.grim.outcome == "never-begun"
+    assert [code for code, _ in found.assumptions] == ["off"]
+    assert {pod.line.pod.name for pod in found.changed("lost")} == {"web", "api", "db"}
+
+
+def test_waves_are_compared_by_their_priority(known: Recorded) -> None:
+    """A wave that only one configuration has stands alone."""
+    one = Settings(by_pod_priority=settings().by_pod_priority[:1])
+    sides = known.compare(settings=one).waves
+    assert [(each.priority, each.then is None, each.grim is None) for each in sides] == [
+        (0, False, False),
+        (HIGH, False, True),
+    ]
+
+
+def test_a_replaced_pod_keeps_its_behaviour(known: Recorded) -> None:
+    """Another grace and another priority for the pod of the same name; it stops as it did."""
+    found = known.compare(pods=(pod("web", HIGH, grace=2),))
+    web = side(found, "web")
+    assert web.grim is not None
+    assert (web.grim.wave, web.grim.grace_ns) == (1, 2 * SECOND)
+    assert (web.outcomes, web.support.level, web.change) == (("killed", "failed"), "assumed", "lost")
+
+
+def test_a_new_pod_is_assumed(known: Recorded) -> None:
+    """Nobody knows how it stops: at once, or not even with SIGKILL. It is neither saved nor lost."""
+    new = side(known.compare(pods=(pod("new", grace=7),)), "new")
+    assert new.then is None
+    assert (new.support.level, new.outcomes, new.change) == ("assumed", ("graceful", "failed"), "same")
+
+
+def test_a_hook_that_the_record_does_not_have_is_assumed(known: Recorded) -> None:
+    """A new hook takes no time, or all that there is."""
+    found = known.compare(pods=(pod("web", hook=Hook(kind="exec", detail="drain")),))
+    low, high = side(found, "web").now(lambda line: line.took_ns)
+    assert level(found, "web") == "assumed"
+    assert low is not None
+    assert high is not None
+    assert low < 4 * SECOND
+    assert high >= 20 * SECOND
+
+
+def test_a_hook_that_is_gone_leaves_the_stop_assumed(known: Recorded) -> None:
+    """As long after its signal as it did, though nothing was drained before, or never; the total says so."""
+    found = known.compare(pods=(pod("api"),))
+    api = side(found, "api")
+    assert (api.support.level, api.outcomes) == ("assumed", ("graceful", "failed"))
+    assert api.hopeful is not None
+    assert (api.hopeful.took_ns or 0) < 2 * SECOND
+    assert not found.total.is_one
+
+
+def test_another_stop_signal_is_assumed(known: Recorded) -> None:
+    """What SIGTERM took says little of what SIGQUIT takes: as long, or for ever."""
+    quits = replace(pod("web"), containers=(Container(name="main", stop_signal="SIGQUIT"),))
+    web = side(known.compare(pods=(quits,)), "web")
+    assert (web.support.level, web.outcomes) == ("assumed", ("graceful", "failed"))
+
+
+class Counted(dict[str, list[Answer]]):
+    """How often all of it was gone through."""
+
+    times = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.times += 1
+        return super().__iter__()
+
+
+def test_orders_without_a_twin_are_not_looked_for_among_all(
+    known: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty new pods have a hundred orders that the record has not: its own are read once a run."""
+    answers = Counted()
+
+    def watched(recorded: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
+        seen = attribute_facts(recorded, facts)
+        answers.update(seen.answers)
+        seen.answers = answers
+        return seen
+
+    monkeypatch.setattr("ebbtide.replay.whatif.run.attribute_facts", watched)
+    known.ask(pods=tuple(pod(f"new-{at}") for at in range(20)))
+    assert answers.times == 2
+
+
+def test_what_had_ended_stays_ended(known: Recorded) -> None:
+    """A manifest does not know which containers run; the record does."""
+
+    def ended(played: RecordedEvent) -> RecordedEvent:
+        if not isinstance(played.event, InventoryTaken):
+            return played
+        stopped = (Container(name="main", running=False),)
+        pods = tuple(replace(each, containers=stopped) for each in played.event.pods)
+        return played._replace(event=replace(played.event, pods=pods))
+
+    recorded = known.shutdown._replace(events=tuple(map(ended, known.shutdown.events)))
+    facts = facts_under(recorded, Changes(pods=(pod("web", grace=9), pod("new"))), None)
+    listing = next(each.event for each in facts if isinstance(each.event, InventoryTaken))
+    running = {each.name: each.containers[0].running for each in listing.pods}
+    assert running == {"web": False, "api": False, "db": False, "new": True}
+
+
+def test_what_holds_a_wave_delays_the_next(known: Recorded) -> None:
+    """A hook that ends 4 s later makes the next wave begin 4 s later."""
+    hook = next(
+        each.seq
+        for each in known.shutdown.facts
+        if isinstance(each.event, OrderEnded) and "/hook:" in each.event.key
+    )
+    later = known.compare(delay=((hook, 4 * SECOND),))
+    began = [side(later, "db").then, side(later, "db").grim]
+    assert began[0] is not None
+    assert began[1] is not None
+    assert abs((began[1].began_ns or 0) - (began[0].began_ns or 0) - 4 * SECOND) < SECOND // 100
+
+
+def test_a_reload_of_the_same_settings_is_a_reload_of_the_new_ones() -> None:
+    """A process that comes back reads the same file, which is the new one now."""
+    faults = Faults(crash_after_ns=2 * SECOND)
+    again = record([behaves(pod("web"), 8)], faults=faults)
+    loads = [each.event for each in again.shutdown.facts if isinstance(each.event, SettingsLoaded)]
+    found = again.ask(settings=settings(low=33))
+    told = [each.event for each in found.grim.records if isinstance(each.event, SettingsLoaded)]
+    assert loads
+    assert [each.settings for each in told] == [settings(low=33)] * len(loads)
+
+
+@pytest.mark.parametrize(
+    "kind, said",
+    [
+        (ShutdownBegan, "is the decision ShutdownBegan: name the fact that led to it"),
+        (PrepareForShutdown, "is the PrepareForShutdown that begins the shutdown"),
+        (Tick, "is a tick: it follows from deadlines"),
+    ],
+)
+def test_only_facts_can_be_dropped(kind: type[Event], said: str) -> None:
+    """A decision, a tick, or the signal itself is refused, with the cure."""
+    stuck = record([behaves(pod("stuck"), None)])
+    with pytest.raises(WrongChange, match=said):
+        stuck.ask(drop=(stuck.seq_of(kind),))
+
+
+def test_a_record_of_another_time_is_refused(known: Recorded) -> None:
+    """The message says which records there are."""
+    with pytest.raises(WrongChange, match=f"it has the records {known.shutdown.first_seq} to"):
+        known.ask(delay=((1, SECOND),))
+
+
+def test_a_delayed_exit_comes_later(known: Recorded) -> None:
+    """By as much as asked, and nothing before it moves."""
+    exited = known.seq_of(ContainerExited)
+    found = known.compare(delay=((exited, 2 * SECOND),))
+    api, web = side(found, "api"), side(found, "web")
+    slower = api if api.then != api.grim else web
+    assert slower.then is not None
+    assert slower.grim is not None
+    assert (slower.grim.ended_ns or 0) - (slower.then.ended_ns or 0) == 2 * SECOND

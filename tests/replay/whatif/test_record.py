@@ -1,0 +1,237 @@
+"""Records that are unusual: lost outcomes, edges' own timers, missed signals, shutdowns upon shutdowns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from ebbtide.events.decisions import CancelOrder, RunHook, SendSignal, ShutdownBegan
+from ebbtide.events.facts import (
+    DurabilityLate,
+    HurryRequested,
+    OrderEnded,
+    PrepareForShutdown,
+    PreparingRead,
+    StopRequested,
+)
+from ebbtide.events.model import Hook
+from ebbtide.replay.replayer import NO_BEGIN, NO_RECORD, Divergence
+from ebbtide.replay.sim.scenario import Faults, HookPlan
+from ebbtide.replay.whatif.record import (
+    Changes,
+    Diverged,
+    NoShutdownAtRecord,
+    RecordedEvent,
+    RecordedShutdown,
+    WrongChange,
+    read_recorded_shutdown,
+)
+from ebbtide.replay.whatif.run import run_again, what_if
+from tests.replay.whatif.bed import SECOND, behaves, pod, record, settings
+from tests.replay.whatif.theatre import Theatre
+
+GRANT_NS = 60 * SECOND
+
+
+def edited(
+    shutdown: RecordedShutdown, edit: Callable[[RecordedEvent], RecordedEvent | None]
+) -> RecordedShutdown:
+    """The record as it would be, had something else been told."""
+    events = (edit(each) for each in shutdown.events)
+    return shutdown._replace(events=tuple(each for each in events if each is not None))
+
+
+def hooked(takes_ns: int | None, faults: Faults = Faults()) -> RecordedShutdown:  # noqa: B008
+    hook = HookPlan(takes_ns)
+    return record([behaves(pod("web", hook=Hook(kind="exec")), 1, hook)], settings(6, 5), faults).shutdown
+
+
+def ends(recorded: RecordedShutdown, **changes: object) -> list[int]:
+    """When the pod ended: hopeful, grim."""
+    found = run_again(recorded, Changes(**changes))  # type: ignore[arg-type]
+    runs = (found.hopeful, found.grim)
+    return [run.outline.pods["uid-web"].ended_ns or 0 for run in runs]
+
+
+# --- hooks -------------------------------------------------------------------------------------
+
+
+def by_its_edge(recorded: RecordedShutdown) -> RecordedShutdown:
+    """The edge's own timer ended the hook a millisecond before the actor would have."""
+    began = next(each for each in recorded.events if isinstance(each.event, RunHook))
+
+    def edit(played: RecordedEvent) -> RecordedEvent | None:
+        event = played.event
+        if isinstance(event, CancelOrder):
+            return None
+        if isinstance(event, OrderEnded) and "/hook:" in event.key:
+            return played._replace(mono_ns=began.mono_ns + 6 * SECOND - 1_000_000)
+        return played
+
+    return edited(recorded, edit)
+
+
+def test_an_edge_that_ended_a_hook_does_so_again() -> None:
+    """It needed more than its time; with more time it ends just after that, or as much too late again."""
+    recorded = by_its_edge(hooked(None))
+    same = ends(recorded, settings=settings(5, 5))
+    more = ends(recorded, settings=settings(20, 5))
+    assert same[0] == same[1]
+    assert 6 * SECOND <= same[0] < 7 * SECOND
+    assert 6 * SECOND < more[0] < 8 * SECOND
+    assert 20 * SECOND < more[1] < 22 * SECOND
+
+
+def test_a_hook_that_a_restart_lost_is_lost_again() -> None:
+    """At the same restart; without it the hook needed more than until the last that was heard."""
+    faults = Faults(crash_after_ns=2 * SECOND, restart_takes_ns=3 * SECOND)
+    recorded = hooked(3 * SECOND, faults)
+    lost = next(
+        each
+        for each in recorded.facts
+        if isinstance(each.event, OrderEnded) and each.event.result == "unknown"
+    )
+    assert run_again(recorded, Changes()).is_same
+    again = ends(recorded, settings=settings(40, 5))
+    assert again[0] == again[1]
+    without = run_again(recorded, Changes(drop=(start_seq(recorded),)))
+    assert without.support("uid-web").level == "bound"
+    assert lost.mono_ns > recorded.signal_ns
+
+
+def start_seq(recorded: RecordedShutdown) -> int:
+    return next(each.seq for each in recorded.facts if type(each.event).__name__ == "DaemonStarted")
+
+
+def test_a_hook_that_nobody_answered_needed_more_than_the_record() -> None:
+    """The power went while it ran."""
+    recorded = hooked(None, Faults(power_cut_after_ns=3 * SECOND))
+    found = run_again(recorded, Changes(settings=settings(2, 5)))
+    assert found.grim.outline.pods["uid-web"].outcome is None or found.support("uid-web").level != "observed"
+
+
+def test_an_order_that_was_lost_and_comes_after_the_restart_is_assumed_done() -> None:
+    """Its recorded outcome belonged to a restart that is over."""
+    faults = Faults(crash_after_ns=2 * SECOND, restart_takes_ns=3 * SECOND)
+    known = record([behaves(pod("web"), 1), behaves(pod("slow"), 30)], settings(4, 5), faults)
+    lost = edited(known.shutdown, lambda each: _unknown_if_stop(each))
+    assert run_again(lost, Changes(settings=settings(9, 5))).grim.outline.outcome == "complete"
+
+
+def _unknown_if_stop(played: RecordedEvent) -> RecordedEvent:
+    event = played.event
+    if isinstance(event, OrderEnded) and "/deliver/" in event.key:
+        return played._replace(event=replace(event, result="unknown"))
+    return played
+
+
+# --- how it began ------------------------------------------------------------------------------
+
+
+def played(*facts: tuple[object, int]) -> tuple[Theatre, int]:
+    """A theatre after these facts, and the number of its last shutdown."""
+    theatre = Theatre((pod("web"),), settings(), GRANT_NS)
+    first = 0
+    for fact, after_ms in facts:
+        for record_ in theatre.feed(fact, after_ms):  # type: ignore[arg-type]
+            if isinstance(record_.event, ShutdownBegan):
+                first = record_.episode
+    return theatre, first
+
+
+def test_a_missed_signal_takes_the_grant_before_it() -> None:
+    """It was seen only in a property, which does not tell the grant: --grant counts all the same."""
+    theatre, first = played((PreparingRead(preparing=True), 1))
+    found = what_if(theatre.history(), first, Changes(grant_ns=12 * SECOND))
+    assert found.then.grant_ns == GRANT_NS
+    assert found.grim.outline.grant_ns == 12 * SECOND
+    assert what_if(theatre.history(), first, Changes()).is_same
+
+
+def test_in_overtime_logind_has_no_say() -> None:
+    """The service manager stops the unit: its stop time is what there is, whatever logind grants."""
+    theatre, first = played((StopRequested(system_stopping=True, stop_time_ns=20 * SECOND), 1))
+    found = what_if(theatre.history(), first, Changes(grant_ns=5 * SECOND))
+    assert found.grim.outline.grant_ns == 20 * SECOND
+    assert found.grim.outline.outcome == "complete"
+
+
+def test_what_logind_s_timer_did_comes_with_another_grant() -> None:
+    """Cut short at the end of its grant, the shutdown has until the end of the new one."""
+    theatre = Theatre((pod("web"),), settings(20, 10), 15 * SECOND)
+    theatre.mute = (SendSignal,)
+    signal = PrepareForShutdown(active=True, kind="poweroff", grant_ns=15 * SECOND, lock_held=True)
+    first = theatre.feed(signal)[0].seq
+    signal_ns = theatre.mono_ns
+    theatre.until(signal_ns + 3 * SECOND)
+    theatre.mono_ns = signal_ns + 15 * SECOND
+    theatre.feed(StopRequested(system_stopping=True, stop_time_ns=SECOND), 500)
+    recorded = read_recorded_shutdown(theatre.history(), first)
+    stop = next(each for each in recorded.facts if isinstance(each.event, StopRequested))
+    found = run_again(recorded, Changes(grant_ns=40 * SECOND))
+    told = [each for each in found.grim.records if isinstance(each.event, StopRequested)]
+    assert run_again(recorded, Changes()).is_same
+    assert stop.mono_ns - signal_ns > 15 * SECOND
+    assert [each.mono_ns - stop.mono_ns for each in told] in ([], [25 * SECOND])
+
+
+def test_settings_wait_for_the_end_of_the_shutdown_before() -> None:
+    """A shutdown that follows a cancelled one in one step cannot be given other settings: they would wait."""
+    theatre = Theatre((pod("web"),), settings(), GRANT_NS)
+    theatre.mute = (SendSignal,)
+    going = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+    theatre.feed(going)
+    theatre.feed(PrepareForShutdown(active=False), 500)
+    first = theatre.feed(going, 500)[0].seq
+    with pytest.raises(WrongChange, match="settings wait for the end of the shutdown before"):
+        what_if(theatre.history(), first, Changes(settings=settings(3, 3)))
+
+
+def test_facts_beside_orders_stay_with_them() -> None:
+    """A late disk and a hurry: the one comes with its order, the other at its time."""
+    theatre, first = played(
+        (PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True), 1),
+    )
+    recorded = read_recorded_shutdown(theatre.history(), first)
+    key = next(each.event.key for each in recorded.events if isinstance(each.event, SendSignal))
+    beside = Theatre((pod("web"),), settings(), GRANT_NS)
+    beside.mute = (SendSignal,)
+    signal = PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True)
+    number = beside.feed(signal)[0].seq
+    beside.feed(DurabilityLate(key=key, barrier="written", waited_ns=1), 30)
+    beside.feed(DurabilityLate(key="LogindActor/arm//0", barrier="written", waited_ns=1), 30)
+    beside.feed(HurryRequested(pod="web", asked_by=0), 400)
+    beside.until(beside.mono_ns + 59 * SECOND)
+    found = what_if(beside.history(), number, Changes())
+    assert found.is_same
+    assert found.then.pods["uid-web"].outcome == "failed"
+
+
+# --- what cannot be asked ----------------------------------------------------------------------
+
+
+def test_a_record_that_does_not_replay_says_nothing() -> None:
+    """An edited fact: the decisions that follow are not this version's."""
+    theatre, first = played((PreparingRead(preparing=True), 1))
+    forged = [
+        raw._replace(mono_ns=raw.mono_ns + 1) if raw.seq == first else raw for raw in theatre.history().raw()
+    ]
+    history = theatre.history()
+    history.raw = lambda: iter(forged)  # type: ignore[method-assign]
+    with pytest.raises(Diverged, match="differs"):
+        what_if(history, first, Changes())
+
+
+def test_a_shutdown_that_is_not_there() -> None:
+    """No shutdown begins at that record."""
+    theatre, _ = played((PreparingRead(preparing=True), 1))
+    with pytest.raises(NoShutdownAtRecord, match="no shutdown begins at record 99999"):
+        what_if(theatre.history(), 99_999, Changes())
+
+
+def test_what_a_divergence_is_called() -> None:
+    """A field differs; or it is no field, and what is wrong stands there itself."""
+    for field, said in (("payload", "payload differs"), (NO_BEGIN, NO_BEGIN)):
+        assert str(Diverged(Divergence(3, field, NO_RECORD, NO_RECORD))) == f"record 3: {said}"

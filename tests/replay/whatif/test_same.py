@@ -1,0 +1,85 @@
+"""With nothing changed, nothing changes: the new run is the record, event by event, at its times."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.whatif.record import Changes
+from ebbtide.replay.whatif.run import PodLine, what_if
+from tests.replay.whatif.bed import drawn, recorded
+from tests.world.worlds import Name, try_out
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "shutdown-v1"
+
+SEEDS, SEEDS_A_TEST = 96, 16
+WORLDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_a_simulated_shutdown_is_the_same_again(first: int) -> None:
+    """For any seed, with restarts, power cuts, cancels and refusals: both runs are the record."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        found = recorded(drawn(seed)).ask()
+        assert found.is_same, f"seed {seed}"
+        assert found.hopeful.outline == found.then, f"seed {seed}"
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_the_settings_in_force_are_no_change(first: int) -> None:
+    """Naming the configuration and the grant that were in force is like naming none."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        known = recorded(drawn(seed))
+        found = known.ask(settings=known.shutdown.settings, grant_ns=known.shutdown.grant_ns)
+        assert found.is_same, f"seed {seed}"
+
+
+def fate(line: PodLine) -> tuple[PodOutcome | None, int | None]:
+    """As an account has it: who was spared, or could not be ended, has no end."""
+    return line.outcome, None if line.outcome in ("spared", "failed", "unknown") else line.ended_ns
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_A_TEST))
+def test_what_was_is_what_the_account_says(first: int) -> None:
+    """Outcome, end and fates of every shutdown; also where one signal ends one and opens the next."""
+    for seed in range(first, first + SEEDS_A_TEST):
+        source = simulate(SimulationRequest(synthetic=10), seed).machine.journal.source
+        for account in shutdown_records(History([source()]), boot_id="another"):
+            found = what_if(History([source()]), account.first_seq, Changes())
+            then, where = found.then, f"seed {seed}, {account.id}"
+            assert (then.outcome, then.total_ns) == (account.outcome, account.ended_ns), where
+            told = {pod.uid: (pod.outcome, pod.ended_ns) for pod in account.pods}
+            known = {uid: fate(line) for uid, line in then.pods.items() if line.outcome is not None}
+            assert known.items() <= told.items(), where
+            assert found.is_same, where
+            assert not any(code == "order" for code, _ in found.assumptions), where
+            assert found.hopeful.outline == found.grim.outline == then, where
+
+
+def test_the_golden_shutdown_is_the_same_again() -> None:
+    """Also a journal of the first release, with a restart in the middle."""
+    history = History([DirectorySource(GOLDEN)])
+    for episode in episodes(History([DirectorySource(GOLDEN)])):
+        assert what_if(history, episode.first_seq, Changes()).is_same
+
+
+@pytest.mark.slow
+def test_what_the_real_daemon_recorded_is_the_same_again() -> None:
+    """The daemon under Trio, on disks that fail and a node that misbehaves: its journals too."""
+    told = 0
+    for seed in range(WORLDS):
+        world = try_out(Name(seed)).world
+        sources = [place.source for place in world.disks.places]
+        there = {raw.seq for raw in History(sources).raw()}
+        # A disk may have lost the begin of one that its checkpoint still knows.
+        for episode in (each for each in episodes(History(sources)) if each.first_seq in there):
+            assert what_if(History(sources), episode.first_seq, Changes()).is_same, f"{Name(seed)}"
+            told += 1
+    assert told

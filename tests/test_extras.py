@@ -1,0 +1,88 @@
+"""One rule for what is not installed: every verb runs on the base wheel, or says in a line what it needs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ebbtide.extras import EXTRAS, PackagesMissing, extra_of, missing_packages, require
+
+ROOT = Path(__file__).parent.parent
+#: Runs a command as it runs on the base wheel: nothing of any extra is to be found.
+HIDDEN = f"""
+import sys
+from importlib.machinery import PathFinder
+
+class Hiding(PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name.partition(".")[0] in {sorted({name for names in EXTRAS.values() for name in names})!r}:
+            return None
+        return PathFinder.find_spec(name, path, target)
+
+sys.meta_path[sys.meta_path.index(PathFinder)] = Hiding
+from ebbtide.cli import main
+main()
+"""
+
+
+def on_the_base_wheel(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"}
+    return subprocess.run(
+        [sys.executable, "-c", HIDDEN, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        timeout=60,
+        check=False,
+    )
+
+
+def test_what_is_missing_is_named_with_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One line, which begins with what needs it."""
+    monkeypatch.setitem(EXTRAS, "node", ("trio", "no_such_package", "no_such_other"))
+    assert missing_packages("node") == ("no_such_package", "no_such_other")
+    with pytest.raises(PackagesMissing) as refused:
+        require("node", "mode api")
+    assert str(refused.value) == "mode api needs no_such_package, no_such_other: pip install 'ebbtide[node]'"
+
+
+def test_every_extra_of_the_project_is_in_the_table() -> None:
+    """But the developers' own. What only another brings is in no row."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(project["optional-dependencies"]) - {"dev"} == set(EXTRAS)
+    assert (extra_of("trio_asyncio._loop"), extra_of("pyarrow"), extra_of("trio")) == ("node", "tables", "")
+
+
+def test_uninstall_needs_no_extra(tmp_path: Path) -> None:
+    """Also where its unit is stopped already: it comes to its end, and says what it could not ask."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
+    ran = on_the_base_wheel(
+        "uninstall", "--config", config, "--journal", tmp_path / "j", "--runtime", tmp_path, "--dry-run"
+    )
+    assert "Traceback" not in ran.stderr
+    assert "unexpected" not in ran.stderr
+    assert "pip install 'ebbtide[node]'" in ran.stdout
+    assert "kubelet" in ran.stdout
+
+
+@pytest.mark.parametrize(
+    "words, extra",
+    [
+        ("run --mode api --journal {d}/j --runtime {d}", "node"),
+        ("uninstall --dry-run --node-only --node-name n --kubeconfig {d}/k --runtime {d}", "node"),
+        ("export parquet --journal {d}/j -o {d}/tables", "tables"),
+    ],
+)
+def test_what_needs_an_extra_says_so_in_a_line(tmp_path: Path, words: str, extra: str) -> None:
+    """Exit code 2, nothing done."""
+    (tmp_path / "j").mkdir()
+    ran = on_the_base_wheel(*words.format(d=tmp_path).split())
+    assert (ran.returncode, ran.stdout, ran.stderr.count("\n")) == (2, "", 1), ran
+    assert f"pip install 'ebbtide[{extra}]'" in ran.stderr

@@ -1,0 +1,162 @@
+"""What is installed: one package, whole, beside any other that has the names of our folders."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distribution
+from pathlib import Path
+from shutil import copytree, unpack_archive
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BUILD_SECONDS_MAX = 120
+#: A dozen wheels from an index.
+INSTALL_SECONDS_MAX = 300
+#: In a checkout these are links out of the package, which builders follow in ways of their own.
+LINKED = ("actors", "events", "otel", "replay")
+#: Without site-packages' start-up, where an editable install would put the checkout itself on the path.
+ISOLATED = (sys.executable, "-I", "-S", "-c")
+
+
+def build(kind: str, source: Path, into: Path) -> Path:
+    argv = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(into)]
+    subprocess.run(argv, cwd=source, check=True, capture_output=True, timeout=BUILD_SECONDS_MAX)
+    (made,) = (path for path in into.iterdir() if path.suffix == {"sdist": ".gz", "wheel": ".whl"}[kind])
+    return made
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of the sdist: what a package index would hand out, built as its readers would build it."""
+    into = tmp_path_factory.mktemp("dist")
+    unpack_archive(build("sdist", ROOT, into), into / "unpacked", filter="data")
+    (source,) = (into / "unpacked").iterdir()
+    return build("wheel", source, into)
+
+
+@pytest.mark.slow
+def test_nothing_but_the_package_is_installed(wheel: Path) -> None:
+    """No other name at the top of site-packages; every module and data file of the repository is there."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = [name for name in archive.namelist() if ".dist-info/" not in name]
+    assert {name.partition("/")[0] for name in names} == {"ebbtide"}
+    tracked = subprocess.check_output(["git", "ls-files", *LINKED, "ebbtide"], cwd=ROOT, text=True).split(
+        "\n"
+    )
+    expected = {
+        name if name.startswith("ebbtide/") else f"ebbtide/{name}"
+        for name in tracked
+        if name and not (ROOT / name).is_symlink() and (ROOT / name).exists()
+    }
+    assert sorted(names) == sorted(expected)
+    assert "ebbtide/py.typed" in expected
+
+
+@pytest.mark.slow
+def test_it_lives_beside_a_package_with_the_name_of_a_folder(wheel: Path, tmp_path: Path) -> None:
+    """``Events``, which other projects depend on, installs a top-level ``events``: both import."""
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(tmp_path)
+    (theirs,) = {
+        Path(str(file.locate())).parent
+        for file in distribution("Events").files or ()
+        if file.name == "events.py"
+    }
+    copytree(theirs, tmp_path / theirs.name)
+    dependencies = [str(Path(str(distribution(name).locate_file("")))) for name in ("msgspec",)]
+    code = (
+        f"import sys; sys.path[:0] = {[str(tmp_path)]!r}; sys.path += {dependencies!r};"
+        "from events import Events; import events, ebbtide.events.facts, ebbtide.replay;"
+        "print(events.__file__, ebbtide.events.__file__, sep='\\n')"
+    )
+    done = subprocess.run(
+        [*ISOLATED, code], cwd=tmp_path, check=True, capture_output=True, text=True, timeout=30
+    )
+    assert done.stdout.splitlines() == [
+        str(tmp_path / "events" / "__init__.py"),
+        str(tmp_path / "ebbtide" / "events" / "__init__.py"),
+    ]
+
+
+#: What each verb of the README's shell blocks is given so that it ends at once and changes nothing here:
+#: ``{d}`` is a folder of the test's own with a configuration, a Pod manifest and a simulated journal. Exit
+#: codes: on a machine without a daemon, a bus and a node some things do not hold.
+HARMLESS: dict[str, tuple[str, set[int]]] = {
+    "demo": ("demo --help", {0}),
+    "simulate": ("simulate --pods {d}/pod.yaml --config {d}/config.yaml --journal {d}/journal", {0}),
+    "config check": ("config check --config {d}/config.yaml", {0}),
+    "run": ("run --journal {d}/none --runtime {d}/run", {2}),
+    "doctor": ("doctor --runtime {d}/run --journal {d}/journal", {0, 1}),
+    "plan": ("plan --pods {d}/pod.yaml --config {d}/config.yaml --runtime {d}/run", {0}),
+    "drill": ("drill --runtime {d}/run --journal {d}/journal", {0, 1}),
+    "status": ("status --runtime {d}/run --journal {d}/journal", {1}),
+    "journal ls": ("journal ls --journal {d}/journal", {0}),
+    "journal pack": ("journal pack --redact --journal {d}/journal -o {d}/ticket.zip", {0}),
+    "replay verify": ("replay verify --journal {d}/journal", {0}),
+    "replay timeline": ("replay timeline --journal {d}/journal", {0}),
+    "replay blame": ("replay blame --journal {d}/journal", {0}),
+    "replay critical-chain": ("replay critical-chain --journal {d}/journal", {0}),
+    "replay what-if": ("replay what-if --journal {d}/journal --config {d}/config.yaml", {0}),
+    "replay advise": ("replay advise --journal {d}/journal", {0, 1}),
+    "replay report": ("replay report --journal {d}/journal -o {d}/report.html", {0}),
+    "uninstall": ("uninstall --dry-run --runtime {d}/run --journal {d}/none", {0, 1}),
+}
+#: Verbs that only an extra makes possible here say so: `ebbtide run` is mode auto, a node's.
+NEEDS_EXTRA = {"run": "node"}
+
+
+def readme_verbs() -> list[str]:
+    """``verb`` or ``group verb`` of each call in a shell block, and of each that the text names."""
+    from ebbtide.cli.app import COMMANDS
+
+    text = (ROOT / "README.md").read_text()
+    found = []
+    for words in re.findall(r"(?:^|[`/ ])ebbtide ([a-z-]+(?: [a-z-]+)?)", text, re.MULTILINE):
+        verb, _, below = words.partition(" ")
+        if verb in COMMANDS:
+            found.append(f"{verb} {below}" if verb in ("config", "journal", "replay", "export") else verb)
+    return list(dict.fromkeys(found))
+
+
+@pytest.mark.slow
+def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: Path) -> None:
+    """Installed with `requirements.lock` and nothing else: no verb ends in a traceback, and what an extra
+    brings is asked for in one line.
+    """
+    environment, folder = tmp_path / "venv", tmp_path / "d"
+    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=BUILD_SECONDS_MAX)
+    pip = (str(environment / "bin" / "pip"), "install", "-q", "--disable-pip-version-check")
+    locked = ("--require-hashes", "-r", str(ROOT / "requirements.lock"))
+    for arguments in (locked, ("--no-deps", str(wheel))):
+        subprocess.run([*pip, *arguments], check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
+    folder.mkdir()
+    (folder / "config.yaml").write_text(
+        "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
+    )
+    (folder / "pod.yaml").write_text(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: web}\nspec: {containers: [{name: c, image: x}]}\n"
+    )
+    # A journal to read has to be there before what reads it.
+    verbs = sorted(readme_verbs(), key=lambda verb: verb != "simulate")
+    assert set(verbs) == set(HARMLESS)
+    for verb in verbs:
+        words, codes = HARMLESS[verb]
+        ran = subprocess.run(
+            [str(environment / "bin" / "ebbtide"), *words.format(d=folder).split()],
+            cwd=folder,
+            env={"PATH": os.environ["PATH"], "DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/nonexistent/bus"},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert ran.returncode in codes, (verb, ran)
+        assert not re.search(r"Traceback|unexpected|ModuleNotFound", ran.stderr), (verb, ran)
+        if verb in NEEDS_EXTRA:
+            assert ran.stderr.count("\n") == 1
+            assert f"pip install 'ebbtide[{NEEDS_EXTRA[verb]}]'" in ran.stderr
