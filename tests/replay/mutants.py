@@ -47,7 +47,7 @@ NODES: tuple[tuple[NodeMode, int], ...] = (
     ("auto", 294),
 )
 
-#: Nothing of it is in a journal: it tells a person what a plan means (tests/policy).
+#: Nothing of it is in a journal: it tells a person what a plan means (tests/actors/policy).
 PASSED_OVER = tuple(
     f"ebbtide.actors.policy.plan.{name}"
     for name in (

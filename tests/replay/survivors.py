@@ -34,7 +34,7 @@ NOT_REPLAYED = (
     "policy.plan.make_plan: grant_ns is not None -> grant_ns is None",
 )
 
-#: What an actor's failure leads to, or a bug that makes no progress: `tests/logic` and `tests/scripts` make
+#: What an actor's failure leads to, or a bug that makes no progress: `tests/actors` and `tests/scripts` make
 #: them fail, and a journal in which they fail would want a bug of then to be replayed.
 NEEDS_A_FAILURE = (
     "episode._actor_failed: event.actor != WAVE_NAME -> event.actor == WAVE_NAME",

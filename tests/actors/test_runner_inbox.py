@@ -17,7 +17,7 @@ from ebbtide.events.facts import (
     PreparingRead,
 )
 from ebbtide.events.model import Pod
-from tests.runner.parts import settle
+from tests.actors.runner_parts import settle
 
 POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
 

@@ -13,10 +13,10 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
-from tests.account.conftest import same_as_golden
-from tests.account.worlds import PARTS, histories
+from tests.events.record.worlds import PARTS, histories
+from tests.replay.conftest import same_as_golden
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parents[2] / "golden"
 MS = 1_000_000
 
 

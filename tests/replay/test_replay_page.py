@@ -11,7 +11,7 @@ import pytest
 
 from ebbtide import replay
 from ebbtide.cli.replay import SECTIONS
-from tests.account.page import PAGE, ROOT, blocks, examples, fits, perform
+from tests.replay.page import PAGE, ROOT, blocks, examples, fits, perform
 
 VERBS = [verb for section in SECTIONS.values() for verb in section]
 
@@ -35,7 +35,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
         where = f"docs/replay.md:{example.line}: {example.command}"
         assert code == 0, f"{where}\n{printed}"
         if example.output:
-            again = "if it is meant: python -m tests.account.page, and read the difference"
+            again = "if it is meant: python -m tests.replay.page, and read the difference"
             assert fits(printed, example.output), f"{where}\n{printed}\n{again}"
 
 

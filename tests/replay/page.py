@@ -1,6 +1,6 @@
 """The examples of docs/replay.md: run as they stand, compared with what stands below them.
 
-    python -m tests.account.page          # writes the page's outputs anew; read the difference
+    python -m tests.replay.page          # writes the page's outputs anew; read the difference
 
 A ``console`` block holds commands after ``$`` and what they print. There ``…`` stands for anything, alone on
 a line for any lines. A command that is followed by nothing is run for its exit code alone. ``OUT`` is a

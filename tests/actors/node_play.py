@@ -22,9 +22,9 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Pod
-from tests.logic.laws import Laws
-from tests.logic.node_laws import NodeLaws
-from tests.logic.play import MOVES, Play
+from tests.actors.laws import Laws
+from tests.actors.node_laws import NodeLaws
+from tests.actors.play import MOVES, Play
 
 OWNERS = ("", "Deployment/web", "DaemonSet/agent")
 

@@ -11,8 +11,8 @@ from ebbtide.events.model import Container, Pod
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import stop_parts
 from ebbtide.replay.blame import blame
-from tests.account.node_happenings import BY_PLAN, HANDED_OVER, S
-from tests.account.test_account_notices import BEGAN, tell
+from tests.events.record.node_happenings import BY_PLAN, HANDED_OVER, S
+from tests.events.record.test_fold_notices import BEGAN, tell
 
 WEB = Pod(
     uid="u-web",

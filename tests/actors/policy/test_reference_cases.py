@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import case_tables
 import pytest
 
 from ebbtide.actors.policy.grace_periods import (
@@ -20,6 +19,7 @@ from ebbtide.config.documents import DocumentError
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.manifests import check_sleep
+from tests.actors.policy import case_tables
 
 FILES = (
     "grants.yaml",

@@ -7,7 +7,7 @@ import pytest
 from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import critical_chain
-from tests.account.worlds import PARTS, told
+from tests.events.record.worlds import PARTS, told
 
 
 def container(

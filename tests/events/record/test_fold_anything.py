@@ -18,8 +18,8 @@ from ebbtide.events.segment import Link
 from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import critical_chain
 from ebbtide.replay.diff import diff
-from tests.account.conftest import SHUTDOWN
-from tests.account.worlds import histories
+from tests.events.record.worlds import histories
+from tests.replay.conftest import SHUTDOWN
 
 ROUNDS = 150
 

@@ -12,9 +12,9 @@ from ebbtide import replay
 from ebbtide.events.model import Period, Settings
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
-from tests.account.making import keep, pod, shutdown
-from tests.account.worlds import PARTS, told
+from tests.events.record.worlds import PARTS, told
 from tests.replay.shutdown import Book
+from tests.replay.two_shutdowns import keep, pod, shutdown
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ebbtide.events.model import Period, Settings
-from tests.account.conftest import SHUTDOWN, Run, same_as_golden
-from tests.account.making import keep, pod, shutdown
+from tests.replay.conftest import SHUTDOWN, Run, same_as_golden
 from tests.replay.shutdown import Book
+from tests.replay.two_shutdowns import keep, pod, shutdown
 
 #: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
 TABLES: dict[str, tuple[str, ...]] = {

@@ -31,7 +31,7 @@ from ebbtide.events.facts import (
     StopRequested,
 )
 from ebbtide.events.model import Pod, Settings, ShutdownKind
-from tests.logic.laws import Laws
+from tests.actors.laws import Laws
 from tests.scripts.bench import Bench
 
 #: Everything is answered by the play itself.

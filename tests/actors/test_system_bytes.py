@@ -53,7 +53,7 @@ def test_bytes_do_not_depend_on_the_process() -> None:
     """Two processes with different hash seeds write what this one writes, to the last bit."""
     for seed in ("1", "271828"):
         there = subprocess.run(
-            [sys.executable, "-c", "from tests.logic.test_same_bytes import digest; print(digest())"],
+            [sys.executable, "-c", "from tests.actors.test_system_bytes import digest; print(digest())"],
             cwd=ROOT,
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,

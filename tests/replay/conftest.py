@@ -9,7 +9,7 @@ from typing import NamedTuple
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from tests.account.making import write_two
+from tests.replay.two_shutdowns import write_two
 
 GOLDEN = Path(__file__).parent / "golden"
 SHUTDOWN = Path(__file__).parent.parent / "golden" / "shutdown-v1"

@@ -29,7 +29,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import DaemonStarted, MountsRead, OrderEnded
 from ebbtide.events.model import TerminationMode
-from tests.logic.laws import Laws
+from tests.actors.laws import Laws
 
 TOUCHES = (SendSignal, KillContainer, RunHook, DeletePod, StopKubelet, AnnounceNode)
 

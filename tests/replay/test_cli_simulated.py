@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
-from tests.account.conftest import Run, same_as_golden
+from tests.replay.conftest import Run, same_as_golden
 
 #: What went wrong on the node, by the seed that draws it.
 SEEDS = {"slow-api": 5, "cut-short": 9, "restarted": 12, "withdrawn": 18, "bus-lost": 58}

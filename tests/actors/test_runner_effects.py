@@ -21,7 +21,7 @@ from ebbtide.events.decisions import (
     WriteDropIn,
 )
 from ebbtide.events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
-from tests.runner.parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
+from tests.actors.runner_parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
 
 class Witness:

@@ -18,8 +18,8 @@ from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Link
-from tests.account import node_happenings
-from tests.account.conftest import SHUTDOWN
+from tests.events.record import node_happenings
+from tests.replay.conftest import SHUTDOWN
 
 S = 1_000_000_000
 WEB = Pod(

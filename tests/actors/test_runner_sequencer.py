@@ -25,7 +25,7 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Pod, Settings
-from tests.runner.parts import FakeEdge, FakeJournal, TrioClock, settle
+from tests.actors.runner_parts import FakeEdge, FakeJournal, TrioClock, settle
 
 POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
 BUS = BusLost(error="x")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-OURS = Path(__file__).parents[1] / "cases"
-SHARED = Path(__file__).parents[3] / "shared" / "cases"
+OURS = Path(__file__).parents[2] / "cases"
+SHARED = Path(__file__).parents[4] / "shared" / "cases"
 
 #: Words for people; each copy has its own. ("not nil" is what an unquoted note with a comma leaves behind.)
 WORDS = ("name", "note", "not nil", "not_ours", "want_message", "error")

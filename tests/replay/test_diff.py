@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from ebbtide import replay
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.replay.diff import diff, owner, pod_pairs
-from tests.account.conftest import SHUTDOWN
-from tests.account.worlds import told
+from tests.events.record.worlds import told
+from tests.replay.conftest import SHUTDOWN
 
 MS = 1_000_000
 

@@ -12,8 +12,8 @@ from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.model import Container, Hook, Period, Pod, Settings
-from tests.logic.node_play import NODE_MOVES, NodePlay, on_node
-from tests.logic.play import MOVES, Move, Play
+from tests.actors.node_play import NODE_MOVES, NodePlay, on_node
+from tests.actors.play import MOVES, Move, Play
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
 
 PRIORITIES = (-5, 0, 1000, 2_000_000_000)
