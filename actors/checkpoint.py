@@ -48,19 +48,17 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
         assert isinstance(order, Order)
         system.open_orders[order.key] = OpenedOrder(kept.seq, order)
     for actor in checkpoint.actors:
-        _unpack_actor(system, actor)
+        # Left out, an actor's pods would be stopped by nobody: a checkpoint is read whole, or refused.
+        kind = ACTOR_TYPE_BY_NAME.get(actor.actor)
+        if kind is None:
+            raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
+        # Registered in the checkpoint's order, because actors that are due together hear a `Tick` in it.
+        slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)
+        try:
+            slot.state = msgspec.msgpack.decode(actor.state, type=kind.state)
+        except (ValueError, msgspec.DecodeError) as error:  # ValueError: bad UTF-8
+            raise BadPayload(f"checkpoint of {actor.actor}: {error}") from error
+        slot.failed = actor.failed
+        system.watch(slot)
     mark_recorded(system.slots.values())
     return system
-
-
-def _unpack_actor(system: System, kept: ActorState) -> None:
-    kind = ACTOR_TYPE_BY_NAME.get(kept.actor)
-    if kind is None:
-        raise BadPayload(f"the checkpoint has an actor {kept.actor!r} that this version does not know")
-    slot = system.slots.get((kept.actor, kept.subject)) or system.register(kind, kept.subject)
-    try:
-        slot.state = msgspec.msgpack.decode(kept.state, type=kind.state)
-    except (ValueError, msgspec.DecodeError) as error:  # ValueError: bad UTF-8
-        raise BadPayload(f"checkpoint of {kept.actor}: {error}") from error
-    slot.failed = kept.failed
-    system.watch(slot)

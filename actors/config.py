@@ -125,29 +125,27 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)
-    order = _drop_in_order(state)
-    if order is not None:
-        state = replace(state, order_open=order.key, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS)
-        decisions.append(order)
-    return state, decisions
-
-
-def _drop_in_order(state: ConfigState) -> WriteDropIn | RemoveDropIn | None:
-    """No drop-in is touched while preparing: it would move the property, not the timer (design, rule 3)."""
+    # While logind prepares, a file would move its property and not the timer that runs already: what the
+    # property says would then be wrong for this shutdown. And one order at a time: which of two files the
+    # second reading shows could not be told.
     files = state.drop_ins
     blocked = state.in_episode or state.preparing or drop_in_phase(state) != "at-rest"
     if files is None or blocked or state.settings is None:
-        return None
-    wanted = _wanted_seconds(state, files)
+        return state, decisions
+    key, wanted = order_key(NAME, "drop-in", "", state.ordinal), _wanted_seconds(state, files)
+    order: WriteDropIn | RemoveDropIn
     if wanted and files.ours_ns != wanted * NS_PER_SECOND:
-        return WriteDropIn(key=order_key(NAME, "drop-in", "", state.ordinal), seconds=wanted)
-    if not wanted and files.ours_ns is not None:
-        return RemoveDropIn(key=order_key(NAME, "drop-in", "", state.ordinal))
-    return None
+        order = WriteDropIn(key=key, seconds=wanted)
+    elif not wanted and files.ours_ns is not None:
+        order = RemoveDropIn(key=key)
+    else:
+        return state, decisions
+    state = replace(state, order_open=key, ordinal=state.ordinal + 1, retry_at_ns=NEVER_NS)
+    return state, [*decisions, order]
 
 
 def _wanted_seconds(state: ConfigState, files: DropInsRead) -> int:
-    """Our need or the largest value of any other file, so that nobody's own need is cut (design, rule 4).
+    """Our need or the largest value of any other file, so that nobody's own need is cut.
 
     A grant that no file stands for any more lasts only until logind reads its files again.
     """

@@ -98,7 +98,7 @@ ContainerStep = tuple[ContainerState, list[Event]]
 def begin(
     down: ContainerState, now: int, deadline_ns: int, limit_ns: int, *, sleep_action: bool
 ) -> ContainerStep:
-    """The container's pod is told to stop. Without grace no hook runs (facts-kubelet 4.1, step 4)."""
+    """The container's pod is told to stop. Without grace no hook runs, as in the kubelet."""
     down = replace(down, deadline_ns=deadline_ns, limit_ns=limit_ns)
     hook = down.spec.hook
     if hook is None:
@@ -106,38 +106,31 @@ def begin(
     if down.stop_by_ns <= now:
         return _skip_hook(down, "not-run", "no grace left for it")
     if hook.kind == "sleep":
-        return _begin_sleep(down, hook.sleep_seconds, now, sleep_action=sleep_action)
+        # A sleep is a deadline, not an effect (KEP-3960): nothing runs anywhere, so nothing is lost in a
+        # restart, and an end of the container or of the grace ends it without a cancel.
+        if not sleep_action:
+            return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
+        if hook.sleep_seconds <= 0:
+            return _skip_hook(down, "done", "")
+        until_ns = now + hook.sleep_seconds * NS_PER_SECOND
+        shown_ns = min(until_ns, down.stop_by_ns)
+        started = HookStarted(uid=down.uid, container=down.spec.name, kind="sleep", until_ns=shown_ns)
+        return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
     if hook.kind == "tcpSocket":
+        # The API server takes it, and the kubelet starts it and fails: so both are on record here.
         started = HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=now)
         down, ended = _skip_hook(down, "failed", "invalid handler: tcpSocket cannot be a preStop hook")
         return down, [started, *ended]
-    return _begin_effect(down, hook.kind, now)
+    key = down.key("hook")
+    order = RunHook(key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now)
+    started = HookStarted(uid=down.uid, container=down.spec.name, kind=hook.kind, until_ns=down.stop_by_ns)
+    return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
 
 
 def _skip_hook(down: ContainerState, result: HookResult, reason: str) -> ContainerStep:
     note = "" if result == "done" else f"preStop {result}: {reason}"
     ended = HookEnded(uid=down.uid, container=down.spec.name, result=result, reason=reason)
     return replace(down, phase="turn", hook_note=note), [ended]
-
-
-def _begin_sleep(down: ContainerState, seconds: int, now: int, *, sleep_action: bool) -> ContainerStep:
-    """A sleep is a deadline, not an effect: nothing runs anywhere (KEP-3960, implementation)."""
-    if not sleep_action:
-        return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
-    if seconds <= 0:
-        return _skip_hook(down, "done", "")
-    until_ns = now + seconds * NS_PER_SECOND
-    started = HookStarted(
-        uid=down.uid, container=down.spec.name, kind="sleep", until_ns=min(until_ns, down.stop_by_ns)
-    )
-    return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]
-
-
-def _begin_effect(down: ContainerState, kind: str, now: int) -> ContainerStep:
-    key = down.key("hook")
-    order = RunHook(key=key, uid=down.uid, container=down.spec.name, timeout_ns=down.stop_by_ns - now)
-    started = HookStarted(uid=down.uid, container=down.spec.name, kind=kind, until_ns=down.stop_by_ns)
-    return replace(down, phase="hook", hook_since_ns=now, hook_key=key), [started, order]
 
 
 def end_hook(
@@ -159,8 +152,7 @@ def end_hook(
 def cut_hook(down: ContainerState, now: int) -> ContainerStep:
     """The grace is over while the hook runs: it is cancelled, and nobody waits for it any longer."""
     if not down.hook_key:
-        in_time = down.hook_until_ns <= now
-        if in_time:
+        if down.hook_until_ns <= now:
             return end_hook(down, now, "done")
         return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
     cancel = CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
@@ -179,6 +171,8 @@ def abandon_hook(down: ContainerState) -> list[Event]:
 
 def stop(down: ContainerState, now: int) -> ContainerStep:
     """The stop signal; SIGKILL follows at the end of the grace, but never sooner than the floor after it."""
+    # The floor wins over the grace (a hook may have used all of it), and the shutdown's limit over both: a
+    # SIGKILL after it would come when the lock is released already, and its outcome be on record nowhere.
     kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
     order = SendSignal(
         key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
@@ -220,17 +214,14 @@ def kill(down: ContainerState) -> ContainerStep:
 def exited(down: ContainerState, now: int, exit_code: int | None, signal: str) -> ContainerStep:
     """Observed. A hook of a container that is gone has nothing to wait for (kubernetes#134338)."""
     decisions: list[Event] = []
-    if down.phase == "hook":
-        down, decisions = _orphan_hook(down, now)
+    why = "the container has exited"
+    if down.phase == "hook" and not down.hook_key:
+        down, decisions = end_hook(down, now, "done", why, early=True)
+    elif down.phase == "hook":
+        cancel = CancelOrder(key=down.key("cut"), target=down.hook_key)
+        down, ended = end_hook(down, now, "cancelled", why)
+        decisions = [cancel, *ended]
     return replace(down, phase="exited", exit_code=exit_code, exit_signal=signal), decisions
-
-
-def _orphan_hook(down: ContainerState, now: int) -> ContainerStep:
-    if not down.hook_key:
-        return end_hook(down, now, "done", "the container has exited", early=True)
-    cancel = CancelOrder(key=down.key("cut"), target=down.hook_key)
-    down, ended = end_hook(down, now, "cancelled", "the container has exited")
-    return down, [cancel, *ended]
 
 
 def shorten(down: ContainerState, now: int) -> ContainerState:
@@ -248,8 +239,9 @@ def limit(down: ContainerState, limit_ns: int) -> ContainerState:
 
 # What the outcome of an order means for the container that it was about.
 #
-# A lost outcome (``unknown``: the daemon died in between) is the interesting one: a hook counts as spent, a
-# stop signal and SIGKILL are sent again (design, rule 4).
+# A lost outcome (``unknown``: the daemon died in between) is the interesting one. A hook counts as spent: it
+# may have drained half a queue, and what it does need not bear being done twice. A stop signal and SIGKILL
+# are sent again: a second one harms nobody, a missing one costs the pod its grace, or the machine its time.
 
 
 def _hook_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:

@@ -136,6 +136,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 def _open_pods(state: EpisodeState) -> dict[str, int]:
     """Who has not ended, with the wave of each: UID to wave."""
+    # Those carried over first: a pod of both shutdowns counts with its new wave.
     waves = {pod.uid: index for index, wave in enumerate(state.waves) for pod in wave.pods}
     return {**state.carried, **{uid: waves[uid] for uid in state.roll.missing()}}
 
@@ -170,24 +171,26 @@ def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, Tak
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
-    roads = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
-    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), roads)
+    rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
+    waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules)
     state = replace(
         state, phase="waves", pods=pods, roll=PodChecklist.of(pods), waves=waves, wave=-1, carried_ns=0
     )
-    state = replace(state, plans=state.plans + 1, together=roads.together)
+    state = replace(state, plans=state.plans + 1, together=rules.together)
     decisions: list[Event] = [PlanMade(waves=waves, pods=len(pods), listed=listed)]
     for index, wave in enumerate(waves):
-        decisions.extend(_pod_planned(state, index, seat) for seat in wave.pods)
+        decisions.extend(_pod_planned(state, index, planned) for planned in wave.pods)
+    # The first listing is what was known at the signal: no slow one holds the first wave back. What it lacks
+    # is found by this one, while that wave runs.
     state, refresh = _list_pods(state, refresh=True)
     return _next_wave(state, now, [*decisions, refresh])
 
 
-def _pod_planned(state: EpisodeState, wave: int, seat: PlannedPod, *, late: bool = False) -> PodPlanned:
+def _pod_planned(state: EpisodeState, wave: int, planned: PlannedPod, *, late: bool = False) -> PodPlanned:
     return PodPlanned(
         wave=wave,
-        grace_seconds=seat.grace_seconds,
-        pod=state.pods[seat.uid],
+        grace_seconds=planned.grace_seconds,
+        pod=state.pods[planned.uid],
         sleep_action=state.sleep_action,
         late=late,
         first_ordinal=(state.plans - 1) * ORDINALS_PER_PLAN,
@@ -202,7 +205,7 @@ def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
     """Waves without anybody to wait for cost nothing: no event, no time."""
     for index in range(state.wave + 1, len(state.waves)):
         wave = state.waves[index]
-        if any(state.roll.is_open(pod.uid) for pod in wave.pods):
+        if _has_open(state, wave):
             state = replace(state, wave=index)
             return state, [*decisions, _wave_started(state, now)]
         state = replace(state, carried_ns=state.carried_ns + wave.period_seconds * NS_PER_SECOND)
@@ -214,11 +217,13 @@ def _wave_started(state: EpisodeState, now: int) -> WaveStarted:
     period_ns = planned.period_seconds * NS_PER_SECOND + (state.carried_ns if state.elastic else 0)
     pods = tuple(pod for pod in planned.pods if state.roll.is_open(pod.uid))
     seconds = period_ns // NS_PER_SECOND
+    # Under ``elastic`` a wave may have more time than at the plan: a pod that asks for it gets it.
     if seconds > planned.period_seconds:
         pods = tuple(
             PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, state.pods[pod.uid]))
             for pod in pods
         )
+    # Only a running kubelet unmounts, so only its pods' volumes are worth waiting for.
     if wave_mode(planned, state.means, handed_over=state.handed_over) == "api":
         pods = tuple(replace(pod, volumes=state.pods[pod.uid].volumes) for pod in pods)
     return WaveStarted(
@@ -347,25 +352,21 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
     While stragglers are waited for, a wave that was skipped because it was empty begins after all.
     """
     decisions: list[Event] = []
-    earliest = _earliest_wave(state)
-    for pod in _unplanned(state):
+    unplanned = _unplanned(state)
+    skipped = [index for pod in unplanned if (index := _wave_of(state, pod)) > state.wave]
+    earliest = min(skipped, default=state.wave) if state.phase == "draining" else state.wave
+    for pod in unplanned:
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
-        seat = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
-        joined = replace(wave, pods=(*wave.pods, seat))
+        planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
+        joined = replace(wave, pods=(*wave.pods, planned))
         waves = (*state.waves[:index], joined, *state.waves[index + 1 :])
         pods, roll = {**state.pods, pod.uid: pod}, state.roll.join(pod.uid)
         state = replace(state, pods=pods, roll=roll, waves=waves)
-        decisions.append(_pod_planned(state, index, seat, late=True))
+        decisions.append(_pod_planned(state, index, planned, late=True))
     if earliest > state.wave:
         return _next_wave(replace(state, phase="waves", carried_ns=0), now, decisions)
     return state, decisions
-
-
-def _earliest_wave(state: EpisodeState) -> int:
-    """The wave that runs; after the last one the first of those that begin after all."""
-    skipped = [wave for pod in _unplanned(state) if (wave := _wave_of(state, pod)) > state.wave]
-    return min(skipped, default=state.wave) if state.phase == "draining" else state.wave
 
 
 def _unplanned(state: EpisodeState) -> list[Pod]:
@@ -373,8 +374,8 @@ def _unplanned(state: EpisodeState) -> list[Pod]:
 
 
 def _wave_of(state: EpisodeState, pod: Pod) -> int:
-    roads = PlacementRules(state.means, state.taints, state.together)
-    return max(state.wave, wave_index(state.periods, pod, roads))
+    rules = PlacementRules(state.means, state.taints, state.together)
+    return max(state.wave, wave_index(state.periods, pod, rules))
 
 
 def _report_too_late(state: EpisodeState, now: int) -> Result:
@@ -512,16 +513,13 @@ def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
     return _next_wave(replace(state, carried_ns=event.unused_ns), now, [])
 
 
-def _without_carried(state: EpisodeState, uid: str) -> EpisodeState:
-    if uid not in state.carried:
-        return state
-    return replace(state, carried={each: wave for each, wave in state.carried.items() if each != uid})
-
-
 def _mark_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
-    if not state.roll.is_open(event.uid):
-        return _without_carried(state, event.uid), ()
-    return replace(state, roll=state.roll.mark(event.uid)), ()
+    if state.roll.is_open(event.uid):
+        return replace(state, roll=state.roll.mark(event.uid)), ()
+    # Not of this plan: perhaps of the cancelled shutdown before it.
+    if event.uid not in state.carried:
+        return state, ()
+    return replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid != event.uid}), ()
 
 
 def _last_pod_ended(state: EpisodeState, event: PodEnded, now: int) -> Result:
@@ -564,7 +562,7 @@ def _released_early(state: EpisodeState, event: ReleaseLock, now: int) -> Result
 
 
 def _withdrawn(state: EpisodeState, event: ShutdownWithdrawn, now: int) -> Result:
-    """Honoured in the middle (the kubelet waits until all groups are done, facts-kubelet 1.4)."""
+    """Honoured in the middle; the kubelet would wait until all groups are done."""
     cancelled = ShutdownCancelled(reason=event.reason)
     state, decisions = _end_cancelled(replace(state, phase="cancelling"))
     return state, [cancelled, *decisions]
@@ -594,6 +592,7 @@ def _afresh(
 
 def _deadline(state: EpisodeState) -> int:
     """A pod that survives SIGKILL holds neither a machine nor, after a cancel, the episode."""
+    # After `flushing` others bound the wait: the NodeStatusActor's statuses, then logind's own limit.
     if state.phase not in WAITING:
         return NEVER_NS
     give_up_ns = ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns

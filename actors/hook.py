@@ -3,7 +3,7 @@
     planned -> stopping -> ended
 
 All containers go down at once; sidecars (restartable init containers) run their hooks with the others and
-are stopped last, in reverse order (facts-kubelet 4.1). What one container does next is `actors.container`'s;
+are stopped last, in reverse order, as by the kubelet. What one container does next is `actors.container`'s;
 here is when, and for which. The actor outlives a cancel, because a pod whose stop has begun is finished
 within its grace, and serves a second episode with what is left.
 
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -120,21 +120,18 @@ def _handover(state: PodState, event: Event, now: int) -> Handover | None:
 def _each_container(
     state: PodState, now: int, phase: str, step: Callable[[ContainerState], steps.ContainerStep]
 ) -> Result:
-    """Apply ``step`` to every container in ``phase`` ("" for all), then see whose turn it is."""
+    """Apply ``step`` to every container in ``phase`` ("" for all), then stop those whose turn has come.
+
+    Says so when all have exited. Of a pod whose stop has not begun that is said when it does.
+    """
     decisions: list[Event] = []
     downs = list(state.downs)
     for index, down in enumerate(downs):
         if not phase or down.phase == phase:
             downs[index], made = step(down)
             decisions += made
-    return _stop_in_turn(state, downs, now, decisions)
-
-
-def _stop_in_turn(state: PodState, downs: list[ContainerState], now: int, decisions: list[Event]) -> Result:
-    """Send the stop to every container whose turn has come; say so when all have exited.
-
-    Of a pod whose stop has not begun that is said when it does.
-    """
+    # After all of them, because a sidecar's turn is a matter of the others. Once through is enough: a stop
+    # gives nobody the turn, only an exit does, and that is a step of its own.
     left = False
     for index, down in enumerate(downs):
         left = left or down.phase != "exited"
@@ -161,33 +158,29 @@ def _end_pod(state: PodState, now: int, decisions: list[Event]) -> Result:
 def _pod_ended_event(state: PodState, now: int) -> PodEnded:
     """Its fate, from its containers' ends."""
     assert state.pod is not None
-    had_ns = min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
-    fate = _describe_fate(state.downs, had_ns, state.pod, state.finding, by_number=bool(state.means))
-    return PodEnded(
-        uid=state.pod.uid,
+    pod, on_node = state.pod, bool(state.means)
+    had_ns = min(state.grace_ns, now - state.begun_ns) if on_node and state.begun else state.grace_ns
+    fate = _describe_fate(state.downs, had_ns, pod, state.finding, by_number=on_node)
+    ended = PodEnded(
+        uid=pod.uid,
         wave=state.wave,
         outcome=fate.outcome,
         reason=fate.reason,
         elapsed_ns=max(0, now - state.begun_ns),
         succeeded=fate.succeeded,
-        **_pod_identity(state),
     )
-
-
-def _pod_identity(state: PodState) -> dict[str, Any]:
-    """In mode process nobody has to be told whose pod it was."""
-    if not state.means or state.pod is None:
-        return {}
-    pod = state.pod
+    if not on_node:  # in mode process nobody has to be told whose pod it was
+        return ended
     returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
-    return {
-        "means": state.means,
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "owner": pod.owner,
-        "deleted": state.deleted,
-        "returns": returns,
-    }
+    return replace(
+        ended,
+        means=state.means,
+        namespace=pod.namespace,
+        name=pod.name,
+        owner=pod.owner,
+        deleted=state.deleted,
+        returns=returns,
+    )
 
 
 # --- its fate, in one word and one sentence, from its containers' ends --------------------------
@@ -208,8 +201,19 @@ def _describe_fate(
     """
     still = [down for down in downs if down.phase != "exited"]
     if still:
-        return _unfinished_fate(still)
-    killed = [down for down in downs if down.killed and _by_sigkill(down)]
+        names = ", ".join(down.spec.name for down in still)
+        if all(down.killed for down in still):
+            why = next((down.error for down in still if down.error), "still there after SIGKILL")
+            return PodFate("failed", f"{names}: {why}", False)
+        return PodFate("unknown", f"{names} still running when the lock was released", False)
+    # A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and our SIGKILL came last.
+    unseen = (None, 137)
+    killed = [
+        down
+        for down in downs
+        if down.killed
+        and (down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in unseen))
+    ]
     if killed:
         return PodFate("killed", _killed_text(killed, grace_ns, pod, finding) + _hook_notes(downs), False)
     by_kubelet = [down for down in downs if down.delegated and down.stop_since_ns and _was_killed(down)]
@@ -229,22 +233,9 @@ def _describe_fate(
     return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
 
 
-def _by_sigkill(down: ContainerState) -> bool:
-    """A runtime may say it with 128 + 9; of an adopted process nothing is known, and ours came last."""
-    return down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in (None, 137))
-
-
 def _was_killed(down: ContainerState) -> bool:
     """A runtime says it with 128 + 9."""
     return down.exit_signal == "SIGKILL" or down.exit_code == 137
-
-
-def _unfinished_fate(still: Sequence[ContainerState]) -> PodFate:
-    names = ", ".join(down.spec.name for down in still)
-    if all(down.killed for down in still):
-        why = next((down.error for down in still if down.error), "still there after SIGKILL")
-        return PodFate("failed", f"{names}: {why}", False)
-    return PodFate("unknown", f"{names} still running when the lock was released", False)
 
 
 def _killed_text(
@@ -252,7 +243,8 @@ def _killed_text(
 ) -> str:
     names = ", ".join(down.spec.name for down in killed)
     asked = pod.grace_seconds
-    had = _seconds_text(grace_ns)
+    whole, rest = divmod(grace_ns, NS_PER_SECOND)
+    had = f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
     cut = f", asked for {asked} s" if asked is not None and asked * NS_PER_SECOND > grace_ns else ""
     found = f", {finding}" if finding else ""
     return f"{how} for {names}: had {had} s{cut}{found}"
@@ -279,17 +271,11 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
     return "; " + "; ".join(notes) if notes else ""
 
 
-def _seconds_text(ns: int) -> str:
-    whole, rest = divmod(ns, NS_PER_SECOND)
-    return f"{whole}.{rest // 100_000_000}" if rest >= 100_000_000 else str(whole)
-
-
 # --- a pod that the kubelet ends: because we delete its object, or of its own accord -------------
 
 # Whatever the kubelet does is seen by its containers' ends. Of a deleted pod the grace is only ever
 # shortened; one that outlives it is killed here, since a kubelet that deletes a pod does not start it again.
-# Handed over, it is ours: its hooks count as spent, unless the API server never took the delete (design, rule
-# 9).
+# Handed over, it is ours: its hooks count as spent, unless the API server never took the delete.
 
 #: An API grace of 0 would take the object away at once, whatever still runs.
 DELETE_SECONDS_MIN = 1
@@ -300,7 +286,10 @@ HANDED_OVER = "preStop spent: the kubelet had the pod"
 def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
     """``state`` knows its grace. A pod of which nothing runs any more is deleted all the same."""
     if state.means == "observe":
-        return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
+        # Nothing of it is ours to do: no SIGKILL ever, and no autopsy, which is a look before one.
+        watched = {"phase": "stopping", "stop_since_ns": now, "delegated": True}
+        watched |= {"kill_at_ns": NEVER_NS, "autopsy": True}
+        return _each_container(state, now, "running", lambda down: (replace(down, **watched), []))
     deadline_ns = now + state.grace_ns
     until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
     state, order = _order_delete(state, until_ns, now)
@@ -308,12 +297,6 @@ def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
         state, now, "running", lambda down: (_under_delete(down, now, deadline_ns, event.kill_by_ns), [])
     )
     return state, [order, *decisions]
-
-
-def _under_watch(down: ContainerState, now: int) -> ContainerState:
-    return replace(
-        down, phase="stopping", stop_since_ns=now, delegated=True, kill_at_ns=NEVER_NS, autopsy=True
-    )
 
 
 def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: int) -> ContainerState:
@@ -355,16 +338,6 @@ def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
     return state, [order]
 
 
-def _hurry_delete(state: PodState, now: int) -> Result:
-    """No more waiting: the least that a delete can give, and the floor after it."""
-    last_ns = now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS
-    downs = tuple(
-        replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=min(down.kill_at_ns, last_ns))
-        for down in state.downs
-    )
-    return _shorten_delete(replace(state, downs=downs), now, now)
-
-
 def _note_delete(state: PodState, event: OrderEnded) -> PodState:
     """The server took it, or not; one that was sent and not answered is neither."""
     if event.result == "done":
@@ -380,7 +353,7 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     """Lost: it is given again, with what is left. Not taken: the pod waits to be handed over.
 
     ``failed``: the server refused it, or never got it, so no hook has run. ``timed-out``: it was sent, and
-    nobody answered: its hooks count as spent (design, rule 4).
+    nobody answered: its hooks count as spent, since a hook runs at most once.
     """
     assert state.pod is not None
     uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
@@ -569,7 +542,13 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         finding=f"hurried by uid {event.asked_by}",
     )
     if state.means == "api":
-        return _hurry_delete(state, now)
+        # The least that a delete can give, and the floor after it; the kubelet does the rest.
+        last_ns = now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS
+        downs = tuple(
+            replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=min(down.kill_at_ns, last_ns))
+            for down in state.downs
+        )
+        return _shorten_delete(replace(state, downs=downs), now, now)
     downs = tuple(steps.shorten(down, now) for down in state.downs)
     return _tick(replace(state, downs=downs), Tick(), now)
 

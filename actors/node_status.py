@@ -62,7 +62,7 @@ from ebbtide.events.model import LeftPods, ShutdownKind, TerminationMode, Unread
 
 NAME = "NodeStatusActor"
 
-# The reference's texts (facts-kubelet 1.1).
+# The kubelet's own texts (pkg/kubelet/nodeshutdown): people and alerts look for them.
 NODE_REASON = "KubeletNotReady"
 NODE_MESSAGE = "node is shutting down"
 EVENT_REASON = "Shutdown"
@@ -260,7 +260,7 @@ def _announce(state: NodeStatusState, *, ready: bool) -> Result:
 
 
 def _shows_unready(state: NodeStatusState) -> bool:
-    """After 300 s of it the pods of a node that only reboots would be evicted (design, rule 11)."""
+    """After 300 s of it (the default toleration) the pods of a node that only reboots would be evicted."""
     return state.unready == "always" or (state.unready == "poweroff" and not pods_come_back(state.kind))
 
 
@@ -281,7 +281,7 @@ def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Resul
 
 
 def _pod_rejected(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
-    """While the node goes down every pod is rejected, static and critical ones too (facts-kubelet 1.4)."""
+    """While the node goes down every pod is rejected, static and critical ones too, as by the kubelet."""
     rejected = PodRejected(
         uid=event.pod.uid, label=event.pod.label, reason=REJECT_REASON, message=REJECT_MESSAGE
     )
@@ -291,7 +291,8 @@ def _pod_rejected(state: NodeStatusState, event: PodAppeared, now: int) -> Resul
 # --- its pods: out of their Services, their final status, an Event on their workload ---------------
 #
 # Deleted pods leave their Services by that, and the kubelet writes their status; of those that we end
-# ourselves both are ours to write, but never a terminal phase for a pod that comes back (design, rule 11).
+# ourselves both are ours to write, but never a terminal phase for a pod that comes back: its controller would
+# make another one, and the kubelet would not start this one again.
 
 
 def _wave_started(state: NodeStatusState, event: WaveStarted, now: int) -> Result:
@@ -375,7 +376,7 @@ def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Re
 def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
     """Who writes this pod's final status: the kubelet (``followed``), we (``pending``, ``orphaned``), nobody.
 
-    Nobody, ever, for a pod that comes back here (design, rule 11; or after a cancel), or may still run.
+    Nobody, ever, for a pod that comes back here (at the next boot, or after a cancel), or may still run.
     """
     if event.outcome in WITHOUT_STATUS:
         return state
@@ -462,11 +463,14 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
     """Once every pod has ended on record: what is still to be said, asked and waited for."""
     if state.awaited:
         return state, list(decisions)
+    # Only now: what is mounted, and which statuses the kubelet has written, tells nothing before the last
+    # end.
     if state.means and state.in_episode and not state.closing:
         state, asked = _ask_last_reports(replace(state, closing=True), now)
         decisions = [*decisions, *asked]
     state, orders = _deliver(state, [])
     decisions = [*decisions, *orders]
+    # A kubelet that is still being stopped may set back what has just been written.
     waits = state.deliveries or state.kubelet_stopping
     return (state, decisions) if waits else _settle(state, decisions)
 
@@ -558,27 +562,22 @@ def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
 
 
 def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
-    deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
     statuses = state.deliveries[event.key]
-    state = _undelivered(replace(state, deliveries=deliveries), statuses, event)
+    deliveries = {key: each for key, each in state.deliveries.items() if key != event.key}
+    state = replace(state, deliveries=deliveries)
+    if event.result == "unknown" and (state.in_episode or not state.node):
+        state = replace(state, pending=(*statuses, *state.pending))
+    elif event.result != "done" and statuses:
+        state = replace(state, undelivered=state.undelivered + len(statuses))
+        # On a node they wait for the next boot, whose API server may take them. Those that the edge has found
+        # stale (``cancelled``) are dropped, on record: the pod is another one by now.
+        if state.node and event.result != "cancelled":
+            state = replace(state, late_statuses=(*state.late_statuses, *statuses))
     return _certify(state, event) if event.key == state.check_key else (state, [])
 
 
-def _undelivered(
-    state: NodeStatusState, statuses: tuple[PodStatus, ...], event: OrderEnded
-) -> NodeStatusState:
-    """On a node they wait for the next boot; what is stale by then (``cancelled``) is dropped, on record."""
-    if event.result == "unknown" and (state.in_episode or not state.node):
-        return replace(state, pending=(*statuses, *state.pending))
-    if event.result == "done" or not statuses:
-        return state
-    state = replace(state, undelivered=state.undelivered + len(statuses))
-    kept = state.node and event.result != "cancelled"
-    return replace(state, late_statuses=(*state.late_statuses, *statuses)) if kept else state
-
-
 def _certify(state: NodeStatusState, event: OrderEnded) -> Result:
-    """Before the release (design: the safe-to-detach certificate): others may act on it, so in doubt not."""
+    """Before the release: others may detach this node's volumes because of it, so in doubt not."""
     unread = (("", NOT_READ),)
     mounted = unread if event.result != "done" or state.mounted is None else state.mounted
     safe = state.all_ended and not mounted
@@ -618,7 +617,7 @@ def _api_read_after_cancel(state: NodeStatusState, event: ApiRead, now: int) -> 
 
 
 def _deliver_late(state: NodeStatusState, decisions: list[Event]) -> Result:
-    """From an earlier boot: only where nothing has changed since (design, rule 11)."""
+    """From an earlier boot: only where nothing has changed since, or it would end what runs again."""
     if not state.late_statuses or state.api is not True:
         return state, decisions
     state, order = _send_statuses(

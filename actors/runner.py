@@ -25,7 +25,6 @@ from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, O
 # A lane that is full makes its edge wait, which is the back-pressure: logind and people never wait behind an
 # inventory. Outcomes are not counted against a limit, because there is at most one for each order.
 
-
 #: Waiting groups in one lane before its edges wait. A flood of forged signals fills its lane and no more.
 QUEUE_GROUPS_MAX = 1024
 
@@ -74,7 +73,7 @@ class Inbox:
 #
 # An order waits until its whole step is written (effects that die with the boot) or synced (effects that
 # outlive it), but never longer than `BARRIER_NS_MAX`: a disk that hangs holds nobody, and that it was so
-# is a fact (design, rule 5).
+# is a fact.
 #
 # What may overtake what: one actor's orders pass in the order in which it gave them, so one that only has to
 # be written waits with an earlier one that has to be synced (else a `Disarm` would be undone by an older
@@ -129,20 +128,13 @@ class Effects:
 
     def hold(self, order: Order, seq: int) -> None:
         """Keep an order until its step, which ends at ``seq``, is written or synced."""
-        barrier = self._barrier(order)
+        barrier, actor = order.barrier, _actor_of(order)
+        # At its own barrier, or at a later one where an earlier order of the same actor still waits.
+        for later in () if isinstance(order, CancelOrder) else BARRIERS[BARRIERS.index(barrier) + 1 :]:
+            if any(_actor_of(held.order) == actor for held in self._queues[later]):
+                barrier = later
         self._queues[barrier].append(HeldOrder(order, seq, self._clock.mono_ns()))
         self._arrived[barrier].set()
-
-    def _barrier(self, order: Order) -> Barrier:
-        """Its own, or the later one at which an earlier order of the same actor still waits."""
-        own = BARRIERS.index(order.barrier)
-        if isinstance(order, CancelOrder):
-            return order.barrier
-        later = (each for each in reversed(BARRIERS[own + 1 :]) if self._waits_at(each, _actor_of(order)))
-        return next(later, order.barrier)
-
-    def _waits_at(self, barrier: Barrier, actor: str) -> bool:
-        return any(_actor_of(held.order) == actor for held in self._queues[barrier])
 
     async def run(self) -> None:
         """Let orders through their barriers until cancelled."""
@@ -160,7 +152,12 @@ class Effects:
                 await self._arrived[barrier].wait()
             held = queue[0]
             await self._pass(barrier, held)
-            self._start_through(barrier, held.seq)
+            # What has passed this barrier has passed those before it, and what waits at them for the same
+            # step or an earlier one was ordered no later: started first, so that one actor's orders keep
+            # their order.
+            for passed in BARRIERS[: BARRIERS.index(barrier) + 1]:
+                while self._queues[passed] and self._queues[passed][0].seq <= held.seq:
+                    self._start(self._queues[passed].popleft().order)
 
     async def _pass(self, barrier: Barrier, held: HeldOrder) -> None:
         """Wait for the barrier, at most its bound; a late one is on record once for what it let through."""
@@ -173,13 +170,6 @@ class Effects:
         if scope.cancelled_caught:
             late_ns = self._clock.mono_ns() - held.since_ns
             self._inbox.push(DurabilityLate(key=held.order.key, barrier=barrier, waited_ns=late_ns))
-
-    def _start_through(self, barrier: Barrier, seq: int) -> None:
-        """What passes a barrier has passed those before it, and what waits there was ordered no later."""
-        for each in BARRIERS[: BARRIERS.index(barrier) + 1]:
-            queue = self._queues[each]
-            while queue and queue[0].seq <= seq:
-                self._start(queue.popleft().order)
 
     # --- from effect to outcome ---------------------------------------------------------------
 
@@ -205,18 +195,21 @@ class Effects:
         else:
             self._spawn(order, ending, since_ns)
 
-    def _spawn(self, order: Order, work: Awaitable[Ending], since_ns: int) -> None:
+    def _spawn(self, order: Order, work: Awaitable[Ending | None], since_ns: int) -> None:
         assert self._nursery is not None, "effects start only while run() is running"
         self._scopes[order.key] = trio.CancelScope()
         self._nursery.start_soon(self._follow, order, work, since_ns, name=order.key)
 
-    async def _follow(self, order: Order, work: Awaitable[Ending], since_ns: int) -> None:
-        """Exactly one outcome, whatever happens; only the daemon's own end leaves none."""
+    async def _follow(self, order: Order, work: Awaitable[Ending | None], since_ns: int) -> None:
+        """Exactly one outcome, whatever happens; only the daemon's own end leaves none.
+
+        ``work`` gives None where an adopted effect has left nothing to follow.
+        """
         ending: Ending | None = None
         try:
             # The scope takes its own cancellation out of a group of errors; what is left is the effect's bug.
             with self._scopes[order.key]:
-                ending = await work
+                ending = await work or Ending("unknown", "its outcome was lost with the daemon")
         except Exception as error:
             self._panic(order, error, since_ns)
             return
@@ -270,18 +263,8 @@ class Effects:
             if edge is None or not meant:
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
             else:
-                self._spawn(order, self._readopt(edge, order), self._clock.mono_ns())
+                self._spawn(order, edge.adopt(order, self._inbox), self._clock.mono_ns())
         await trio.lowlevel.checkpoint()
-
-    async def _readopt(self, edge: Edge, order: Order) -> Ending:
-        ending = await edge.adopt(order, self._inbox)
-        return ending or Ending("unknown", "its outcome was lost with the daemon")
-
-
-# The sequencer: stamps facts, runs the step, writes it down, hands its orders on.
-#
-# The order of admission may be as accidental as it likes, because it is recorded; everything after it is a
-# function. This is the only place that reads the clock for the core.
 
 
 #: A wall clock that moved by more than this against the monotonic one was stepped, not slewed.
@@ -332,13 +315,17 @@ class Sequencer:
         """Admit one group, or one `Tick`. Urgent facts come first, then ticks, then the rest."""
         group = self._inbox.take(urgent_only=True)
         if group is None:
-            group = (Tick(),) if self._tick_due() else self._inbox.take()
+            deadline_ns = self.system.next_deadline_ns()
+            # A deadline goes before what merely arrived, or a flood of exits would put off a SIGKILL.
+            due = deadline_ns is not None and deadline_ns <= self._mono_ns()
+            group = (Tick(),) if due else self._inbox.take()
         for fact in group or ():
             self.admit(fact)
         return group is not None and not self._leave
 
     async def _idle(self) -> None:
         """Sleep until something arrives or the earliest deadline comes."""
+        # In this order: what arrives between the last turn and the wait would otherwise wake nobody.
         arrived = self._inbox.rearm()
         if self._leave or self._turn():
             return
@@ -349,16 +336,14 @@ class Sequencer:
         with trio.move_on_after(max(0, deadline_ns - self._clock.mono_ns()) / NS_PER_SECOND):
             await arrived.wait()
 
-    def _tick_due(self) -> bool:
-        deadline_ns = self.system.next_deadline_ns()
-        return deadline_ns is not None and deadline_ns <= self._mono_ns()
-
     def admit(self, fact: Fact) -> None:
         """One step: stamped, run to quiescence, written, its orders held behind their barriers."""
-        stamp = self._stamp()
-        stepped_ns = self._wall_step(stamp)
-        if stepped_ns:
-            self._step(ClockStepped(delta_ns=stepped_ns), stamp)
+        stamp = Stamp(self._mono_ns(), self._clock.wall_ns())
+        offset_ns = stamp.wall_ns - stamp.mono_ns
+        before_ns, self._offset_ns = self._offset_ns, offset_ns
+        # First, and with the same stamp: whoever reads on from there shows the fact at its new wall time.
+        if before_ns is not None and abs(offset_ns - before_ns) > CLOCK_STEP_NS:
+            self._step(ClockStepped(delta_ns=offset_ns - before_ns), stamp)
         self._step(fact, stamp)
 
     def _step(self, fact: Fact, stamp: Stamp) -> None:
@@ -376,13 +361,3 @@ class Sequencer:
         """Never decreasing, whatever the clock does."""
         self._last_mono_ns = max(self._last_mono_ns, self._clock.mono_ns())
         return self._last_mono_ns
-
-    def _stamp(self) -> Stamp:
-        return Stamp(self._mono_ns(), self._clock.wall_ns())
-
-    def _wall_step(self, stamp: Stamp) -> int:
-        offset_ns = stamp.wall_ns - stamp.mono_ns
-        before, self._offset_ns = self._offset_ns, offset_ns
-        if before is None or abs(offset_ns - before) <= CLOCK_STEP_NS:
-            return 0
-        return offset_ns - before

@@ -54,19 +54,16 @@ from ebbtide.events.model import Handover
 # with), a replay executes it under those, and an open shutdown is carried out to its end under those that it
 # began with. A reader that re-executes refuses a name that it does not know.
 
-
-#: The states of all actors are digested into the journal at the end of each wave (`actors.system`).
+#: The states of all actors are digested into the journal at the end of each wave (`state_digest`).
 STATES_DIGEST = "states-digest"
 
 #: In force in whatever begins anew; each is also what this version can re-execute.
 LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
 
 
-# Who hears of what: one static table from event type to recipients.
-#
-# Recipients hear an event in the order of this table's rows, which is the order of registration. The
-# outcome of an order goes to the actor that its key names; a `Tick` to whoever is due.
-
+# Who hears of what: one static table from event type to recipients, in the order in which they hear it, which
+# is the order of registration. An order's outcome goes to the actor that its key names, a `Tick` to who is
+# due.
 
 #: One per node, always there, in this order. Who ends the pods is said, and the node's view told, before pods
 #: are touched.
@@ -103,9 +100,7 @@ _ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
 
 
 class Route(NamedTuple):
-    """``subject`` None: every instance of the actor, the one of a singleton. ``creates``: the first event
-    of a subject makes its actor.
-    """
+    """``subject`` None: every instance. ``creates``: a subject's first event makes its actor."""
 
     name: str
     subject: Callable[[Any], str] | None
@@ -140,6 +135,7 @@ ROUTES: dict[type[Event], tuple[Route, ...]] = _build_routes()
 _ALWAYS_THERE = tuple(kind.name for kind in SINGLETONS)
 
 #: The same in two: the places of those who are always there, and the others' rows. The former come first.
+#: Most events concern singletons only, and a step of a thousand pods asks thousands of times.
 TO_SINGLETONS: dict[type[Event], tuple[tuple[str, str], ...]] = {
     kind: tuple((route.name, "") for route in routes if route.name in _ALWAYS_THERE)
     for kind, routes in ROUTES.items()
@@ -171,7 +167,7 @@ class System:
 
     def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
         self.next_seq = next_seq
-        #: The logic flags in force (`actors.system`).
+        #: The logic flags in force.
         self.flags = flags
         self.episode = 0
         self.open_orders: dict[str, OpenedOrder] = {}
@@ -191,8 +187,8 @@ class System:
         """One fact and everything decided because of it, as records; the last one is marked."""
         first = self.next_seq
         mono_ns, wall_ns = stamp
-        trail = self.trace(fact, mono_ns)
-        final = first + len(trail) - 1
+        entries = self.trace(fact, mono_ns)
+        final = first + len(entries) - 1
         return [
             Record(
                 seq=seq,
@@ -204,69 +200,64 @@ class System:
                 last=seq == final,
                 event=event,
             )
-            for seq, (cause, actor, event, episode) in enumerate(trail, first)
+            for seq, (cause, actor, event, episode) in enumerate(entries, first)
         ]
 
     def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
         """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
         first = self.next_seq
-        self._admit(fact, mono_ns)
-        trail: list[BareRecord] = [(0, EDGE, fact, self.episode)]
-        for at, (_, _, event, _) in enumerate(trail):  # the trail grows while it is walked
+        if type(fact) is OrderEnded:
+            self.open_orders.pop(fact.key, None)
+        elif type(fact) is DaemonStarted:
+            # Before it is delivered: a start is what a failed actor goes on with, so it has to hear of it.
+            self._revive(fact, mono_ns)
+        entries: list[BareRecord] = [(0, EDGE, fact, self.episode)]
+        for at, (_, _, event, _) in enumerate(entries):  # the entries grows while it is walked
             kind = type(event)
             if kind is EpisodeClosed:
                 self._revive(fact, mono_ns)
             for slot in self._recipients(event, kind, mono_ns):
                 for decision in self._handle(slot, event, kind, mono_ns):
+                    decided = type(decision)
                     if isinstance(decision, Order):
-                        self.open_orders[decision.key] = OpenedOrder(first + len(trail), decision)
-                    else:
-                        self._note(decision, first, len(trail))
-                    trail.append((first + at, slot.label, decision, self.episode))
-                    if type(decision) is EpisodeClosed:
-                        self.episode = 0
+                        self.open_orders[decision.key] = OpenedOrder(first + len(entries), decision)
+                    elif decided is ShutdownBegan:
+                        self.episode = first  # an episode is named by the fact that opens it
+                    elif decided is WaveEnded or decided is PodsEnded:
+                        self._digest_at = len(entries)
+                    elif decided is PlanMade:
+                        self._planned = True
+                    entries.append((first + at, slot.label, decision, self.episode))
+                    if decided is EpisodeClosed:
+                        # Its own record still belongs to the episode; what follows, in this step too, does
+                        # not.
+                        self._closing, self.episode = True, 0
             if at == 0 and type(fact) is DaemonStarted:
-                self._give_up_on(fact, mono_ns, trail)
+                self._give_up_on(fact, mono_ns, entries)
         if self._digest_at or self._planned:
-            self._digest(first, trail)
+            self._digest(first, entries)
+        # Begun in this step: what was decided before the beginning, by this very fact, belongs to it as well.
         if self.episode == first:
-            trail = [(cause, actor, event, episode or first) for cause, actor, event, episode in trail]
-            trail[0] = (0, EDGE, fact, first)
-        self.next_seq = first + len(trail)
+            entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
+            entries[0] = (0, EDGE, fact, first)
+        self.next_seq = first + len(entries)
+        # Not in mid-step: an event that was appended already may be for a pod that is over by now.
         if self._closing:
             self._drop_done()
         if not self.episode:
             self._revive(fact, mono_ns)
-        return trail
+        return entries
 
-    def _digest(self, first: int, trail: list[BareRecord]) -> None:
+    def _digest(self, first: int, entries: list[BareRecord]) -> None:
         """At a wave's end: what the actors' states are. A plan says by itself what it made of them."""
         at, self._digest_at = self._digest_at, 0
         if at and STATES_DIGEST in self.flags:
-            _, _, end, episode = trail[at]
+            _, _, end, episode = entries[at]
             made = changed_digests(self.slots.values(), at_last=type(end) is PodsEnded)
-            trail.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
+            entries.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
         if self._planned:
             mark_recorded(self.slots.values())
             self._planned = False
-
-    def _note(self, decision: Event, first: int, at: int) -> None:
-        """What a decision means for the system itself. The fact that opens an episode is its first record."""
-        kind = type(decision)
-        if kind is ShutdownBegan:
-            self.episode = first
-        elif kind is EpisodeClosed:
-            self._closing = True
-        elif kind is WaveEnded or kind is PodsEnded:
-            self._digest_at = at
-        elif kind is PlanMade:
-            self._planned = True
-
-    def _admit(self, fact: Event, now_ns: int) -> None:
-        if type(fact) is OrderEnded:
-            self.open_orders.pop(fact.key, None)
-        elif type(fact) is DaemonStarted:
-            self._revive(fact, now_ns)
 
     def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
         try:
@@ -283,7 +274,10 @@ class System:
                 raise NoProgress
         except UndeclaredTransition:  # the table is wrong, not the actor: whoever checks it must hear of it
             raise
-        except Exception as error:  # every failure of an actor's code is a decision (design, rule 7)
+        except Exception as error:
+            # Whatever it is, the others' pods still have to be stopped: a failure is a decision like any
+            # other, on record, and the fallback's to answer. The daemon itself would only start and fail here
+            # again.
             return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:
@@ -294,6 +288,8 @@ class System:
         """Its own pod passes to the fallback; from an actor that begins and ends many, every pod does."""
         slot.failed = True
         slot.deadline_ns = NEVER_NS
+        # A wave or an episode that is gone begins no pod any more: whichever has not begun must not be
+        # forgotten.
         givers = self._by_kind.get(HOOK.name, []) if slot.kind in (WAVE, EPISODE) else [slot]
         handed = [_handover_of(giver, event, now_ns) for giver in givers if giver is slot or not giver.failed]
         return ActorFailed(
@@ -303,7 +299,7 @@ class System:
             handover=tuple(each for each in handed if each is not None),
         )
 
-    def _give_up_on(self, fact: DaemonStarted, now_ns: int, trail: list[BareRecord]) -> None:
+    def _give_up_on(self, fact: DaemonStarted, now_ns: int, made: list[BareRecord]) -> None:
         """Two starts that failed at the same place: whatever it is, it is not tried a third time.
 
         Not for a shutdown that this start has found closed or cancelled: there is nothing left to carry out.
@@ -316,7 +312,7 @@ class System:
         for slot in (self.slots[(EPISODE.name, "")], *left):
             if not slot.failed:
                 failed = self._fail(slot, fact, now_ns, "the last starts failed")
-                trail.append((self.next_seq, SYSTEM, failed, self.episode))
+                made.append((self.next_seq, SYSTEM, failed, self.episode))
 
     def watch(self, slot: Slot) -> None:
         """Take the deadline from a state that was restored."""
@@ -326,7 +322,10 @@ class System:
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         if kind is OrderEnded:
-            return self._owner(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
+            places = outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
+            # Of a pod or wave whose actor has gone, or failed, nobody is left to hear it, and nothing waits.
+            owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
+            return [slot for slot in owners if slot is not None and not slot.failed]
         if kind is Tick:
             return self._deadlines.take(now_ns)
         found = [slot for slot in self._always.get(kind, ()) if not slot.failed]
@@ -341,10 +340,6 @@ class System:
             if slot is not None and not slot.failed:
                 found.append(slot)
         return found
-
-    def _owner(self, key: str) -> list[Slot]:
-        found = [self.slots.get(place) or self.slots.get((place[0], "")) for place in outcome_recipients(key)]
-        return [slot for slot in found if slot is not None and not slot.failed]
 
     def next_deadline_ns(self) -> int | None:
         """When the next `Tick` is due, in monotonic nanoseconds; None if nobody waits."""
@@ -378,9 +373,6 @@ class System:
                 slot.failed = False
                 slot.state = state
                 self.watch(slot)
-
-
-# Where the system keeps what belongs to one actor, and to one open order.
 
 
 class OpenedOrder(NamedTuple):
@@ -424,14 +416,12 @@ def _handover_of(giver: Slot, event: Event, now_ns: int) -> Handover | None:
         return None
 
 
-# Who is due when: the deadlines of all actors, the earliest first, ties by registration.
-#
-# A heap that forgets lazily: an entry counts only while it is its slot's deadline, so that moving a deadline
-# costs no search.
-
-
 class Deadlines:
-    """Times are monotonic nanoseconds."""
+    """Who is due when, in monotonic nanoseconds: the earliest first, ties by registration.
+
+    A heap that forgets lazily: an entry counts only while it is its slot's deadline, so that moving one costs
+    no search.
+    """
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Slot]] = []
@@ -472,7 +462,6 @@ class Deadlines:
 # some bits to tell the field and the rest of its value's CRC-32. So small a thing holds no secret, and still
 # a difference is found, its actor and its field named. (That nobody altered the journal is the chain's
 # business, not this one's.)
-
 
 #: Of the 32 bits of a field's digest: which field it is, and a part of its value's checksum.
 TAG_BITS, VALUE_BITS = 12, 20

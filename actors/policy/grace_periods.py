@@ -48,7 +48,12 @@ def effective_periods(settings: Settings) -> tuple[Period, ...]:
     if not settings.gate(GATE_SHUTDOWN):
         return ()
     if settings.gate(GATE_BY_PRIORITY) and settings.by_pod_priority:
-        return _ascending(settings.by_pod_priority)
+        clamped = [
+            Period(priority=each.priority, seconds=max(0, each.seconds)) for each in settings.by_pod_priority
+        ]
+        # Stable, because among duplicates the configuration's own order says which is the first
+        # (`group_index`).
+        return tuple(sorted(clamped, key=lambda period: period.priority))
     return migrate_two_values(
         settings.shutdown_grace_period_ns, settings.shutdown_grace_period_critical_pods_ns
     )
@@ -79,13 +84,7 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     return tuple(reversed(shares))
 
 
-def _ascending(periods: Sequence[Period]) -> tuple[Period, ...]:
-    """Sorted by priority, stable, so that the order of duplicates is the configuration's own."""
-    clamped = [Period(priority=each.priority, seconds=max(0, each.seconds)) for each in periods]
-    return tuple(sorted(clamped, key=lambda period: period.priority))
-
-
-# Which wave a pod belongs to, to the letter of the kubelet (facts: KEP-2712 and its pod grouping).
+# Which wave a pod belongs to, to the letter of the kubelet (KEP-2712 and its pod grouping).
 #
 # A pod goes to the entry with the largest priority that is not above its own. A pod below every entry goes
 # to the lowest. A pod without a priority counts as 0: the reference does the same for static pods that have
@@ -144,8 +143,8 @@ def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
 # before logind's own timer fires is lost.
 
 
-#: Least time between stop signal and SIGKILL, whatever a hook has used (facts-kubelet 4.1, step 6).
-FLOOR_NS = 2 * NS_PER_SECOND
+#: The same in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
+FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
 #: Kept free before logind's own timer: its clock and ours start some milliseconds apart.
 RELEASE_MARGIN_NS = 250_000_000

@@ -92,7 +92,13 @@ _PREPARING = {True: "yes", False: "no", None: "unknown"}
 
 def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
     """Every row that matches: exactly one, or the table is wrong."""
-    words = _cells(found)
+    words = (
+        found.last,
+        _PREPARING[found.preparing],
+        "same" if found.same_boot else "other",
+        "same" if found.same_userspace else "other",
+        "inherited" if found.lock_inherited else "absent",
+    )
     return tuple(row for row in RESUME_TABLE if all(map(_fits, row[: len(words)], words)))
 
 
@@ -112,16 +118,6 @@ def every_combination() -> tuple[FoundAtStart, ...]:
         for boot in truth
         for userspace in truth
         for lock in truth
-    )
-
-
-def _cells(found: FoundAtStart) -> tuple[str, ...]:
-    return (
-        found.last,
-        _PREPARING[found.preparing],
-        "same" if found.same_boot else "other",
-        "same" if found.same_userspace else "other",
-        "inherited" if found.lock_inherited else "absent",
     )
 
 

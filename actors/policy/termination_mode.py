@@ -1,11 +1,8 @@
 """The termination mode: how a shutdown ends its pods, and in which wave each of them ends by which mode.
 
 First one table over what is wanted, and what is there to do it with: a kubelet that shuts its pods down
-itself is never raced (design, rule 8); what is not possible falls back to the other mode (design, "Edges
-and modes"). Then the pods: those that no delete ends (static ones, and those of DaemonSets that tolerate
-whatever taint, or where the node cannot be tainted) have waves of their own behind the API's, in the same
-order: not before the last of those may the kubelet be stopped (design, rule 9). The last priority range is
-one wave, over the runtime as a whole: what keeps the node running is there, and has its full time.
+itself is never raced; what is not possible falls back to the other mode. Then the pods, each with its wave
+and with who ends it there.
 """
 
 from __future__ import annotations
@@ -65,6 +62,7 @@ def choose_mode(
     """
     if mode == "observe":
         return ModeChoice("observe", "mode observe")
+    # Two that end the same pods would each cut the other's grace short: the kubelet was asked first.
     if kubelet_lock:
         return ModeChoice("observe", KUBELET_LOCK_REASON)
     by_kind = f"a shutdown of kind {kind}" if mode == "auto" else f"mode {mode}"
@@ -76,17 +74,13 @@ def choose_mode(
             if lacking
             else ModeChoice("api", by_kind)
         )
-    lacking = _lacking_for_cri(health)
+    # A kubelet that runs on starts again what is stopped, so over the runtime it has to be stopped first.
+    lacking = "" if health.stoppable else "the kubelet cannot be stopped without its container runtime"
+    if health.runtime is False:
+        lacking = "the container runtime does not answer"
     if mode == "auto" and lacking and not _lacking_for_api(health):
         return ModeChoice("api", f"{by_kind} wants cri, but {lacking}")
     return ModeChoice("cri", by_kind)
-
-
-def _lacking_for_cri(health: NodeHealth) -> str:
-    """A kubelet that runs on starts again what is stopped."""
-    if health.runtime is False:
-        return "the container runtime does not answer"
-    return "" if health.stoppable else "the kubelet cannot be stopped without its container runtime"
 
 
 def _lacking_for_api(health: NodeHealth) -> str:
@@ -100,8 +94,9 @@ def _lacking_for_api(health: NodeHealth) -> str:
 #
 # Pods that no delete ends (static ones, and those of DaemonSets that tolerate whatever taint, or where the
 # node cannot be tainted) have waves of their own behind the API's, in the same order: not before the last of
-# those may the kubelet be stopped (design, rule 9). The last priority range is one wave, over the runtime as
-# a whole: what keeps the node running is there, and has its full time.
+# those may the kubelet be stopped, because until then it is the one that carries deletes out. The last
+# priority range is one wave, over the runtime as a whole: what keeps the node running is there, and has its
+# full time.
 
 
 def deletable(pod: Pod, *, taints: bool) -> bool:
@@ -125,24 +120,24 @@ def placement_rules(pods: Sequence[Pod], means: TerminationMode, *, taints: bool
 
 
 def arrange_waves(
-    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], roads: PlacementRules
+    periods: Sequence[Period], grant_ns: int, pods: Sequence[Pod], rules: PlacementRules
 ) -> tuple[PlannedWave, ...]:
     """The waves in the order in which they run; under ``api`` followed by those of the hand-over."""
-    if roads.means != "api":
+    if rules.means != "api":
         return planned_waves(periods, grant_ns, pods)
     first: list[Pod] = []
     behind: list[Pod] = []
     for pod in pods:
-        (first if wave_index(periods, pod, roads) < len(periods) else behind).append(pod)
+        (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
     over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind))
     return (*planned_waves(periods, grant_ns, first), *over_runtime)
 
 
-def wave_index(periods: Sequence[Period], pod: Pod, roads: PlacementRules) -> int:
+def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
     """Its index in `arrange_waves`."""
     index = group_index(periods, priority_of(pod))
-    in_last = roads.together and index == len(periods) - 1
-    behind = roads.means == "api" and (in_last or not deletable(pod, taints=roads.taints))
+    in_last = rules.together and index == len(periods) - 1
+    behind = rules.means == "api" and (in_last or not deletable(pod, taints=rules.taints))
     return len(periods) + index if behind else index
 
 

@@ -50,7 +50,7 @@ NEEDS_A_FAILURE = (
     " -> state.stage not in ('pods-ended', 'settled')",
     "system.trace: kind is EpisodeClosed -> kind is not EpisodeClosed",
     "system._handle: kind is not Tick -> kind is Tick",
-    "system._admit: type(fact) is DaemonStarted -> type(fact) is not DaemonStarted",
+    "system.trace: type(fact) is DaemonStarted -> type(fact) is not DaemonStarted",
 )
 
 #: Told by no golden journal: lost outcomes, arming that is refused twice, inventories that come too late; of
@@ -73,21 +73,21 @@ UNTOLD = (
     "hook._shorten_delete: state.means != 'api' -> state.means == 'api'",
     "hook._shorten_delete: until_ns > state.delete_until_ns - NS_PER_SECOND"
     " -> until_ns >= state.delete_until_ns - NS_PER_SECOND",
-    "episode._without_carried: each != uid -> each == uid",
-    "episode._without_carried: uid not in state.carried -> uid in state.carried",
+    "episode._mark_ended: uid != event.uid -> uid == event.uid",
+    "episode._mark_ended: event.uid not in state.carried -> event.uid in state.carried",
     "kubelet._kubelet_read_ours: state.stops >= STOPS_MAX -> state.stops > STOPS_MAX",
     "kubelet._stop_ended: state.retry_at_ns == NEVER_NS -> state.retry_at_ns != NEVER_NS",
-    "episode._earliest_wave: (wave := _wave_of(state, pod)) > state.wave"
-    " -> (wave := _wave_of(state, pod)) <= state.wave",
-    "episode._earliest_wave: (wave := _wave_of(state, pod)) > state.wave"
-    " -> (wave := _wave_of(state, pod)) >= state.wave",
+    "episode._late_pods: (index := _wave_of(state, pod)) > state.wave"
+    " -> (index := _wave_of(state, pod)) <= state.wave",
+    "episode._late_pods: (index := _wave_of(state, pod)) > state.wave"
+    " -> (index := _wave_of(state, pod)) >= state.wave",
     "episode._listing_ended: event.result == 'unknown' -> event.result != 'unknown'",
     "episode._listing_ended: event.result == 'done' -> event.result != 'done'",
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "episode._refresh_ended: event.key == state.refreshing -> event.key != state.refreshing",
     "episode._refresh_ended: event.result not in ('done', 'unknown') -> event.result in ('done', 'unknown')",
     "node_status._cancelled: key not in open_keys -> key in open_keys",
-    "hook._seconds_text: rest >= 100000000 -> rest > 100000000",
+    "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
 
