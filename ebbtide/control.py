@@ -14,15 +14,16 @@ import socket
 import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import trio
 
-from ebbtide.interfaces import Tell
+from ebbtide.actors.interfaces import Tell
 
-#: Where the running daemon listens (interface.md).
+#: Where the running daemon listens, unless it is told to elsewhere.
 SOCKET_PATH = Path("/run/ebbtide/ebbtide.sock")
 
 #: A request is a verb and a pod's name; anything longer is not ours.
@@ -31,10 +32,11 @@ REQUEST_BYTES_MAX = 4096
 #: A client that says nothing is cut off.
 REQUEST_SECONDS_MAX = 5
 
-#: How long a command waits for the daemon.
+#: How long a command waits for the daemon, which answers between two steps: one that takes longer hangs.
 ANSWER_SECONDS_MAX = 5.0
 
-#: Clients served at once; more wait in the socket's backlog.
+#: Clients served at once; more wait in the socket's backlog. For people and a script or two: whoever holds
+#: them all costs the others five seconds, and the shutdown nothing.
 CLIENTS_MAX = 8
 
 #: Who may connect: root, whatever the umask is.
@@ -61,46 +63,38 @@ async def serve(
 ) -> None:
     """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    _clear(path)
-    listener = _listen(path)
-    task_status.started()
-    limit = trio.CapacityLimiter(CLIENTS_MAX)
-    try:
-        async with trio.open_nursery() as nursery:
-            while True:
-                client, _ = await listener.accept()
-                nursery.start_soon(_answer, trio.SocketStream(client), verbs, limit, tell)
-    finally:
-        listener.close()
-        path.unlink(missing_ok=True)
-
-
-def _clear(path: Path) -> None:
-    """Take away what a dead daemon left: its socket, and nothing else that may stand there."""
-    try:
-        left = path.lstat()
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(left.st_mode):
-        raise OSError(errno.EEXIST, "something that is not a socket stands there: name another with --socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.setblocking(False)
-        if client.connect_ex(os.fspath(path)) == 0:
-            raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
-    path.unlink()
-
-
-def _listen(path: Path) -> trio.socket.SocketType:
-    """The file is made with the socket's own mode, and listened to only then: no moment is open to others."""
+    # What a dead daemon left is taken away: its socket, and nothing else that may stand there. Connecting
+    # tells a dead one from one that runs with another journal; not blocking, or one that hangs would hold us
+    # too.
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            reason = "something that is not a socket stands there: name another with --socket"
+            raise OSError(errno.EEXIST, reason)
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
+            client.setblocking(False)
+            if client.connect_ex(os.fspath(path)) == 0:
+                raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
+        path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
     try:
+        # The file is made with the socket's own mode, and listened to only then: no moment is open to others.
         os.fchmod(listener.fileno(), SOCKET_MODE)
         listener.bind(os.fspath(path))
         listener.listen(CLIENTS_MAX)
     except OSError:
         listener.close()
         raise
-    return trio.socket.from_stdlib_socket(listener)
+    clients = trio.socket.from_stdlib_socket(listener)
+    task_status.started()
+    limit = trio.CapacityLimiter(CLIENTS_MAX)
+    try:
+        async with trio.open_nursery() as nursery:
+            while True:
+                stream, _ = await clients.accept()
+                nursery.start_soon(_answer, trio.SocketStream(stream), verbs, limit, tell)
+    finally:
+        clients.close()
+        path.unlink(missing_ok=True)
 
 
 async def _answer(
@@ -116,6 +110,8 @@ async def _answer(
                     if not more:
                         break
                     data += more
+                # The kernel's word on who asks, as of the connect: what the client says of itself is worth
+                # nothing.
                 credentials = stream.socket.getsockopt(
                     socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
                 )

@@ -26,7 +26,7 @@ import trio
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager, inherited_fds
 from ebbtide.actors.episode import EPISODE, EpisodeState
-from ebbtide.actors.interfaces import Clock, Edge, Outlet
+from ebbtide.actors.interfaces import Clock, Edge, Outlet, Tell
 from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
@@ -43,9 +43,8 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.writer import Writer, write_last_resort
-from ebbtide.host import LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
-from ebbtide.interfaces import Host, Report, Tell, without_fields
-from ebbtide.log import LineContext, Log, LogOutput, TraceIds, journald_fields
+from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
+from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder
 from ebbtide.modes import ModeEdges, NodeParts, edges_of_mode
 from ebbtide.options import RunOptions
@@ -60,10 +59,12 @@ if TYPE_CHECKING:
     # The demo makes it: an idle daemon need not load a model of logind.
     from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 
-#: How often a journal that had to move tries its first location again, outside of shutdowns.
+#: How often a journal that had to move tries its first location again, outside of shutdowns. Each try is a
+#: new segment with a checkpoint in it: more often, an idle journal would consist of them.
 AWAY_SECONDS = 60
 
-#: How long the end of the process waits for the journal's last records.
+#: How long the end of the process waits for the journal's last records: the lock may be back by then and the
+#: machine going, and a disk that hangs must not be what holds that up.
 CLOSE_SECONDS_MAX = 2
 
 
@@ -85,7 +86,7 @@ class Daemon:
         metering: MetricsRecorder | None = None,
     ) -> None:
         self._trim, self._grown = trim, trio.Event()
-        self.standing = recovered.standing
+        self.status = recovered.status
         self.writer = writer
         self.edges = edges
         self._clock = clock
@@ -94,7 +95,7 @@ class Daemon:
         self._loaded: Loaded | None = None
         self._options = options
         self._tell = tell
-        lines = LineContext(self.standing.began_ns, self.standing.labels)
+        lines = LineContext(self.status.began_ns, self.status.labels)
         self._log = Log(
             lines,
             writer.wait_written,
@@ -108,7 +109,7 @@ class Daemon:
         self._effects = Effects(edges, self._inbox, writer, clock)
         self._effects.refuse(recovered.spent)
         self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
-        self.sequencer.observers += [self.standing.fold, self._log.keep, self._after]
+        self.sequencer.observers += [self.status.fold, self._log.keep, self._after]
         if metering is not None:
             self.sequencer.observers.append(metering.fold)
         self._traces = TraceIds(recovered.system.episode, recovered.trace_id)
@@ -137,6 +138,8 @@ class Daemon:
 
     async def run(self) -> str:
         """Until an actor decides to leave; returns why. The pods' processes are left alone."""
+        # Before any fact: whoever reads this process's records begins at its checkpoint, which has to stand
+        # before all of them.
         self._begin_segment()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.writer.run)
@@ -144,13 +147,37 @@ class Daemon:
             nursery.start_soon(self._keep_small)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
-            await self._begin(nursery)
+            # Taken before the start's own step, which may give orders of its own: those are this process's.
+            open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
+            started = await self._host.started()
+            before = self._episode_state()  # of the process before us, until our start is stepped
+            same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
+            nursery.start_soon(self._effects.run)
+            # The process's own facts come first, then what the edges see: only the start says whether this is
+            # another boot, and every other fact means something else in the one case and in the other.
+            self.sequencer.admit(started)
+            nursery.start_soon(partial(self._effects.adopt, open_orders, same_userspace=same))
+            # Pushed before any edge runs, so that the first that is learned of the outside meets a
+            # configuration: without one, nothing is asked of the node, and logind's answer would arm nothing.
+            self.reload()
+            for edge in self.edges:
+                nursery.start_soon(edge.run, self._inbox)
+            nursery.start_soon(self._signals)
+            if self._options.control_socket.parent != self._options.control_socket:
+                await nursery.start(self._control)
+            # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP would kill
+            # us.
+            self._host.notify(READY=1, STATUS=self._status_line())
             reason = await self.sequencer.run()
+            # STOPPING first: if we die on the way out, the supervisor must not take that for a crash.
             self._host.notify(STOPPING=1)
+            # Before anything is cancelled: to an edge that was not told, being cancelled means that the work
+            # is called off, and it would end the hooks that are to go on without us.
             for edge in self.edges:
                 edge.detach()
             with trio.move_on_after(CLOSE_SECONDS_MAX):
                 await self.writer.close()
+                # After the close: sums are kept of durable records only, and now all of them are.
                 if self._metering is not None:
                     await self._metering.save()
             nursery.cancel_scope.cancel()
@@ -167,6 +194,7 @@ class Daemon:
                 self._tell(6, f"journal: removed the old segment {name}")
             with trio.move_on_after(AWAY_SECONDS if self.writer.away else math.inf):
                 await self._grown.wait()
+            # Not in a shutdown: its records must not wait for a move.
             if self.writer.away and not self.sequencer.system.episode:
                 self._begin_segment()
 
@@ -174,42 +202,28 @@ class Daemon:
         system = self.sequencer.system
         stamp = Stamp(self._clock.mono_ns(), self._clock.wall_ns())
         self.writer.begin_segment(stamp, take_checkpoint(system))
+        # Counted from behind the checkpoint: one that is as large as a segment may be must not make every
+        # step begin another one.
         self._full_at_bytes = self.writer.segment_bytes + SEGMENT_BYTES_MAX
-        system.next_seq += 1
-
-    async def _begin(self, nursery: trio.Nursery) -> None:
-        """The process's own facts come first, then what the edges see."""
-        open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
-        started = await self._host.started()
-        before = self._episode_state()
-        same = (before.boot_id, before.userspace_id) == (started.boot_id, started.userspace_id)
-        nursery.start_soon(self._effects.run)
-        self.sequencer.admit(started)
-        nursery.start_soon(partial(self._effects.adopt, open_orders, same_userspace=same))
-        self.reload()
-        for edge in self.edges:
-            nursery.start_soon(edge.run, self._inbox)
-        nursery.start_soon(self._signals)
-        if self._options.control_socket.parent != self._options.control_socket:
-            await nursery.start(self._control)
-        self._host.notify(READY=1, STATUS=self._status_line())
+        system.next_seq += 1  # the checkpoint's own
 
     def _episode_state(self) -> EpisodeState:
         state = self.sequencer.system.slots[(EPISODE.name, "")].state
         return cast(EpisodeState, state)
 
     async def _control(self, task_status: trio.TaskStatus[None]) -> None:
-        table = control_verbs(self.standing, self._inbox, self._status, self._metrics, self._configuration)
+        table = control_verbs(self.status, self._inbox, self._status, self._metrics, self._configuration)
         try:
             await serve(self._options.control_socket, table, self._tell, task_status=task_status)
         except OSError as error:
+            # A node is protected without it; what people cannot ask for then, the deadlines bring.
             self._tell(4, f"no control socket at {self._options.control_socket}: {error.strerror or error}")
             task_status.started()
 
     def _status(self) -> dict[str, Any]:
         early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
-        said = status_of(self.standing, self.writer, self.trace_id, early, now_ns)
+        said = status_of(self.status, self.writer, self.trace_id, early, now_ns)
         return said | {"mode": self._options.mode}
 
     def _configuration(self) -> dict[str, Any]:
@@ -245,7 +259,7 @@ class Daemon:
                 if number == signal.SIGHUP:
                     self.reload()
                 else:
-                    await self._inbox.put(await self._host.stopping(self.standing.needed_ns))
+                    await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
     def reload(self) -> None:
         """Read the configuration (again). A bad one keeps the old one, and says so."""
@@ -269,23 +283,26 @@ class Daemon:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
+                # What is here stays, and a collection in mid-shutdown need not look at it.
                 gc.collect()
-                gc.freeze()  # what is here stays; a collection in mid-shutdown need not look at it
+                gc.freeze()
                 for edge in self.edges:
                     edge.prewarm()
         line = self._status_line()
         if line != self._shown:
             self._shown = line
             self._host.notify(STATUS=line)
+        # Not in a shutdown: encoding the checkpoint of a thousand pods must not come between their stop
+        # signals.
         if not self.sequencer.system.episode and self.writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
             self._grown.set()
 
     def _status_line(self) -> str:
-        standing = self.standing
-        if standing.phase != "idle":
-            return f"shutdown {standing.phase}: {standing.kind}"
-        return "armed" if standing.armed else f"not armed: {standing.why_not}"
+        status = self.status
+        if status.phase != "idle":
+            return f"shutdown {status.phase}: {status.kind}"
+        return "armed" if status.armed else f"not armed: {status.why_not}"
 
 
 # What people may ask of a running daemon. What they ask for becomes a fact, with their uid.
@@ -294,16 +311,15 @@ class Daemon:
 #: A pod's phase is its outcome once it has ended.
 POD_OUTCOMES = get_args(PodOutcome)
 
-
 AnswerFunction = Callable[[], dict[str, Any]]
 
 
 def control_verbs(
-    standing: DaemonStatus,
+    status: DaemonStatus,
     outlet: Outlet,
-    status: AnswerFunction,
-    metrics: AnswerFunction,
-    configuration: AnswerFunction,
+    show_status: AnswerFunction,
+    show_metrics: AnswerFunction,
+    show_configuration: AnswerFunction,
 ) -> dict[str, Verb]:
     """The control socket's table."""
 
@@ -314,10 +330,10 @@ def control_verbs(
         return verb
 
     async def hurry(request: Request, uid: int) -> Any:
-        _require_shutdown(standing)
+        _require_shutdown(status)
         phases = [
             each.phase
-            for uid, each in standing.pods.items()
+            for uid, each in status.pods.items()
             if request.pod in (uid, each.label, each.label.partition("/")[2])
         ]
         if not phases:
@@ -328,21 +344,21 @@ def control_verbs(
         return {"pod": request.pod}
 
     async def release(request: Request, uid: int) -> Any:
-        _require_shutdown(standing)
+        _require_shutdown(status)
         await outlet.put(ReleaseRequested(asked_by=uid))
         return {}
 
     return {
-        "status": answer_with(status),
-        "metrics": answer_with(metrics),
-        "configuration": answer_with(configuration),
+        "status": answer_with(show_status),
+        "metrics": answer_with(show_metrics),
+        "configuration": answer_with(show_configuration),
         "hurry": hurry,
         "release": release,
     }
 
 
-def _require_shutdown(standing: DaemonStatus) -> None:
-    if standing.phase not in ("running", "cancelling"):
+def _require_shutdown(status: DaemonStatus) -> None:
+    if status.phase not in ("running", "cancelling"):
         raise ControlError("no shutdown is running: there is nothing to hurry or to release")
 
 
@@ -362,11 +378,6 @@ KEEP_SECONDS_MAX = 1
 TRIM_SECONDS_MAX = 10
 
 
-def configuration_loader(options: RunOptions) -> Callable[[], Loaded]:
-    """Reads the configuration, again at each reload. Raises ConfigError."""
-    return partial(load_named, options.config)
-
-
 async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: NodeParts | None) -> Daemon:
     """Under the system's logind. ``node_parts``: for the modes of a node. Raises RuntimeTaken where another
     daemon runs here.
@@ -383,18 +394,9 @@ async def daemon_under_logind(options: RunOptions, loaded: Loaded, node_parts: N
     )
     parts = edges_of_mode(options, loaded, node_parts, output.tell)
     node = node_parts.node if node_parts is not None else host_name()
-    return await _assemble(
-        options,
-        loaded,
-        configuration_loader(options),
-        parts,
-        node,
-        logind,
-        logind,
-        service,
-        output.tell,
-        output.report,
-    )
+    # Read again at each reload.
+    config = partial(load_named, options.config)
+    return await _assemble(options, loaded, config, parts, node, logind, service, output.tell, output.report)
 
 
 async def daemon_with_embedded_logind(
@@ -403,7 +405,7 @@ async def daemon_with_embedded_logind(
     """The same with a logind of its own: no bus, no root, no power-off."""
     parts, bare = edges_of_mode(options, config, None, tell), without_fields(tell)
     return await _assemble(
-        options, config, lambda: config, parts, host_name(), logind, logind, ServiceManager(""), tell, bare
+        options, config, lambda: config, parts, host_name(), logind, ServiceManager(""), tell, bare
     )
 
 
@@ -414,7 +416,6 @@ async def _assemble(
     parts: ModeEdges,
     name: str,
     logind: Logind,
-    logind_edge: Edge,
     service: ServiceManager,
     tell: Tell,
     report: Report,
@@ -424,7 +425,10 @@ async def _assemble(
     paths = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
     storages = [DirectoryStorage(path) for path in dict.fromkeys(paths)]
     fresh_id = os.urandom(JOURNAL_ID_BYTES)
+    # Before anything else is made: under which flags this process decides, and which number its journal goes
+    # on with, only the history says.
     recovered = await recover_in_time(storages, who.machine_id, fresh_id, SystemClock().wall_ns(), tell)
+    # The writer and the edges tell the daemon, which is made of them: nothing calls before it is there.
     made: list[Daemon] = []
     writer = Writer(
         storages,
@@ -436,14 +440,18 @@ async def _assemble(
         last_resort=write_last_resort,
     )
     node = LocalHost(name, options.mode, logind, service, recovered.failed_starts)
-    edges: tuple[Edge, ...] = (logind_edge, *parts.edges)
-    trim = partial(_trim_journal, storages, Limits(total_bytes=loaded.options.journal_bytes_max), None)
-    tracing = _tracing_edge(loaded, storages, writer, tell)
-    if tracing is not None:
+    edges: tuple[Edge, ...] = (logind, *parts.edges)
+    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
+    locations = [storage.location for storage in storages]
+    tracing, exported = None, None
+    destination = usable_destination(loaded, tell)
+    if destination is not None:
+        tracing = TracingEdge(destination, locations, writer, tell, prefix)
+        exported = partial(settled_seq, locations, lambda: writer.journal_id)
         for edge in parts.traced:
             edge.pass_on(lambda order: hook_context(made[0].trace_id, order))
         edges, config = (*edges, tracing), with_trace_flush(config)
-        trim = partial(trim.func, *trim.args[:2], tracing)
+    trim = partial(_trim_journal, storages, Limits(total_bytes=loaded.options.journal_bytes_max), tracing)
     sources = [storage.source for storage in storages]
 
     async def keep(data: bytes) -> None:
@@ -453,11 +461,6 @@ async def _assemble(
     async def rebuild(before_seq: int) -> Meters:
         return await storages[0].call(fold_before, sources, writer.journal_id, before_seq)
 
-    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
-    exported = None
-    if tracing is not None:
-        locations = [storage.location for storage in storages]
-        exported = partial(settled_seq, locations, lambda: writer.journal_id)
     ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported)
     metering = MetricsRecorder(
         recovered.meters, writer, ways, MetricsOptions(loaded.options.metrics_listen, prefix)
@@ -467,6 +470,7 @@ async def _assemble(
     )
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)
+    # Here, where nothing runs yet: a journal that another daemon holds ends the start, and nothing is undone.
     await writer.open()
     return made[0]
 
@@ -474,16 +478,17 @@ async def _assemble(
 async def recover_in_time(
     storages: Sequence[Storage], machine_id: str, fresh_id: bytes, wall_ns: int, tell: Tell
 ) -> Recovered:
-    """Locked before it is read. One that cannot be read (a failing disk, a hung one, another version's
-    journal) must not leave the node unprotected: then what the other locations have is read, in as much
-    time each.
+    """The history of the first location that gives one in time; what none gives begins anew.
 
-    What is then begun beside it has a number from the clock: it must be the newer one for the next start.
+    A journal that cannot be read (a failing disk, a hung one, another version's) must not leave the node
+    unprotected.
     """
     for at, storage in enumerate(storages):
         sources = [each.source for each in storages[at:]]
         try:
             with trio.fail_after(RECOVER_SECONDS_MAX):
+                # Locked before it is read, or another daemon might still append to what we have read. The
+                # others are locked when the writer moves there.
                 if at == 0:
                     with suppress(OSError):
                         await storage.acquire("ebbtide")
@@ -494,6 +499,8 @@ async def recover_in_time(
             tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:
         at, recovered = len(storages), recover((), machine_id, fresh_id)
+    # What is begun beside an unread journal takes its number from the clock: when that one can be read again,
+    # the next start must find ours to be the newer.
     if at > 0:
         number = max(recovered.verdict.next_number, wall_ns // NS_PER_SECOND)
         recovered = recovered._replace(verdict=recovered.verdict._replace(next_number=number))
@@ -513,24 +520,13 @@ async def _trim_journal(
     tracing: TracingEdge | None,
     keep_from_seq: int | None,
 ) -> Sequence[str]:
-    """Remove old segments; whatever is in the way is a reason to leave them. Where traces are exported what
-    is not delivered yet is needed, and each new segment moves the exporter's cursor on.
-    """
+    """Remove old segments, but not what is to be exported yet; whatever is in the way leaves them all."""
     with trio.move_on_after(TRIM_SECONDS_MAX), suppress(OSError):
         if tracing is not None:
+            # The exporter's cursor is moved on by the exporter alone: where nothing ever happens it would
+            # stay at the begin, and every segment would be needed for ever.
             tracing.want()
             undelivered = await storages[0].call(tracing.keep_from)
             keep_from_seq = min(undelivered, keep_from_seq or undelivered)
         return await trim(storages, time.time_ns(), keep_from_seq, limits)
     return ()
-
-
-def _tracing_edge(
-    loaded: Loaded, storages: Sequence[DirectoryStorage], writer: Writer, tell: Tell
-) -> TracingEdge | None:
-    """None: traces are not exported, and nothing of it is there."""
-    destination = usable_destination(loaded, tell)
-    if destination is None:
-        return None
-    prefix = KUBELET_PREFIX if loaded.options.metrics_kubelet_names else ""
-    return TracingEdge(destination, [each.location for each in storages], writer, tell, prefix)

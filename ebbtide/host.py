@@ -1,8 +1,6 @@
 """The machine under the daemon: its boot, its clocks, its logind and service manager.
 
-`LocalHost` is `ebbtide.interfaces.Host` on this machine, whichever logind it has. One daemon runs per
-runtime folder: two would both run the same pods' hooks, whatever their journals are. That is held by a lock
-on a file, so it goes with the process, however that ends.
+One daemon runs per runtime folder: two would both run the same pods' hooks, whatever their journals are.
 """
 
 from __future__ import annotations
@@ -16,15 +14,28 @@ from typing import Protocol
 from ebbtide import __version__
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.actors.edges.service_manager import ServiceManager, system_is_stopping, userspace_id
-from ebbtide.actors.interfaces import StartState
+from ebbtide.actors.interfaces import Edge, StartState
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted, StopRequested
 from ebbtide.events.segment import Identity
 
 MACHINE_ID = Path("/etc/machine-id")
 
-#: Asked of the service manager on top of the overtime, for the way out.
+#: Asked of the service manager on top of what the shutdown needs: to close the journal, and to exit.
 LEAVING_SECONDS = 2
+
+
+class Host(Protocol):
+    """What differs between a node, the demo and a test: where facts about the process come from."""
+
+    async def started(self) -> DaemonStarted:
+        """The first fact of this process."""
+
+    async def stopping(self, needed_ns: int) -> StopRequested:
+        """SIGTERM came: is it our unit only, or the machine? ``needed_ns``: what a shutdown would need."""
+
+    def notify(self, **variables: str | int) -> None:
+        """Tell the service manager."""
 
 
 def host_name() -> str:
@@ -41,8 +52,8 @@ def journal_identity(node: str) -> Identity:
     return Identity(node=node, machine_id=machine_id, boot_id=boot_id(), code_version=__version__)
 
 
-class Logind(Protocol):
-    """What a start needs of either logind."""
+class Logind(Edge, Protocol):
+    """The edge of either logind, and what a start needs of it."""
 
     @property
     def lock_held(self) -> bool: ...
@@ -51,7 +62,7 @@ class Logind(Protocol):
 
 
 class LocalHost:
-    """`ebbtide.daemon.Surroundings`: this machine, whichever logind it has."""
+    """`Host` on this machine, whichever logind it has."""
 
     def __init__(
         self, name: str, mode: str, logind: Logind, service: ServiceManager, failed_starts: int
@@ -81,6 +92,9 @@ class LocalHost:
     async def stopping(self, needed_ns: int) -> StopRequested:
         """The service manager is asked for the time that the shutdown needs, and gives it."""
         stopping = await system_is_stopping()
+        # Only when the machine goes down: a plain stop of our unit ends no pod and has nothing to wait for.
+        # Asked at once, since the service manager kills a unit when its TimeoutStopSec is over, and the
+        # pods' graces may be longer than that.
         if stopping:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
             self._service.notify(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
@@ -90,10 +104,9 @@ class LocalHost:
         self._service.notify(**variables)
 
 
-# The real clocks. The monotonic one is what deadlines are made of; it starts anew at each boot.
-
-
 class SystemClock:
+    """The real clocks. The monotonic one is what deadlines are made of; it starts anew at each boot."""
+
     def mono_ns(self) -> int:
         return time.monotonic_ns()
 
@@ -114,6 +127,8 @@ class RuntimeTaken(Exception):
 def lock_runtime(runtime: Path) -> int:
     """The descriptor that holds the claim; leave it open. Raises RuntimeTaken, OSError."""
     runtime.mkdir(mode=0o755, parents=True, exist_ok=True)
+    # A lock on an open file goes with the process, however that ends; a file with a number in it does not.
+    # The file stays: one that is removed while another start has it open would be locked twice.
     descriptor = os.open(runtime / RUNTIME_LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,14 +1,13 @@
 """The daemon's log: one line a transition, told once its record is written and its orders are out.
 
 The sentences are those of `events.messages`, made from events alone, so that a journal read later gives the
-same lines; only records above the resume point are logged, and once. Beside a line stand fields for
-programs. A line goes to the system journal with its fields where that listens, else to standard error; the
-begin of a shutdown goes to the machine's console as well.
+same lines; only records above the resume point are logged, and once. A line goes to the system journal with
+fields for programs where that listens (``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod),
+else to standard error; the begin of a shutdown goes to the machine's console as well.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import select
 import socket
@@ -19,6 +18,7 @@ from contextlib import suppress
 
 import trio
 
+from ebbtide.actors.interfaces import Tell
 from ebbtide.events.base import (
     BARRIER_NS_MAX,
     NS_PER_SECOND,
@@ -29,11 +29,16 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.messages import ROWS, Message, Names, describe, elapsed_text
-from ebbtide.interfaces import Report
 from ebbtide.otel.span import pod_of, span_of
 from ebbtide.text import visible
 
-# Lines: which events have one, and in which form, is a column of `events.messages.ROWS`.
+#: Takes a line with its level as `Tell` does, and with the fields that a program reads beside it.
+Report = Callable[[int, str, Mapping[str, str]], None]
+
+
+def without_fields(tell: Tell) -> Report:
+    """For whoever only shows lines to people."""
+    return lambda level, line, fields: tell(level, line)
 
 
 class LineContext:
@@ -69,9 +74,6 @@ def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
     yield from (line._replace(text=visible(line.text)) for line in found)
 
 
-# What stands beside a line of the log for programs: which event, which pod, which span of which trace.
-
-
 #: A line is told soon after its record: two shutdowns stand in one step, a third is far away.
 TRACE_IDS_MAX = 4
 
@@ -97,14 +99,17 @@ class TraceIds:
 
 
 def journald_fields(record: Record, names: Names, journal_id: bytes, trace: str) -> dict[str, str]:
-    """Names as the system journal likes them, without our prefix. ``trace``: the id of its shutdown."""
+    """What stands beside a line for programs: which event, which pod, which span of which trace.
+
+    Names as the system journal likes them, without our prefix. ``trace``: the id of its shutdown.
+    """
     event = record.event
     uid = pod_of(event)
     fields = {"EVENT": type(event).__name__, "SEQ": str(record.seq), "ACTOR": record.actor}
     if uid:
         fields |= {"POD": names.of(uid), "POD_UID": uid}
-    if getattr(event, "container", ""):
-        fields["CONTAINER"] = getattr(event, "container", "")
+    if container := getattr(event, "container", ""):
+        fields["CONTAINER"] = container
     if record.episode:
         fields["EPISODE"] = episode_id(journal_id, record.episode)
     if record.episode and trace:
@@ -130,39 +135,40 @@ class Log:
         fields: FieldsFunction,
     ) -> None:
         self._lines, self._wait_written, self._to, self._fields = lines, wait_written, to, fields
-        self._untold: list[Record] = []
-        self._told_of = trio.Event()
+        self._unwritten: list[Record] = []
+        self._arrived = trio.Event()
 
     def keep(self, records: Sequence[Record]) -> None:
         """An observer of steps."""
-        self._untold += records
-        self._told_of.set()
+        self._unwritten += records
+        self._arrived.set()
 
     async def run(self) -> None:
-        """Tell what happened once it is on record and its orders are out: a hundred lines in the log must
-        not stand between the signal and the first stop.
-        """
+        """Write the lines of what is on record, until cancelled."""
         try:
             while True:
-                await self._told_of.wait()
+                await self._arrived.wait()
+                # A line about what is on no record would be one that no journal can explain. But rather that
+                # than none: a disk that hangs is when people read the log.
                 with trio.move_on_after(LOG_SECONDS_MAX):
-                    await self._wait_written(self._untold[-1].seq)
-                await trio.lowlevel.checkpoint()  # the orders that waited for the same write go first
-                self._tell_all()
+                    await self._wait_written(self._unwritten[-1].seq)
+                # The orders that waited for the same write go first: a hundred lines in the log must not
+                # stand between the signal and the first stop.
+                await trio.lowlevel.checkpoint()
+                self._write_all()
         finally:
-            self._tell_all()
+            # The daemon leaves in the step that says why: without this its last line would be missing.
+            self._write_all()
 
-    def _tell_all(self) -> None:
-        records, self._untold, self._told_of = self._untold, [], trio.Event()
+    def _write_all(self) -> None:
+        records, self._unwritten, self._arrived = self._unwritten, [], trio.Event()
         for record in records:
             for level, line in log_lines_of(self._lines, record):
                 self._to(level, line, self._fields(record))
 
 
-# The machine's console: what whoever stands before it must know within a second of a shutdown's begin.
-#
-# Only where the daemon runs as a unit; elsewhere its lines are on a terminal already. Once-live: a restart in
-# mid-shutdown does not say it again.
+# The machine's console: what whoever stands before it must know within a second of a shutdown's begin. Only
+# where the daemon runs as a unit; elsewhere its lines are on a terminal already.
 
 
 CONSOLE_PATH = "/dev/console"
@@ -174,18 +180,19 @@ CONSOLE_EVENTS = frozenset(kind.__name__ for kind, row in ROWS.items() if row.co
 def show_on_console(line: str, path: str = CONSOLE_PATH) -> None:
     """One line. Never waits and never raises: a console that is not there, or does not take it, loses it."""
     with suppress(OSError):
+        # NOCTTY: a daemon that got the console as its terminal would be hung up with it. NONBLOCK: a serial
+        # console with flow control, and nobody at the other end, would hold the shutdown here.
         descriptor = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
+            # Line breaks on both sides: the cursor may stand behind half a line of the boot's messages.
             os.write(descriptor, f"\r\nebbtide: {line}\r\n".encode(errors="replace"))
         finally:
             os.close(descriptor)
 
 
-# The system journal, with fields: ``journalctl EBBTIDE_POD=shop/web-0`` finds every line about a pod.
-#
-# Spoken only where the service manager connected our standard error to it (systemd.exec(5),
-# ``JOURNAL_STREAM``); the protocol is its native one: a datagram of ``NAME=value`` lines, a
-# value with a line feed by its length.
+# The system journal in its native protocol: a datagram of ``NAME=value`` lines, a value with a line feed by
+# its length. Spoken only where the service manager connected our standard error to it (systemd.exec(5),
+# ``JOURNAL_STREAM``): whoever sent that to a file wants the lines there.
 
 
 JOURNALD_SOCKET = "/run/systemd/journal/socket"
@@ -229,6 +236,7 @@ def _journald_field(name: str, value: str) -> bytes:
 
 def is_connected_to_journald(stream: str, descriptor: int) -> bool:
     """Whether ``descriptor`` is what ``JOURNAL_STREAM`` (device:inode) names."""
+    # The variable alone is no answer: it is inherited by a child whose standard error goes elsewhere.
     with suppress(OSError, ValueError):
         device, inode = map(int, stream.split(":"))
         status = os.fstat(descriptor)
@@ -241,13 +249,12 @@ LINE_BYTES_MAX = 4095
 
 
 def write_stderr(level: int, line: str) -> None:
-    """The log's lines: with a level where the service manager reads them, plain elsewhere.
-
-    Late in a shutdown the log's reader has gone, or does not read: the line is lost, the pods go first.
-    """
+    """The log's lines: with a level where the service manager reads them, plain elsewhere."""
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     data = f"{prefix}{line}".encode(errors="replace")[:LINE_BYTES_MAX] + b"\n"
-    with contextlib.suppress(OSError):
+    # Asked whether there is room, since standard error is shared and cannot be made non-blocking by us alone.
+    # Late in a shutdown its reader has gone, or does not read: the line is lost, the pods go first.
+    with suppress(OSError):
         if select.select([], [sys.stderr], [], 0)[1]:
             os.write(sys.stderr.fileno(), data)
 
@@ -264,6 +271,7 @@ class LogOutput:
 
     def report(self, level: int, line: str, fields: Mapping[str, str]) -> None:
         """A unit's lines go to the journal with their fields, some to the console as well."""
+        # Standard error is a stream to the same journal, through another socket: it may take the line yet.
         if self._journal is None or not self._journal.send(level, line, fields):
             write_stderr(level, line)
         if self._journal is not None and fields.get("EVENT") in CONSOLE_EVENTS:

@@ -8,18 +8,17 @@ journal that is left is folded once, after the node is protected.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import trio
 
+from ebbtide.actors.interfaces import Tell
 from ebbtide.actors.policy.plan import planned_waves
 from ebbtide.events.base import NS_PER_SECOND, Record
 from ebbtide.events.decisions import Armed, EpisodeClosed
 from ebbtide.events.model import Pod, workload_name
-from ebbtide.interfaces import Tell
-from ebbtide.otel.meters import Meters, WorkloadNeed, fold
+from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext, exposition
 
 #: Sums that are not kept are folded again at the next start: so many records cost it a hundredth of a second.
@@ -44,7 +43,7 @@ class JournalProgress(Protocol):
 
 
 class MetricsBackend(NamedTuple):
-    """How the daemon's surroundings are reached. ``keep`` writes the side file; ``rebuild`` folds what the
+    """What is read and written around the sums. ``keep`` writes the side file; ``rebuild`` folds what the
     journal holds before a record's number (raises OSError); ``pods`` lists those of the node, where known.
     """
 
@@ -67,10 +66,10 @@ class MetricsRecorder:
     """``meters`` None: the sums lack older records."""
 
     def __init__(
-        self, meters: Meters | None, journal: JournalProgress, ways: MetricsBackend, shown: MetricsOptions
+        self, meters: Meters | None, journal: JournalProgress, backend: MetricsBackend, shown: MetricsOptions
     ) -> None:
         self.meters = meters if meters is not None else Meters()
-        self._journal, self._ways, self._shown = journal, ways, shown
+        self._journal, self._backend, self._shown = journal, backend, shown
         self._waiting: list[Record] | None = None if meters is not None else []
         self._protected, self._due = trio.Event(), trio.Event()
         self._kept_seq = self.meters.seq
@@ -91,6 +90,8 @@ class MetricsRecorder:
         async with trio.open_nursery() as nursery:
             if self._shown.address:
                 nursery.start_soon(self._serve, self._shown.address, tell)
+            # Folding all of a journal may take seconds, and the machine may be told to go down any moment:
+            # first the lock.
             await self._protected.wait()
             await self.complete(tell)
             while True:
@@ -110,9 +111,11 @@ class MetricsRecorder:
         """Fold what the kept sums lack."""
         if self._waiting is None:
             return
+        # Up to what has come since the start, which waits here: read from the journal as well, the records of
+        # the meantime would count twice, or not at all, depending on how far the writer is.
         begins = self._waiting[0].seq if self._waiting else self.meters.seq + 1
         try:
-            meters = await self._ways.rebuild(begins)
+            meters = await self._backend.rebuild(begins)
         except OSError as error:
             tell(4, f"the metrics begin anew: the journal cannot be read ({error.strerror or error})")
             meters = Meters()
@@ -121,14 +124,15 @@ class MetricsRecorder:
         self.meters = meters
 
     async def save(self) -> None:
-        """Only whole sums are kept, a gap would never be noticed again; and only of records that are durable,
-        because after a power cut the numbers of others are given out anew.
-        """
+        """Keep the sums beside the journal, if they are whole."""
         self._due = trio.Event()
+        # With a gap, which would never be noticed again, it is better that the next start finds none.
         if self._waiting is None:
             self._kept_seq, data = self.meters.seq, msgspec.msgpack.encode(self.meters)
+            # After a power cut the numbers of records that were not durable are given out anew, and the new
+            # ones would be taken for counted.
             if await self._journal.wait_synced(self._kept_seq):
-                await self._ways.keep(data)
+                await self._backend.keep(data)
 
     def text(self) -> str:
         """For a scrape."""
@@ -139,11 +143,16 @@ class MetricsRecorder:
         return {"meters": msgspec.to_builtins(self.meters), "around": self._around()._asdict()}
 
     def _around(self) -> ReadContext:
-        journal, pods, now_ns = self._journal, self._ways.pods, self._ways.wall_ns()
-        pending, behind_ns = self._export(now_ns)
+        journal, backend, now_ns = self._journal, self._backend, self._backend.wall_ns()
+        pending, behind_ns = None, 0
+        if backend.exported is not None:
+            settled = backend.exported()
+            waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
+            # The clock may have been set back since the oldest of them ended.
+            pending, behind_ns = len(waiting), max(0, now_ns - min(waiting, default=now_ns))
         return ReadContext(
             now_wall_ns=now_ns,
-            at_risk=at_risk(self.meters, pods()) if pods is not None else None,
+            at_risk=at_risk(self.meters, backend.pods()) if backend.pods is not None else None,
             journal_unsynced=max(0, journal.last_seq - journal.synced_seq),
             journal_lost=journal.lost,
             journal_away=journal.away,
@@ -151,25 +160,16 @@ class MetricsRecorder:
             export_behind_ns=behind_ns,
         )
 
-    def _export(self, now_ns: int) -> tuple[int | None, int]:
-        """Shutdowns whose trace has not arrived whole, and the oldest age; None: nothing is exported."""
-        if self._ways.exported is None:
-            return None, 0
-        settled = self._ways.exported()
-        waiting = [wall_ns for seq, wall_ns in self.meters.ends.values() if seq > settled]
-        return len(waiting), max(0, now_ns - min(waiting, default=now_ns))
-
 
 def at_risk(meters: Meters, pods: Sequence[Pod]) -> int:
     """How many of these pods would be killed now: their workload has been seen to need more than they get."""
     waves = planned_waves(meters.periods, meters.grant_ns or None, pods)
     needs = {pod.uid: meters.needs.get(f"{pod.namespace}/{workload_name(pod.name)}") for pod in pods}
-    too_short = partial(_too_short, needs)
-    return sum(too_short(planned.uid, planned.grace_seconds) for wave in waves for planned in wave.pods)
-
-
-def _too_short(needs: dict[str, WorkloadNeed | None], uid: str, grace_seconds: int) -> bool:
-    need, grace_ns = needs[uid], grace_seconds * NS_PER_SECOND
-    if need is None:
-        return False
-    return need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
+    count = 0
+    for planned in (pod for wave in waves for pod in wave.pods):
+        need, grace_ns = needs[planned.uid], planned.grace_seconds * NS_PER_SECOND
+        if need is not None:
+            # Whoever was killed after as long as it would get now has shown that this is not enough; whoever
+            # ended by itself just then, that it is.
+            count += need.longest_ns >= grace_ns if need.needs_more else need.longest_ns > grace_ns
+    return count

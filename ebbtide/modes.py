@@ -18,12 +18,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ebbtide.actors.edges.local_status import LocalStatusEdge
-from ebbtide.actors.interfaces import Edge
+from ebbtide.actors.interfaces import WARNING, Edge, Tell
 from ebbtide.config import Loaded
 from ebbtide.config.schema import IN_CLUSTER, KUBELET_UNIT, NodeSection, is_node_name
 from ebbtide.events.model import Pod
 from ebbtide.extras import require
-from ebbtide.interfaces import Tell
 from ebbtide.options import RunOptions
 
 #: Where runtimes listen, in the order in which the kubelet's own tools look.
@@ -51,17 +50,7 @@ STATIC_PODS = (
 #: k3s and rke2 are the kubelet and the runtime in one unit, which is not stopped: doctor has a finding.
 KUBELET_UNITS = ("kubelet", "k3s", "k3s-agent", "rke2-server", "rke2-agent")
 #: Where systemd finds units, from the highest priority to the lowest.
-UNIT_FOLDERS = tuple(
-    map(
-        Path,
-        (
-            "/etc/systemd/system",
-            "/usr/local/lib/systemd/system",
-            "/usr/lib/systemd/system",
-            "/lib/systemd/system",
-        ),
-    )
-)
+UNIT_FOLDERS = tuple(Path(root, "systemd/system") for root in ("/etc", "/usr/local/lib", "/usr/lib", "/lib"))
 #: The service account of the pod that the daemon runs in.
 SERVICE_ACCOUNT_TOKEN = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
 #: This Node's name from whoever starts us: in a pod the downward API. Every verb in that pod then knows it,
@@ -161,9 +150,14 @@ def _runtime_socket(options: RunOptions, section: NodeSection, said: list[str]) 
 def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str]) -> tuple[Path | None, bool]:
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
-        _require_service_account()
+        if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+            raise ModeUnavailable(
+                f"this is no pod of a cluster, so there is no service account for {IN_CLUSTER}: name a"
+                " kubeconfig with --kubeconfig PATH"
+            )
         return None, True
     if given is not None:
+        # A configuration may be written before the node joins its cluster, so what it names may come later.
         # One on the command line is somebody's who waits for an answer.
         path = Path(given)
         must_be_one = options.mode in _NEED_API or bool(options.kubeconfig)
@@ -176,16 +170,18 @@ def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str])
         return path.absolute(), True
     found = first_existing(KUBECONFIGS)
     if found is not None:
+        # In auto one that cannot be used yet is no reason to refuse: until it can, pods go over the runtime.
         if options.mode in _NEED_API:
             _require_readable(found)
         return found, True
     looked = ", ".join(map(str, KUBECONFIGS))
     if options.mode in _NEED_API:
         raise ModeUnavailable(
-            f"mode {options.mode} needs a kubeconfig, and none of {looked} is there: name one"
-            f" with"
-                    " --kubeconfig PATH")  # fmt: skip
+            f"mode {options.mode} needs a kubeconfig, and none of {looked} is there: name one with"
+            " --kubeconfig PATH"
+        )
     if options.mode in _NEED_RUNTIME:
+        # Nothing is waited for: in this mode the API server only shows what is done without it.
         said.append("no kubeconfig is there: pods are ended without the API server, and nobody there is told")
         return None, False
     said.append(
@@ -194,16 +190,8 @@ def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str])
     return JOINING, True
 
 
-def _require_service_account() -> None:
-    if not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise ModeUnavailable(
-            f"this is no pod of a cluster, so there is no service account for {IN_CLUSTER}: name"
-            f" a"
-                    " kubeconfig with --kubeconfig PATH")  # fmt: skip
-
-
 def _require_readable(path: Path) -> None:
-    """Certificates and tokens that it names may still come: a kubelet's first one does. Raises Unfit."""
+    """Raises ModeUnavailable."""
     from ebbtide.actors.edges.kubernetes.credentials import (
         MalformedKubeconfig,
         UnusableCredentials,
@@ -217,14 +205,13 @@ def _require_readable(path: Path) -> None:
     except MalformedKubeconfig as error:
         raise ModeUnavailable(f"{error}: name another with --kubeconfig PATH") from None
     except UnusableCredentials:
-        return
+        return  # the certificates and tokens that it names may still come: a kubelet's first one does
 
 
 #: The pod that the daemon runs in, by the downward API: it is in no wave.
 OWN_UID = "EBBTIDE_POD_UID"
 #: In a container that shares the node's processes too, where our own table is the container's.
 NODES_MOUNTS = Path("/proc/1/mountinfo")
-WARNING = 4
 
 
 class Traced(Protocol):

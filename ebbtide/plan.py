@@ -6,7 +6,7 @@ answers now: at the signal it may be another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,7 +19,7 @@ from ebbtide.actors.policy.plan import Plan, make_plan, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
 from ebbtide.doctor.snapshot import NodeSnapshot
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import PlannedPod, Pod, Settings, ShutdownKind, TerminationMode
+from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
 from ebbtide.manifests import Manifest
 from ebbtide.text import visible
 
@@ -61,7 +61,17 @@ def plan_json(plan: Plan, pods: Sequence[Pod]) -> dict[str, Any]:
             {
                 "priority": wave.priority,
                 "periodSeconds": wave.period_seconds,
-                "pods": [_pod_json(planned, by_uid[planned.uid]) for planned in wave.pods],
+                "pods": [
+                    {
+                        "namespace": pod.namespace,
+                        "name": pod.name,
+                        "uid": pod.uid,
+                        "priority": priority_of(pod),
+                        "graceSeconds": planned.grace_seconds,
+                    }
+                    for planned in wave.pods
+                    for pod in (by_uid[planned.uid],)
+                ],
             }
             for wave in plan.waves
         ],
@@ -75,44 +85,27 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("WAVE", "PRIORITY", "PERIOD", "POD", "ASKS", "GETS"):
         table.add_column(heading, justify="left" if heading == "POD" else "right", no_wrap=heading != "POD")
-    for row in _plan_rows(plan, by_uid):
-        table.add_row(*row)
-    warnings = [Text(visible(f"{code}: {message}"), style="yellow") for code, message in plan.warnings]
-    return Group(Text(_plan_totals(plan)), *([table] if plan.waves else []), *warnings)
-
-
-def _plan_rows(plan: Plan, by_uid: dict[str, Pod]) -> Iterator[tuple[str | Text, ...]]:
     for number, wave in enumerate(plan.waves):
         head = (str(number), str(wave.priority), f"{wave.period_seconds} s")
         if not wave.pods:
-            yield (*head, Text("no pods", style="dim"), "", "")
-        for index, planned in enumerate(wave.pods):
+            table.add_row(*head, Text("no pods", style="dim"), "", "")
+        for planned in wave.pods:
             pod = by_uid[planned.uid]
             asks = "the wave" if pod.grace_seconds is None else f"{pod.grace_seconds} s"
             cut = pod.grace_seconds is not None and planned.grace_seconds < pod.grace_seconds
             gets = Text(f"{planned.grace_seconds} s", style="yellow" if cut else "")
-            yield (*(head if index == 0 else ("", "", "")), Text(visible(short_name(pod))), asks, gets)
-
-
-def _plan_totals(plan: Plan) -> str:
-    if not plan.enabled:
-        return "graceful shutdown is off"
-    grant = "not known" if plan.grant_seconds is None else f"{plan.grant_seconds} s"
-    more = ", more is needed" if plan.override_needed else ""
-    return (
-        f"requested {plan.requested_seconds} s, granted {grant}{more}, "
-        f"budget {plan.budget_seconds} s, reserve {plan.reserve_seconds} s"
-    )
-
-
-def _pod_json(planned: PlannedPod, pod: Pod) -> dict[str, Any]:
-    return {
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-        "priority": priority_of(pod),
-        "graceSeconds": planned.grace_seconds,
-    }
+            table.add_row(*head, Text(visible(short_name(pod))), asks, gets)
+            head = ("", "", "")  # said once a wave
+    totals = "graceful shutdown is off"
+    if plan.enabled:
+        grant = "not known" if plan.grant_seconds is None else f"{plan.grant_seconds} s"
+        more = ", more is needed" if plan.override_needed else ""
+        totals = (
+            f"requested {plan.requested_seconds} s, granted {grant}{more}, "
+            f"budget {plan.budget_seconds} s, reserve {plan.reserve_seconds} s"
+        )
+    warnings = [Text(visible(f"{code}: {message}"), style="yellow") for code, message in plan.warnings]
+    return Group(Text(totals), *([table] if plan.waves else []), *warnings)
 
 
 # What ``ebbtide plan`` says on a Kubernetes node beside the waves: who would end the pods, by kind of
@@ -146,7 +139,7 @@ def describe_termination(
 def termination_choices(
     seen: NodeSnapshot, kubelet_lock: bool, settings: Settings
 ) -> list[ChosenTermination]:
-    """In the order of `KINDS`."""
+    """In the order of `SHUTDOWN_KINDS`."""
     health = NodeHealth(seen.kubelet.active, not seen.runtime.problem, seen.api.answers)
     return [
         ChosenTermination(kind, *choose_mode(seen.mode, kind, settings.means, kubelet_lock, health))

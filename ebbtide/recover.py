@@ -15,7 +15,7 @@ from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
 from ebbtide.actors.system import EDGE, LOGIC_FLAGS, System
-from ebbtide.events.base import Record, shutdown_trace_id
+from ebbtide.events.base import shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record
 from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
@@ -32,7 +32,7 @@ OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 #: The hooks before these were another shutdown's: a pod that is started again keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
 
-#: What is read from before the last checkpoint, for the last shutdown's story and the starts that failed:
+#: What is read from before the last checkpoint, for the last shutdown's record and the starts that failed:
 #: a shutdown of a thousand pods fits, and it takes a fifth of a second.
 EARLIER_BYTES_MAX = 8 * 1024 * 1024
 
@@ -45,7 +45,7 @@ class Recovered(NamedTuple):
     """
 
     system: System
-    standing: DaemonStatus
+    status: DaemonStatus
     verdict: Verdict
     trace_id: str
     failed_starts: int
@@ -64,6 +64,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
     history = History(sources, from_checkpoint=True, logic_flags=LOGIC_FLAGS)
     replayer = Replayer(goes_on=True)
     past = _Past(kept_meters(sources, history.journal_id or fresh_id))
+    # Before the checkpoint the state needs nothing, but whoever asks for the last shutdown does.
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
     try:
@@ -71,18 +72,26 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
     except (UnknownType, BadPayload) as error:
         raise Unreadable(f"the journal cannot be read by this version: {error}") from error
     verdict, system = history.verdict, replayer.system
+    # A disk that was moved here: its shutdowns are another machine's, and its open orders would end our pods.
     refuse_foreign(verdict.header, machine_id)
     if verdict.state == "incompatible":
         raise Unreadable(verdict.banner)
     system.next_seq = verdict.start(fresh_id).after.seq + 1
     if not system.episode:  # an open shutdown is carried to its end under the flags that it began with
         system.flags = LOGIC_FLAGS
-    complete_from_actors(past.standing, system)
+    complete_from_actors(past.status, system)
+    # The open shutdown's, or the last one's. Its first record may stand further back than what was read.
+    trace_id = shutdown_trace_id(past.hashes[max(past.hashes)]) if past.hashes else ""
+    if system.episode:
+        if system.episode not in past.hashes:
+            found = (raw.hash for raw in History(sources).raw() if raw.seq == system.episode)
+            past.hashes[system.episode] = next(found, b"")
+        trace_id = shutdown_trace_id(past.hashes[system.episode])
     return Recovered(
         system=system,
-        standing=past.standing,
+        status=past.status,
         verdict=verdict,
-        trace_id=_trace_of(sources, system.episode, past.hashes),
+        trace_id=trace_id,
         failed_starts=past.failed_starts,
         divergence=replayer.finish(),
         spent=frozenset(key for key, order in past.hooks.items() if not _knows_hook(system, order)),
@@ -94,7 +103,7 @@ class _Past:
     """What the records say beside the state: folded over all that are read, also where replay diverges."""
 
     def __init__(self, meters: Meters) -> None:
-        self.standing = DaemonStatus()
+        self.status = DaemonStatus()
         self.meters, self.meters_whole = meters, True
         self._seen_seq = meters.seq
         self.failed_starts = 0
@@ -103,54 +112,41 @@ class _Past:
         self.hooks: dict[str, RunHook] = {}
 
     def see(self, raw: RawRecord) -> RawRecord:
+        # A shutdown's number is that of its first record.
         if raw.episode == raw.seq:
             self.hashes[raw.seq] = raw.hash
         self.meters_whole &= raw.seq <= self._seen_seq + 1
         self._seen_seq = max(self._seen_seq, raw.seq)
         with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
-            self._count(raw)
-            self._remember(raw)
+            if raw.tag == DaemonStarted.__name__:
+                self.failed_starts += 1
+            elif raw.cause == 0 and raw.actor == EDGE and raw.tag not in OF_A_START:
+                fact = decode_event(raw.tag, raw.payload)
+                # An order that ends unknown is what a start itself says of the one before, so it does not
+                # show that this one has come to anything.
+                if not (isinstance(fact, OrderEnded) and fact.result == "unknown"):
+                    self.failed_starts = 0
+            if raw.tag == RunHook.__name__:
+                order = decode_event(raw.tag, raw.payload)
+                assert isinstance(order, RunHook)
+                self.hooks[order.key] = order
+            elif raw.tag in OF_ANOTHER_SHUTDOWN:
+                self.hooks.clear()
+            # Most records are neither shown nor counted, and decoding is what takes the time of a start.
             if raw.tag in FOLDED_TAGS or raw.tag in METERED:
-                self._fold(decode_record(raw))
+                records = (decode_record(raw),)
+                self.status.fold(records)
+                fold(self.meters, records)
         return raw
-
-    def _fold(self, record: Record) -> None:
-        self.standing.fold((record,))
-        fold(self.meters, (record,))
-
-    def _count(self, raw: RawRecord) -> None:
-        """An order that ends unknown is what a start itself says of the one before."""
-        if raw.tag == DaemonStarted.__name__:
-            self.failed_starts += 1
-        elif raw.cause == 0 and raw.actor == EDGE and raw.tag not in OF_A_START:
-            fact = decode_event(raw.tag, raw.payload)
-            if not (isinstance(fact, OrderEnded) and fact.result == "unknown"):
-                self.failed_starts = 0
-
-    def _remember(self, raw: RawRecord) -> None:
-        if raw.tag == RunHook.__name__:
-            order = decode_event(raw.tag, raw.payload)
-            assert isinstance(order, RunHook)
-            self.hooks[order.key] = order
-        elif raw.tag in OF_ANOTHER_SHUTDOWN:
-            self.hooks.clear()
 
 
 def _knows_hook(system: System, order: RunHook) -> bool:
     """Whether the pod's actor has this hook behind it."""
+    # Always so, unless the replay diverged: then the hook has been run, the state is one that would order it
+    # again, and a hook is run at most once.
     slot = system.slots.get((HOOK.name, order.uid))
-    downs = cast(PodState, slot.state).downs if slot is not None else ()
-    return any(down.spec.name == order.container and down.phase != "running" for down in downs)
-
-
-def _trace_of(sources: Sequence[Source], episode: int, hashes: dict[int, bytes]) -> str:
-    """The open episode's trace id, or that of the last one; the first record may stand far back."""
-    if not episode:
-        return shutdown_trace_id(hashes[max(hashes)]) if hashes else ""
-    if episode not in hashes:
-        found = (raw.hash for raw in History(sources).raw() if raw.seq == episode)
-        hashes[episode] = next(found, b"")
-    return shutdown_trace_id(hashes[episode])
+    containers = cast(PodState, slot.state).downs if slot is not None else ()
+    return any(each.spec.name == order.container and each.phase != "running" for each in containers)
 
 
 # Where the records are gone, or tell another story, the actors' states have the last word on how it stands.
@@ -169,27 +165,28 @@ def phase_by_actors(system: System) -> str:
     return ACTOR_PHASES.get(state.phase, "running") if system.episode else "idle"
 
 
-def complete_from_actors(standing: DaemonStatus, system: System) -> None:
-    """Take over what the states say and ``standing`` does not."""
+def complete_from_actors(status: DaemonStatus, system: System) -> None:
+    """Take over what the states say and ``status`` does not."""
     config = cast(ConfigState, system.slots[(CONFIG.name, "")].state)
-    standing.enabled, standing.needed_ns = config.enabled, config.needed_ns
+    status.enabled, status.needed_ns = config.enabled, config.needed_ns
     if not system.episode:
-        standing.phase = "idle"
+        status.phase = "idle"
         return
     slot = system.slots[(EPISODE.name, "")]
     state = cast(EpisodeState, slot.state)
-    if standing.last_episode != system.episode:
-        standing.last_episode, standing.kind = system.episode, state.kind
-        standing.waves, standing.pods = {}, {}
-    if not slot.failed or standing.phase == "idle":
-        standing.phase = phase_by_actors(system)
-    standing.deadline_ns = standing.deadline_ns or state.deadline_ns
+    if status.last_episode != system.episode:
+        status.last_episode, status.kind = system.episode, state.kind
+        status.waves, status.pods = {}, {}
+    # An actor that failed has stopped where it was; what the records say of the phase is newer then.
+    if not slot.failed or status.phase == "idle":
+        status.phase = phase_by_actors(system)
+    status.deadline_ns = status.deadline_ns or state.deadline_ns
     for index, wave in enumerate(state.waves):
-        standing.waves.setdefault(index, planned_wave(index, wave))
+        status.waves.setdefault(index, planned_wave(index, wave))
         for pod in wave.pods:
             known = state.pods.get(pod.uid)
-            if pod.uid not in standing.pods and known is not None:
-                standing.pods[pod.uid] = PodStatus(
+            if pod.uid not in status.pods and known is not None:
+                status.pods[pod.uid] = PodStatus(
                     label=known.label,
                     wave=index,
                     grace_seconds=pod.grace_seconds,

@@ -20,10 +20,8 @@ from ebbtide.events.model import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
-# How a Kubernetes node stands: who answers, by which means its pods are ended, what is safe to detach.
-#
-# A part of `ebbtide.status.DaemonStatus`, folded from the same records; in mode process all of it stays as it
-# is.
+# A Kubernetes node: who answers, by which means its pods are ended, what is safe to detach. A part of
+# `DaemonStatus`, folded from the same records; in mode process all of it stays as it is.
 
 
 class DetachCertificate(msgspec.Struct, kw_only=True):
@@ -117,10 +115,7 @@ NODE_FOLD: dict[type[Event], Callable[[Any, Any, Record], None]] = {
 }
 
 
-# How this node stands: a projection of the journal that ``status`` and the live view show.
-#
-# Folded from records one by one, at a start from the last few megabytes of the journal; where those are not
-# enough, `ebbtide.recover` takes what the verbs need from the actors' states.
+# The whole: what the daemon knows of itself, and of the running or the last shutdown.
 
 
 class PodStatus(msgspec.Struct, kw_only=True):
@@ -257,6 +252,7 @@ def _wave_ended(to: DaemonStatus, event: d.WaveEnded, record: Record) -> None:
 
 def _pod_phase(to: DaemonStatus, uid: str, phase: str, record: Record) -> None:
     pod = to.pods.get(uid)
+    # "ended": known from the actors' states only (`ebbtide.recover`), which do not tell how.
     if pod is not None and pod.phase != "ended":
         pod.phase = phase
         pod.began_ns = pod.began_ns or record.mono_ns
@@ -334,60 +330,54 @@ FOLDED_TAGS = frozenset(kind.__name__ for kind in STATUS_FOLD)
 
 
 def status_of(
-    standing: DaemonStatus, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
+    status: DaemonStatus, writer: Writer, trace_id: str, sleeps_terminated_early: int, now_ns: int
 ) -> dict[str, Any]:
     """``kind: Status``. Times are seconds; ``shutdown`` is the running or the last one, or null.
 
     ``node`` is nulls where the pods are local processes. ``sleeps_terminated_early`` counts over all that
     the journal remembers (KEP-3960).
     """
+    shutdown = None
+    if status.last_episode:
+        # The deadline of one that is over may be another boot's, on another clock.
+        left_ns = 0 if status.phase == "idle" else max(0, status.deadline_ns - now_ns)
+        shutdown = {
+            "id": episode_id(writer.journal_id, status.last_episode),
+            "traceId": trace_id,
+            "kind": status.kind,
+            "began": status.began_wall_ns / NS_PER_SECOND,
+            "leftSeconds": left_ns / NS_PER_SECOND,
+            "waves": [
+                {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
+                for wave in status.waves.values()
+            ],
+            "pods": [
+                {"pod": pod.label, "wave": pod.wave, "phase": pod.phase, "reason": pod.reason}
+                for pod in status.pods.values()
+            ],
+        }
     return {
         "kind": "Status",
         "version": 1,
-        "enabled": standing.enabled,
-        "armed": standing.armed,
-        "whyNot": standing.why_not,
-        "grantSeconds": standing.grant_ns / NS_PER_SECOND,
-        "neededSeconds": standing.needed_ns / NS_PER_SECOND,
-        "sufficient": standing.sufficient,
-        "scheduledWallNs": standing.scheduled_wall_ns,
-        "phase": standing.phase,
-        "lastOutcome": standing.last_outcome,
+        "enabled": status.enabled,
+        "armed": status.armed,
+        "whyNot": status.why_not,
+        "grantSeconds": status.grant_ns / NS_PER_SECOND,
+        "neededSeconds": status.needed_ns / NS_PER_SECOND,
+        "sufficient": status.sufficient,
+        "scheduledWallNs": status.scheduled_wall_ns,
+        "phase": status.phase,
+        "lastOutcome": status.last_outcome,
         "sleepActionTerminatedEarlyTotal": sleeps_terminated_early,
-        "node": node_json(standing),
+        "node": node_json(status),
         "journal": {
             "id": writer.journal_id.hex(),
             "location": writer.location,
             "writtenSeq": writer.written_seq,
             "syncedSeq": writer.synced_seq,
         },
-        "shutdown": _shutdown_json(standing, writer.journal_id, trace_id, now_ns)
-        if standing.last_episode
-        else None,
+        "shutdown": shutdown,
     }
-
-
-def _shutdown_json(standing: DaemonStatus, journal_id: bytes, trace_id: str, now_ns: int) -> dict[str, Any]:
-    return {
-        "id": episode_id(journal_id, standing.last_episode),
-        "traceId": trace_id,
-        "kind": standing.kind,
-        "began": standing.began_wall_ns / NS_PER_SECOND,
-        "leftSeconds": _left_ns(standing, now_ns) / NS_PER_SECOND,
-        "waves": [
-            {"wave": wave.wave, "priority": wave.priority, "pods": wave.pods, "phase": wave.phase}
-            for wave in standing.waves.values()
-        ],
-        "pods": [
-            {"pod": pod.label, "wave": pod.wave, "phase": pod.phase, "reason": pod.reason}
-            for pod in standing.pods.values()
-        ],
-    }
-
-
-def _left_ns(standing: DaemonStatus, now_ns: int) -> int:
-    """The deadline of one that is over may be another boot's, on another clock."""
-    return 0 if standing.phase == "idle" else max(0, standing.deadline_ns - now_ns)
 
 
 # What ``ebbtide status`` says of a Kubernetes node: who answers, who ends its pods, what may be detached.
@@ -405,29 +395,29 @@ class _CachedPods(msgspec.Struct):
     pods: list[msgspec.Raw] = []
 
 
-def node_json(standing: DaemonStatus) -> dict[str, Any]:
+def node_json(status: DaemonStatus) -> dict[str, Any]:
     """Null: nobody has said since the daemon began. ``means`` and what follows are of the running shutdown,
     or of the last.
     """
-    certificate = standing.certificate
+    certificate = status.certificate
     return {
-        "kubelet": standing.kubelet,
-        "kubeletLock": standing.kubelet_lock,
-        "runtime": standing.runtime,
-        "runtimeError": standing.runtime_error,
-        "api": standing.api,
-        "apiError": standing.api_error,
-        "mayTaint": standing.may_taint,
-        "means": standing.means,
-        "meansReason": standing.means_reason,
-        "handedOver": standing.handed_over,
-        "leftUndone": [standing.labels.get(uid, uid) for uid in standing.left_undone],
+        "kubelet": status.kubelet,
+        "kubeletLock": status.kubelet_lock,
+        "runtime": status.runtime,
+        "runtimeError": status.runtime_error,
+        "api": status.api,
+        "apiError": status.api_error,
+        "mayTaint": status.may_taint,
+        "means": status.means,
+        "meansReason": status.means_reason,
+        "handedOver": status.handed_over,
+        "leftUndone": [status.labels.get(uid, uid) for uid in status.left_undone],
         "certificate": certificate
         and {
             "safe": certificate.safe,
             "ended": certificate.ended,
-            "running": [standing.labels.get(uid, uid) for uid in certificate.running],
-            "mounted": [[standing.labels.get(uid, uid), name] for uid, name in certificate.mounted],
+            "running": [status.labels.get(uid, uid) for uid in certificate.running],
+            "mounted": [[status.labels.get(uid, uid), name] for uid, name in certificate.mounted],
         },
     }
 
@@ -457,14 +447,6 @@ def node_rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "API server", _answer_text(node["api"], node["apiError"]) + taint
     if known := document.get("knownPods"):
         yield "pods known", f"{known['pods']}, last change {known['changedSecondsAgo']:g} s ago"
-    yield from _shutdown_rows(node)
-
-
-def _answer_text(reachable: bool | None, error: str) -> str:
-    return _ANSWERS[reachable] + (f": {error}" if error and not reachable else "")
-
-
-def _shutdown_rows(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if node["means"]:
         yield "pods ended by", f"{node['means']} ({node['meansReason']})"
     if node["handedOver"]:
@@ -472,11 +454,11 @@ def _shutdown_rows(node: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if node["leftUndone"]:
         yield "left undone", ", ".join(node["leftUndone"])
     if certificate := node["certificate"]:
-        yield "volumes", _volumes_text(certificate)
+        running, mounted = len(certificate["running"]), len(certificate["mounted"])
+        safe = f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
+        unsafe = f"not safe to detach: {running} pods running, {mounted} volumes mounted"
+        yield "volumes", safe if certificate["safe"] else unsafe
 
 
-def _volumes_text(certificate: dict[str, Any]) -> str:
-    if certificate["safe"]:
-        return f"safe to detach: {certificate['ended']} pods ended, nothing is mounted"
-    running, mounted = len(certificate["running"]), len(certificate["mounted"])
-    return f"not safe to detach: {running} pods running, {mounted} volumes mounted"
+def _answer_text(reachable: bool | None, error: str) -> str:
+    return _ANSWERS[reachable] + (f": {error}" if error and not reachable else "")

@@ -48,7 +48,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 SIGNALS = (*STOP_SIGNALS, signal.SIGHUP, signal.SIGCHLD)
 WAKE_BYTES_MAX = 64
 
-#: The command line's exit code of a wrong request (interface.md): starting again would not make it right.
+#: The command line's exit code of a wrong request: starting again would not make it right.
 WRONG = 2
 #: What a shell says of a command that could not be started.
 NOT_STARTED = 127
@@ -57,8 +57,9 @@ WARNING = 4
 
 
 def become_supervisor(command: Sequence[str]) -> None:
-    """Turn this process into a keeper of ``command``; returns never. Raises OSError."""
+    """Turn this process into a supervisor of ``command``; returns never. Raises OSError."""
     flags = ("-I", "-S", os.path.abspath(__file__))
+    # What stands in a buffer is gone after exec; standard error has none.
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, *flags, *command])
 
@@ -73,7 +74,7 @@ def log_to_stderr(level: int, line: str) -> None:
     prefix = f"<{level}>" if "JOURNAL_STREAM" in os.environ else ""
     try:
         if select.select([], [2], [], 0)[1]:
-            os.write(2, f"{prefix}keeper: {line}\n".encode(errors="replace"))
+            os.write(2, f"{prefix}supervisor: {line}\n".encode(errors="replace"))
     except OSError:
         pass
 
@@ -89,21 +90,18 @@ class DescriptorStore:
 
         Never polled, so every message is as if it said FDPOLL=0: a lock polls an error while logind is down.
         """
-        refused = self._why_not(name, descriptor)
-        if refused is None:
+        if not name.isascii() or not name.isprintable() or ":" in name or len(name) > NAME_CHARACTERS_MAX:
+            log_to_stderr(WARNING, "a descriptor was not kept: its name cannot stand in LISTEN_FDNAMES")
+        # A daemon stores what it was handed at its start once more, so that is no news, and it comes before
+        # the bound: a full store must not turn a repetition into a warning.
+        elif any(kept == name and _same(descriptor, other) for kept, other in self.kept):
+            pass
+        elif len(self.kept) >= STORED_MAX:
+            log_to_stderr(WARNING, f"a descriptor was not kept: {STORED_MAX} are kept already")
+        else:
             self.kept.append((name, descriptor))
             return
         os.close(descriptor)
-        if refused:
-            log_to_stderr(WARNING, f"a descriptor was not kept: {refused}")
-
-    def _why_not(self, name: str, descriptor: int) -> str | None:
-        """None: nothing is against it. Empty: it is here already, so there is nothing to tell."""
-        if not name.isascii() or not name.isprintable() or ":" in name or len(name) > NAME_CHARACTERS_MAX:
-            return "its name cannot stand in LISTEN_FDNAMES"
-        if any(kept == name and _same(descriptor, other) for kept, other in self.kept):
-            return ""
-        return f"{STORED_MAX} are kept already" if len(self.kept) >= STORED_MAX else None
 
     def remove(self, name: str) -> None:
         for kept, descriptor in self.kept:
@@ -143,7 +141,7 @@ class ServiceManagerAbove:
             pass
 
     def take_over(self, store: DescriptorStore) -> None:
-        """What it kept for a daemon without a keeper: held by us alone from now on, or a release waits."""
+        """What it kept for a daemon that ran without a supervisor is held by us alone from now on."""
         pid, count, names = (os.environ.pop(f"LISTEN_{name}", "") for name in ("PID", "FDS", "FDNAMES"))
         os.environ.pop("LISTEN_PIDFDID", None)
         if pid != str(os.getpid()) or not count.isdigit():
@@ -151,6 +149,8 @@ class ServiceManagerAbove:
         for index, name in zip(range(int(count)), names.split(":"), strict=False):
             os.set_inheritable(FIRST_INHERITED + index, False)
             store.keep(name, FIRST_INHERITED + index)
+            # Kept here first: between the two the lock has two holders, never none. With its copy left there
+            # the daemon could close its lock and logind would wait for the service manager's all the same.
             self.say(f"FDSTOREREMOVE=1\nFDNAME={name}")
 
 
@@ -166,8 +166,14 @@ class Supervisor:
         self._child = 0
         self._code: int | None = None
         self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
-        self._socket = _listening()
+        # A name that the kernel chooses: nothing is left behind, and no folder has to be writable. Anybody
+        # may write to such a name, so the kernel has to say who does: only the child is heard.
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._socket.bind("")
         self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        # A handler that does nothing, and a pipe that tells: a signal between a look and the poll is then not
+        # lost, as it would be with a flag that a handler sets.
         for number in SIGNALS:
             signal.signal(number, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
@@ -180,31 +186,39 @@ class Supervisor:
         self._above.take_over(self._store)
         while True:
             code = self._live()
-            if self._is_the_end(code):
+            # Anything else is a crash. So is a request that is wrong now and was right before (somebody broke
+            # the configuration meanwhile): a supervisor that left for it would give the lock back.
+            wrong = code == WRONG and not self._was_ready
+            if self._stopping or self._stop_asked or code == 0 or wrong:
                 return code if code >= 0 else SIGNAL_BASE - code
-            self._rest(code)
+            self._pause(code)
             if self._stop_asked:
                 return 0
 
-    def _is_the_end(self, code: int) -> bool:
-        """Else it is a crash. So is a wrong request once it was right before: the lock must not go for it."""
-        wrong = code == WRONG and not self._was_ready
-        return self._stopping or self._stop_asked or code == 0 or wrong
-
     def _live(self) -> int:
         """One child, from its start to its end; its exit code, negative for the signal that ended it."""
+        # A reload that was asked of the last child is had: the next one reads its configuration at its start.
         self._code, self._ready, self._reload_asked = None, False, False
+        address = "@" + self._socket.getsockname()[1:].decode()
+        # Signals wait until the child's number is known, and until the child has put its own handlers in
+        # place of ours: one that comes first would be taken for ours by the wrong process.
+        signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
-            self._child = _start(self._command, self._store.kept, self._socket)
+            # A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
+            self._child = os.fork()
+            if not self._child:
+                _exec(self._command, self._store.kept, address)
         except OSError as error:
             log_to_stderr(WARNING, f"the daemon cannot be started: {error.strerror}")
             return NOT_STARTED
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         while self._code is None:
             self._turn(None)
         self._child = 0
         return self._code
 
-    def _rest(self, code: int) -> None:
+    def _pause(self, code: int) -> None:
         """Until the next start is due, or a stop is asked for."""
         now = self._now()
         self._deaths = [at for at in self._deaths if now - at < DEATH_WINDOW_SECONDS]
@@ -217,29 +231,37 @@ class Supervisor:
         )
         log_to_stderr(WARNING, line)
         self._above.say(f"STATUS={line}")
+        # Turns go on meanwhile: what the dead child was the parent of is reaped, and a stop is heard at once.
         while not self._stop_asked and (left := now + seconds - self._now()) > 0:
             self._turn(left)
 
     def _turn(self, seconds: float | None) -> None:
-        """Wait, and work through what came. The dead child's last words are read before it is judged."""
+        """Wait, and work through what came."""
+        # One more, or the last fraction of a millisecond would be waited for in a busy loop.
         self._poll.poll(None if seconds is None else int(seconds * 1000) + 1)
-        self._take_signals()
-        self._take_messages()
-        self._reap()
-        if self._code is not None:
-            self._take_messages()
-
-    def _take_signals(self) -> None:
         try:
             numbers = os.read(self._wake, WAKE_BYTES_MAX)
         except BlockingIOError:
-            return
+            numbers = b""
         for number in numbers:
             if number in STOP_SIGNALS:
                 self._stop_asked = True
                 self._forward(number)
             self._reload_asked |= number == signal.SIGHUP
         self._forward_reload()
+        self._take_messages()
+        # The child, and whatever was orphaned to us: in a container we are the first process. Whatever came
+        # by the wake pipe, we look each time, since two SIGCHLD may arrive as one.
+        try:
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if found[0] == self._child:
+                    self._code = os.waitstatus_to_exitcode(found[1])
+        except ChildProcessError:
+            pass
+        # What it said between our look and its end: a STOPPING=1 that is not read makes a crash of its
+        # leaving.
+        if self._code is not None:
+            self._take_messages()
 
     def _forward(self, number: int) -> None:
         if self._child:
@@ -251,15 +273,6 @@ class Supervisor:
             self._reload_asked = False
             self._forward(signal.SIGHUP)
 
-    def _reap(self) -> None:
-        """The child, and whatever was orphaned to us: in a container we are the first process."""
-        try:
-            while (found := os.waitpid(-1, os.WNOHANG))[0]:
-                if found[0] == self._child:
-                    self._code = os.waitstatus_to_exitcode(found[1])
-        except ChildProcessError:
-            pass
-
     # --- what the child says -------------------------------------------------------------------------
 
     def _take_messages(self) -> None:
@@ -270,9 +283,17 @@ class Supervisor:
                 data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
             except BlockingIOError:
                 return
-            pid, descriptors = _unpack(ancillary)
+            pid, descriptors = 0, array.array("i")
+            for _, kind, content in ancillary:
+                if kind == socket.SCM_CREDENTIALS:
+                    pid = array.array("i", content)[0]
+                elif kind == socket.SCM_RIGHTS:
+                    descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+            # Of a message that is cut, or a stranger's, only the descriptors count: they are ours to close,
+            # or whoever sends them could use up what we may open.
             whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
-            self._take(data.decode(errors="replace") if whole and pid == self._child else "", descriptors)
+            text = data.decode(errors="replace") if whole and pid == self._child else ""
+            self._take(text, list(descriptors))
 
     def _take(self, text: str, descriptors: list[int]) -> None:
         """One message. What is not stored is closed, which is a barrier's whole answer."""
@@ -292,41 +313,6 @@ class Supervisor:
         self._above.say("\n".join(f"{name}={said[name]}" for name in PASSED_ON if name in said))
 
 
-def _listening() -> socket.socket:
-    """A name that the kernel chose, so nothing is left behind and no folder has to be writable."""
-    endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-    # Anybody may write to such a name: only what the kernel says comes from the child is heard.
-    endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-    endpoint.bind("")
-    return endpoint
-
-
-def _unpack(ancillary: list[tuple[int, int, bytes]]) -> tuple[int, list[int]]:
-    """Who sent a message, and the descriptors that came with it."""
-    pid, descriptors = 0, array.array("i")
-    for _, kind, data in ancillary:
-        if kind == socket.SCM_CREDENTIALS:
-            pid = array.array("i", data)[0]
-        elif kind == socket.SCM_RIGHTS:
-            descriptors.frombytes(data[: len(data) - len(data) % descriptors.itemsize])
-    return pid, list(descriptors)
-
-
-def _start(command: Sequence[str], kept: list[tuple[str, int]], endpoint: socket.socket) -> int:
-    """The child's process id. Signals wait, or the child's first would be taken for one of ours.
-
-    A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-    try:
-        pid = os.fork()
-        if not pid:
-            _exec(command, kept, "@" + endpoint.getsockname()[1:].decode())
-        return pid
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
-
 def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> None:
     """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon."""
     try:
@@ -335,24 +321,24 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> 
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        os.execve(command[0], list(command), _pass_on(kept) | {"NOTIFY_SOCKET": address})
+        environment = os.environ | {"NOTIFY_SOCKET": address}
+        if kept:
+            # Moved out of the way first: the place of one may be the number that another has now.
+            above = FIRST_INHERITED + len(kept)
+            moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
+            for place, descriptor in enumerate(moved, FIRST_INHERITED):
+                os.dup2(descriptor, place)
+            names = ":".join(name for name, _ in kept)
+            environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
+            environment |= {
+                "LISTEN_PID": str(os.getpid())
+            }  # or sd_listen_fds(3) takes them for somebody else's
+        os.execve(command[0], list(command), environment)
     except OSError as error:
         log_to_stderr(WARNING, f"{command[0]}: {error.strerror}")
     finally:
+        # Whatever went wrong, no second supervisor may come out of this process.
         os._exit(NOT_STARTED)
-
-
-def _pass_on(kept: list[tuple[str, int]]) -> dict[str, str]:
-    """The environment that says what stands at 3 and after."""
-    if not kept:
-        return dict(os.environ)
-    above = FIRST_INHERITED + len(kept)
-    moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
-    for place, descriptor in enumerate(moved, FIRST_INHERITED):
-        os.dup2(descriptor, place)
-    names = ":".join(name for name, _ in kept)
-    listen = {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
-    return os.environ | listen
 
 
 if __name__ == "__main__":

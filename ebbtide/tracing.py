@@ -18,12 +18,11 @@ from typing import Protocol
 import msgspec
 import trio
 
-from ebbtide.actors.interfaces import Effect, Ending, Outlet
+from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell
 from ebbtide.config import Loaded
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.interfaces import Tell
 from ebbtide.otel.delivery.control import (
     EXIT_DONE,
     EXIT_KEPT,
@@ -38,7 +37,8 @@ from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
 from ebbtide.otel.delivery.destination import BadDestination, Destination, from_environment, resolve
 from ebbtide.otel.span import hook_span_id, traceparent
 
-#: After a start, and after the first wave's begin: the first signals go first.
+#: After a start, and after the first wave's begin: the first signals go first. A tenth of a second has sent
+#: them all, and an exporter that begins later may not have connected by the end of a short shutdown.
 AFTER_START_SECONDS, AFTER_WAVE_SECONDS = 2.0, 0.1
 #: A back end that refused, or was not there for long, is tried again so much later.
 AGAIN_SECONDS = 600.0
@@ -127,8 +127,12 @@ class TracingEdge:
             with trio.move_on_after(again_seconds):
                 await self._wanted.wait()
                 await trio.sleep(self._delay_seconds)
+            # Before it lives: what is wanted while it does, it may have looked for already.
             self._wanted = trio.Event()
             code = await self._live()
+            # Done: nothing to do until somebody wants it. One that kept spans waits for its back end. One
+            # that crashed is tried at once, each time a little later, and only so often: it would meet the
+            # same records each time.
             crashes = 0 if code in FINAL_EXIT_CODES else crashes + 1
             again_seconds = math.inf if code == EXIT_DONE else AGAIN_SECONDS
             if 0 < crashes <= CRASHES_MAX:
@@ -146,6 +150,7 @@ class TracingEdge:
                     for name, value in os.environ.items()
                     if not name.startswith(PRIVATE_VARIABLES)
                 },
+                # Or Ctrl-C would end it with us, and what it has still to send would wait for the next start.
                 start_new_session=True,
             )
         except OSError as error:
@@ -154,13 +159,25 @@ class TracingEdge:
         self._process = process
         try:
             async with trio.open_nursery() as nursery:
-                nursery.start_soon(self._tell_durable)
-                await self._listen(process)
+                nursery.start_soon(self._send_durable)
+                assert process.stdout is not None
+                buffer = b""
+                async for chunk in process.stdout:
+                    *lines, buffer = (buffer + chunk).split(b"\n")
+                    # Of a line that never ends the rest is no report, and must not fill our memory.
+                    buffer = buffer[-LINE_BYTES_MAX:]
+                    for line in lines:
+                        self._hear(line)
                 nursery.cancel_scope.cancel()
+            # Its output has ended, so it ends: nothing that it said is lost by asking for its exit code only
+            # now.
             return await process.wait()
         finally:
             self._process, self._unwell = None, NOT_ANSWERED
+            # Whoever waits for a flush would else wait out its time, and a shutdown with it.
             self._end_flush("the exporter has ended")
+            # Closed by us, not by the collector of garbage: the end of its input is how it learns that we
+            # leave.
             with trio.CancelScope(shield=True):
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:
@@ -168,8 +185,10 @@ class TracingEdge:
 
     # --- what is said -------------------------------------------------------------------------
 
-    async def _tell_durable(self) -> None:
-        """The job, and then the disk's word now and then: of the last records no later one says it."""
+    async def _send_durable(self) -> None:
+        """The job, and then how far the disk is."""
+        # Each frame of the journal says what was durable when it was written, so of the last ones no later
+        # one says it. Now and then is enough: at the end of a shutdown the flush brings the last word.
         await self._say(encode_line(self._job))
         sent_seq = 0
         while True:
@@ -184,33 +203,26 @@ class TracingEdge:
         return 0 if self._journal.away else self._journal.synced_seq
 
     async def _say(self, message: bytes) -> None:
-        """One at a time. An exporter that does not read holds only those who have something to say to it."""
+        """An exporter that does not read holds only those who have something to say to it."""
+        # One at a time: a line that goes out in two writes must not have another one in its middle.
         async with self._saying:
             if self._process is not None and self._process.stdin is not None:
                 with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                     await self._process.stdin.send_all(message)
 
-    async def _listen(self, process: trio.Process) -> None:
-        assert process.stdout is not None
-        buffer = b""
-        async for chunk in process.stdout:
-            *lines, buffer = (buffer + chunk).split(b"\n")
-            for each in lines:
-                self._hear(each)
-            buffer = buffer[-LINE_BYTES_MAX:]
-
-    def _hear(self, data: bytes) -> None:
+    def _hear(self, line: bytes) -> None:
+        """One report of the exporter's."""
         try:
-            report = msgspec.json.decode(data, type=ExporterReport)
+            report = msgspec.json.decode(line, type=ExporterReport)
         except ValueError:  # also what is not UTF-8
             return
         if report.well is not None:
             self._unwell = "" if report.well else report.text
-        elif report.flushed:
-            if report.number == self._flush_number:
-                self._end_flush(report.text)
-        else:
+        elif not report.flushed:
             self._tell(report.level, report.text)
+        # The answer to an earlier flush, which nobody waits for any more, says nothing of this one.
+        elif report.number == self._flush_number:
+            self._end_flush(report.text)
 
     def _end_flush(self, answer: str) -> None:
         self._answer = answer
@@ -220,9 +232,9 @@ class TracingEdge:
     # --- the one order ------------------------------------------------------------------------
 
     async def _flush(self, order: FlushTraces, outlet: Outlet) -> Ending:
-        """At once where nothing runs, and for a back end that has not answered yet: what has not arrived is
-        sent later, and no shutdown takes longer for it.
-        """
+        """Whether all that has ended so far has arrived."""
+        # Not waited for where nothing runs, nor for a back end that has not answered yet: what has not
+        # arrived is sent later, and no shutdown takes longer for a collector that is down.
         if self._process is None or self._unwell:
             return Ending("failed", "no exporter runs" if self._process is None else self._unwell)
         self._flushed = trio.Event()

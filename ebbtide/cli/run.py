@@ -113,9 +113,10 @@ def run(
         become_supervisor([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
     import trio
 
-    from ebbtide.daemon import configuration_loader, daemon_under_logind
+    from ebbtide.config import load_named
+    from ebbtide.daemon import daemon_under_logind
 
-    loaded = configuration_loader(options)()
+    loaded = load_named(options.config)
     parts = _checked_parts(options, loaded)
 
     async def live() -> None:

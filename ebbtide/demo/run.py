@@ -22,6 +22,7 @@ import trio
 
 from ebbtide.actors.edges.embedded_logind import EmbeddedLogindEdge
 from ebbtide.actors.edges.linux.kill_tree import Marker, ProcessScanner, kill_exactly
+from ebbtide.actors.interfaces import Tell
 from ebbtide.config import load
 from ebbtide.daemon import Daemon, daemon_with_embedded_logind
 from ebbtide.events.base import Record
@@ -32,7 +33,6 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
-from ebbtide.interfaces import Tell
 from ebbtide.options import RunOptions
 from ebbtide.status import DaemonStatus
 
@@ -120,7 +120,7 @@ KILL_ROUNDS_MAX = 20
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 LISTEN_SECONDS = 0.001
 
-#: Draws the standing at this monotonic time; called some ten times a second.
+#: Draws the status at this monotonic time; called some ten times a second.
 DrawFunction = Callable[[DaemonStatus, int], None]
 
 
@@ -213,7 +213,7 @@ async def _direct(
 ) -> None:
     """What happens when, on this stage."""
     with trio.move_on_after(UP_SECONDS_MAX):
-        while not (pods.all_up and daemon.standing.armed and daemon.standing.sufficient):
+        while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
             await trio.sleep(LOOK_SECONDS)
     say(f"{len(pods.containers)} pods are up, the delay lock is held. Now the power goes off.")
     await trio.sleep(PAUSE_SECONDS)
@@ -234,7 +234,7 @@ def _late_pod_observer(stage: DemoFolder, say: Callable[[str], None]) -> Callabl
 
 async def _draw_forever(daemon: Daemon, draw: DrawFunction) -> None:
     while True:
-        draw(daemon.standing, time.monotonic_ns())
+        draw(daemon.status, time.monotonic_ns())
         await trio.sleep(LOOK_SECONDS * 2)
 
 

@@ -69,7 +69,7 @@ class Life:
         self.recovered, self.writer = recovered, writer
         self.system = recovered.system
         self.heard: list[Fact] = []
-        self.verbs = control_verbs(recovered.standing, self, dict, dict, dict)
+        self.verbs = control_verbs(recovered.status, self, dict, dict, dict)
 
     async def put(self, *facts: Fact) -> None:
         self.heard += facts
@@ -77,7 +77,7 @@ class Life:
     async def admit(self, fact: Event, at_seconds: int) -> list[Record]:
         at_ns = at_seconds * NS_PER_SECOND
         records = self.system.step(fact, Stamp(at_ns, at_ns))
-        self.recovered.standing.fold(records)
+        self.recovered.status.fold(records)
         self.writer.append(records)
         await self.writer.wait_synced(records[-1].seq)
         return records
@@ -153,14 +153,14 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
         await first.begin_shutdown()
     await restart(tmp_path, times)
     async with life(tmp_path) as last:
-        standing = last.recovered.standing
-        assert (standing.phase, standing.kind, standing.labels) == (
+        status = last.recovered.status
+        assert (status.phase, status.kind, status.labels) == (
             "running",
             "poweroff",
             {"u": "default/web"},
         )
-        assert standing.pods["u"].phase == "preStop exec"
-        assert standing.needed_ns == 15 * NS_PER_SECOND
+        assert status.pods["u"].phase == "preStop exec"
+        assert status.needed_ns == 15 * NS_PER_SECOND
         await last.verbs["hurry"](Request("hurry", "web"), 0)
         await last.verbs["release"](Request("release"), 0)
         assert last.heard == [HurryRequested(pod="web", asked_by=0), ReleaseRequested(asked_by=0)]
@@ -173,8 +173,8 @@ async def test_the_verbs_work_where_the_shutdowns_records_are_gone(tmp_path: Pat
     await restart(tmp_path, 1)
     sorted(tmp_path.glob("*.ebj"))[0].unlink()
     async with life(tmp_path) as last:
-        standing = last.recovered.standing
-        assert (standing.phase, standing.kind, standing.labels) == (
+        status = last.recovered.status
+        assert (status.phase, status.kind, status.labels) == (
             "running",
             "poweroff",
             {"u": "default/web"},
@@ -191,8 +191,8 @@ async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
         await first.admit(ContainerExited(uid="u", container="c", exit_code=0), 4)
     await restart(tmp_path, 2, preparing=False)
     async with life(tmp_path) as last:
-        standing = last.recovered.standing
-        assert (standing.phase, standing.last_outcome, standing.kind) == ("idle", "cancelled", "poweroff")
+        status = last.recovered.status
+        assert (status.phase, status.last_outcome, status.kind) == ("idle", "cancelled", "poweroff")
         with pytest.raises(ControlError):
             await last.verbs["release"](Request("release"), 0)
 
@@ -202,7 +202,7 @@ async def test_the_need_is_known_before_logind_was_read(tmp_path: Path) -> None:
     async with life(tmp_path) as first:
         await first.start(0)
         await first.admit(SETTINGS, 0)
-        assert first.recovered.standing.needed_ns == 15 * NS_PER_SECOND
+        assert first.recovered.status.needed_ns == 15 * NS_PER_SECOND
 
 
 async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Path) -> None:
@@ -255,7 +255,7 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             assert divergence.field == "kind"
             assert second.episode == first.episode
             assert take_checkpoint(second.system).open_orders == take_checkpoint(first.system).open_orders
-            assert second.recovered.standing.pods["u"].phase == "graceful"
+            assert second.recovered.status.pods["u"].phase == "graceful"
 
 
 async def test_a_hook_that_only_the_records_know_is_never_run_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from ebbtide.events.model import Settings
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import Identity
 from ebbtide.events.writer import Writer
-from ebbtide.interfaces import without_fields
+from ebbtide.log import without_fields
 from ebbtide.options import RunOptions
 from ebbtide.recover import phase_by_actors
 from ebbtide.replay.replayer import Divergence
@@ -64,7 +64,7 @@ class WorldDaemon(Daemon):
             if signal == "HUP":
                 self.reload()
             else:
-                await self._inbox.put(await self._host.stopping(self.standing.needed_ns))
+                await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
     async def hear(self, fact: HurryRequested | ReleaseRequested) -> None:
         """What the control socket does with a request."""
@@ -136,7 +136,7 @@ class Life:
             await self.daemon.hear(HurryRequested(pod=pod, asked_by=0))
 
     async def release(self) -> None:
-        if self.alive and self.daemon is not None and self.daemon.standing.phase == "running":
+        if self.alive and self.daemon is not None and self.daemon.status.phase == "running":
             self.node.log.note("release-asked", life=self.number)
             await self.daemon.hear(ReleaseRequested(asked_by=0))
 
@@ -150,7 +150,7 @@ class Life:
         for read in self.readers:
             read(self, records)
         if self.daemon is not None:
-            self.untrue += what_is_untrue(self.daemon.standing, self.daemon.sequencer.system, records[-1].seq)
+            self.untrue += what_is_untrue(self.daemon.status, self.daemon.sequencer.system, records[-1].seq)
         for record in records:
             if isinstance(record.event, Order):
                 self._held[record.event.key] = (records[-1].seq, self.node.clock.mono_ns())
