@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import BadPayload, UnknownType, decode_event
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Divergence, Replayer
+from tests.commands import NOWHERE, Ran, Run
 
 SEGMENTS = "*.ebj"
 
@@ -27,6 +29,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def whole(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--whole"))
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """``run("journal", "ls", ..., stdin=...)`` without a process of its own, away from this machine's bus."""
+    from ebbtide.cli.common.guard import guarded
+
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", NOWHERE)
+    monkeypatch.delenv("EBBTIDE_DEBUG", raising=False)
+
+    def call(*arguments: str | Path, stdin: str | None = None) -> Ran:
+        if stdin is not None:
+            monkeypatch.setattr("sys.stdin", io.StringIO(stdin))
+        code = guarded([str(argument) for argument in arguments])
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return call
 
 
 @pytest.fixture(autouse=True)

@@ -22,8 +22,8 @@ from ebbtide.otel.otlp import encode_traces, encode_traces_json
 from ebbtide.otel.span import Resource, Span
 from ebbtide.otel.traces.projection import Projection
 from tests.otel.node_story import node
+from tests.otel.records import JOURNAL_ID, Teller
 from tests.otel.story import everything
-from tests.otel.telling import JOURNAL_ID, Teller
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 FOLDER = GOLDEN / "otlp-v1"

@@ -13,7 +13,7 @@ from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
-from tests.otel.telling import documented
+from tests.otel.records import documented
 
 PODS = 12
 

@@ -13,8 +13,8 @@ from ebbtide.otel.otlp import encode_logs
 from ebbtide.otel.span import Resource
 from ebbtide.otel.traces.projection import Projection
 from tests.otel.golden import GOLDEN
+from tests.otel.records import JOURNAL_ID
 from tests.otel.story import everything
-from tests.otel.telling import JOURNAL_ID
 
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 

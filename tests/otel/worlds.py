@@ -15,7 +15,7 @@ from ebbtide.events.segment import Header, Link
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.replay.sim.scenario import Draws
-from tests.otel.telling import documented
+from tests.otel.records import documented
 from tests.world.daemon import Life
 from tests.world.node import Node
 from tests.world.runs import StepCounter, _without_collections, scheduled_by

@@ -21,7 +21,7 @@ from tests.replay import fallback_story
 from tests.replay.memory import Memory
 from tests.replay.mutated import mutated
 from tests.replay.test_edges import GOLDEN as EDGES
-from tests.replay.test_engine import FIRST, GOLDEN
+from tests.replay.test_replayer import FIRST, GOLDEN
 
 
 class Mutation(NamedTuple):

@@ -20,8 +20,8 @@ from ebbtide.otel.delivery.export_run import METRICS_PATH, destination_for, mete
 from ebbtide.otel.delivery.tail import Tail
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.meters import Meters, fold
+from tests.daemon.test_tracing import Journal, running
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
-from tests.otel.delivery.test_tracing_edge import Journal, running
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
 BOTH = ("logs", "metrics")

@@ -51,7 +51,7 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span, hook_span_id, order_span_id, trace_id_of
 from ebbtide.otel.traces.projection import RESOURCES_MAX, Projection, UnknownProjection
 from ebbtide.otel.traces.trace import EVENTS_MAX, LENGTH_NS_MIN
-from tests.otel.telling import (
+from tests.otel.records import (
     JOURNAL_ID,
     MS,
     RELEASE,

@@ -35,7 +35,7 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import AutopsyTaken, InventoryTaken, OrderEnded, ReleaseRequested
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel.span import Span
-from tests.otel.telling import (
+from tests.otel.records import (
     RELEASE,
     TICK,
     Teller,

@@ -16,8 +16,8 @@ from ebbtide.otel.span import ORDER_ROLES, Span
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT as ROOT_SPAN
 from tests.otel import golden
+from tests.otel.records import documented
 from tests.otel.story import everything
-from tests.otel.telling import documented
 
 ROOT = Path(__file__).parents[3]
 EMITTERS = tuple((ROOT / "otel" / "traces").glob("*.py"))

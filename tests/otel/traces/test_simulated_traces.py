@@ -12,8 +12,8 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.otel.traces.shutdown import NEXT_BOOT
 from ebbtide.otel.traces.trace import ROOT
+from tests.otel.records import attributes, named
 from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, spans_of
-from tests.otel.telling import attributes, named
 from tests.otel.worlds import steps
 
 CLOSED = EpisodeClosed.__name__

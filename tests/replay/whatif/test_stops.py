@@ -8,8 +8,8 @@ from msgspec.structs import replace
 from ebbtide.events.decisions import HookResult
 from ebbtide.events.record.model import ContainerRecord, HookRecord
 from ebbtide.replay.advise import ContainerTimes, Observation, advise, observed_stops
+from tests.replay.test_advise import DEAF, account, ended, killed
 from tests.replay.whatif.bed import SECOND
-from tests.replay.whatif.test_advise import DEAF, account, ended, killed
 
 
 def hook(result: HookResult, seconds: int = 0) -> HookRecord:

@@ -1,0 +1,146 @@
+"""Small genuine journals to run commands on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
+from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
+from ebbtide.events.facts import (
+    ClockStepped,
+    ContainerExited,
+    DaemonStarted,
+    InventoryTaken,
+    LogindRead,
+    OrderEnded,
+    PodAppeared,
+    PrepareForShutdown,
+    SettingsLoaded,
+    Tick,
+)
+from ebbtide.events.model import Container, Period, Pod, Settings
+from ebbtide.events.segment import Identity
+from tests.journals import segment, write_segment
+
+WALL_NS = 1_700_000_000 * NS_PER_SECOND
+IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
+
+
+def pod(name: str, priority: int = 0, grace_seconds: int = 30) -> Pod:
+    return Pod(
+        uid=f"00000000-0000-4000-8000-{sum(name.encode()):012d}",
+        namespace="shop",
+        name=name,
+        priority=priority,
+        grace_seconds=grace_seconds,
+        containers=(Container(name="main"),),
+    )
+
+
+PODS = (pod("web-0"), pod("web-1", grace_seconds=90), pod("db-0", priority=1000))
+
+
+class Node:
+    """A real `System` fed with facts; its orders are answered as a friendly world would."""
+
+    def __init__(self, pods: Sequence[Pod] = PODS) -> None:
+        self.system = System()
+        self.records: list[Record] = []
+        self.pods = pods
+        self.mono_ns = NS_PER_SECOND
+        self.checkpoint()
+
+    def checkpoint(self) -> None:
+        """What every segment begins with."""
+        seq, self.system.next_seq = self.system.next_seq, self.system.next_seq + 1
+        event = take_checkpoint(self.system)
+        self.records.append(_record(seq, self.mono_ns, 0, "journal", event))
+
+    def feed(self, fact: Event) -> None:
+        """One step, and the answers to its orders."""
+        self.mono_ns += NS_PER_SECOND // 100
+        step = self.system.step(fact, Stamp(self.mono_ns, WALL_NS + self.mono_ns))
+        self.records += step
+        for record in step:
+            if isinstance(record.event, Order):
+                self._answer(record.event)
+
+    def _answer(self, order: Order) -> None:
+        if isinstance(order, TakeInventory):
+            self.feed(InventoryTaken(key=order.key, as_of_ns=0, source="test", pods=tuple(self.pods)))
+        self.feed(OrderEnded(key=order.key, result="done"))
+        if isinstance(order, SendSignal):
+            self.feed(ContainerExited(uid=order.uid, container=order.container, exit_code=0))
+
+    def start(self) -> None:
+        """A daemon comes up and is armed."""
+        self.feed(
+            DaemonStarted(
+                version="0.1",
+                pid=1,
+                mode="process",
+                node="node-1",
+                boot_id="boot-1",
+                userspace_id="boot-1",
+                preparing=False,
+            )
+        )
+        periods = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
+        self.feed(SettingsLoaded(settings=Settings(by_pod_priority=periods)))
+        self.feed(LogindRead(owner=":1.1", grant_ns=60 * NS_PER_SECOND, preparing=False))
+        for each in self.pods:
+            self.feed(PodAppeared(pod=each))
+
+    def shut_down(self, kind: str = "poweroff") -> None:
+        """A whole shutdown, up to the release."""
+        self.feed(
+            PrepareForShutdown(active=True, kind=kind, grant_ns=60 * NS_PER_SECOND, lock_held=True)  # type: ignore[arg-type]
+        )
+        while not self.released and (due_ns := self.system.next_deadline_ns()) is not None:
+            self.mono_ns = max(self.mono_ns, due_ns)
+            self.feed(Tick())
+
+    @property
+    def released(self) -> bool:
+        return any(isinstance(record.event, ReleaseLock) for record in self.records)
+
+    def feed_clock(self, seconds: int) -> None:
+        """A fact that leads to nothing."""
+        self.feed(ClockStepped(delta_ns=seconds * NS_PER_SECOND))
+
+    def cancel(self) -> None:
+        """The machine stays up after all."""
+        self.feed(PrepareForShutdown(active=False))
+
+
+def _record(seq: int, mono_ns: int, cause: int, actor: str, event: Event, last: bool = True) -> Record:
+    return Record(
+        seq=seq,
+        mono_ns=mono_ns,
+        wall_ns=WALL_NS + mono_ns,
+        episode=0,
+        cause=cause,
+        actor=actor,
+        last=last,
+        event=event,
+    )
+
+
+def write(
+    folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = LOGIC_FLAGS
+) -> Path:
+    """A journal of one segment; its file. The last frame knows all before it durable."""
+    anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
+    identity = IDENTITY._replace(logic_flags=flags)
+    return write_segment(folder, segment(records, identity=identity, anchor=anchor, sealed=sealed))
+
+
+def whole_shutdown(folder: Path) -> Path:
+    """A journal of a start and one shutdown; its file."""
+    node = Node()
+    node.start()
+    node.shut_down()
+    return write(folder, node.records)

@@ -1,0 +1,231 @@
+"""A request that is wrong: exit code 2, one line on standard error that names the cure, nothing else."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from subprocess import PIPE
+
+import pytest
+
+from tests.cli.bed import Node, write
+from tests.commands import Ran, Run, ebbtide
+
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: web-0}\nspec: {containers: [{name: web}]}\n"
+CONFIG = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+
+#: Files by name, and what is asked with them; {d} is their folder.
+FILES = {
+    "good.yaml": POD.encode(),
+    "config.yaml": f"{CONFIG}shutdownGracePeriod: 30s\n".encode(),
+    "misspelt.yaml": f"{CONFIG}shutdownGracePeriodd: 30s\n".encode(),
+    "negative.yaml": f"{CONFIG}shutdownGracePeriod: -30s\n".encode(),
+    "nan.yaml": f"{CONFIG}shutdownGracePeriod: .nan\n".encode(),
+    "elsewhere.yaml": f"{CONFIG}dropInDirectory: /foo\n".encode(),
+    "kubelets-metrics.yaml": f"{CONFIG}metricsKubeletNames: true\n".encode(),
+    "notduration.yaml": f"{CONFIG}shutdownGracePeriod: 30 parsecs\n".encode(),
+    "cyclic.yaml": b"a: &a [*a]\n",
+    "binary.yaml": bytes(range(256)),
+    "empty.yaml": b"",
+    "wide.yaml": POD.replace("{containers", "{priority: 4294967296, containers").encode(),
+    "minus.yaml": POD.replace("{containers", "{terminationGracePeriodSeconds: -1, containers").encode(),
+    "odd.yaml": b"current-context: [a]\nclusters: 3\n",
+    "odd-identity.yaml": f"{CONFIG}node: {{kubeconfig: /etc/os-release}}\n".encode(),
+    "deployment.yaml": b"apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x}\n",
+    "twice.yaml": f"{POD}---\n{POD}".encode(),
+}
+
+WRONG = [
+    "nosuch",
+    "--nosuch",
+    "plan --nosuch",
+    "plan extra",
+    "plan --grant",
+    "plan --grant 30",
+    "plan --grant -5s",
+    "plan --grant NaN",
+    "plan -o xml",
+    "plan --config {d}/missing.yaml",
+    "plan --config {d}",
+    "plan --config {d}/misspelt.yaml",
+    "plan --config {d}/negative.yaml",
+    "plan --config {d}/nan.yaml",
+    "plan --config {d}/notduration.yaml",
+    "plan --config {d}/cyclic.yaml",
+    "plan --config {d}/binary.yaml",
+    "plan --config {d}/good.yaml",
+    "plan --config {d}/config.yaml --pods {d}/missing.yaml",
+    "plan --config {d}/config.yaml --pods {d}/cyclic.yaml",
+    "plan --config {d}/config.yaml --pods {d}/binary.yaml",
+    "plan --config {d}/config.yaml --pods {d}/wide.yaml",
+    "plan --config {d}/config.yaml --pods {d}/minus.yaml",
+    "plan --config {d}/config.yaml --pods {d}/deployment.yaml",
+    "plan --config {d}/config.yaml --pods {d}/twice.yaml",
+    "plan --config {d}/config.yaml --pods {d}",
+    "config check --config {d}/elsewhere.yaml",
+    "config check --config /dev/zero",
+    "run --mode process --pods {d}/good.yaml --config {d}/elsewhere.yaml --journal {d}/j --runtime {d}/r",
+    "config check --config {d}/misspelt.yaml",
+    "config show --config {d}/misspelt.yaml",
+    "drill --config {d}/misspelt.yaml",
+    "journal ls --journal {d}/nowhere",
+    "journal ls --journal {d}/good.yaml",
+    "journal ls --journal {d}",
+    "journal check --journal {d}",
+    "journal show --journal {d}",
+    "journal show --journal {d} --since yesterday",
+    "journal show --journal {d} --since -10m",
+    "journal show --journal {d} --actor nobody",
+    "replay verify --journal {d}",
+    "replay verify last --journal {d}",
+    "replay nosuch",
+    "hurry",
+    "hurry web-0 --socket {d}/none.sock",
+    "hurry web-0 --socket {d}/good.yaml",
+    "release --socket {d}/none.sock",
+    "release now",
+    "completion csh",
+    "uninstall --node-only --purge",
+    "uninstall --config {d}/misspelt.yaml",
+    "run --mode banana",
+    "run --pods {d}",
+    "run --mode api --kubeconfig {d}",
+    "run --mode observe --kubeconfig {d}",
+    "run --mode observe --config {d}/kubelets-metrics.yaml",
+    "run --mode cri --cri {d}/good.yaml",
+    "run --node-name Node_1",
+    "run --kubeconfig {d}/good.yaml",
+    "run --mode cri --cri {d}/none.sock --kubeconfig {d}/binary.yaml",
+    "run --mode api --kubeconfig {d}/empty.yaml",
+    "run --mode api --config {d}/odd-identity.yaml",
+    "run --mode observe --config {d}/odd-identity.yaml",
+    "run --mode observe --kubeconfig /dev/zero",
+    "drill --cri {d}/good.yaml",
+    "drill --mode cri --cri {d}/none.sock --node-name Node_1",
+    "drill --kubeconfig {d}/binary.yaml",
+    "plan --cri {d}/good.yaml",
+    "plan --mode cri --cri {d}/none.sock --node-name Node_1",
+    "plan --mode api --kubeconfig {d}/odd.yaml",
+    "run --mode process --pods {d} --cri {d}/none.sock",
+    "run --mode process --pods {d} --node-name node-1",
+    "run --mode process",
+    "run --mode process --pods {d}/missing",
+    "run --mode process --pods {d} --config {d}/misspelt.yaml --journal {d}/j --runtime {d}/r",
+    "run --mode process --pods {d} --capture-lines 1000000",
+    "demo --journal {d}/good.yaml",
+    "demo --journal {d}",
+    "demo --journal /proc/nowhere",
+    "demo -o yaml",
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, content in FILES.items():
+        (tmp_path / name).write_bytes(content)
+    return tmp_path
+
+
+def assert_one_line(ran: Ran) -> None:
+    assert ran.code == 2, ran
+    assert ran.out == ""
+    assert ran.err.startswith("ebbtide: ")
+    assert ran.err.count("\n") == 1
+    assert "Traceback" not in ran.err
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_wrong_request(run: Run, folder: Path, line: str) -> None:
+    """Whatever is wrong with it, a request ends with 2 and one line, and leaves the folder as it was."""
+    before = sorted(folder.rglob("*"))
+    assert_one_line(run(*line.format(d=folder).split()))
+    assert sorted(folder.rglob("*")) == before
+
+
+def test_a_misspelt_command_is_answered_with_its_neighbour(run: Run) -> None:
+    """``jurnal`` is answered with ``journal``."""
+    assert "did you mean journal?" in run("jurnal", "ls").err
+
+
+def test_a_real_process_ends_so_as_well(folder: Path) -> None:
+    """The entry point adds nothing to the line: no traceback, no usage, the same code."""
+    assert_one_line(ebbtide("plan", "--config", folder / "misspelt.yaml"))
+
+
+def test_a_terminal_without_our_signs_gets_question_marks(folder: Path) -> None:
+    """What standard output cannot encode is replaced, and nothing fails."""
+    ran = ebbtide("config", "check", "--config", folder / "config-\u2713.yaml", PYTHONIOENCODING="ascii")
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert "config-?.yaml" in ran.err
+
+
+def test_closed_streams_are_no_failure(folder: Path) -> None:
+    """``ebbtide config show >&- 2>&-`` does what it does, in silence."""
+    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' config show >&- 2>&-"
+    done = subprocess.run(["sh", "-c", f"{command} --config {folder}/config.yaml"], timeout=30, check=False)
+    assert done.returncode == 0
+
+
+def test_pods_from_a_closed_standard_input(folder: Path) -> None:
+    """``--pods -`` with nothing there to read is a wrong request."""
+    arguments = f"plan --config {folder}/config.yaml --pods -"
+    command = f"exec {sys.executable} -c 'from ebbtide.cli import main; main()' {arguments} <&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=30, check=False)
+    assert_one_line(Ran(done.returncode, done.stdout, done.stderr))
+
+
+def test_an_unexpected_failure_is_one_line_that_names_it(
+    run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path
+) -> None:
+    """What nobody foresaw ends with 1 and names itself and how to see more."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
+    ran = run("config", "show", "--config", folder / "config.yaml")
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err == (
+        "ebbtide: unexpected ZeroDivisionError: by design; EBBTIDE_DEBUG=1 shows where, please report it\n"
+    )
+
+
+def test_debug_shows_where(run: Run, monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """With EBBTIDE_DEBUG=1 the exception comes through, traceback and all."""
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("by design")
+
+    monkeypatch.setattr("ebbtide.cli.config.configuration_table", broken)
+    monkeypatch.setenv("EBBTIDE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError, match="by design"):
+        run("config", "show", "--config", folder / "config.yaml")
+
+
+def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+    """``ebbtide journal show | head -1`` ends quietly, as other tools do."""
+    node = Node()
+    node.start()
+    for number in range(3000):
+        node.feed_clock(number)
+    write(tmp_path / "journal", node.records)
+    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", "journal", "show", "--journal"]
+    with subprocess.Popen([*command, tmp_path / "journal"], stdout=PIPE, stderr=PIPE) as shown:
+        assert shown.stdout is not None
+        assert shown.stderr is not None
+        assert shown.stdout.readline()
+        shown.stdout.close()
+        assert shown.stderr.read() == b""
+        assert shown.wait(timeout=30) == -signal.SIGPIPE
+
+
+def test_the_kubelets_names_are_the_kubelets_where_it_exports_them(run: Run, tmp_path: Path) -> None:
+    """In mode observe the kubelet's own metrics are there: two under one name would be one too many."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nmetricsKubeletNames: true\n")
+    ran = run("run", "--mode", "observe", "--config", config)
+    assert ran.code == 2
+    assert ran.err.count("\n") == 1
+    assert "metricsKubeletNames cannot be used in mode observe" in ran.err

@@ -1,0 +1,109 @@
+"""No reading verb writes to the journal that it reads, and each takes a packed journal as well."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from ebbtide.cli.app import cli
+from tests.cli.bed import Node, write
+from tests.cli.test_app import leaves
+from tests.commands import Run
+
+#: What a verb needs besides a journal; ``OUT`` is a file of its own.
+OUT = "OUT"
+NEEDS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("journal", "pack"): ("-o", OUT),
+    ("replay", "state"): ("--at", "30"),
+    ("replay", "step"): ("--at", "30", "-o", "json"),
+    ("replay", "diff"): ("last", "last"),
+    ("replay", "what-if"): ("--grant", "40s"),
+    ("replay", "report"): ("-o", OUT),
+    ("export", "perfetto"): ("-o", OUT),
+    ("export", "jsonl"): ("-o", OUT),
+    ("export", "otlp-json"): ("-o", OUT),
+    ("export", "parquet"): ("-o", OUT),
+    # Nobody listens there.
+    ("export", "otlp"): ("--endpoint", "http://127.0.0.1:9", "--timeout", "1s"),
+}
+
+#: Verbs whose answer is no, here: there is nobody to send to.
+REFUSED = {("export", "otlp"): 1}
+
+
+def readers() -> Iterator[tuple[str, ...]]:
+    """Every verb of a reading group that can be told where the journal is."""
+    for group in ("journal", "replay", "export"):
+        with click.Context(cli) as ctx:
+            command = cli.get_command(ctx, group)
+        assert isinstance(command, click.Group)
+        for path in leaves(command, (group,)):
+            with click.Context(command) as ctx:
+                verb = command.get_command(ctx, path[1])
+            assert verb is not None
+            if any(param.name == "journals" for param in verb.params):
+                yield path
+
+
+READERS = list(readers())
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    node = Node()
+    node.start()
+    node.shut_down()
+    write(tmp_path / "journal", node.records)
+    return tmp_path / "journal"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_types(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What asks for commands gets none."""
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+
+
+def standing(folder: Path) -> dict[str, tuple[int, int, bytes]]:
+    """All that could change: names, times, permissions, bytes."""
+    found = {path.name: path for path in folder.iterdir()} | {".": folder}
+    return {
+        name: (path.stat().st_mtime_ns, path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+        for name, path in found.items()
+    }
+
+
+def test_all_reading_verbs_are_meant() -> None:
+    """The table of what verbs need names none that is not there."""
+    assert set(NEEDS) <= set(READERS)
+
+
+@pytest.mark.parametrize("path", READERS, ids=" ".join)
+def test_a_journal_is_only_read(run: Run, journal: Path, tmp_path: Path, path: tuple[str, ...]) -> None:
+    """In a directory that nobody may write to, a verb does its work, and leaves everything as it was."""
+    for file in journal.iterdir():
+        file.chmod(0o400)
+    journal.chmod(0o500)
+    before = standing(journal)
+    words = [str(tmp_path / "out") if word == OUT else word for word in NEEDS.get(path, ())]
+    ran = run(*path, *words, "--journal", journal)
+    assert ran.code == REFUSED.get(path, 0), ran.err
+    assert standing(journal) == before
+    os.chmod(journal, 0o700)
+
+
+@pytest.mark.parametrize("path", [path for path in READERS if path not in REFUSED], ids=" ".join)
+def test_a_packed_journal_is_read_as_well(
+    run: Run, journal: Path, tmp_path: Path, path: tuple[str, ...]
+) -> None:
+    """A ticket's attachment is named where a directory is, by every verb."""
+    packed = tmp_path / "packed.zip"
+    assert run("journal", "pack", "--journal", journal, "-o", packed).code == 0
+    words = [str(tmp_path / "out") if word == OUT else word for word in NEEDS.get(path, ())]
+    ran = run(*path, *words, "--journal", packed)
+    assert ran.code == 0, ran.err

@@ -1,0 +1,113 @@
+"""No writer replaces what it reads: a slip of the hand must not cost the evidence."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.saving import SIDE_FILES
+from ebbtide.events.disk import LOCK_NAME, RESERVE_NAME
+from ebbtide.otel import meters as kept
+from ebbtide.otel.delivery import cursor
+from tests.cli.bed import whole_shutdown
+from tests.commands import Run
+
+#: Every command that writes a file, up to ``-o FILE``.
+WRITERS = (
+    ("export", "jsonl"),
+    ("export", "perfetto"),
+    ("export", "otlp-json"),
+    ("replay", "report"),
+    ("journal", "pack"),
+    ("journal", "pack", "--redact"),
+)
+WORDS = pytest.mark.parametrize("words", WRITERS, ids="-".join)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    folder = tmp_path / "journal"
+    whole_shutdown(folder)
+    for name in SIDE_FILES:
+        (folder / name).write_text("its own")
+    return folder
+
+
+def content(*places: Path) -> dict[Path, bytes]:
+    return {
+        file: file.read_bytes()
+        for place in places
+        for file in (sorted(place.iterdir()) if place.is_dir() else [place])
+    }
+
+
+def refused(run: Run, words: tuple[str, ...], journal: Path, output: Path, *kept: Path) -> None:
+    before = content(*kept)
+    ran = run(*words, "--journal", journal, "-o", output)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1), ran
+    assert "choose another name" in ran.err
+    assert content(*kept) == before
+
+
+@WORDS
+def test_its_own_files(run: Run, journal: Path, words: tuple[str, ...]) -> None:
+    """Segments, the lock, the reserve, cursors, sums, and what is being written of them."""
+    (segment,) = journal.glob("*.ebj")
+    for name in (segment.name, *SIDE_FILES, "metrics.part"):
+        refused(run, words, journal, journal / name, journal)
+    assert not (journal / "metrics.part").exists()
+
+
+@WORDS
+def test_what_is_named_to_be_read(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A packed journal may be the only copy there is, by whatever name it is called."""
+    file = tmp_path / "only.zip"
+    assert run("journal", "pack", "--journal", journal, "-o", file).code == 0
+    (tmp_path / "soft.zip").symlink_to(file)
+    os.link(file, tmp_path / "hard.zip")
+    for name in ("only.zip", "soft.zip", "hard.zip", "journal/../only.zip"):
+        refused(run, words, file, tmp_path / name, file)
+
+
+@WORDS
+def test_links_to_its_files(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """A link is that file, wherever it is."""
+    (segment,) = journal.glob("*.ebj")
+    (tmp_path / "soft").symlink_to(segment)
+    os.link(journal / "lock", tmp_path / "hard")
+    refused(run, words, journal, tmp_path / "soft", journal)
+    refused(run, words, journal, tmp_path / "hard", journal)
+
+
+@WORDS
+def test_another_journals_segment(run: Run, journal: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """What looks like a segment is spared, whoever's it is."""
+    other = tmp_path / "copy.bin"
+    (segment,) = journal.glob("*.ebj")
+    other.write_bytes(segment.read_bytes())
+    refused(run, words, journal, other, other)
+
+
+@WORDS
+def test_what_is_no_part_of_it_may_stand_beside_it(run: Run, journal: Path, words: tuple[str, ...]) -> None:
+    """A page of one's own may lie in the journal's directory, and be written again."""
+    before = content(journal)
+    for _ in range(2):
+        assert run(*words, "--journal", journal, "-o", journal / "mine.out").code == 0
+    (journal / "mine.out").unlink()
+    assert content(journal) == before
+
+
+def test_the_names_are_those_that_are_used() -> None:
+    """Whoever puts another file beside the segments names it here."""
+    used = (
+        LOCK_NAME,
+        RESERVE_NAME,
+        cursor.FILE_NAME,
+        cursor.LOGS_NAME,
+        cursor.LOCK_NAME,
+        kept.METERS_FILE_NAME,
+    )
+    assert used == SIDE_FILES

@@ -1,0 +1,37 @@
+"""Commands in this process, on the golden journals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.commands import Ran, Run, same_as_golden
+
+GOLDEN = Path(__file__).parent / "golden"
+JOURNALS = Path(__file__).parents[2] / "golden"
+SHUTDOWN = JOURNALS / "shutdown-v1"
+DEMO = JOURNALS / "demo-v1"
+#: ``ebbtide simulate --synthetic 6 --seed 41``: logind restarts in the middle, and the shutdown is cancelled.
+CANCELLED = JOURNALS / "cancelled-v1"
+EVERY = (SHUTDOWN, DEMO, CANCELLED)
+
+
+@pytest.fixture
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for a journal that was edited: no system wrote it, and it need not replay."""
+    return tmp_path_factory.mktemp("spoiled")
+
+
+@pytest.fixture
+def replay(run: Run) -> Run:
+    """``replay("timeline", ..., journal=..., stdin=...)``: of the golden shutdown unless another is named."""
+
+    def call(*arguments: str | Path, journal: Path = SHUTDOWN, stdin: str = "") -> Ran:
+        return run("replay", *arguments, "--journal", journal, stdin=stdin)
+
+    return call
+
+
+def golden(name: str, text: str) -> None:
+    same_as_golden(GOLDEN / name, text)

@@ -1,0 +1,194 @@
+"""``ebbtide replay state``: what every actor knew, after any event and at any instant."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ebbtide.actors.hook import HOOK
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.decisions import Armed
+from ebbtide.events.facts import ContainerExited
+from ebbtide.events.reader import History
+from ebbtide.replay.replayer import Replayer
+from ebbtide.replay.states import seq_at_moment, states_at
+from ebbtide.replay.timeline import Moment
+from tests.cli.replay.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, golden
+from tests.commands import Run
+from tests.handlers import replace_handler
+from tests.replay.journals import edit, records, write
+
+
+def history(journal: Path = SHUTDOWN) -> History:
+    return History([DirectorySource(journal)])
+
+
+def document(replay: Run, *arguments: str, journal: Path = SHUTDOWN) -> dict[str, Any]:
+    ran = replay("state", *arguments, "-o", "json", journal=journal)
+    assert ran.code == 0
+    made: dict[str, Any] = json.loads(ran.out)
+    return made
+
+
+@pytest.mark.parametrize(
+    "name, arguments, journal",
+    [
+        ("state-58.txt", ("--at", "58"), SHUTDOWN),
+        ("state-pod.json", ("--at", "58", "--pod", "stuck-0", "-o", "json"), SHUTDOWN),
+        ("state-all.txt", ("--at", "58", "--actor", "wave:0", "--all"), SHUTDOWN),
+        ("state-cancelled.txt", ("--at", "78"), CANCELLED),
+        ("state-demo.txt", ("--at", "+3s", "--actor", "hook"), DEMO),
+    ],
+)
+def test_golden(replay: Run, name: str, arguments: tuple[str, ...], journal: Path) -> None:
+    """As it was read before it was committed."""
+    ran = replay("state", *arguments, journal=journal)
+    assert (ran.code, ran.err) == (0, "")
+    golden(name, ran.out)
+
+
+@pytest.mark.parametrize("journal", EVERY, ids=lambda path: path.name)
+def test_after_a_step_it_is_what_the_system_has(journal: Path) -> None:
+    """At the end of every step the states are those of a plain re-execution."""
+    replayer, step = Replayer(), []
+    for raw in history(journal).raw():
+        step.append(raw)
+        if raw.flags & 1:
+            replayer.feed(step)
+            step = []
+            found = states_at(history(journal), raw.seq)
+            assert found is not None
+            slots = replayer.system.slots.values()
+            assert {label: of.state for label, of in found.known.items()} == {
+                slot.label: slot.state for slot in slots
+            }
+
+
+def test_within_a_step_it_is_what_was_known_then(replay: Run) -> None:
+    """Right after the plan no wave runs yet; a few records later, in the same step, one does."""
+    at_the_plan = document(replay, "--at", "18")
+    assert (at_the_plan["seq"], at_the_plan["stepEnd"]) == (18, 32)
+    assert not any(each["name"].startswith("wave") for each in at_the_plan["actors"])
+    later = document(replay, "--at", "26", "--actor", "wave:0")
+    assert later["actors"][0]["state"]["roll"]["ended"] == "000000"
+    assert "goes on to record 32" in replay("state", "--at", "18").out
+
+
+def test_each_event_of_a_step_has_changed_only_what_heard_it(replay: Run) -> None:
+    """The first pod's actor has begun when the second one's has not."""
+    states = document(replay, "--at", "26", "--actor", "hook")["actors"]
+    begun = [each["name"] for each in states if "begun_ns" in each["state"]]
+    assert begun == ["hook:shop/web-0"]
+
+
+@pytest.mark.parametrize(
+    "at, seq",
+    [
+        ("58", 58),
+        ("+10.002s", 63),
+        ("+10s", 56),
+        ("+10.0021s", 63),
+        ("2023-11-14T22:14:35.007Z", 63),
+        ("2023-11-14T22:14:35.0069Z", 56),
+        ("2030-01-01T00:00:00Z", 96),
+    ],
+)
+def test_at_an_instant_it_is_the_last_record_until_then(replay: Run, at: str, seq: int) -> None:
+    """By number, by the time since the signal, by the clock."""
+    assert document(replay, "--at", at)["seq"] == seq
+
+
+def test_a_journal_of_other_boots_is_located_by_its_own_clock() -> None:
+    """The monotonic clock of another boot says nothing of this shutdown's."""
+    assert seq_at_moment(history(), Moment("since_ns", 41_000_000_000), 12) == 88
+    assert seq_at_moment(history(), Moment("since_ns", 42_000_000_000), 12) == 96
+    assert seq_at_moment(history(), Moment("wall_ns", 0), 12) is None
+
+
+def test_defaults_are_left_out_unless_all_are_wanted(replay: Run) -> None:
+    """``--all`` has every field of the type."""
+    few = document(replay, "--at", "20", "--pod", "web-0")["actors"][0]["state"]
+    every = document(replay, "--at", "20", "--pod", "web-0", "--all")["actors"][0]["state"]
+    assert "over" not in few
+    assert list(every) == [field.name for field in msgspec.structs.fields(HOOK.state)]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--at", "97"), "the last one is 96"),
+        (("--at", "0"), "there is no record 0"),
+        (("--at", "20", "--pod", "nobody"), "no such actor at record 20"),
+        (("--at", "5", "--actor", "wave"), "there are config, logind, kubelet, node, episode, fallback"),
+        (("--at", "sometime"), "--at 'sometime' is neither"),
+        (("--at", "-1s"), "before the signal"),
+        (("--at", "1999-01-01T00:00:00Z"), "the journal begins after that time"),
+    ],
+)
+def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], words: str) -> None:
+    """What was wrong, and what there is."""
+    ran = replay("state", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert words in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
+    """What this version does not know it does not execute: exit code 6, and no guess."""
+    folder = write(tmp_path / "odd", records(SHUTDOWN)[:44], flags=("from-the-future",))
+    ran = replay("state", "--at", "20", journal=folder)
+    assert (ran.code, ran.out) == (6, "")
+    assert "from-the-future" in ran.err
+
+
+def test_states_behind_a_divergence_are_said_to_be_ours(spoiled: Path) -> None:
+    """An edited decision: from there on the states are what this version makes of the facts."""
+    written = edit(records(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
+    folder = write(spoiled, written)
+    before, after = states_at(history(folder), 9), states_at(history(folder), 20)
+    assert before is not None
+    assert before.divergence is None
+    assert after is not None
+    assert after.divergence is not None
+    assert after.divergence.seq == 11
+
+
+def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
+    """Exit code 3, and where verify explains it."""
+    written = edit(records(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
+    folder = write(spoiled, written)
+    ran = replay("state", "--at", "20", journal=folder)
+    assert ran.code == 3
+    assert "from record 11 on" in ran.err
+    assert ran.out
+
+
+def test_what_stands_before_the_checkpoint_need_not_be_readable(spoiled: Path) -> None:
+    """Only what is executed must be understood; a pod that could not be read has no name."""
+    written = edit(records(SHUTDOWN), 17, lambda event: msgspec.structs.replace(event, pods=7))
+    found = states_at(history(write(spoiled, written)), 50)
+    assert found is not None
+    whole = states_at(history(), 50)
+    assert whole is not None
+    assert found.known == whole.known
+
+
+def test_an_actor_that_fails_is_shown_as_failed(replay: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bug of this version: its state is as it was, it takes no further part, and nothing is hidden."""
+
+    def bug(state: Any, event: Any, now: int) -> Any:
+        raise KeyError
+
+    replace_handler(monkeypatch, HOOK, ContainerExited, bug)
+    ran = replay("state", "--at", "41", "--pod", "web-0")
+    assert ran.code == 3
+    assert "hook:shop/web-0  failed" in ran.out
+    assert "it takes no further part" in ran.out
+    ran = replay("step", "--at", "40", "-o", "json")
+    assert ran.code == 3
+    changes = json.loads(ran.out)["changes"]
+    assert {"actor": "hook:shop/web-0", "field": "failed", "before": False, "after": True} in changes

@@ -1,0 +1,83 @@
+"""Tables on terminals of any width, and what is to be pasted from them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+
+from ebbtide.cli.common.guard import guarded
+from tests.cli.replay.conftest import SHUTDOWN
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+WAIT_SECONDS = 60.0
+
+WORDS = ("graceful", "killed", "shop/web-0", "shop/stuck-0", "PRIORITY", "complete")
+
+
+def on_terminal(columns: int, *arguments: str) -> list[str]:
+    """What the command writes to a terminal of so many columns, line by line."""
+    mine, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
+    command += ["--journal", str(SHUTDOWN)]
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    process = subprocess.Popen(command, stdin=its, stdout=its, stderr=subprocess.DEVNULL, env=environment)
+    os.close(its)
+    try:
+        said = _read(mine)
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(mine)
+    return COLOURS.sub("", said.decode()).replace("\r\n", "\n").splitlines()
+
+
+def _read(descriptor: int) -> bytes:
+    """Until the other end is closed, which a terminal tells by an error."""
+    end, said = time.monotonic() + WAIT_SECONDS, b""
+    while select.select([descriptor], [], [], max(0.0, end - time.monotonic()))[0]:
+        try:
+            part = os.read(descriptor, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        said += part
+    return said
+
+
+@pytest.mark.parametrize("columns", [40, 80, 200])
+def test_what_is_to_paste_is_a_configuration(columns: int, tmp_path: Path) -> None:
+    """No line of it is wrapped, on a terminal of whatever width: pasted, it is valid, and fits."""
+    lines = on_terminal(columns, "replay", "advise")
+    paste = lines[lines.index("to paste:") + 1 :]
+    file = tmp_path / "advice.yaml"
+    file.write_text("\n".join(paste) + "\n")
+    assert guarded(["config", "check", "--config", str(file)]) == 0
+    text = re.sub(r"\n *# ", " ", file.read_text())
+    assert "the slowest, shop/web, took 1.300s" in text
+    assert "InhibitDelayMaxSec=" in text
+    assert all(len(line) <= columns for line in paste if "/" not in line)
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120, 200])
+@pytest.mark.parametrize("verb", [("advise",), ("what-if", "--grant", "6s")])
+def test_no_word_is_broken(columns: int, verb: tuple[str, ...]) -> None:
+    """Columns are left out, or rows told as blocks; every name and every heading stays whole."""
+    lines = on_terminal(columns, "replay", *verb)
+    words = " ".join(lines).split()
+    wanted = WORDS if verb[0] == "what-if" else ("shop/stuck", "shop/web", "PRIORITY", "ADVISED", "reached")
+    assert set(wanted) <= set(words)
+    assert all(len(line.rstrip()) <= columns for line in lines if "/" not in line or len(line.split()) > 1)

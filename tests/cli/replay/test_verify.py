@@ -1,0 +1,300 @@
+"""``ebbtide replay verify``: identical, or the first difference explained; the order of the exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ebbtide.cli.common.guard import PRECEDENCE, worst
+from ebbtide.events.base import Fact, Record
+from ebbtide.events.facts import InventoryTaken
+from tests.cli.bed import Node, whole_shutdown, write
+from tests.cli.test_journal import damage
+from tests.commands import Run
+
+
+class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An event that this version does not know, because it is not registered."""
+
+    what: str
+
+
+@pytest.fixture
+def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Outside the folder whose journals all have to replay after a test: these are made not to."""
+    return tmp_path_factory.mktemp("spoiled")
+
+
+def node_after_shutdown() -> Node:
+    node = Node()
+    node.start()
+    node.shut_down()
+    return node
+
+
+def tamper(records: list[Record], kind: str, **changes: object) -> int:
+    """Change the last decision of a kind as if another logic had made it; its number."""
+    at = max(at for at, record in enumerate(records) if type(record.event).__name__ == kind)
+    changed = msgspec.structs.replace(records[at].event, **changes)
+    records[at] = msgspec.structs.replace(records[at], event=changed)
+    return records[at].seq
+
+
+def test_identical(run: Run, tmp_path: Path) -> None:
+    """The promised shape, and 0."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", "--journal", tmp_path, "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 0
+    assert document.pop("seconds") > 0
+    assert document.pop("events") == len(node_after_shutdown().records)
+    assert document == {
+        "kind": "Verification",
+        "version": 1,
+        "episodes": 1,
+        "identical": True,
+        "divergence": None,
+    }
+
+
+def test_a_difference_is_explained(run: Run, spoiled: Path) -> None:
+    """Record, actor, both versions, the causes back to the fact, and the actor's state just before."""
+    records = node_after_shutdown().records
+    seq = tamper(records, "PodEnded", reason="made up")
+    write(spoiled, records)
+    ran = run("replay", "verify", "--journal", spoiled, "-o", "json")
+    document = json.loads(ran.out)
+    divergence = document["divergence"]
+    assert (ran.code, document["identical"]) == (3, False)
+    assert (divergence["seq"], divergence["field"]) == (seq, "reason")
+    assert divergence["actor"].startswith("HookActor:")
+    assert divergence["expected"]["data"]["reason"] == "made up"
+    assert divergence["produced"]["data"]["reason"] == "exit code 0"
+    assert [cause["type"] for cause in divergence["causes"]] == ["ContainerExited"]
+    assert divergence["causes"][-1]["actor"] == "edge"
+    assert divergence["state"]["pod"]["namespace"] == "shop"
+    assert divergence["differences"] == [
+        {"field": "reason", "expected": "made up", "produced": "exit code 0"}
+    ]
+    assert {"field": "over", "before": None, "after": True} in divergence["stateChanges"]
+    assert [reason["name"] for reason in divergence["reasons"]] == ["edited", "other-version"]
+
+
+def test_a_long_chain_of_causes(run: Run, spoiled: Path) -> None:
+    """From a decision deep in its step, every link back to the fact is told, nearest first."""
+    records = node_after_shutdown().records
+    tamper(records, "PodStopBegan", grace_ns=1)
+    write(spoiled, records)
+    divergence = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)["divergence"]
+    causes = [cause["type"] for cause in divergence["causes"]]
+    assert causes[0] == "WaveStarted"
+    assert len(causes) > 2
+    seqs = [cause["seq"] for cause in divergence["causes"]]
+    assert seqs == sorted(seqs, reverse=True)
+
+
+def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
+    """The table says the same in words."""
+    records = node_after_shutdown().records
+    seq = tamper(records, "PodEnded", reason="made up")
+    write(spoiled, records)
+    out = run("replay", "verify", "--journal", spoiled).out
+    for words in (f"record {seq} of HookActor:", "reason differs", "recorded", "produced", "because of"):
+        assert words in out
+    lines = out.splitlines()
+    differing = [line.split() for line in lines if line.startswith("  > ")]
+    assert differing[0] == [">", "reason", "made", "up", "exit", "code", "0"]
+    assert lines[-2].startswith(f"  record {seq} alone differs")
+    assert lines[-1].startswith("  version 0.1 wrote it and this is ")
+
+
+def test_a_record_at_a_wrong_time(run: Run, spoiled: Path) -> None:
+    """Parts of the envelope that seldom differ are shown where they do."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if type(record.event).__name__ == "PodEnded")
+    late = msgspec.structs.replace(records[at], mono_ns=records[at].mono_ns + 5)
+    write(spoiled / "late", [*records[:at], late, *records[at + 1 :]])
+    out = run("replay", "verify", "--journal", spoiled / "late").out
+    assert ": time differs" in out
+    rows = [line.split() for line in out.splitlines() if "mono_ns" in line]
+    assert rows == [[">", "mono_ns", str(late.mono_ns), str(late.mono_ns - 5)]]
+
+
+def test_a_difference_sends_nothing_to_the_terminal(run: Run, spoiled: Path) -> None:
+    """An edited journal may hold escape sequences; they are shown."""
+    records = node_after_shutdown().records
+    tamper(records, "PodEnded", reason="\x1b[2J")
+    write(spoiled, records)
+    out = run("replay", "verify", "--journal", spoiled).out
+    assert "\x1b" not in out
+    assert "\\x1b[2J" in out
+
+
+def test_an_event_that_was_left_out(run: Run, spoiled: Path) -> None:
+    """A decision that stands where another fact should is a difference as well."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if type(record.event).__name__ == "Armed")
+    del records[at]
+    shifted = [msgspec.structs.replace(record, seq=seq) for seq, record in enumerate(records, 1)]
+    shifted[at - 1] = msgspec.structs.replace(shifted[at - 1], last=True)
+    write(spoiled, shifted)
+    ran = run("replay", "verify", "--journal", spoiled)
+    assert ran.code == 3
+    assert "here differs" not in ran.out
+
+
+def test_a_heading_that_is_no_field(run: Run, spoiled: Path) -> None:
+    """Where no field differs the heading says what is wrong instead."""
+    records = node_after_shutdown().records
+    at = next(at for at, record in enumerate(records) if at > 40 and record.last and record.cause)
+    extra = msgspec.structs.replace(records[at], seq=records[at].seq + 1)
+    moved = [msgspec.structs.replace(each, seq=each.seq + 1) for each in records[at + 1 :]]
+    kept = msgspec.structs.replace(records[at], last=False)
+    write(spoiled, [*records[:at], kept, extra, *moved])
+    out = run("replay", "verify", "--journal", spoiled).out
+    assert ": a fact is expected here\n" in out
+
+
+@pytest.mark.parametrize("name", ["last", "-1"])
+def test_an_episode_limits_what_is_reported(run: Run, tmp_path: Path, name: str) -> None:
+    """``last`` and ``-1`` count the last shutdown's events only."""
+    whole_shutdown(tmp_path)
+    whole = json.loads(run("replay", "verify", "--journal", tmp_path, "-o", "json").out)
+    part = json.loads(run("replay", "verify", name, "--journal", tmp_path, "-o", "json").out)
+    assert part["identical"]
+    assert part["episodes"] == 1
+    assert 0 < part["events"] < whole["events"]
+
+
+def test_what_differs_after_an_episode_says_nothing_against_it(run: Run, spoiled: Path) -> None:
+    """A difference in a later episode is not the earlier one's; by its id each is found."""
+    node = Node()
+    node.start()
+    node.shut_down()
+    node.cancel()
+    node.records, kept = [], node.records
+    node.shut_down()
+    tamper(node.records, "PlanMade", pods=77)
+    write(spoiled, [*kept, *node.records])
+    listed = json.loads(run("journal", "ls", "--journal", spoiled, "-o", "json").out)["episodes"]
+    assert len(listed) == 2
+    assert run("replay", "verify", listed[0]["id"], "--journal", spoiled).code == 0
+    assert run("replay", "verify", listed[1]["id"], "--journal", spoiled).code == 3
+    assert run("replay", "verify", "--journal", spoiled).code == 3
+
+
+@pytest.mark.parametrize("name", ["-9", "nobody", "--last", "0"])
+def test_an_episode_that_is_not_there(run: Run, tmp_path: Path, name: str) -> None:
+    """An unknown episode is a wrong request."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", name, "--journal", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+
+
+def test_an_unknown_event_is_6(run: Run, spoiled: Path) -> None:
+    """A journal with an event type of a version to come cannot be executed; reading it still works."""
+    node = Node()
+    node.start()
+    last = node.records[-1]
+    node.records.append(
+        msgspec.structs.replace(last, seq=last.seq + 1, cause=0, actor="edge", event=FromTheFuture(what="x"))
+    )
+    write(spoiled, node.records)
+    ran = run("replay", "verify", "--journal", spoiled, "-o", "json")
+    assert (ran.code, json.loads(ran.out)["identical"]) == (6, False)
+    assert "use a newer ebbtide" in ran.err
+    shown = run("journal", "show", "--journal", spoiled, "-o", "json")
+    assert shown.code == 0
+    assert json.loads(shown.out.splitlines()[-1])["type"] == "FromTheFuture"
+
+
+def spoil_inventory(records: list[Record]) -> None:
+    """Give the inventory fields that do not fit its type."""
+    at = next(at for at, record in enumerate(records) if isinstance(record.event, InventoryTaken))
+    bad = msgspec.structs.replace(records[at].event, as_of_ns="yesterday")
+    records[at] = msgspec.structs.replace(records[at], event=bad)
+
+
+@pytest.mark.parametrize("command", ["journal ls", "replay verify", "replay verify last", "status"])
+def test_a_payload_that_does_not_fit_its_type_is_5(run: Run, spoiled: Path, command: str) -> None:
+    """An edited journal is corrupt for whoever has to understand it: one line, and no claim."""
+    records = node_after_shutdown().records
+    spoil_inventory(records)
+    write(spoiled, records)
+    nowhere = ("--runtime", spoiled) if command == "status" else ()
+    ran = run(*command.split(), "--journal", spoiled, *nowhere)
+    assert ran.code == 5
+    assert ran.err.count("\n") == 1
+    assert "InventoryTaken" in ran.err
+    assert "identical" not in ran.out
+
+
+@pytest.mark.parametrize("how, code", [("corrupt", 5), ("torn", 4)])
+def test_status_does_not_hide_a_damaged_journal(run: Run, spoiled: Path, how: str, code: int) -> None:
+    """The banner goes to standard error, and its code before that of a daemon that does not run."""
+    damage(write(spoiled, node_after_shutdown().records), how)
+    ran = run("status", "--journal", spoiled, "--runtime", spoiled)
+    assert ran.code == code
+    assert how in ran.err
+
+
+def test_status_of_an_empty_directory(run: Run, spoiled: Path) -> None:
+    """No journal yet is no damage."""
+    ran = run("status", "--journal", spoiled, "--runtime", spoiled)
+    assert (ran.code, ran.err) == (1, "")
+    assert "none in the journal" in ran.out
+
+
+def test_what_cannot_be_read_is_not_called_identical(run: Run, spoiled: Path) -> None:
+    """Records behind corruption were not compared, so nothing is claimed; JSON says why."""
+    damage(write(spoiled, node_after_shutdown().records), "corrupt")
+    assert run("replay", "verify", "--journal", spoiled).out.startswith("not verified: ")
+    document = json.loads(run("replay", "verify", "--journal", spoiled, "-o", "json").out)
+    assert (document["identical"], document["divergence"]) == (False, None)
+    assert "the journal is corrupt" in document["reason"]
+
+
+def test_an_unknown_logic_flag_is_6(run: Run, tmp_path: Path) -> None:
+    """Logic that this version does not know is not guessed at; reading still works."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records, flags=("from-the-future",))
+    ran = run("replay", "verify", "--journal", tmp_path)
+    assert ran.code == 6
+    assert "from-the-future" in ran.err
+    assert run("journal", "show", "--journal", tmp_path).code == 0
+
+
+@pytest.mark.parametrize("how, code", [("torn", 3), ("corrupt", 5)])
+def test_corrupt_before_diverged_before_torn(run: Run, spoiled: Path, how: str, code: int) -> None:
+    """Where several apply, 6 before 5 before 3 before 4."""
+    records = node_after_shutdown().records
+    tamper(records, "Armed", attempt=9)
+    damage(write(spoiled, records), how)
+    assert run("replay", "verify", "--journal", spoiled).code == code
+
+
+def test_precedence_of_all_codes() -> None:
+    """6, 5, 3, 4, then the rest; nothing is 0."""
+    assert worst([4, 3, 5, 6, 0]) == 6
+    assert worst([4, 3, 5]) == 5
+    assert worst([4, 3]) == 3
+    assert worst([0, 4]) == 4
+    assert worst([]) == 0
+    assert sorted(PRECEDENCE) == list(range(7))
+
+
+@pytest.mark.parametrize("verb", ["timeline", "blame", "critical-chain", "verify"])
+def test_a_shutdown_that_damage_took_away_is_no_wrong_request(run: Run, spoiled: Path, verb: str) -> None:
+    """Asked for a shutdown that stood behind the damage, a verb has the damage's code and names both."""
+    segment = write(spoiled, node_after_shutdown().records)
+    data = bytearray(segment.read_bytes())
+    data[1500] ^= 1
+    segment.write_bytes(data)
+    ran = run("replay", verb, "last", "--journal", spoiled)
+    assert ran.code == 5
+    assert "no shutdown 'last' in this journal" in ran.err
+    assert "corrupt" in ran.err

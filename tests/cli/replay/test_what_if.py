@@ -1,0 +1,341 @@
+"""``replay what-if``, ``replay advise`` and ``plan --history`` as a shell sees them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ebbtide import replay
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.config.loading import DEFAULT_PATH
+from ebbtide.replay.sim.simulate import Machine
+from tests.cli.replay.conftest import SHUTDOWN, golden
+from tests.commands import Run
+from tests.replay.whatif.bed import SECOND, drawn, settings
+from tests.replay.whatif.theatre import Theatre
+
+CONFIG = """\
+apiVersion: ebbtide/v1alpha1
+kind: EbbtideConfiguration
+shutdownGracePeriodByPodPriority:
+  - {priority: 0, shutdownGracePeriodSeconds: 25}
+  - {priority: 1000, shutdownGracePeriodSeconds: 5}
+  - {priority: 2000, shutdownGracePeriodSeconds: 5}
+"""
+
+PODS = """\
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Pod, metadata: {name: web-1, namespace: shop},
+     spec: {terminationGracePeriodSeconds: 30, priority: 0, containers: [{name: main, image: x,
+            lifecycle: {preStop: {sleep: {seconds: 12}}}}]}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: new-0, namespace: shop},
+     spec: {terminationGracePeriodSeconds: 30, priority: 0, containers: [{name: main, image: x}]}}
+"""
+
+
+#: What is special about each simulated node, by its seed.
+NODES = {"calm": 3, "restarted": 12, "withdrawn": 18, "cut-short": 9}
+
+
+@pytest.fixture(scope="session")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a journal for each node."""
+    folder = tmp_path_factory.mktemp("fleet")
+    for name, seed in NODES.items():
+        (folder / name).mkdir()
+        for file, data in replay.simulate(seed, synthetic=9, calm=name == "calm").files().items():
+            (folder / name / file).write_bytes(data)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _in_its_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that golden files name no path of this machine; and none is configured."""
+    assert not DEFAULT_PATH.exists(), "these tests are about a machine that is not configured"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "new.yaml").write_text(CONFIG)
+    (tmp_path / "pods.yaml").write_text(PODS)
+
+
+WHAT_IFS: dict[str, tuple[str, ...]] = {
+    "more-time.txt": ("--config", "new.yaml"),
+    "less-grant.txt": ("--grant", "12s"),
+    "other-pods.txt": ("--pods", "pods.yaml"),
+    "no-restart.txt": ("--drop-event", "46", "--drop-event", "49"),
+    "later-exit.txt": ("--delay-event", "79=3s"),
+    "same.txt": ("--grant", "25s"),
+}
+
+
+@pytest.mark.parametrize("name", WHAT_IFS)
+def test_what_if_tables(run: Run, name: str) -> None:
+    """Plain in a pipe, as they stand in the golden files."""
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, *WHAT_IFS[name])
+    assert (ran.code, ran.err) == (0, "")
+    golden(f"what-if-{name}", ran.out)
+
+
+@pytest.mark.parametrize("name", NODES)
+def test_what_if_tables_of_simulated_nodes(run: Run, fleet: Path, name: str) -> None:
+    """Half of the grant, on nodes where other things went wrong."""
+    ran = run("replay", "what-if", "--journal", fleet / name, "--grant", "20s")
+    assert ran.code == 0
+    golden(f"what-if-node-{name}.txt", ran.out + ran.err)
+
+
+@pytest.mark.parametrize("name", ["shutdown", "fleet", "calm"])
+def test_advice_tables(run: Run, fleet: Path, name: str) -> None:
+    """Of one shutdown, of one node, and of a folder of nodes."""
+    where = {"shutdown": SHUTDOWN, "fleet": fleet, "calm": fleet / "calm"}[name]
+    ran = run("replay", "advise", "--journal", where)
+    assert (ran.code, ran.err) == (0, "")
+    golden(f"advise-{name}.txt", ran.out)
+
+
+def test_a_plan_against_a_history(run: Run, fleet: Path) -> None:
+    """What the fleet's pods took decides, under the fleet's own waves and grant."""
+    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=28))
+    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet)
+    assert ran.code == 1
+    golden("plan-history.txt", ran.out)
+    (Path.cwd() / "rollout.yaml").write_text(rollout(sleep_seconds=1))
+    assert run("plan", "--pods", "rollout.yaml", "--history", fleet).code == 0
+
+
+def rollout(sleep_seconds: int) -> str:
+    """A pod of a workload that the fleet knows, and one that it does not."""
+    hook = {"lifecycle": {"preStop": {"sleep": {"seconds": sleep_seconds}}}}
+    pods = [
+        _manifest("cart-77", 0, {"name": "cart", "image": "x", **hook}),
+        _manifest("other-0", 0, {"name": "other", "image": "x"}),
+    ]
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": pods})
+
+
+def _manifest(name: str, priority: int, container: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"terminationGracePeriodSeconds": 40, "priority": priority, "containers": [container]},
+    }
+
+
+# --- documents ---------------------------------------------------------------------------------
+
+
+def test_what_if_as_json(run: Run) -> None:
+    """Both runs, an interval, and each pod's evidence."""
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "new.yaml", "-o", "json")
+    document = json.loads(ran.out)
+    assert (document["kind"], document["version"], document["same"]) == ("WhatIf", 1, False)
+    assert document["changed"] == ["the configuration new.yaml"]
+    assert document["perhapsSaved"] == ["uid-stuck-0"]
+    total = document["totalSeconds"]
+    assert total["then"] == 11.611
+    assert total["low"] < total["high"] == 26.61
+    stuck = next(pod for pod in document["pods"] if pod["name"] == "stuck-0")
+    assert (stuck["evidence"], stuck["change"]) == ("bound", "perhaps-saved")
+    assert stuck["needed"] == {"seconds": 10.001, "atLeast": True}
+    assert (stuck["now"]["best"]["outcome"], stuck["now"]["worst"]["outcome"]) == ("graceful", "killed")
+    assert [wave["then"]["periodSeconds"] for wave in document["waves"]] == [10, 5, 5]
+    assert {each["code"] for each in document["assumptions"]} == {"grant", "restart"}
+
+
+def test_a_wave_of_one_configuration_alone_is_null_in_the_other(run: Run) -> None:
+    """Waves are matched by priority; a new pod has no past."""
+    config = CONFIG.replace("priority: 2000", "priority: 3000")
+    Path("other.yaml").write_text(config)
+    arguments = ("--config", "other.yaml", "--pods", "pods.yaml", "-o", "json")
+    document = json.loads(run("replay", "what-if", "--journal", SHUTDOWN, *arguments).out)
+    sides = {
+        wave["priority"]: (wave["then"] is None, wave["now"]["best"] is None) for wave in document["waves"]
+    }
+    assert sides == {0: (False, False), 1000: (False, False), 2000: (False, True), 3000: (True, False)}
+    new = next(pod for pod in document["pods"] if pod["name"] == "new-0")
+    assert (new["then"], new["needed"], new["evidence"]) == (None, None, "assumed")
+
+
+def test_switched_off(run: Run) -> None:
+    """A configuration without a period holds nothing back; all that ended by itself is lost."""
+    Path("off.yaml").write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "off.yaml")
+    assert ran.code == 0
+    assert "off: graceful shutdown is off under these settings" in ran.out
+    assert "lost     shop/web-0, shop/web-1, shop/api-0, shop/db-0" in ran.out
+
+
+def test_advice_as_json(run: Run, fleet: Path) -> None:
+    """Every stop is saved, perhaps saved, or hopeless; what is not reached is null."""
+    document = json.loads(run("replay", "advise", "--journal", fleet, "-o", "json").out)
+    assert (document["kind"], document["version"], document["nodes"]) == ("Advice", 1, len(NODES))
+    parts = [len(document[name]) for name in ("saved", "perhaps", "hopeless")]
+    assert sum(parts) == sum(each["stops"] for each in document["workloads"])
+    assert document["inhibitDelayMaxSeconds"] == document["requestedSeconds"] + document["reserveSeconds"]
+    assert sum(wave["adviseSeconds"] for wave in document["waves"]) == document["requestedSeconds"]
+    stuck = json.loads(run("replay", "advise", "--journal", SHUTDOWN, "-o", "json").out)
+    deaf = next(each for each in stuck["workloads"] if each["verdict"] == "deaf")
+    assert (deaf["stops"], deaf["censored"], deaf["maxSeconds"]) == (1, 1, None)
+
+
+def test_advice_is_a_configuration(run: Run) -> None:
+    """``-o yaml`` prints what ``config check`` takes, and what-if takes it too."""
+    Path("advice.yaml").write_text(run("replay", "advise", "--journal", SHUTDOWN, "-o", "yaml").out)
+    assert run("config", "check", "--config", "advice.yaml").code == 0
+    found = run("replay", "what-if", "--journal", SHUTDOWN, "--config", "advice.yaml", "-o", "json")
+    assert json.loads(found.out)["lost"] == []
+
+
+def test_advice_from_one_shutdown(run: Run, fleet: Path) -> None:
+    """By its name; one that there is not is refused."""
+    (name,) = json.loads(run("replay", "advise", "--journal", fleet / "calm", "-o", "json").out)["shutdowns"]
+    for which in (name, "last"):
+        ran = run("replay", "advise", which, "--journal", fleet / "calm", "-o", "json")
+        assert json.loads(ran.out)["shutdowns"] == [name]
+    refused = run("replay", "advise", "-7", "--journal", fleet / "calm")
+    assert refused.code == 2
+    assert "there are 1" in refused.err
+
+
+def test_several_places_of_one_journal_are_one(run: Run, tmp_path: Path) -> None:
+    """A journal that moved counts once; another node's counts beside it."""
+    for number, name in enumerate(sorted(file.name for file in SHUTDOWN.iterdir())):
+        (tmp_path / f"place-{number}").mkdir()
+        shutil.copy(SHUTDOWN / name, tmp_path / f"place-{number}" / name)
+    places = [argument for number in range(3) for argument in ("--journal", tmp_path / f"place-{number}")]
+    spread = run("replay", "advise", *places, "-o", "json")
+    whole = run("replay", "advise", "--journal", SHUTDOWN, "-o", "json")
+    assert spread.out == whole.out
+
+
+def test_plan_against_a_history_as_json(run: Run, fleet: Path) -> None:
+    """The promised plan, and ``history`` beside it."""
+    Path("rollout.yaml").write_text(rollout(sleep_seconds=35))
+    ran = run("plan", "--pods", "rollout.yaml", "--history", fleet, "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 1
+    assert (document["kind"], document["requestedSeconds"]) == ("Plan", 60)
+    (finding,) = document["history"]["findings"]
+    assert (finding["code"], finding["name"], finding["wave"]) == ("hook-too-long", "cart-77", 0)
+    assert (finding["neededSeconds"], finding["hasSeconds"]) == (35, 30)
+    assert document["history"]["unknown"] == ["shop/other-0"]
+
+
+def test_a_named_configuration_counts_before_the_fleets(run: Run, fleet: Path) -> None:
+    """The waves are then the file's, and the grant what --grant says."""
+    Path("rollout.yaml").write_text(rollout(sleep_seconds=1))
+    arguments = ("--config", "new.yaml", "--grant", "12s", "--history", fleet, "-o", "json")
+    document = json.loads(run("plan", "--pods", "rollout.yaml", *arguments).out)
+    assert [wave["periodSeconds"] for wave in document["waves"]] == [2, 5, 5]
+    assert not document["history"]["fits"]
+
+
+# --- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments, says",
+    [
+        ((), "say what is to be different"),
+        ((), "--drop-event SEQ or --delay-event SEQ=3s"),
+        (("--drop-event", "79", "--delay-event", "79=5s"), "record 79 is to be dropped and delayed"),
+        (("--drop-event", "13"), "record 13 is the decision ShutdownDetected"),
+        (("--drop-event", "12"), "begins the shutdown"),
+        (("--delay-event", "92"), "write it like 92=3s"),
+        (("--delay-event", "92=3"), "has no unit"),
+        (("-9", "--grant", "3s"), "there are 1"),
+        (("--config", "missing.yaml"), "cannot read missing.yaml"),
+    ],
+)
+def test_what_if_refuses(run: Run, arguments: tuple[str, ...], says: str) -> None:
+    """One line that names the cure, and exit code 2."""
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert says in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_places_without_a_journal_are_refused(run: Run, tmp_path: Path) -> None:
+    """A folder that is missing, and one that is empty."""
+    (tmp_path / "empty").mkdir()
+    for verb in (("replay", "advise", "--journal"), ("plan", "--pods", "pods.yaml", "--history")):
+        for place in ("empty", "missing"):
+            ran = run(*verb, tmp_path / place)
+            assert ran.code == 2, ran
+            assert ran.err.count("\n") == 1
+
+
+def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
+    """A journal without a shutdown: exit code 1, and the reason."""
+    for name, data in Theatre((), settings(), 60 * SECOND).journal.files().items():
+        (tmp_path / name).write_bytes(data)
+    ran = run("replay", "advise", "--journal", tmp_path)
+    assert (ran.code, ran.out) == (1, "")
+    assert "nothing can be advised" in ran.err
+
+
+def test_advice_from_one_shutdown_of_a_fleet_says_whose_it_is(run: Run, fleet: Path) -> None:
+    """Beside every form of the answer; leaving it out asks all of them."""
+    for output in ("table", "json", "yaml"):
+        ran = run("replay", "advise", "-1", "--journal", fleet, "-o", output)
+        assert "ebbtide: of 4 journals this is shutdown 7918ef3e-" in ran.err
+        assert "of node-18 alone" in ran.err
+    assert not run("replay", "advise", "--journal", fleet / "calm", "last", "-o", "yaml").err
+
+
+def test_a_limit_that_stays_is_an_assumption(run: Run, tmp_path: Path) -> None:
+    """More is needed than was granted, and the record shows why no more would be."""
+    plan = drawn(3, calm=True)
+    held = Machine(plan._replace(faults=plan.faults._replace(grant_ns=9 * SECOND))).run()
+    for name, data in held.journal.files().items():
+        (tmp_path / name).write_bytes(data)
+    ran = run("replay", "what-if", "--journal", tmp_path, "--config", "new.yaml", "-o", "json")
+    (said,) = [each["message"] for each in json.loads(ran.out)["assumptions"] if each["code"] == "grant"]
+    assert said.startswith("logind grants 9s as it did, of 40s that these settings need: /etc/systemd/")
+
+
+def test_a_long_grant_is_readable(run: Run) -> None:
+    """Not in hours, minutes and seconds that are nought."""
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "1000000h")
+    assert "a grant of 41666d 16h\n" in ran.out
+
+
+def test_a_record_that_does_not_replay(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another logic decides otherwise: exit code 3, and where to look."""
+    monkeypatch.setattr("ebbtide.actors.container.AUTOPSY_BEFORE_KILL_NS", 1)
+    ran = run("replay", "what-if", "--journal", SHUTDOWN, "--grant", "12s")
+    assert (ran.code, ran.out) == (3, "")
+    assert "see 'ebbtide replay verify'" in ran.err
+
+
+def test_a_torn_journal_is_used_as_far_as_it_goes(run: Run, tmp_path: Path) -> None:
+    """The intact part is decided anew, as a shutdown that was cut short; exit code 4."""
+    for file in sorted(SHUTDOWN.iterdir())[:2]:
+        shutil.copy(file, tmp_path)
+    last = sorted(tmp_path.glob("*.ebj"))[-1]
+    last.write_bytes(last.read_bytes()[:-1500])
+    ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s", "-o", "json")
+    assert ran.code == 4
+    assert {each["code"] for each in json.loads(ran.out)["assumptions"]} >= {"cut-short"}
+    advised = run("replay", "advise", "--journal", tmp_path, "-o", "json")
+    assert advised.code == 4
+    assert json.loads(advised.out)["kind"] == "Advice"
+
+
+def test_flags_that_are_not_known_are_refused(run: Run, tmp_path: Path) -> None:
+    """What-if executes, and says what it cannot; advice only reads, and works on anything."""
+    made = Machine(drawn(3, calm=True))
+    made.system.flags = (*LOGIC_FLAGS, "from-the-future")
+    for name, data in made.run().journal.files().items():
+        (tmp_path / name).write_bytes(data)
+    ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s")
+    assert (ran.code, ran.out) == (6, "")
+    assert "from-the-future" in ran.err
+    assert run("replay", "advise", "--journal", tmp_path).code == 0

@@ -1,0 +1,158 @@
+"""What ``--help`` and completion promise, for every command that there is."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from ebbtide import __version__
+from ebbtide.actors.policy.termination_mode import NODE_MODES
+from ebbtide.cli.app import SECTIONS, LazyGroup, cli
+from ebbtide.options import MODES, PROCESS
+from tests.commands import Run, ebbtide
+
+
+def leaves(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Every command that does something, by its words."""
+    if not isinstance(command, click.Group):
+        yield path
+        return
+    with click.Context(command) as ctx:
+        for name in command.list_commands(ctx):
+            sub = command.get_command(ctx, name)
+            assert sub is not None
+            yield from leaves(sub, (*path, name))
+
+
+LEAVES = list(leaves(cli))
+
+
+def test_the_commands_of_the_interface_are_there() -> None:
+    """Exactly the commands that this version carries out are offered, and no stub of another."""
+    assert sorted(LEAVES) == [
+        ("completion",),
+        ("config", "check"),
+        ("config", "show"),
+        ("demo",),
+        ("doctor",),
+        ("drill",),
+        ("export", "jsonl"),
+        ("export", "otlp"),
+        ("export", "otlp-json"),
+        ("export", "parquet"),
+        ("export", "perfetto"),
+        ("hurry",),
+        ("journal", "check"),
+        ("journal", "ls"),
+        ("journal", "pack"),
+        ("journal", "show"),
+        ("metrics",),
+        ("plan",),
+        ("release",),
+        ("replay", "advise"),
+        ("replay", "blame"),
+        ("replay", "critical-chain"),
+        ("replay", "diff"),
+        ("replay", "report"),
+        ("replay", "state"),
+        ("replay", "step"),
+        ("replay", "timeline"),
+        ("replay", "verify"),
+        ("replay", "what-if"),
+        ("run",),
+        ("simulate",),
+        ("status",),
+        ("uninstall",),
+    ]
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_help_has_examples_that_parse(run: Run, path: tuple[str, ...]) -> None:
+    """Each command's help shows at least one example, and every example is a command that exists."""
+    ran = run(*path, "--help")
+    assert ran.code == 0
+    examples = [line.strip() for line in ran.out.partition("Examples:")[2].splitlines() if "ebbtide" in line]
+    assert examples
+    for example in examples:
+        words = shlex.split(example)
+        words = words[words.index("ebbtide") + 1 :]
+        assert tuple(words[: len(path)]) == path
+
+
+@pytest.mark.parametrize("path", LEAVES, ids=" ".join)
+def test_every_option_says_what_it_is_for(path: tuple[str, ...]) -> None:
+    """No option comes without its line of help."""
+    command: click.Command = cli
+    for name in path:
+        assert isinstance(command, click.Group)
+        found = command.get_command(click.Context(command), name)
+        assert found is not None
+        command = found
+    assert all(each.help for each in command.params if isinstance(each, click.Option))
+
+
+def test_help_imports_nothing_that_it_does_not_need() -> None:
+    """``ebbtide run --help`` loads neither tables nor Trio nor any other command."""
+    code = (
+        "import sys; from ebbtide.cli.common.guard import guarded;"
+        " guarded(['run', '--help']); print(*sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
+    )
+    imported = set(done.stdout.splitlines()[-1].split())
+    assert "ebbtide.cli.run" in imported
+    assert not {"rich", "yaml", "trio", "replay", "ebbtide.cli.demo", "ebbtide.daemon"} & imported
+
+
+def test_sections_name_each_command_once() -> None:
+    """The table of commands has no command twice."""
+    assert isinstance(cli, LazyGroup)
+    assert len(cli.entries) == sum(map(len, SECTIONS.values()))
+
+
+def test_version(run: Run) -> None:
+    """``--version`` is one line."""
+    assert run("--version").out == f"ebbtide {__version__}\n"
+
+
+@pytest.mark.parametrize("shell, sign", [("bash", "complete -o"), ("zsh", "#compdef"), ("fish", "complete ")])
+def test_completion_script(run: Run, shell: str, sign: str) -> None:
+    """Each shell gets its script."""
+    ran = run("completion", shell)
+    assert ran.code == 0
+    assert sign in ran.out
+    assert "_EBBTIDE_COMPLETE" in ran.out
+
+
+@pytest.mark.parametrize(
+    "words, index, expected",
+    [
+        ("ebbtide jo", 1, "plain,journal"),
+        ("ebbtide journal s", 2, "plain,show"),
+        ("ebbtide journal show --fo", 3, "plain,--follow"),
+        ("ebbtide plan -o ", 3, "plain,yaml"),
+    ],
+)
+def test_completion_answers_the_shell(words: str, index: int, expected: str) -> None:
+    """What the script asks is answered: commands, options, and an option's values."""
+    ran = ebbtide(_EBBTIDE_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=str(index))
+    assert expected in ran.out.splitlines()
+
+
+@pytest.mark.parametrize("words", [(), ("journal",), ("config",), ("replay",)], ids=str)
+def test_without_a_command_the_help_is_shown_and_nothing_done(run: Run, words: tuple[str, ...]) -> None:
+    """A group alone is a wrong request that is answered with the list of its commands."""
+    ran = run(*words)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Usage: ebbtide" in ran.err
+
+
+def test_modes_are_the_cores_own() -> None:
+    """What a person may choose is what the core knows; the command line spells it out to load less."""
+    assert (*NODE_MODES, PROCESS) == MODES

@@ -1,0 +1,387 @@
+"""``ebbtide doctor`` and ``ebbtide drill``: every rule on plain values, and the commands on this machine."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from ebbtide import manifests as manifest_pods
+from ebbtide.actors.edges.linux import proc
+from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
+from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
+from ebbtide.actors.policy import plan as explain
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.drill import Measured, judge_budget, measure_connection, measure_exec, measure_sync
+from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
+from ebbtide.doctor.rules import (
+    ACCESS_RULES,
+    CURES,
+    FREE_BYTES_MIN,
+    GRANT_WARNINGS,
+    NODE_RULES,
+    POD_RULES,
+    RULES,
+    examine,
+)
+from ebbtide.doctor.snapshot import JournalState, LogindState, Snapshot
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.facts import DropInsRead, OrderEnded
+from ebbtide.events.model import Container, Pod
+from ebbtide.events.reader import History
+from tests.cli.bed import Node, whole_shutdown, write
+from tests.cli.test_journal import damage
+from tests.cli.test_status import STATUS
+from tests.commands import Run
+
+BUS = LogindState(
+    grant_ns=40 * NS_PER_SECOND,
+    preparing=False,
+    our_lock=True,
+    kubelet_lock=False,
+    power_key="poweroff",
+    systemd="252.39-1~deb12u1",
+)
+PLAN = Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5)
+WELL = Snapshot(
+    config_error="",
+    raise_grant=True,
+    plan=PLAN,
+    status=STATUS,
+    status_error="",
+    bus=BUS,
+    bus_error="",
+    files=DropInsRead(),
+    store=JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
+    forecasts=(),
+    labels={},
+)
+SMALL = BUS._replace(grant_ns=10 * NS_PER_SECOND)
+OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
+#: Whatever this machine looks like.
+HERE = ("--mode", "process")
+DEAF = SignalForecast(
+    uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it"
+)
+
+
+def test_a_node_that_is_well_has_no_finding() -> None:
+    """Nothing is said where nothing is wrong."""
+    assert examine(WELL) == []
+
+
+#: What is different from a node that is well; the level and code of the one finding; words of its cure.
+ILL: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
+    ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
+    ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
+    ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
+    ({"status": {**STATUS, "armed": False, "whyNot": "x"}}, "critical", "not-armed", "log"),
+    ({"bus": BUS._replace(our_lock=False)}, "critical", "lock-missing", "systemd-inhibit"),
+    ({"bus": SMALL}, "critical", "grant-too-small", "drop-in"),
+    ({"bus": SMALL, "files": OVERRIDDEN}, "critical", "grant-too-small", "zzz-site.conf"),
+    ({"bus": SMALL, "raise_grant": False}, "critical", "grant-too-small", "raiseGrant"),
+    ({"bus": BUS._replace(grant_ns=31 * NS_PER_SECOND)}, "warning", "grant-too-small", "log"),
+    ({"bus": BUS._replace(kubelet_lock=True)}, "warning", "kubelet-too", "shutdownGracePeriod: 0s"),
+    ({"bus": BUS._replace(systemd="249.11")}, "warning", "systemd-old", "systemctl poweroff"),
+    ({"bus": BUS._replace(power_key="ignore")}, "warning", "power-key-ignored", "HandlePowerKey"),
+    ({"store": JournalState("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
+    ({"store": JournalState("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
+    ({"store": JournalState("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
+    (
+        {"store": JournalState("/j", failed_starts=(("shop/web-0", "why"),))},
+        "warning",
+        "pod-down",
+        "manifest",
+    ),
+    ({"acpid": True}, "warning", "acpid", "systemctl disable"),
+    ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
+    (
+        {"plan": msgspec.structs.replace(PLAN, warnings=(("sleep-cut", "web-0 sleeps too long"),))},
+        "warning",
+        "sleep-cut",
+        "shorten the sleep",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "changes, level, code, cure", ILL, ids=[f"{row[2]}-{at}" for at, row in enumerate(ILL)]
+)
+def test_each_ill_has_its_finding_and_its_cure(
+    changes: dict[str, Any], level: str, code: str, cure: str
+) -> None:
+    """One thing is wrong: exactly one finding says so, with what to do."""
+    (finding,) = examine(WELL._replace(**changes))
+    assert (finding.level, finding.code) == (level, code)
+    assert cure in finding.cure
+
+
+def test_every_warning_of_a_plan_has_a_cure() -> None:
+    """No warning of the policy's or of a manifest's is cured by looking at it."""
+    sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
+    codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
+    assert codes - GRANT_WARNINGS == set(CURES)
+
+
+def test_every_rule_is_tried() -> None:
+    """Each rule of every machine fires for at least one of the ills, or for a damaged journal or a late look;
+    those of a Kubernetes node are tried in tests/doctor.
+    """
+    ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
+    silent = [rule for rule in ours if not any(list(rule(WELL._replace(**ill[0]))) for ill in ILL)]
+    assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
+
+
+def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
+    """Before the daemon's first start a small limit is nothing to cure."""
+    findings = examine(WELL._replace(bus=SMALL._replace(our_lock=False), status=None, status_error="nobody"))
+    assert [finding.code for finding in findings] == ["daemon-silent", "grant-will-be-raised"]
+
+
+def test_a_machine_that_goes_down_already_is_a_note() -> None:
+    """No lock can be had then, and that is said."""
+    bus = BUS._replace(preparing=True, our_lock=False)
+    status = {**STATUS, "armed": False, "phase": "running"}
+    assert [finding.code for finding in examine(WELL._replace(bus=bus, status=status))] == ["going-down"]
+
+
+def test_the_gravest_comes_first() -> None:
+    """Critical findings stand before warnings, whatever the order of the rules."""
+    sight = WELL._replace(store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore"))
+    assert [finding.level for finding in examine(sight)] == ["critical", "warning", "warning"]
+
+
+@pytest.mark.parametrize("how, level", [("torn", "note"), ("corrupt", "warning")])
+def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> None:
+    """The doctor reads the journal, and judges what it finds."""
+    damage(whole_shutdown(tmp_path), how)
+    (finding,) = examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
+    assert (finding.level, finding.code) == (level, f"journal-{how}")
+
+
+def test_a_pod_that_could_not_be_started_is_found(tmp_path: Path) -> None:
+    """The journal names it and why, until a start of it goes well or a new daemon has begun."""
+    node, failed = Node(), ("shop/web-0", "no such program")
+    node.start()
+    key = f"NodeStatusActor/start/{node.pods[0].uid}/90"
+    node.feed(OrderEnded(key=key, result="failed", reason=failed[1]))
+    write(tmp_path / "failed", node.records)
+    assert look_at_journal(tmp_path / "failed").failed_starts == (failed,)
+    node.feed(OrderEnded(key=key, result="done"))
+    write(tmp_path / "done", node.records)
+    assert look_at_journal(tmp_path / "done").failed_starts == ()
+
+
+def test_a_journal_that_is_not_there_yet_is_none_to_complain_of(tmp_path: Path) -> None:
+    """A daemon that never ran has no journal; the room where it will be is looked at."""
+    store = look_at_journal(tmp_path / "a" / "b")
+    assert (store.exists, store.verdict, store.error) == (False, None, "")
+    assert store.free_bytes is not None
+
+
+def test_doctor_on_this_machine(run: Run, tmp_path: Path) -> None:
+    """Without bus and daemon: 1, and the findings say so with cures; as JSON the same."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    arguments = ("doctor", "--config", config, "--journal", tmp_path / "j", "--runtime", tmp_path, *HERE)
+    ran = run(*arguments, "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["graceful"]) == (1, False)
+    assert [finding["code"] for finding in document["findings"]] == ["daemon-silent", "no-logind"]
+    text = run(*arguments).out
+    assert text.count("cure: ") == 2
+    assert not (tmp_path / "j").exists()
+
+
+# --- running pods ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deaf_pod(tmp_path: Path) -> Iterator[PodRecord]:
+    """A record as the daemon keeps it, of a process that ignores SIGTERM."""
+    code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert child.stdout is not None
+    child.stdout.readline()
+    stat = proc.read_stat(child.pid)
+    assert stat is not None
+    hook = HttpGetAction(port=9, path="/drain")
+    record = PodRecord(
+        version=RECORD_VERSION,
+        boot_id=proc.boot_id_with_dashes(),
+        order="start",
+        pod=Pod(uid="u-1", namespace="shop", name="web-0", containers=(Container(name="web"),)),
+        spec=ProcessSpec(uid="u-1", containers=(ContainerSpec(name="web", argv=("web",), pre_stop=hook),)),
+        containers=(ContainerRecord(name="web", pid=child.pid, start_ticks=stat.start_ticks),),
+    )
+    folder = tmp_path / "process" / "pods"
+    folder.mkdir(parents=True)
+    (folder / "u-1").write_bytes(msgspec.msgpack.encode(record))
+    (folder / "broken").write_bytes(b"\xc1")
+    yield record
+    os.kill(child.pid, signal.SIGKILL)
+    child.wait()
+    child.stdout.close()
+
+
+def test_running_pods_are_read_and_nothing_is_touched(tmp_path: Path, deaf_pod: PodRecord) -> None:
+    """The daemon's records are only read; what cannot be used is passed over and stays."""
+    before = sorted(tmp_path.rglob("*"))
+    assert running_pods(tmp_path) == [deaf_pod]
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_deaf_process_is_forecast(deaf_pod: PodRecord) -> None:
+    """A real process that ignores its stop signal is known before it matters."""
+    (found,) = forecasts_of_processes(deaf_pod)
+    assert (found.container, found.verdict) == ("web", "ignores")
+
+
+def test_doctor_names_the_deaf_pod(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
+    """The forecast stands among the findings, by the pod's name."""
+    ran = run("doctor", "--journal", tmp_path / "j", "--runtime", tmp_path, "-o", "json")
+    (finding,) = [each for each in json.loads(ran.out)["findings"] if each["code"] == "signal-ignores"]
+    assert finding["message"].startswith("shop/web-0, container web, process ")
+
+
+def test_plan_without_pods_takes_the_running_ones(run: Run, tmp_path: Path, deaf_pod: PodRecord) -> None:
+    """``ebbtide plan`` alone plans for what the daemon runs."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    ran = run("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
+    names = [pod["name"] for wave in json.loads(ran.out)["waves"] for pod in wave["pods"]]
+    assert names == ["web-0"]
+
+
+# --- drill -------------------------------------------------------------------------------------
+
+
+def test_sync_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
+    """Real syncs in the journal's directory; no file stays."""
+    measured = measure_sync(tmp_path)
+    assert len(measured.samples_ns) == 20
+    assert measured.median_ns > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sync_where_nothing_can_be_written() -> None:
+    """A place that cannot be written is an error in words, not an exception."""
+    assert measure_sync(Path("/proc")).error.startswith("cannot write: ")
+
+
+def test_a_process_start_is_measured() -> None:
+    """Real processes, all of them waited for."""
+    before = children()
+    assert measure_exec().worst_ns > 0
+    assert children() == before
+
+
+def children() -> list[str]:
+    """Of this process, also those that have ended and that nobody has waited for."""
+    return sorted(
+        pid for tasks in Path("/proc/self/task").glob("*/children") for pid in tasks.read_text().split()
+    )
+
+
+def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
+    """A hook whose port nobody serves is found; no request is sent."""
+    (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
+    assert measured.target == "shop/web-0 web"
+    assert "refused" in measured.error
+
+
+def test_budget() -> None:
+    """Holds while the overhead fits beside the waves; a grant, overhead or a failed measurement breaks it."""
+    quick = [Measured("journal sync", "/j", (1_000_000,), 20_000_000)]
+    slow = [Measured("journal sync", "/j", (3 * NS_PER_SECOND,), 20_000_000)]
+    waves = msgspec.structs.replace(PLAN, grant_seconds=40)
+    assert judge_budget(waves, quick).holds
+    assert not judge_budget(msgspec.structs.replace(PLAN, grant_seconds=20), quick).holds
+    assert "raise reserve" in judge_budget(waves, slow).missing[0]
+    assert judge_budget(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == (
+        "logind call x: gone",
+    )
+    assert not judge_budget(Plan(enabled=False), quick).holds
+
+
+def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
+    """Everything is measured and reported; without a logind the budget does not hold, and 1 says so."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    ran = run("drill", "--config", config, "--journal", tmp_path, "--runtime", tmp_path, *HERE, "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["holds"]) == (1, False)
+    assert [each["what"] for each in document["measurements"]] == ["journal sync", "logind call", "exec"]
+    assert document["measurements"][0]["medianMs"] > 0
+    assert ran.err.count("measured: ") == 3
+
+
+def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
+    """The same reading as ``journal check``."""
+    node = Node()
+    node.start()
+    whole_shutdown(tmp_path)
+    assert History([DirectorySource(tmp_path)]).read().state == "intact"
+    assert examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []
+
+
+def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """logind's 5 s of today are no reason against 30 s that the daemon asks for when it arms; a file that
+    wins against its drop-in is, and so is raiseGrant: false.
+    """
+    monkeypatch.setattr("ebbtide.node.logind_grant_ns", lambda: 5 * NS_PER_SECOND)
+    text = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
+    config = tmp_path / "config.yaml"
+    arguments = (
+        "drill",
+        "--config",
+        config,
+        "--journal",
+        tmp_path,
+        "--runtime",
+        tmp_path,
+        *HERE,
+        "-o",
+        "json",
+    )
+
+    def missing() -> list[str]:
+        document = json.loads(run(*arguments).out)
+        assert document["slackSeconds"] >= 0
+        return [line for line in document["missing"] if "logind grants" in line]
+
+    config.write_text(text)
+    assert missing() == []
+    monkeypatch.setattr("ebbtide.actors.edges.logind.drop_ins.DropIns.read", lambda _: OVERRIDDEN)
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
+    config.write_text(text + "raiseGrant: false\n")
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
+
+
+def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
+    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    (tmp_path / "pods").mkdir()
+    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
+
+    def codes(*more: str | Path) -> list[str]:
+        return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
+
+    assert codes() == ["no-pods", "grant-unknown"]
+    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []

@@ -1,0 +1,364 @@
+"""``ebbtide journal``: what is listed, shown and checked, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.records import (
+    INTRODUCTIONS,
+    PodLabels,
+    record_json_line,
+    record_text_line,
+    rfc3339,
+)
+from ebbtide.cli.common.selection import parse_moment
+from ebbtide.events import segment
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.codec import RawRecord
+from ebbtide.events.facts import BusLost, PodAppeared
+from ebbtide.events.segment import Header, Link
+from ebbtide.replay.timeline import is_actor
+from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
+from tests.commands import NOWHERE, Run, ebbtide
+from tests.journals import JOURNAL_ID
+
+GOLDEN = Path(__file__).parent / "golden"
+HEADER = Header(JOURNAL_ID, 1, WALL_NS, 0, False, Link(), IDENTITY)
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    whole_shutdown(tmp_path / "journal")
+    return tmp_path / "journal"
+
+
+# --- ls ----------------------------------------------------------------------------------------
+
+
+def test_ls_json_has_the_promised_shape(run: Run, journal: Path) -> None:
+    """One object with ``episodes``; the counts of the pods are together the inventory."""
+    ran = run("journal", "ls", "--journal", journal, "-o", "json")
+    assert ran.code == 0
+    (episode,) = json.loads(ran.out)["episodes"]
+    assert episode["kind"] == "poweroff"
+    assert episode["outcome"] == "complete"
+    assert re.fullmatch(r"[0-9a-f]{32}", episode["traceId"])
+    assert episode["id"] == f"00010203-{episode['firstSeq']}"
+    assert episode["started"] < episode["ended"]
+    assert episode["pods"] == {
+        "graceful": 3,
+        "killed": 0,
+        "failed": 0,
+        "spared": 0,
+        "rejected": 0,
+        "unknown": 0,
+    }
+
+
+def test_ls_names_a_shutdown_that_was_cut_short(run: Run, tmp_path: Path) -> None:
+    """A shutdown of another boot without its release is truncated, and has no end."""
+    node = Node()
+    node.start()
+    node.shut_down()
+    cut = next(at for at, record in enumerate(node.records) if type(record.event).__name__ == "PodsEnded")
+    whole = max(at for at, record in enumerate(node.records[:cut]) if record.last)
+    write(tmp_path, node.records[: whole + 1])
+    (episode,) = json.loads(run("journal", "ls", "--journal", tmp_path, "-o", "json").out)["episodes"]
+    assert (episode["outcome"], episode["ended"]) == ("truncated", None)
+
+
+def test_ls_of_a_journal_without_a_shutdown(run: Run, tmp_path: Path) -> None:
+    """A journal that tells of none says so, and is fine."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records)
+    ran = run("journal", "ls", "--journal", tmp_path)
+    assert (ran.code, ran.out) == (0, "no shutdown yet\n")
+
+
+def test_ls_table(run: Run, journal: Path) -> None:
+    """A line a shutdown, with the id of its trace, plain in a pipe."""
+    heading, line = run("journal", "ls", "--journal", journal).out.splitlines()
+    assert heading.split() == ["EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE"]
+    assert "poweroff" in line
+    assert re.search(r"complete  3 graceful  [0-9a-f]{32}$", line)
+
+
+# --- show --------------------------------------------------------------------------------------
+
+
+def test_show_json_is_one_object_a_line_in_order(run: Run, journal: Path) -> None:
+    """Each line has the promised fields; causes are earlier numbers, or null for facts."""
+    ran = run("journal", "show", "--journal", journal, "-o", "json")
+    assert ran.code == 0
+    lines = [json.loads(line) for line in ran.out.splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    for line in lines:
+        assert {"seq", "time", "cause", "actor", "type", "data"} <= set(line)
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{9}Z", line["time"])
+        assert line["cause"] is None or line["cause"] < line["seq"]
+        assert (line["cause"] is None) == (line["actor"] in ("edge", "journal"))
+
+
+def test_show_times_are_anchor_plus_monotonic(run: Run, tmp_path: Path) -> None:
+    """A wall clock that was stepped in between moves no displayed time."""
+    node = Node()
+    node.feed_clock(1)
+    stepped = node.records[-1]
+    node.records[-1] = msgspec.structs.replace(stepped, wall_ns=0)
+    write(tmp_path, node.records)
+    last = json.loads(run("journal", "show", "--journal", tmp_path, "-o", "json").out.splitlines()[-1])
+    assert last["time"] == rfc3339(WALL_NS + stepped.mono_ns)
+
+
+def test_show_golden(run: Run, tmp_path: Path) -> None:
+    """The lines for people, as they stand in the golden file."""
+    node = Node([pod("web-0")])
+    node.feed_clock(3)
+    node.feed(PodAppeared(pod=node.pods[0]))
+    node.feed(BusLost(error="the bus connection ended (EOFError)"))
+    write(tmp_path, node.records)
+    shown = run("journal", "show", "--journal", tmp_path, "--actor", "edge").out
+    assert shown == (GOLDEN / "journal-show.txt").read_text()
+
+
+def test_show_of_one_actor(run: Run, journal: Path) -> None:
+    """``--actor HookActor`` shows all of them, with a UID one of them, and short names work."""
+    every = run("journal", "show", "--journal", journal, "--actor", "hook", "-o", "json").out.splitlines()
+    actors = {json.loads(line)["actor"] for line in every}
+    assert len(actors) == 3
+    one = actors.pop()
+    only = run("journal", "show", "--journal", journal, "--actor", one, "-o", "json").out.splitlines()
+    assert {json.loads(line)["actor"] for line in only} == {one}
+    assert 0 < len(only) < len(every)
+
+
+@pytest.mark.parametrize("name", ["web-1", "shop/web-1", pod("web-1").uid])
+def test_show_of_one_pod(run: Run, journal: Path, name: str) -> None:
+    """``--pod`` finds the pod by any of its names, and everything that names it, its end included."""
+    lines = run("journal", "show", "--journal", journal, "--pod", name, "-o", "json").out.splitlines()
+    types = [json.loads(line)["type"] for line in lines]
+    assert types[0] == "PodAppeared"
+    assert "PodEnded" in types
+    assert all(pod("web-1").uid in line for line in lines)
+
+
+def test_show_text_says_names_instead_of_uids(run: Run, journal: Path) -> None:
+    """People read ``HookActor:shop/web-1``."""
+    out = run("journal", "show", "--journal", journal, "--pod", "web-1").out
+    assert "HookActor:shop/web-1" in out
+
+
+def test_show_text_knows_the_names_of_what_it_does_not_show(run: Run, journal: Path) -> None:
+    """Names are learned from every record, also from those that a filter leaves out."""
+    out = run("journal", "show", "--journal", journal, "--actor", "hook").out
+    assert "HookActor:shop/db-0" in out
+    assert pod("db-0").uid not in out
+
+
+def test_a_pod_whose_uid_begins_another_is_not_taken_for_it(run: Run, tmp_path: Path) -> None:
+    """``u-1`` is not ``u-10``, in values, keys and actors."""
+    pods = [msgspec.structs.replace(pod(f"web-{uid}"), uid=f"u-{uid}") for uid in (1, 10)]
+    node = Node(pods)
+    node.start()
+    node.shut_down()
+    write(tmp_path, node.records)
+    shown = run("journal", "show", "--journal", tmp_path, "--pod", "web-1", "-o", "json").out.splitlines()
+    actors = {json.loads(line)["actor"] for line in shown}
+    assert "HookActor:u-1" in actors
+    assert "HookActor:u-10" not in actors
+    keys = [json.loads(line)["data"].get("key", "") for line in shown]
+    assert any("/u-1/" in key for key in keys)
+    assert not any("/u-10/" in key for key in keys)
+
+
+def test_show_since_a_record(run: Run, journal: Path) -> None:
+    """``--since 10`` begins with record 10."""
+    out = run("journal", "show", "--journal", journal, "--since", "10", "-o", "json").out
+    assert json.loads(out.splitlines()[0])["seq"] == 10
+
+
+def test_since_is_a_number_a_duration_or_a_time() -> None:
+    """All four forms, exact to the nanosecond."""
+    now_ns = 100 * NS_PER_SECOND
+    assert parse_moment("12", "--since") == ("seq", 12)
+    assert parse_moment("1m30s", "--since", now_ns) == ("wall_ns", 10 * NS_PER_SECOND)
+    assert parse_moment("+1.5s", "--since", now_ns) == ("since_ns", 1_500_000_000)
+    assert parse_moment("-2s", "--since", now_ns) == ("since_ns", -2 * NS_PER_SECOND)
+    assert parse_moment("2023-11-14T22:13:20.000000007Z", "--since") == ("wall_ns", WALL_NS + 7)
+    assert parse_moment("2023-11-14T23:13:20+01:00", "--since") == ("wall_ns", WALL_NS)
+    with pytest.raises(Refused, match="neither a record's number"):
+        parse_moment("soon", "--since")
+
+
+def test_show_is_about_no_one_shutdown(run: Run, journal: Path) -> None:
+    """A time since the signal has no meaning there, and what to write instead is said."""
+    ran = run("journal", "show", "--journal", journal, "--since", "-10m")
+    assert (ran.code, "write 10m for that long ago" in ran.err) == (2, True)
+
+
+@given(st.text())
+def test_any_other_since_is_refused_in_one_line(text: str) -> None:
+    """Whatever somebody types after --since, it is understood or refused."""
+    refusal = ""
+    try:
+        parse_moment(text, "--since")
+    except Refused as refused:
+        refusal = refused.format_message()
+    assert "\n" not in refusal
+
+
+@given(st.binary(max_size=64), st.sampled_from(sorted(INTRODUCTIONS)))
+@example(b"\xd5\x00\x00\x00", "InventoryTaken")  # an extension type
+@example(b"\x81\x91\x01\x02", "PodAppeared")  # a list for a key
+@example(b"\x81\xa3pod\x81\xc4\x01\x00\x01", "PodAppeared")  # bytes for a key
+@example(b"\x81\xa4pods\x91\x07", "InventoryTaken")  # a number for a pod
+def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
+    """A payload that is no MessagePack, or not what its type says, is shown and names no pod by accident."""
+    raw = RawRecord(1, 0, 0, 0, 0, 1, "edge", tag, payload, bytes(32), 0)
+    labels = PodLabels()
+    labels.learn(raw)
+    assert json.loads(record_json_line(HEADER, raw))["seq"] == 1
+    assert record_text_line(HEADER, raw, labels, lambda _, text: text).endswith(b"\n")
+
+
+def test_an_unknown_actor_is_refused_with_the_known_ones(run: Run, journal: Path) -> None:
+    """Nothing would be shown, and nobody would know why; one of an unknown subject is simply not there."""
+    ran = run("journal", "show", "--journal", journal, "--actor", "HokActor")
+    assert (ran.code, ran.out) == (2, "")
+    assert " hook, " in ran.err
+    for name in ("edge", "journal", "system", "wave:0", "HookActor:nobody"):
+        assert run("journal", "show", "--journal", journal, "--actor", name).code == 0
+
+
+def test_actor_names() -> None:
+    """A full label, a type, and the type's short forms."""
+    for wanted in ("HookActor:u-1", "HookActor", "Hook", "hook"):
+        assert is_actor(wanted, "HookActor:u-1", "hook")
+    assert not is_actor("HookActor:u-2", "HookActor:u-1", "hook")
+
+
+def test_show_follows_what_is_written(tmp_path: Path) -> None:
+    """``-f`` shows what is there, and then what comes, whole steps only, across segments."""
+    node = Node()
+    node.start()
+    whole = write(tmp_path / "whole", node.records).read_bytes()
+    folder = tmp_path / "journal"
+    folder.mkdir()
+    name = next((tmp_path / "whole").iterdir()).name
+    half = len(whole) // 2
+    (folder / name).write_bytes(whole[:half])
+    arguments = ["journal", "show", "-f", "-o", "json", "--journal", str(folder)]
+    command = [sys.executable, "-c", "from ebbtide.cli import main; main()", *arguments]
+    environ = {"DBUS_SYSTEM_BUS_ADDRESS": NOWHERE, "PYTHONPATH": ":".join(sys.path)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environ) as shown:
+        assert shown.stdout is not None
+        first = json.loads(shown.stdout.readline())
+        with open(folder / name, "ab") as file:
+            file.write(whole[half:])
+        seqs = [first["seq"]]
+        while seqs[-1] < node.records[-1].seq:
+            seqs.append(json.loads(shown.stdout.readline())["seq"])
+        shown.terminate()
+    assert seqs == list(range(1, node.records[-1].seq + 1))
+
+
+# --- check -------------------------------------------------------------------------------------
+
+
+def test_check_of_an_intact_journal(run: Run, journal: Path) -> None:
+    """A journal that simply stops after a whole step is intact."""
+    ran = run("journal", "check", "--journal", journal, "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["state"], document["findings"]) == (0, "intact", [])
+    assert document["records"] == document["lastSeq"]
+
+
+def test_check_of_a_sealed_journal(run: Run, tmp_path: Path) -> None:
+    """A seal says that all before it is durable, the last record too."""
+    node = Node()
+    node.start()
+    write(tmp_path, node.records, sealed=True)
+    document = json.loads(run("journal", "check", "--journal", tmp_path, "-o", "json").out)
+    assert document["durableSeq"] == document["lastSeq"] == len(node.records)
+
+
+def damage(path: Path, how: str) -> None:
+    """Break a journal's file in one way."""
+    data = path.read_bytes()
+    middle = len(data) // 2
+    broken = {
+        "torn": data[:-10],
+        "corrupt": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
+    }
+    path.write_bytes(broken[how])
+
+
+@pytest.mark.parametrize("how, code", [("torn", 4), ("corrupt", 5)])
+@pytest.mark.parametrize(
+    "command",
+    [("journal", "ls"), ("journal", "show"), ("journal", "check"), ("replay", "verify")],
+    ids=" ".join,
+)
+def test_damage_has_its_exit_code_and_one_line(
+    run: Run, tmp_path: Path, how: str, code: int, command: tuple[str, str]
+) -> None:
+    """What is intact is used, what is not is named by file, byte and record, and the code says which."""
+    path = whole_shutdown(tmp_path)
+    damage(path, how)
+    ran = run(*command, "--journal", tmp_path)
+    assert ran.code == code
+    assert ran.out
+    assert ran.err.count("\n") == 1
+    assert path.name in ran.err
+    assert re.search(r"at byte \d+, record \d+", ran.err)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("journal", "ls"), ("journal", "show"), ("journal", "check"), ("replay", "verify")],
+    ids=" ".join,
+)
+def test_another_format_version_is_6(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str]
+) -> None:
+    """A journal of a version to come is refused by every reader, with its own code."""
+    with monkeypatch.context() as future:
+        future.setattr(segment, "FORMAT_VERSION", 99)
+        whole_shutdown(tmp_path)
+    ran = run(*command, "--journal", tmp_path)
+    assert ran.code == 6
+    assert "version" in ran.err
+
+
+def test_no_journal_where_it_belongs(tmp_path: Path) -> None:
+    """Without --journal and without a journal, the places that were looked at are named."""
+    if Path("/var/lib/ebbtide/journal").exists():
+        pytest.skip("this machine has a journal")
+    ran = ebbtide("journal", "ls")
+    assert ran.code == 2
+    assert "no journal in /var/lib/ebbtide/journal" in ran.err
+
+
+def test_show_sends_nothing_that_a_terminal_obeys(run: Run, tmp_path: Path) -> None:
+    """An escape sequence or a line break in a payload is shown: one record is one line, in both forms."""
+    node = Node()
+    node.feed(BusLost(error="a\x1b[31m\nb\x9bc\u2028"))
+    write(tmp_path, node.records)
+    text = run("journal", "show", "--journal", tmp_path, "--actor", "edge").out
+    assert text.count("\n") == 1
+    assert "\\x9bc" in text
+    assert text[:-1].isprintable()
+    shown = run("journal", "show", "--journal", tmp_path, "--actor", "edge", "-o", "json").out
+    assert "\x9b" not in shown
+    assert json.loads(shown)["data"]["error"] == "a\x1b[31m\nb\x9bc\u2028"

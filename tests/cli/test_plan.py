@@ -1,0 +1,179 @@
+"""``ebbtide plan`` and ``ebbtide config``: promised shapes, plain tables, and what comes from where."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.commands import Run
+
+GOLDEN = Path(__file__).parent / "golden"
+
+CONFIG = """\
+apiVersion: ebbtide/v1alpha1
+kind: EbbtideConfiguration
+shutdownGracePeriodByPodPriority:
+  - {priority: 0, shutdownGracePeriodSeconds: 20}
+  - {priority: 1000, shutdownGracePeriodSeconds: 5}
+  - {priority: 100000, shutdownGracePeriodSeconds: 10}
+"""
+
+PODS = """\
+apiVersion: v1
+kind: List
+items:
+  - {apiVersion: v1, kind: Pod, metadata: {name: web-0, uid: u-1},
+     spec: {terminationGracePeriodSeconds: 120, priority: 0, containers: [{name: web}]}}
+  - {apiVersion: v1, kind: Pod, metadata: {name: db-0, namespace: shop, uid: u-2},
+     spec: {terminationGracePeriodSeconds: 5, priority: 200000, containers: [{name: db,
+            lifecycle: {preStop: {sleep: {seconds: 5}}}}]}}
+"""
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "config.yaml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def pods(tmp_path: Path) -> Path:
+    path = tmp_path / "pods.yaml"
+    path.write_text(PODS)
+    return path
+
+
+def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
+    """Every field of interface.md; waves in their order, empty ones with empty pods."""
+    ran = run("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o", "json")
+    document = json.loads(ran.out)
+    warnings = document.pop("warnings")
+    assert (ran.code, ran.err) == (0, "")
+    assert document == {
+        "kind": "Plan",
+        "version": 1,
+        "enabled": True,
+        "requestedSeconds": 35,
+        "grantSeconds": 40,
+        "budgetSeconds": 35,
+        "reserveSeconds": 5,
+        "overrideNeeded": False,
+        "waves": [
+            {
+                "priority": 0,
+                "periodSeconds": 20,
+                "pods": [
+                    {"namespace": "default", "name": "web-0", "uid": "u-1", "priority": 0, "graceSeconds": 20}
+                ],
+            },
+            {"priority": 1000, "periodSeconds": 5, "pods": []},
+            {
+                "priority": 100000,
+                "periodSeconds": 10,
+                "pods": [
+                    {"namespace": "shop", "name": "db-0", "uid": "u-2", "priority": 200000, "graceSeconds": 5}
+                ],
+            },
+        ],
+    }
+    assert {"code": "grace-cut", "message": "web-0 asks for 120 s and gets 20 s: wave 0 has 20 s"} in warnings
+    assert all(set(warning) == {"code", "message"} for warning in warnings)
+
+
+def test_plan_under_a_grant_that_is_too_small(run: Run, config: Path, pods: Path) -> None:
+    """The periods are then what the pods would really get, the highest priority first."""
+    ran = run("plan", "--config", config, "--pods", pods, "--grant", "12s", "-o", "json")
+    document = json.loads(ran.out)
+    assert document["overrideNeeded"]
+    assert [wave["periodSeconds"] for wave in document["waves"]] == [0, 2, 10]
+
+
+def test_plan_without_a_logind_does_not_guess_the_grant(run: Run, config: Path, pods: Path) -> None:
+    """Where no logind answers, the grant is not known and cuts nothing."""
+    document = json.loads(run("plan", "--config", config, "--pods", pods, "-o", "json").out)
+    assert document["grantSeconds"] is None
+    assert document["budgetSeconds"] == 35
+
+
+def test_plan_as_yaml_is_the_same_document(run: Run, config: Path, pods: Path) -> None:
+    """``-o yaml`` says what ``-o json`` says."""
+    arguments = ("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o")
+    assert yaml.safe_load(run(*arguments, "yaml").out) == json.loads(run(*arguments, "json").out)
+
+
+def test_plan_table_golden(run: Run, config: Path, pods: Path) -> None:
+    """The table in a pipe, as it stands in the golden file: plain, no wrapping, no trailing blanks."""
+    out = run("plan", "--config", config, "--pods", pods, "--grant", "40s").out
+    assert out == (GOLDEN / "plan.txt").read_text()
+
+
+def test_plan_reads_pods_from_standard_input(run: Run, config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """``kubectl get pods -o yaml | ebbtide plan --pods -``."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(PODS.encode())))
+    document = json.loads(run("plan", "--config", config, "--pods", "-", "-o", "json").out)
+    assert sum(len(wave["pods"]) for wave in document["waves"]) == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", "--pods", "x.yaml", "--mode", "cri"),
+        ("plan", "--pods", "x.yaml", "--cri", "/run/x.sock"),
+        ("plan", "--mode", "process", "--node-name", "n"),
+        ("doctor", "--mode", "process", "--cri", "/run/x.sock"),
+        ("drill", "--mode", "process", "--kubeconfig", "k"),
+    ],
+    ids=" ".join,
+)
+def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words: tuple[str, ...]) -> None:
+    """One line that says which to leave out."""
+    ran = run(*words, "--config", config)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
+    assert "leave" in ran.err
+
+
+def test_plan_switched_off(run: Run, tmp_path: Path, pods: Path) -> None:
+    """Where the configuration turns the feature off, ``enabled`` is false and there are no waves."""
+    off = tmp_path / "off.yaml"
+    off.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n")
+    document = json.loads(run("plan", "--config", off, "--pods", pods, "-o", "json").out)
+    assert (document["enabled"], document["waves"]) == (False, [])
+
+
+def test_later_configurations_win_field_by_field(run: Run, config: Path, tmp_path: Path) -> None:
+    """``--config`` may be repeated, and ``config show`` says which file each value came from."""
+    site = tmp_path / "site.yaml"
+    site.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserve: 7s\n")
+    ran = run("config", "show", "--config", config, "--config", site, "-o", "json")
+    document = json.loads(ran.out)
+    assert document["sources"]["reserve"] == f"{site}:3"
+    assert document["sources"]["shutdownGracePeriodByPodPriority"].startswith(f"{config}:")
+    assert document["sources"]["budget"] == "default"
+
+
+def test_config_show_yaml_can_be_loaded_again(run: Run, config: Path, tmp_path: Path) -> None:
+    """What ``-o yaml`` prints is a configuration with the same meaning."""
+    printed = run("config", "show", "--config", config, "-o", "yaml").out
+    again = tmp_path / "again.yaml"
+    again.write_text(printed)
+    values = [
+        json.loads(run("config", "show", "--config", path, "-o", "json").out)["values"]
+        for path in (config, again)
+    ]
+    assert values[0] == values[1]
+
+
+def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
+    """0 when it can be honoured; 1 when it is valid but logind grants less and may not be asked for more."""
+    meek = tmp_path / "meek.yaml"
+    meek.write_text(f"{CONFIG}raiseGrant: false\n")
+    assert run("config", "check", "--config", config, "--grant", "5s").code == 0
+    ran = run("config", "check", "--config", meek, "--grant", "5s", "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["valid"], document["honoured"]) == (1, True, False)

@@ -1,0 +1,202 @@
+"""``status``, ``hurry`` and ``release``: what is asked of a daemon, and what is said when there is none."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.control import ControlError, Request
+from ebbtide.daemon import control_verbs
+from ebbtide.events.base import Event
+from ebbtide.events.facts import HurryRequested
+from ebbtide.status import DaemonStatus, PodStatus
+from tests.cli.bed import whole_shutdown
+from tests.commands import Run
+
+STATUS: dict[str, Any] = {
+    "kind": "Status",
+    "version": 1,
+    "enabled": True,
+    "armed": True,
+    "whyNot": "",
+    "grantSeconds": 35.0,
+    "neededSeconds": 35.0,
+    "sufficient": True,
+    "scheduledWallNs": 0,
+    "phase": "idle",
+    "lastOutcome": "",
+    "journal": {"id": "00", "location": "/j", "writtenSeq": 12, "syncedSeq": 12},
+    "shutdown": None,
+}
+RUNNING = {
+    **STATUS,
+    "armed": False,
+    "whyNot": "a shutdown runs",
+    "phase": "running",
+    "shutdown": {
+        "id": "00-1",
+        "leftSeconds": 7.25,
+        "waves": [],
+        "pods": [{"pod": "shop/web-0", "wave": 0, "phase": "SIGTERM", "reason": ""}],
+    },
+}
+
+
+class Daemon:
+    """A daemon's socket that answers what it is told to, and remembers what it was asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.asked: list[dict[str, Any]] = []
+        self.answer: dict[str, Any] = {"ok": True, "data": STATUS}
+        #: By verb; a verb that is not here, of a daemon that has some, it does not know.
+        self.answers: dict[str, Any] = {}
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(path))
+        self._listener.listen()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            with client, client.makefile("rwb") as file:
+                self.asked.append(json.loads(file.readline()))
+                file.write(json.dumps(self._reply(self.asked[-1]["verb"])).encode() + b"\n")
+
+    def _reply(self, verb: str) -> dict[str, Any]:
+        if not self.answers:
+            return self.answer
+        data = self.answers.get(verb)
+        return {"ok": False, "error": "not a request"} if data is None else {"ok": True, "data": data}
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    made = Daemon(tmp_path / "ebbtide.sock")
+    yield made
+    made.close()
+
+
+def test_status_of_an_armed_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """0, and the daemon's answer with the journal's last shutdown beside it."""
+    whole_shutdown(tmp_path / "journal")
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal", "-o", "json")
+    document = json.loads(ran.out)
+    assert ran.code == 0
+    assert (document["running"], document["armed"], document["error"]) == (True, True, None)
+    assert document["lastShutdown"]["outcome"] == "complete"
+    assert daemon.asked == [{"verb": "status"}]
+
+
+def test_status_without_a_daemon(run: Run, tmp_path: Path) -> None:
+    """1; the cure is named, and the journal still tells of the last shutdown."""
+    whole_shutdown(tmp_path / "journal")
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path / "journal")
+    assert (ran.code, ran.err) == (1, "")
+    assert "start it with 'ebbtide run'" in ran.out
+    assert "poweroff" in ran.out
+    assert "complete" in ran.out
+    assert re.search(r"trace [0-9a-f]{32}", ran.out)
+
+
+def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """1, and why not."""
+    daemon.answer = {"ok": True, "data": {**STATUS, "armed": False, "whyNot": "the bus is gone"}}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
+    assert ran.code == 1
+    assert "no: the bus is gone" in ran.out
+
+
+@pytest.mark.parametrize(
+    "changed, ended",
+    [
+        ({}, (0, "")),
+        ({"armed": False, "phase": "running"}, (0, "")),
+        ({"armed": False, "enabled": False}, (0, "")),
+        ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
+    ],
+    ids=["armed", "going-down", "switched-off", "not-armed"],
+)
+def test_a_probe_asks_the_daemon_alone(
+    run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]
+) -> None:
+    """What is off by configuration is ready; no journal is read for it (here is none that could be)."""
+    daemon.answer = {"ok": True, "data": STATUS | changed}
+    ran = run("status", "--ready", "--runtime", tmp_path, "--journal", "/dev/null")
+    assert (ran.code, ran.err, ran.out) == (*ended, "")
+
+
+def test_a_probe_without_a_daemon(run: Run, tmp_path: Path) -> None:
+    """One that does not answer is not ready."""
+    ran = run("status", "--ready", "--runtime", tmp_path)
+    assert (ran.code, ran.out, ran.err.count("\n")) == (1, "", 1)
+
+
+def test_status_names_a_scheduled_shutdown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """``shutdown +10`` of somebody else is shown with its time."""
+    daemon.answer = {"ok": True, "data": {**STATUS, "scheduledWallNs": 1_700_000_000_000_000_000}}
+    assert "2023-11-14T22:13:20Z" in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
+
+
+def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """While a shutdown runs: the time left and every pod's phase."""
+    daemon.answer = {"ok": True, "data": RUNNING}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
+    assert ran.code == 0
+    assert "7.2 s" in ran.out
+    assert "shop/web-0" in ran.out
+    assert "SIGTERM" in ran.out
+
+
+def test_hurry_and_release_ask_the_daemon(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """Each verb reaches the socket, with the pod."""
+    daemon.answer = {"ok": True, "data": {}}
+    assert run("hurry", "shop/web-0", "--runtime", tmp_path).code == 0
+    assert run("release", "--socket", daemon.path).code == 0
+    assert daemon.asked == [{"verb": "hurry", "pod": "shop/web-0"}, {"verb": "release"}]
+
+
+def test_a_daemon_that_refuses_is_quoted(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """The daemon's own words, and 2."""
+    daemon.answer = {"ok": False, "error": "no shutdown is running: there is nothing to release"}
+    ran = run("release", "--runtime", tmp_path)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err == "ebbtide: no shutdown is running: there is nothing to release\n"
+
+
+class Heard(list[Event]):
+    """An outlet that keeps what it is given."""
+
+    async def put(self, *facts: Event) -> None:
+        self.extend(facts)
+
+
+async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
+    """Nobody waits for it any more, and that is said; one that runs under the same name still can be."""
+    pods = {
+        uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase=phase)
+        for uid, label, phase in (("a", "shop/web", "killed"), ("b", "blog/web", "SIGTERM"))
+    }
+    heard = Heard()
+    hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
+    with pytest.raises(ControlError, match=r"pod 'shop/web' has ended already \(killed\)"):
+        await hurry(Request("hurry", "shop/web"), 0)
+    assert heard == []
+    await hurry(Request("hurry", "web"), 0)
+    assert heard == [HurryRequested(pod="web", asked_by=0)]

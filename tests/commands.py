@@ -1,0 +1,48 @@
+"""Commands as a shell runs them, away from this machine's bus; and texts that were read and committed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+NOWHERE = "unix:path=/nonexistent/bus"
+
+
+class Ran(NamedTuple):
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+#: The fixture ``run``: ``run("journal", "ls", ...)``, without a process of its own.
+Run = Callable[..., Ran]
+
+
+def ebbtide(*arguments: str | Path, stdin: str = "", **environ: str) -> Ran:
+    """The command in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", "from ebbtide.cli import main; main()", *map(str, arguments)],
+        input=stdin.encode(),
+        capture_output=True,
+        env={**os.environ, "DBUS_SYSTEM_BUS_ADDRESS": NOWHERE, **environ},
+        timeout=60,
+        check=False,
+    )
+    return Ran(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def same_as_golden(path: Path, text: str) -> None:
+    """The text stands in the golden file. A missing file is written, and fails: read it, then commit it."""
+    if not path.exists():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        pytest.fail(f"{path} was written: read it, and run again")
+    assert text == path.read_text(), f"if it is meant: remove {path}, run again, and read the new one"

@@ -1,0 +1,138 @@
+"""A stand-in for the daemon under its keeper: it speaks the protocol word by word, and notes what it sees.
+
+``child.py FOLDER WORDS [/ WORDS]...``: the words of its first life, of its second, and so on; the last ones
+hold for all that follow. A line of ``FOLDER/log`` is ``NANOSECONDS LIFE WHAT``.
+"""
+
+from __future__ import annotations
+
+import array
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+ANSWER_MS_MAX = 5000
+TOO_LONG = 8192
+
+
+class Kept:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.address = os.environ["NOTIFY_SOCKET"]
+        lives = folder / "lives"
+        self.life = len(lives.read_bytes()) if lives.exists() else 0
+        with lives.open("ab") as file:
+            file.write(b".")
+
+    def note(self, what: str) -> None:
+        with (self.folder / "log").open("a") as log:
+            log.write(f"{time.monotonic_ns()} {self.life} {what}\n")
+
+    def send(self, data: bytes, *descriptors: int) -> None:
+        passed = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        )
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.sendmsg([data], passed, 0, "\0" + self.address[1:])
+
+    def do_say(self, text: str) -> None:
+        self.send(text.encode())
+
+    def do_store(self, name: str) -> None:
+        """The writing end of the pipe ``FOLDER/NAME``; only the keeper has it then."""
+        descriptor = os.open(self.folder / name, os.O_WRONLY)
+        self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), descriptor)
+        os.close(descriptor)
+
+    def do_again(self, _: str) -> None:
+        """Store what was handed back, as a careful daemon may."""
+        for index, name in enumerate(os.environ["LISTEN_FDNAMES"].split(":")):
+            self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), 3 + index)
+
+    def do_remove(self, name: str) -> None:
+        self.send(f"FDSTOREREMOVE=1\nFDNAME={name}".encode())
+
+    def do_barrier(self, _: str) -> None:
+        ours, theirs = os.pipe()
+        self.send(b"BARRIER=1", theirs)
+        os.close(theirs)
+        poll = select.poll()
+        poll.register(ours)
+        self.note("confirmed" if poll.poll(ANSWER_MS_MAX) else "no answer")
+        os.close(ours)
+
+    def do_garbage(self, _: str) -> None:
+        for data in (
+            b"",
+            b"\xff\0=\n==",
+            b"nothing",
+            b"FDSTORE=1",
+            b"FDSTOREREMOVE=1",
+            b"READY=1" * TOO_LONG,
+        ):
+            self.send(data[:TOO_LONG])
+        ours, theirs = os.pipe()
+        self.send(b"UNKNOWN=1", ours, theirs)
+        self.send(b"FDSTORE=1\nFDNAME=a:b", ours)
+        os.close(ours)
+        os.close(theirs)
+
+    def do_fds(self, _: str) -> None:
+        """What was handed back: only if it is meant for this process, and each descriptor by what it is."""
+        names = os.environ.get("LISTEN_FDNAMES", "").split(":")
+        count = int(os.environ.get("LISTEN_FDS", "0"))
+        mine = os.environ.get("LISTEN_PID") == str(os.getpid())
+        places = [Path(os.readlink(f"/proc/self/fd/{3 + index}")).name for index in range(count)]
+        same = places == names[:count]
+        self.note(f"fds {' '.join(places) or 'none'} {'mine' if mine and same else 'not-mine'}")
+
+    def do_address(self, _: str) -> None:
+        (self.folder / "address").write_text(self.address)
+
+    def do_orphan(self, _: str) -> None:
+        if middle := os.fork():
+            os.waitpid(middle, 0)
+            return
+        if not os.fork():
+            self.note(f"orphan {os.getpid()}")
+        os._exit(0)
+
+    def do_await(self, name: str) -> None:
+        """Until the test has made ``FOLDER/NAME``."""
+        while not (self.folder / name).exists():
+            time.sleep(0.002)
+
+    def do_signals(self, _: str) -> None:
+        """Note every signal; SIGTERM and SIGINT end it, as they end the daemon."""
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        self.send(b"READY=1\nSTATUS=armed")
+        self.note(f"up {os.getpid()}")
+        while True:
+            number = signal.sigwait(numbers)
+            self.note(signal.Signals(number).name)
+            if number != signal.SIGHUP:
+                return
+
+    def do_crash(self, _: str) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def do_exit(self, code: str) -> None:
+        sys.exit(int(code))
+
+
+def main(folder: str, *words: str) -> None:
+    kept = Kept(Path(folder))
+    kept.note("life")
+    lives = " ".join(words).split("/")
+    for word in lives[min(kept.life, len(lives) - 1)].split():
+        verb, _, value = word.partition("=")
+        getattr(kept, f"do_{verb}")(value)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

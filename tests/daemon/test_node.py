@@ -1,0 +1,133 @@
+"""One snapshot of this machine's node: where a daemon runs its configuration counts, not the default one."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.cli.common.guard import guarded
+from ebbtide.config import ConfigError, Loaded, configuration_values, parse
+from ebbtide.daemon import Daemon
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.node import LocalNode
+from ebbtide.options import RunOptions
+from tests.cli.test_status import STATUS
+from tests.cli.test_status import Daemon as FakeDaemon
+
+HEAD = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
+TEXT = f"""{HEAD}shutdownGracePeriod: 47s
+shutdownGracePeriodCriticalPods: 7s
+featureGates: {{PodLifecycleSleepAction: false}}
+node: {{means: {{reboot: cri}}, nodeName: node-a}}
+tracing: {{endpoint: "http://127.0.0.1:4318", headers: {{authorization: "Bearer hunter2"}}}}
+"""
+
+
+def answer(loaded: Loaded, options: RunOptions) -> dict[str, Any]:
+    """What a daemon with this configuration answers."""
+    daemon = Daemon.__new__(Daemon)
+    daemon._loaded, daemon._options = loaded, options
+    return json.loads(json.dumps(daemon._configuration()))  # type: ignore[no-any-return]
+
+
+class Running(FakeDaemon):
+    """A daemon of mode process whose answers a test may change."""
+
+    def __init__(self, folder: Path) -> None:
+        self.options = RunOptions(journal=folder / "journal", runtime=folder, mode="process")
+        self.options.journal.mkdir()
+        configuration = answer(parse([("/etc/site.yaml", TEXT.encode())]), self.options)
+        super().__init__(self.options.control_socket)
+        self.answers = {"status": STATUS | {"mode": "process"}, "configuration": configuration}
+        self.node = LocalNode(RunOptions(runtime=folder))
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Running]:
+    made = Running(tmp_path)
+    yield made
+    made.close()
+
+
+def test_the_running_daemons_configuration_counts(running: Running) -> None:
+    """Its values, the source of each, its journal; and that is said."""
+    node, given = running.node, parse([("/etc/site.yaml", TEXT.encode())])
+    assert node.configuration.settings == given.settings
+    assert node.configuration.options.node == given.options.node
+    assert node.configuration.sources["shutdownGracePeriod"] == "/etc/site.yaml:3"
+    assert node.options.journal == running.options.journal
+    assert node.source == "with the running daemon's configuration"
+
+
+def test_nothing_secret_is_handed_out(running: Running) -> None:
+    """Whatever a header holds, and where traces go, is not in what the reader makes of the answer."""
+    text = json.dumps(running.answers["configuration"])
+    assert "hunter2" not in text
+    assert running.node.configuration.config.tracing == parse([("x", HEAD.encode())]).config.tracing
+
+
+def test_what_is_named_goes_before(running: Running, tmp_path: Path) -> None:
+    """A named file, socket and identity are somebody's wish to know about these."""
+    named = tmp_path / "named.yaml"
+    named.write_text(HEAD + "shutdownGracePeriod: 9s\n")
+    running.answers["configuration"] |= {"cri": "/run/theirs.sock", "kubeconfig": "in-cluster"}
+    node = LocalNode(
+        RunOptions((named,), journal=tmp_path, runtime=running.options.runtime, cri=Path("/run/ours.sock"))
+    )
+    assert node.configuration.settings.shutdown_grace_period_ns == 9 * NS_PER_SECOND
+    assert (node.options.cri, node.options.kubeconfig) == (Path("/run/ours.sock"), "in-cluster")
+    assert node.options.journal == tmp_path
+    assert node.source == "with the named configuration, not with the running daemon's"
+
+
+def test_without_a_daemon_the_files_count(tmp_path: Path) -> None:
+    """As one that starts now would have it; nothing is claimed."""
+    node = LocalNode(RunOptions(runtime=tmp_path, config=()))
+    assert (node.status.document, node.status.mode, node.source) == (None, "", "")
+    assert "no daemon answers" in node.status.error
+    assert node.options == RunOptions(runtime=tmp_path, config=())
+
+
+def test_an_older_daemon_has_no_such_verb(running: Running) -> None:
+    """It refuses what it does not know; the files count then."""
+    del running.answers["configuration"]
+    running.node.check_files()
+    assert running.node.source == ""
+    assert running.node.status.mode == "process"
+
+
+def test_the_files_that_a_reload_would_read_are_checked_too(running: Running, tmp_path: Path) -> None:
+    """The daemon goes on with what it has, and the doctor says that its next start would not."""
+    broken = tmp_path / "site.yaml"
+    broken.write_text("kind: 7\n")
+    running.answers["configuration"]["files"] = [str(broken), str(tmp_path / "not-here.yaml")]
+    with pytest.raises(ConfigError, match=r"site\.yaml:1"):
+        running.node.check_files()
+
+
+@pytest.mark.parametrize("verb", ["plan", "drill", "doctor"])
+def test_the_verbs_judge_by_it_and_say_so(
+    running: Running, verb: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line beside the result, so that what programs read is what it was."""
+    monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent/bus")
+    guarded([verb, "--runtime", os.fspath(running.options.runtime), "-o", "json"])
+    written = capsys.readouterr()
+    assert "with the running daemon's configuration" in written.err
+    document = json.loads(written.out)
+    if verb != "doctor":
+        assert document["budgetSeconds"] == 47
+
+
+def test_every_value_comes_back(running: Running) -> None:
+    """What people are shown of a configuration is a configuration, but for its traces."""
+    values = configuration_values(running.node.configuration)
+    shown = configuration_values(parse([("/etc/site.yaml", TEXT.encode())]))
+    assert {name: value for name, value in values.items() if name != "tracing"} == {
+        name: value for name, value in shown.items() if name != "tracing"
+    }

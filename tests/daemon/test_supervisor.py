@@ -1,0 +1,446 @@
+"""The keeper of the lock: with a child that speaks the protocol word by word, and on the real logind."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import trio
+
+from ebbtide.events.decisions import ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.facts import DaemonStarted, OrderEnded
+from ebbtide.supervisor import pause_seconds
+from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
+
+ROOT = Path(__file__).parents[2]
+ALONE = (sys.executable, "-I", "-S")
+KEEPER = (*ALONE, str(ROOT / "ebbtide" / "supervisor.py"))
+KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
+WAIT_SECONDS_MAX = 15
+POLL_SECONDS = 0.005
+RESIDENT_MIB_MAX = 14
+PR_SET_CHILD_SUBREAPER = 36
+#: One descriptor as systemd passes it: at 3, with the process's own number.
+AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
+
+
+class Bench:
+    """One keeper with its scripted child in ``folder``."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(
+        self, words: str, *before: str, fds: tuple[int, ...] = (), subreaper: bool = False, **environ: str
+    ) -> None:
+        """``before`` stands before the keeper's own command line."""
+        self.process = subprocess.Popen(
+            [*before, *KEEPER, *KEPT, str(self.folder), *words.split()],
+            env=os.environ | environ,
+            pass_fds=fds,
+            stderr=subprocess.PIPE,
+            text=True,
+            preexec_fn=_adopt_orphans if subreaper else None,
+        )
+
+    def run(self, words: str, **environ: str) -> tuple[int, str]:
+        """To the end: the exit code, and standard error."""
+        self.start(words, **environ)
+        return self.end()
+
+    def end(self) -> tuple[int, str]:
+        assert self.process is not None
+        _, said = self.process.communicate(timeout=WAIT_SECONDS_MAX)
+        return self.process.returncode, said
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def lines(self) -> list[tuple[int, int, str]]:
+        path = self.folder / "log"
+        text = path.read_text() if path.exists() else ""
+        split = (line.split(" ", 2) for line in text.splitlines(keepends=True) if line.endswith("\n"))
+        return [(int(at_ns), int(life), what.strip()) for at_ns, life, what in split]
+
+    def log(self, life: int | None = None) -> list[str]:
+        return [what for _, at, what in self.lines() if life in (None, at)]
+
+    def noted(self, what: str) -> str:
+        """Wait for the first line that begins so."""
+        until(lambda: any(line.startswith(what) for line in self.log()))
+        return next(line for line in self.log() if line.startswith(what))
+
+    def pipe(self, name: str) -> int:
+        """The reading end of a pipe that the child may store under this name."""
+        os.mkfifo(self.folder / name)
+        return os.open(self.folder / name, os.O_RDONLY | os.O_NONBLOCK)
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS_MAX
+    while not holds():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(POLL_SECONDS)
+
+
+def held(pipe: int) -> bool:
+    """Whether anybody has the writing end."""
+    try:
+        return os.read(pipe, 1) != b""
+    except BlockingIOError:
+        return True
+
+
+def _adopt_orphans() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(tmp_path)
+    yield made
+    process = made.process
+    if process is not None and process.poll() is None:
+        process.terminate()
+        process.communicate(timeout=WAIT_SECONDS_MAX)
+    if process is not None and process.stderr is not None:
+        process.stderr.close()
+
+
+@pytest.mark.slow
+def test_a_crash_hands_the_descriptors_back(bench: Bench) -> None:
+    """What was stored is held while the child is away, and stands at 3 and after in the next, by name."""
+    lock, other = bench.pipe("lock"), bench.pipe("other")
+    bench.start("fds store=lock store=other crash / fds await=seen crash / fds say=STOPPING=1")
+    bench.noted("fds lock other mine")
+    assert held(lock)
+    assert held(other)
+    (bench.folder / "seen").touch()
+    code, said = bench.end()
+    assert code == 0, said
+    assert bench.log() == ["life", "fds none not-mine", *["life", "fds lock other mine"] * 2]
+    assert "the daemon ended (Killed): starting it again now; descriptors kept: 2" in said
+    assert not held(lock)
+    assert not held(other)
+    os.close(lock)
+    os.close(other)
+
+
+def test_a_removal_is_confirmed_by_the_barrier(bench: Bench) -> None:
+    """When the barrier's pipe closes, no duplicate is left: that is what a release waits for."""
+    lock, other = bench.pipe("lock"), bench.pipe("other")
+    bench.start("store=lock store=other barrier remove=lock barrier await=seen crash / fds")
+    until(lambda: bench.log().count("confirmed") == 2)
+    assert not held(lock)
+    assert held(other)
+    (bench.folder / "seen").touch()
+    assert bench.end()[0] == 0
+    assert bench.log(1) == ["life", "fds other mine"]
+    os.close(lock)
+    os.close(other)
+
+
+def test_too_many_descriptors_are_refused(bench: Bench) -> None:
+    """The store is bounded: what has no place is closed, and the refusal said."""
+    pipes = {name: bench.pipe(name) for name in "abcdef"}
+    stores = " ".join(f"store={name}" for name in pipes)
+    bench.start(f"{stores} barrier await=seen crash / fds")
+    bench.noted("confirmed")
+    assert {name for name, pipe in pipes.items() if held(pipe)} == set("abcd")
+    (bench.folder / "seen").touch()
+    code, said = bench.end()
+    assert (code, said.count("a descriptor was not kept: 4 are kept already")) == (0, 2)
+    assert bench.log(1) == ["life", "fds a b c d mine"]
+    for pipe in pipes.values():
+        os.close(pipe)
+
+
+@pytest.mark.slow
+def test_the_same_lock_stored_again_is_kept_once(bench: Bench) -> None:
+    """A daemon that stores what it inherited does not fill the store, life after life."""
+    lock = bench.pipe("lock")
+    code, said = bench.run("store=lock crash / again crash / fds")
+    assert (code, bench.log(2)) == (0, ["life", "fds lock mine"]), said
+    os.close(lock)
+
+
+@pytest.mark.parametrize(
+    "words, code, lives",
+    [
+        ("exit=0", 0, 1),
+        ("exit=2", 2, 1),
+        ("say=STOPPING=1 exit=3", 3, 1),
+        ("say=STOPPING=1 crash", 128 + signal.SIGKILL, 1),
+        ("exit=1 / exit=0", 0, 2),
+        ("say=READY=1 exit=2 / exit=0", 0, 2),
+    ],
+)
+def test_an_end_is_passed_on_and_a_crash_is_not(bench: Bench, words: str, code: int, lives: int) -> None:
+    """STOPPING, 0, or a wrong request at the first start end it; everything else starts the child again."""
+    assert bench.run(words)[0] == code
+    assert bench.log() == ["life"] * lives
+
+
+@pytest.mark.slow
+def test_a_second_crash_waits_a_second(bench: Bench) -> None:
+    """The first new start costs a shutdown nothing; a child that crashes again and again is tried slower."""
+    assert bench.run("crash / crash / exit=0")[0] == 0
+    first, second, third = (at_ns for at_ns, _, _ in bench.lines())
+    assert second - first < 1_000_000_000 <= third - second
+
+
+def test_a_broken_installation_is_tried_slower_for_ever() -> None:
+    """At once, then every second, and after ten deaths in a minute every five; it never gives up."""
+    assert [pause_seconds(deaths) for deaths in (0, 1, 9, 10, 1000)] == [0, 1, 1, 5, 5]
+
+
+def test_a_stop_between_two_lives_ends_it(bench: Bench) -> None:
+    """Nobody waits for a pause: a stop asked for while no child lives is done."""
+    bench.start("crash")
+    until(lambda: len(bench.log()) == 2)
+    assert bench.process is not None
+    until(lambda: children(bench.process) == [])
+    bench.signal(signal.SIGTERM)
+    assert bench.end()[0] == 0
+    assert len(bench.log()) == 2
+
+
+@pytest.mark.parametrize("stop", [signal.SIGTERM, signal.SIGINT])
+def test_signals_are_forwarded_and_a_stop_is_final(bench: Bench, stop: signal.Signals) -> None:
+    """SIGHUP reaches the child, SIGTERM and SIGINT end it, and no other is started."""
+    bench.start("signals exit=7")
+    bench.noted("up")
+    bench.signal(signal.SIGHUP)
+    bench.noted("SIGHUP")
+    bench.signal(stop)
+    assert bench.end()[0] == 7
+    assert bench.log()[2:] == ["SIGHUP", stop.name]
+
+
+def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
+    """SIGHUP would kill a child that is still starting; it is not lost either."""
+    bench.start("await=seen signals say=STOPPING=1")
+    bench.noted("life")
+    bench.signal(signal.SIGHUP)
+    assert bench.process is not None
+    until(lambda: sleeping_in_poll(bench.process))
+    (bench.folder / "seen").touch()
+    bench.noted("SIGHUP")
+    bench.signal(signal.SIGTERM)
+    assert bench.end()[0] == 0
+    assert {life for _, life, _ in bench.lines()} == {0}
+
+
+def test_garbage_is_ignored(bench: Bench) -> None:
+    """Empty, binary, unknown and endless messages change nothing, and their descriptors are closed."""
+    lock = bench.pipe("lock")
+    bench.start("store=lock garbage barrier await=seen crash / fds")
+    bench.noted("confirmed")
+    assert bench.process is not None
+    kept = [path for path in links(bench.process.pid) if path.startswith(("pipe:", str(bench.folder)))]
+    assert [path for path in kept if path.startswith("/")] == [str(bench.folder / "lock")]
+    # Standard error, and the pipe of the signals with both its ends.
+    assert len([path for path in kept if path.startswith("pipe:")]) <= 1 + 2 + 2
+    (bench.folder / "seen").touch()
+    code, said = bench.end()
+    assert code == 0
+    assert "its name cannot stand in LISTEN_FDNAMES" in said
+    assert bench.log(1) == ["life", "fds lock mine"]
+    os.close(lock)
+
+
+def test_nobody_else_is_heard(bench: Bench) -> None:
+    """The socket's name is open to all: a stranger's words and descriptors are dropped."""
+    lock = bench.pipe("lock")
+    bench.start("store=lock barrier address await=seen crash / fds")
+    bench.noted("confirmed")
+    until(lambda: (bench.folder / "address").exists())
+    address = "\0" + (bench.folder / "address").read_text()[1:]
+    ours, theirs = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
+        for text in ("FDSTOREREMOVE=1\nFDNAME=lock", "STOPPING=1", "FDSTORE=1\nFDNAME=mine"):
+            passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))]
+            stranger.sendmsg([text.encode()], passed, 0, address)
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    until(lambda: not held(ours))
+    (bench.folder / "seen").touch()
+    assert bench.end()[0] == 0
+    assert bench.log(1) == ["life", "fds lock mine"]
+    os.close(ours)
+    os.close(lock)
+
+
+def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
+    """READY, STATUS, STOPPING and overtime are passed on as the keeper's own; the store is our affair."""
+    lock = bench.pipe("lock")
+    address = bench.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
+        above.bind(str(address))
+        words = "say=READY=1 store=lock barrier crash / say=EXTEND_TIMEOUT_USEC=9 say=STOPPING=1"
+        bench.run(words, NOTIFY_SOCKET=str(address))
+        above.setblocking(False)
+        heard = []
+        while True:
+            try:
+                heard.append(above.recv(4096).decode())
+            except BlockingIOError:
+                break
+    assert [text for text in heard if "STATUS" not in text] == [
+        "READY=1",
+        "EXTEND_TIMEOUT_USEC=9",
+        "STOPPING=1",
+    ]
+    assert [text for text in heard if text.startswith("STATUS=the daemon ended (Killed)")]
+    os.close(lock)
+
+
+def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
+    """A unit that changes to --keep-lock: its store's duplicate goes, or a release would wait for it."""
+    lock = bench.pipe("lock")
+    address = bench.folder / "notify"
+    ours = os.open(bench.folder / "lock", os.O_WRONLY)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
+        above.bind(str(address))
+        environ = {"NOTIFY_SOCKET": str(address), "LISTEN_FDS": "1", "LISTEN_FDNAMES": "lock"}
+        bench.start("fds remove=lock", "bash", "-c", AT_THREE, str(ours), fds=(ours,), **environ)
+        os.close(ours)
+        assert bench.end()[0] == 0
+        assert above.recv(4096) == b"FDSTOREREMOVE=1\nFDNAME=lock"
+    assert bench.log() == ["life", "fds lock mine"]
+    assert not held(lock)
+    os.close(lock)
+
+
+def test_orphans_are_reaped(bench: Bench) -> None:
+    """In a container the keeper is the first process: what is orphaned to it does not stay a zombie."""
+    bench.start("orphan signals", subreaper=True)
+    orphan = int(bench.noted("orphan").split()[1])
+    until(lambda: not Path(f"/proc/{orphan}").exists())
+    bench.noted("up")
+    bench.signal(signal.SIGTERM)
+    assert bench.end()[0] == 0
+
+
+def test_it_weighs_little(bench: Bench) -> None:
+    """It is resident on every node beside the daemon: at most 14 MiB, also after a restart."""
+    bench.start("say=READY=1 crash / signals")
+    bench.noted("up")
+    assert bench.process is not None
+    status = Path(f"/proc/{bench.process.pid}/status").read_text()
+    resident = re.search(r"VmRSS:\s+(\d+) kB", status)
+    assert resident is not None
+    assert int(resident[1]) / 1024 <= RESIDENT_MIB_MAX
+    bench.signal(signal.SIGTERM)
+    assert bench.end()[0] == 0
+
+
+@pytest.mark.slow
+def test_the_flag_runs_the_same_command_without_it(tmp_path: Path) -> None:
+    """`ebbtide run --keep-lock` refuses what `ebbtide run` refuses, with its one line and its exit code."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserv: 3s\n")
+    words = ["run", "--mode", "process", "--pods", str(tmp_path), "--config", str(config)]
+    plain, kept = (
+        subprocess.run([*EBBTIDE, *words, *more], cwd=ROOT, capture_output=True, text=True)
+        for more in ([], ["--keep-lock"])
+    )
+    assert (kept.returncode, kept.stderr) == (2, plain.stderr)
+    assert kept.stderr.count("\n") == 1
+
+
+def children(process: subprocess.Popen[str] | None) -> list[int]:
+    assert process is not None
+    text = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+def sleeping_in_poll(process: subprocess.Popen[str] | None) -> bool:
+    """It took every signal that was sent, and waits again."""
+    assert process is not None
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    pending = re.findall(r"(?:SigPnd|ShdPnd):\s+(\w+)", status)
+    return all(int(mask, 16) == 0 for mask in pending) and "State:\tS" in status
+
+
+def links(pid: int) -> list[str]:
+    return [os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir()]
+
+
+# --- the real daemon on the real logind ----------------------------------------------------------------
+
+
+@pytest.fixture
+async def kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
+    """The rig of the daemon, whose process is then the keeper."""
+    monkeypatch.setattr(Rig, "argv", [*rig.argv, "--keep-lock"])
+    return rig
+
+
+def only_child(pid: int) -> int:
+    (child,) = map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+    return child
+
+
+def is_zombie(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.root
+async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
+    """Rule 5: killed in mid-shutdown, logind waits; the next daemon resumes, releases, and it goes on."""
+    kept.configure({0: 6})
+    kept.pod("web", "after=2")
+    await kept.start()
+    await kept.up("web")
+    assert LOCK_NAME not in kept.store.store
+    keeper = kept.pid
+    first = only_child(keeper)
+    await kept.bed.power_off()
+    await kept.traced("web", "TERM")
+    with trio.fail_after(5):  # killed before the outcome is on record, the signal would be said again
+        while not any(ended.key.startswith("HookActor/stop") for ended in kept.events(OrderEnded)):
+            await trio.sleep(POLL_SECONDS)
+    os.kill(keeper, signal.SIGSTOP)  # or the next daemon could be there before anyone looks
+    os.kill(first, signal.SIGKILL)
+    with trio.fail_after(5):
+        while not is_zombie(first):
+            await trio.sleep(POLL_SECONDS)
+    assert [row.who for row in await kept.bed.ours()] == ["ebbtide"]
+    assert await kept.bed.starts() == []
+    os.kill(keeper, signal.SIGCONT)
+    await kept.recorded(Resumed, action="resume")
+    assert only_child(keeper) != first
+    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
+    _, let_go_ns = await kept.bed.started(10)
+    web = kept.trace("web")
+    assert [mark.what for mark in web] == ["up", "TERM", "gone"]
+    assert web[-1].at_ns < let_go_ns
+    assert await kept.bed.none_of_ours()
+    assert len(kept.events(ShutdownBegan)) == 1
+    assert len(kept.events(ReleaseLock)) == 1
+
+
+@pytest.mark.root
+async def test_a_plain_stop_of_the_keeper_gives_the_lock_back(kept: Rig) -> None:
+    """SIGTERM reaches the daemon through its keeper: both leave with 0, the pods stay, the lock is gone."""
+    kept.pod("web")
+    await kept.start()
+    await kept.up("web")
+    assert len(await kept.bed.ours()) == 1
+    assert await kept.stop() == 0
+    assert await kept.bed.none_of_ours()
+    assert kept.lives("web")
+    assert kept.events(ShutdownBegan) == []

@@ -1,0 +1,155 @@
+"""The live view: frames of a standing, and one real run on a terminal, read as a person sees it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+import xml.etree.ElementTree as Xml
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from ebbtide.demo.view import live_frame
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
+from tests.demo.bed import COMMAND
+
+TOOLS = Path(__file__).parents[2] / "docs" / "tools"
+
+
+@pytest.fixture(scope="module")
+def recorder() -> ModuleType:
+    """The program that makes the README's picture; it has a terminal that can be read."""
+    sys.path.insert(0, str(TOOLS))
+    return importlib.import_module("record_demo")
+
+
+# --- frames ------------------------------------------------------------------------------------
+
+
+def pod(label: str, wave: int, phase: str, reason: str = "") -> PodStatus:
+    return PodStatus(
+        label=label,
+        wave=wave,
+        grace_seconds=5,
+        priority=0,
+        phase=phase,
+        reason=reason,
+        began_ns=0 if phase == "waiting" else NS_PER_SECOND,
+        elapsed_ns=NS_PER_SECOND,
+    )
+
+
+def standing() -> DaemonStatus:
+    """One second into a shutdown of two waves."""
+    made = DaemonStatus(kind="reboot", began_ns=NS_PER_SECOND, deadline_ns=11 * NS_PER_SECOND)
+    made.waves = {
+        0: WaveStatus(
+            wave=0,
+            priority=0,
+            period_ns=6 * NS_PER_SECOND,
+            pods=2,
+            phase="running",
+            began_ns=NS_PER_SECOND,
+            deadline_ns=7 * NS_PER_SECOND,
+        ),
+        1: WaveStatus(wave=1, priority=1000, period_ns=4 * NS_PER_SECOND, pods=1),
+    }
+    made.pods = {
+        "a": pod("shop/web-0", 0, "graceful", "exit code 0"),
+        "b": pod("shop/web-1", 0, "SIGTERM"),
+        "c": pod("shop/db-0", 1, "waiting"),
+    }
+    return made
+
+
+def drawn(of: DaemonStatus, now_ns: int, width: int = 80) -> str:
+    console = Console(width=width, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    with console.file:
+        console.print(live_frame(of, now_ns))
+        return console.export_text()
+
+
+def test_a_frame_tells_waves_pods_and_the_time_left() -> None:
+    """Every pod in its wave with its phase, the wave's own clock, and the budget's."""
+    lines = [line.rstrip() for line in drawn(standing(), 3 * NS_PER_SECOND, 90).splitlines()]
+    assert re.fullmatch(r"reboot  1 of 3 pods in 2 waves +8\.0 s of 10\.0 s left", lines[0])
+    text = "\n".join(lines)
+    assert re.search(r"wave 0 +priority 0 +1/2 .* 2\.0 s of 6\.0 s", text)
+    assert re.search(r"✔ shop/web-0 +graceful +1\.0 s exit code 0", text)
+    assert re.search(r"● shop/web-1 +SIGTERM +2\.0 s grace 5 s", text)
+    assert re.search(r"wave 1 +priority 1000 +0/1 4\.0 s, waiting", text)
+    assert re.search(r"○ shop/db-0 +waiting +grace 5 s", text)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_frame_fits_its_terminal(width: int) -> None:
+    """However narrow, no line wraps: the cursor would not find back."""
+    of = standing()
+    of.pods["b"].reason = "a very long reason " * 20
+    lines = drawn(of, 3 * NS_PER_SECOND, width).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert len(lines) == 7
+
+
+def test_time_does_not_run_below_zero() -> None:
+    """After the deadline the clocks stand at their ends."""
+    text = drawn(standing(), 100 * NS_PER_SECOND)
+    assert "0.0 s of 10.0 s left" in text
+    assert "6.0 s of 6.0 s" in text
+
+
+# --- a real run --------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_on_a_terminal_it_is_live_and_ends_with_the_page(
+    recorder: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The view changes in place while the shutdown runs, goes at its end, and the last page is left; the
+    picture made of it is one small well-formed file.
+    """
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    taken = recorder.frames(recorder.run(COMMAND))
+    texts = ["\n".join("".join(cell.character for cell in row) for row in each.screen) for each in taken]
+    live = [text for text in texts if "left" in text and "wave 3" in text]
+    assert len(live) > 10
+    assert all(text.count("shop/web-0") == 1 for text in live), "a view was drawn below another"
+    left = [float(found) for text in live for found in re.findall(r"([\d.]+) s of 12\.0 s left", text)]
+    assert left == sorted(left, reverse=True)
+    assert any("preStop sleep" in text for text in live)
+    assert any("SIGQUIT" in text for text in live)
+    assert "wave 0  " not in texts[-1]
+    assert "Look further:" in texts[-1]
+    picture = recorder.Picture(taken).svg()
+    assert len(picture) < 300_000
+    assert Xml.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_the_readmes_picture_is_a_recording() -> None:
+    """``docs/demo.svg`` is well-formed, small, holds no script, and shows the demo's pods."""
+    text = (TOOLS.parent / "demo.svg").read_text()
+    assert Xml.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    assert len(text) < 300_000
+    assert "<script" not in text
+    assert "kube-system/logs-0" in text
+
+
+def test_the_recorders_terminal() -> None:
+    """Lines, returns, cursor up, erasing, scrolling, and colours."""
+    sys.path.insert(0, str(TOOLS))
+    terminal = importlib.import_module("terminal")
+    screen = terminal.Terminal(10, 2)
+    screen.feed("one\r\ntwo\r\x1b[2K\x1b[1AONE")
+    assert screen.text() == "ONE\n"
+    screen.feed("\r\n\x1b[1;31mred\x1b[0m\r\n123456789012")
+    assert screen.text() == "1234567890\n12"
+    screen = terminal.Terminal(10, 2)
+    screen.feed("\x1b[1;38;5;196mX\x1b[0;2;34mY\x1b[mZ")
+    looks = [cell.look for cell in screen.screen()[0]]
+    assert [look.colour for look in looks] == ["#ff0000", terminal.PALETTE[4], ""]
+    assert [look.bold for look in looks] == [True, False, False]
+    assert [look.dim for look in looks] == [False, True, False]

@@ -1,0 +1,76 @@
+"""What the exporter's end says, and when it is started again for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+
+from benchmarks.episodes import lay_out
+from ebbtide import tracing
+from ebbtide.otel.delivery.control import EXIT_KEPT, EXIT_WRONG, Job, encode_line
+from ebbtide.otel.delivery.destination import Destination
+from ebbtide.tracing import TracingEdge
+from tests.daemon.test_tracing import Journal, Outlet
+
+ENDPOINT = "https://localhost:1/v1/traces"
+
+
+def run(job: bytes) -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-P", "-m", "ebbtide.otel.delivery"]
+    return subprocess.run(argv, input=job, capture_output=True, timeout=30, check=False)
+
+
+JOBS = [
+    (
+        Job(destination=Destination(endpoint=ENDPOINT), locations=("/nowhere/at/all",)),
+        EXIT_KEPT,
+        "cannot be read",
+    ),
+    (
+        Job(destination=Destination(endpoint=ENDPOINT, certificate="/nowhere.pem"), locations=("/tmp",)),
+        EXIT_WRONG,
+        "nowhere.pem",
+    ),
+]
+
+
+@pytest.mark.parametrize("job, code, words", JOBS)
+def test_what_is_in_the_way_is_a_line_and_a_code(job: Job, code: int, words: str) -> None:
+    """No traceback, and not the code of one."""
+    done = run(encode_line(job))
+    assert (done.returncode, done.stderr) == (code, b"")
+    assert words in done.stdout.decode()
+
+
+def test_a_traceback_has_another_code() -> None:
+    """A job that is none: a bug, and not what is kept for later."""
+    assert run(b"{}\n").returncode not in tracing.FINAL_EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    "code, starts", [(1, tracing.CRASHES_MAX + 1), (EXIT_KEPT, 1), (EXIT_WRONG, 1), (-9, 4)]
+)
+async def test_only_crashes_are_tried_again_soon(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, code: int, starts: int,
+    autojump_clock: trio.testing.MockClock,
+) -> None:  # fmt: skip
+    """An interpreter's traceback among them, so many times; what was said by the exporter waits."""
+    lay_out(tmp_path, 1, 1)
+    edge = TracingEdge(Destination(endpoint="http://localhost:1/"), [str(tmp_path)], Journal(tmp_path), print)
+    lives = []
+
+    async def live() -> int:
+        lives.append(trio.current_time())
+        await trio.sleep(1)
+        return code
+
+    monkeypatch.setattr(edge, "_live", live)
+    edge.want()
+    with trio.move_on_after(tracing.AGAIN_SECONDS / 2):
+        await edge.run(Outlet())
+    assert len(lives) == starts
