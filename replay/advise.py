@@ -157,14 +157,14 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
     machines: dict[tuple[str, str], None] = {}
     found: list[Stop] = []
     shorts: list[ShortGrant] = []
-    for account in shutdowns:
-        names[account.id] = machines[account.node, account.machine_id] = None
-        if account.configuration.periods and (
-            newest is None or account.started_wall_ns >= newest.started_wall_ns
+    for shutdown in shutdowns:
+        names[shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
+        if shutdown.configuration.periods and (
+            newest is None or shutdown.started_wall_ns >= newest.started_wall_ns
         ):
-            newest = account
-        found += observed_stops((account,))
-        short = short_grant(account)
+            newest = shutdown
+        found += observed_stops((shutdown,))
+        short = short_grant(shutdown)
         shorts += [] if short is None else [short]
     if newest is None or not found:
         raise NoEvidence("no shutdown that stopped a pod is on record")
@@ -284,13 +284,13 @@ class WaveTime(NamedTuple):
     is_cut: bool = False
 
 
-def short_grant(account: ShutdownRecord) -> ShortGrant | None:
+def short_grant(shutdown: ShutdownRecord) -> ShortGrant | None:
     """None: it had what it asked for, or no grant is known."""
-    asked_of = account.configuration
+    asked_of = shutdown.configuration
     asked_ns = asked_of.requested_ns + asked_of.reserve_ns
-    if not 0 < account.grant_ns < asked_ns:
+    if not 0 < shutdown.grant_ns < asked_ns:
         return None
-    return ShortGrant(account.id, account.node, account.grant_ns, asked_ns)
+    return ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns)
 
 
 def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTime, ...]:
@@ -498,19 +498,19 @@ class Stop(NamedTuple):
 
 def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
     """In the order of the shutdowns, each in the order of its pods."""
-    for account in shutdowns:
-        for pod in account.pods:
-            observed = _observed(pod, account)
+    for shutdown in shutdowns:
+        for pod in shutdown.pods:
+            observed = _observed(pod, shutdown)
             if observed is not None:
                 grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
                 wanted = pod.wanted_grace_seconds
                 short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
                 observed_stop = Stop(
-                    shutdown=account.id,
-                    node=account.node,
+                    shutdown=shutdown.id,
+                    node=shutdown.node,
                     uid=pod.uid,
                     label=pod.label,
-                    workload=workload(pod.namespace, pod.name, account.node),
+                    workload=workload(pod.namespace, pod.name, shutdown.node),
                     priority=pod.priority,
                     wanted_seconds=wanted,
                     grace_ns=grace_ns,
@@ -528,22 +528,22 @@ def workload(namespace: str, name: str, node: str = "") -> str:
     return f"{namespace}/{names.workload_name(name, node)}"
 
 
-def _observed(pod: PodRecord, account: ShutdownRecord) -> Observation | None:
+def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
     if pod.began_ns is None or pod.outcome in ("spared", "rejected"):
         return None
     if pod.outcome == "graceful" and pod.ended_ns is not None:
         return Observation(pod.ended_ns - pod.began_ns, ended=True)
     if any(each.stop_refused for each in pod.containers):
         return None
-    until_ns = _until_ns(pod, account)
+    until_ns = _until_ns(pod, shutdown)
     return Observation(max(0, until_ns - pod.began_ns), ended=False)
 
 
-def _until_ns(pod: PodRecord, account: ShutdownRecord) -> int:
+def _until_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
     """Up to then it had not ended by itself."""
     ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
-    first_ns = min((each for each in ends if each is not None), default=account.pods_ended_ns)
-    return account.last_ns if first_ns is None else first_ns
+    first_ns = min((each for each in ends if each is not None), default=shutdown.pods_ended_ns)
+    return shutdown.last_ns if first_ns is None else first_ns
 
 
 def _is_cut(hook: HookRecord, pod: PodRecord) -> bool:

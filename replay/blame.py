@@ -32,23 +32,23 @@ class Cost(NamedTuple):
         return self.part.took_ns
 
 
-def blame(account: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
+def blame(shutdown: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
     """Costs of a shutdown, or of one of its waves, the longest first; ties in the order of the inventory."""
-    alone = _alone(account)
+    alone = _alone(shutdown)
     costs = [
         Cost(pod, part, alone_ns)
-        for pod in account.pods
+        for pod in shutdown.pods
         if wave is None or pod.wave == wave
-        for part, alone_ns in _shares(list(stop_parts(pod, account)), alone.get(pod.uid, ()))
+        for part, alone_ns in _shares(list(stop_parts(pod, shutdown)), alone.get(pod.uid, ()))
     ]
     return sorted(costs, key=lambda cost: (-cost.took_ns, -cost.alone_ns))
 
 
-def _alone(account: ShutdownRecord) -> dict[str, list[Interval]]:
+def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
     """When each pod was the only one that was waited for: at its wave's end, and after the last wave."""
     found: dict[str, list[Interval]] = {}
-    for uids, began_ns, ended_ns in _waits(account):
-        ends = {pod.uid: min(pod_end_ns(pod, account), ended_ns) for pod in account.pods if pod.uid in uids}
+    for uids, began_ns, ended_ns in _waits(shutdown):
+        ends = {pod.uid: min(pod_end_ns(pod, shutdown), ended_ns) for pod in shutdown.pods if pod.uid in uids}
         last = max(ends, key=lambda each: ends[each], default="")
         if not last:
             continue
@@ -59,19 +59,19 @@ def _alone(account: ShutdownRecord) -> dict[str, list[Interval]]:
     return found
 
 
-def _waits(account: ShutdownRecord) -> Iterator[tuple[dict[str, None], int, int]]:
+def _waits(shutdown: ShutdownRecord) -> Iterator[tuple[dict[str, None], int, int]]:
     """Who is waited for, from when to when: each wave for its pods, the release for the stragglers."""
-    begun = [wave for wave in account.waves if wave.began_ns is not None]
+    begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     for wave in begun:
-        yield dict.fromkeys(_members(wave, account)), wave.began_ns or 0, wave_end_ns(wave, account)
-    last_ns = max((wave_end_ns(wave, account) for wave in begun), default=0)
-    drained_ns = account.last_ns if account.pods_ended_ns is None else account.pods_ended_ns
+        yield dict.fromkeys(_members(wave, shutdown)), wave.began_ns or 0, wave_end_ns(wave, shutdown)
+    last_ns = max((wave_end_ns(wave, shutdown) for wave in begun), default=0)
+    drained_ns = shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns
     if last_ns < drained_ns:
-        yield {pod.uid: None for pod in account.pods if pod.began_ns is not None}, last_ns, drained_ns
+        yield {pod.uid: None for pod in shutdown.pods if pod.began_ns is not None}, last_ns, drained_ns
 
 
-def _members(wave: WaveRecord, account: ShutdownRecord) -> Iterator[str]:
-    begun = {pod.uid: None for pod in account.pods if pod.began_ns is not None}
+def _members(wave: WaveRecord, shutdown: ShutdownRecord) -> Iterator[str]:
+    begun = {pod.uid: None for pod in shutdown.pods if pod.began_ns is not None}
     return (uid for uid in wave.pods if uid in begun)
 
 

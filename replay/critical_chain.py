@@ -79,28 +79,28 @@ class Chain(NamedTuple):
     released_ns: int | None = None
 
 
-def critical_chain(account: ShutdownRecord) -> Chain:
+def critical_chain(shutdown: ShutdownRecord) -> Chain:
     """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
-    segments = tuple(_segments(account))
+    segments = tuple(_segments(shutdown))
     away = tuple(
         Away(process.quiet_since_ns, process.at_ns)
-        for process in account.processes
+        for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
     # When the lock was let go, where the process lived to say so.
     done = [
         each
-        for each in account.beside
+        for each in shutdown.beside
         if each.what == "release"
-        and (each.result == "done" and each.began_ns == account.ended_ns and each.ended_ns is not None)
+        and (each.result == "done" and each.began_ns == shutdown.ended_ns and each.ended_ns is not None)
     ]
-    released_ns = done[-1].ended_ns if done and account.ended_ns is not None else None
+    released_ns = done[-1].ended_ns if done and shutdown.ended_ns is not None else None
     return Chain(segments[-1].ended_ns if segments else 0, segments, away, released_ns)
 
 
-def _segments(account: ShutdownRecord) -> Iterator[Segment]:
+def _segments(shutdown: ShutdownRecord) -> Iterator[Segment]:
     at_ns = 0
-    for segment in _consecutive_segments(account):
+    for segment in _consecutive_segments(shutdown):
         if segment.began_ns > at_ns:
             yield Segment("gap", at_ns, segment.began_ns, "between two waves")
             at_ns = segment.began_ns
@@ -116,83 +116,83 @@ def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
     yield segment._replace(began_ns=max(at_ns, segment.began_ns), within=within)
 
 
-def _consecutive_segments(account: ShutdownRecord) -> Iterator[Segment]:
+def _consecutive_segments(shutdown: ShutdownRecord) -> Iterator[Segment]:
     """What happened one after another. Each begins where the one before ended, or later."""
-    begun = [wave for wave in account.waves if wave.began_ns is not None]
-    stops = [pod.began_ns for pod in account.pods if pod.began_ns is not None]
-    ends = (account.cancelled_ns, account.pods_ended_ns, account.ended_ns)
+    begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
+    stops = [pod.began_ns for pod in shutdown.pods if pod.began_ns is not None]
+    ends = (shutdown.cancelled_ns, shutdown.pods_ended_ns, shutdown.ended_ns)
     firsts = [*([begun[0].began_ns] if begun else []), *([min(stops)] if stops else []), *ends]
-    at_ns = next((first_ns for first_ns in firsts if first_ns is not None), account.last_ns)
+    at_ns = next((first_ns for first_ns in firsts if first_ns is not None), shutdown.last_ns)
     yield Segment("inventory", 0, at_ns, "pods listed and planned" if stops else "no pod was stopped")
     for wave in begun:
-        yield _wave(wave, account)
-        at_ns = max(at_ns, wave_end_ns(wave, account))
-    yield from _end(account, at_ns) if account.cancelled_ns is None else _withdrawn(account, at_ns)
+        yield _wave(wave, shutdown)
+        at_ns = max(at_ns, wave_end_ns(wave, shutdown))
+    yield from _end(shutdown, at_ns) if shutdown.cancelled_ns is None else _withdrawn(shutdown, at_ns)
 
 
-def _wave(wave: WaveRecord, account: ShutdownRecord) -> Segment:
-    began_ns, ended_ns = wave.began_ns or 0, wave_end_ns(wave, account)
-    members = [pod for pod in account.pods if pod.uid in wave.pods]
+def _wave(wave: WaveRecord, shutdown: ShutdownRecord) -> Segment:
+    began_ns, ended_ns = wave.began_ns or 0, wave_end_ns(wave, shutdown)
+    members = [pod for pod in shutdown.pods if pod.uid in wave.pods]
     left = f", {len(wave.stragglers)} still running" if wave.stragglers else ""
     left += f", volumes of {len(wave.mounted)} still mounted" if wave.mounted else ""
     text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}{left}"
-    within = _held(members, account, began_ns, ended_ns, volumes=any(pod.volumes for pod in members))
+    within = _held(members, shutdown, began_ns, ended_ns, volumes=any(pod.volumes for pod in members))
     return Segment("wave", began_ns, ended_ns, text, wave.index, within=within)
 
 
-def _end(account: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
+def _end(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
     """After the last wave."""
-    left = f"pod statuses, {account.undelivered} not delivered" if account.undelivered else ""
-    left = "the kubelet's final statuses" if account.by.means == "observe" else left
+    left = f"pod statuses, {shutdown.undelivered} not delivered" if shutdown.undelivered else ""
+    left = "the kubelet's final statuses" if shutdown.by.means == "observe" else left
     stages: list[tuple[SegmentKind, int | None, str]] = [
-        ("statuses", _delivered_ns(account), left or "pod statuses delivered"),
-        ("traces", account.statuses_settled_ns, "trace sent"),
-        ("release", account.ended_ns, "release decided"),
+        ("statuses", _delivered_ns(shutdown), left or "pod statuses delivered"),
+        ("traces", shutdown.statuses_settled_ns, "trace sent"),
+        ("release", shutdown.ended_ns, "release decided"),
     ]
-    if account.pods_ended_ns is not None:
-        within = _held(account.pods, account, at_ns, account.pods_ended_ns)
-        text = "stragglers, after the last wave" if account.last_wave >= 0 else "pods, without a wave"
-        yield Segment("stragglers", at_ns, account.pods_ended_ns, text, within=within)
-        at_ns = max(at_ns, account.pods_ended_ns)
+    if shutdown.pods_ended_ns is not None:
+        within = _held(shutdown.pods, shutdown, at_ns, shutdown.pods_ended_ns)
+        text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
+        yield Segment("stragglers", at_ns, shutdown.pods_ended_ns, text, within=within)
+        at_ns = max(at_ns, shutdown.pods_ended_ns)
     for what, until_ns, text in stages:
         if until_ns is not None:
             yield Segment(what, at_ns, until_ns, text)
             at_ns = max(at_ns, until_ns)
-    if account.ended_ns is None:
-        yield Segment("unended", at_ns, account.last_ns, "the record ends")
+    if shutdown.ended_ns is None:
+        yield Segment("unended", at_ns, shutdown.last_ns, "the record ends")
 
 
-def _delivered_ns(account: ShutdownRecord) -> int | None:
+def _delivered_ns(shutdown: ShutdownRecord) -> int | None:
     """When the last status was; the release waits for the trace beside them, perhaps for longer."""
-    if account.statuses_settled_ns is None or all(span.what != "traces" for span in account.beside):
-        return account.statuses_settled_ns
-    statuses = [span.ended_ns for span in account.beside if span.what in ("statuses", "await")]
-    ends = [end_ns for end_ns in statuses if end_ns is not None and end_ns <= account.statuses_settled_ns]
-    return account.statuses_settled_ns if account.undelivered else max(ends, default=account.pods_ended_ns)
+    if shutdown.statuses_settled_ns is None or all(span.what != "traces" for span in shutdown.beside):
+        return shutdown.statuses_settled_ns
+    statuses = [span.ended_ns for span in shutdown.beside if span.what in ("statuses", "await")]
+    ends = [end_ns for end_ns in statuses if end_ns is not None and end_ns <= shutdown.statuses_settled_ns]
+    return shutdown.statuses_settled_ns if shutdown.undelivered else max(ends, default=shutdown.pods_ended_ns)
 
 
-def _withdrawn(account: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
+def _withdrawn(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
     """Pods whose stop had begun are finished also after a cancel."""
-    cancelled_ns = max(at_ns, account.cancelled_ns or 0)
+    cancelled_ns = max(at_ns, shutdown.cancelled_ns or 0)
     yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
     at_ns = cancelled_ns
-    ended_ns = account.last_ns if account.ended_ns is None else account.ended_ns
-    within = _held(account.pods, account, at_ns, ended_ns)
-    yield Segment("finishing", at_ns, ended_ns, f"withdrawn ({account.cancel_reason})", within=within)
+    ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
+    within = _held(shutdown.pods, shutdown, at_ns, ended_ns)
+    yield Segment("finishing", at_ns, ended_ns, f"withdrawn ({shutdown.cancel_reason})", within=within)
 
 
 # --- who held it -------------------------------------------------------------------------------
 
 
 def _held(
-    pods: Sequence[PodRecord], account: ShutdownRecord, began_ns: int, ended_ns: int, *, volumes: bool = False
+    pods: Sequence[PodRecord], shutdown: ShutdownRecord, began_ns: int, ended_ns: int, *, volumes: bool = False
 ) -> tuple[Segment, ...]:
     """The pod that ended last, and its way there; nothing where no pod was on its way down.
 
     Of several that had not ended at its end, none is known to be the last.
     """
     ends = {
-        pod.uid: min(pod_end_ns(pod, account), ended_ns)
+        pod.uid: min(pod_end_ns(pod, shutdown), ended_ns)
         for pod in pods
         if pod.began_ns is not None and pod.began_ns < ended_ns
     }
@@ -209,7 +209,7 @@ def _held(
     pod = going_on[0] if going_on else next(pod for pod in pods if pod.uid == last)
     last = pod.uid
     first_ns = min(max(began_ns, pod.began_ns or 0), ends[last])
-    segments_to_end = tuple(_pod_segments(list(stop_parts(pod, account)), first_ns, ends[last]))[::-1]
+    segments_to_end = tuple(_pod_segments(list(stop_parts(pod, shutdown)), first_ns, ends[last]))[::-1]
     text = f"{pod.label}: {pod.outcome or 'unknown'}"
     held = Segment("pod", first_ns, ends[last], text, pod.wave, pod.uid, segments_to_end)
     before = Segment("waiting", began_ns, first_ns, "nobody was on the way down")

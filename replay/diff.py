@@ -102,17 +102,17 @@ def _shutdown(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
     yield from _compare("shutdown", "", *map(_facts, (a, b)))
 
 
-def _facts(account: ShutdownRecord) -> dict[str, Value]:
-    counts = Counter(pod.outcome or "unknown" for pod in account.pods)
+def _facts(shutdown: ShutdownRecord) -> dict[str, Value]:
+    counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
     return {
-        "outcome": account.outcome,
-        "kind": account.kind,
-        "node": account.node,
-        "version": account.version,
-        "logic flags": ", ".join(account.logic_flags) or None,
-        "mode": account.processes[0].mode if account.processes else None,
-        "lock held": account.lock_held,
-        "pods": len(account.pods),
+        "outcome": shutdown.outcome,
+        "kind": shutdown.kind,
+        "node": shutdown.node,
+        "version": shutdown.version,
+        "logic flags": ", ".join(shutdown.logic_flags) or None,
+        "mode": shutdown.processes[0].mode if shutdown.processes else None,
+        "lock held": shutdown.lock_held,
+        "pods": len(shutdown.pods),
         **{f"pods {outcome}": counts[outcome] for outcome in get_args(PodOutcome)},
     }
 
@@ -143,7 +143,7 @@ def _configuration(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
 
 def _notices(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
     """How often each happened; what concerns one pod stands with the pod."""
-    counts = [Counter(each.code for each in account.notices if not each.pod) for account in (a, b)]
+    counts = [Counter(each.code for each in shutdown.notices if not each.pod) for shutdown in (a, b)]
     for code in {**counts[0], **counts[1]}:
         yield Change("notice", "", code, counts[0][code], counts[1][code])
 
@@ -153,30 +153,30 @@ def _notices(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
 
 def _waves(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[list[Change]]:
     """By priority; of several with one priority, in their order."""
-    sides = [_by_priority(account) for account in (a, b)]
+    sides = [_by_priority(shutdown) for shutdown in (a, b)]
     for key in {**sides[0], **sides[1]}:
         subject = f"priority {key[0]}"
         waves = [side.get(key) for side in sides]
-        times = [_wave_times(wave, account) for wave, account in zip(waves, (a, b), strict=True)]
+        times = [_wave_times(wave, shutdown) for wave, shutdown in zip(waves, (a, b), strict=True)]
         yield [
             *_compare("wave", subject, *times, duration=True),
             *_compare("wave", subject, *map(_wave_facts, waves)),
         ]
 
 
-def _by_priority(account: ShutdownRecord) -> dict[tuple[int, int], WaveRecord]:
+def _by_priority(shutdown: ShutdownRecord) -> dict[tuple[int, int], WaveRecord]:
     seen: Counter[int] = Counter()
     found: dict[tuple[int, int], WaveRecord] = {}
-    for wave in account.waves:
+    for wave in shutdown.waves:
         found[(wave.priority, seen[wave.priority])] = wave
         seen[wave.priority] += 1
     return found
 
 
-def _wave_times(wave: WaveRecord | None, account: ShutdownRecord) -> dict[str, Value]:
+def _wave_times(wave: WaveRecord | None, shutdown: ShutdownRecord) -> dict[str, Value]:
     if wave is None:
         return {}
-    took_ns = None if wave.began_ns is None else wave_end_ns(wave, account) - wave.began_ns
+    took_ns = None if wave.began_ns is None else wave_end_ns(wave, shutdown) - wave.began_ns
     period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
     return {"took": took_ns, "period": period_ns}
 
@@ -196,10 +196,10 @@ def _pod(pair: PodPair, a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change
     yield from _compare("pod", pair.label, *(_pod_facts(*side) for side in sides))
 
 
-def _pod_times(pod: PodRecord, account: ShutdownRecord) -> dict[str, Value]:
+def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> dict[str, Value]:
     """The whole way down, and its parts where there are several."""
-    took_ns = None if pod.began_ns is None else pod_end_ns(pod, account) - pod.began_ns
-    found = list(stop_parts(pod, account))
+    took_ns = None if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
+    found = list(stop_parts(pod, shutdown))
     several = {
         f"{part.container} {'hook' if part.what == 'hook' else 'stop'}": part.took_ns for part in found
     }
@@ -207,8 +207,8 @@ def _pod_times(pod: PodRecord, account: ShutdownRecord) -> dict[str, Value]:
     return {"took": took_ns, **(several if len(found) > 1 else {}), "grace": grace_ns}
 
 
-def _pod_facts(pod: PodRecord, account: ShutdownRecord) -> dict[str, Value]:
-    wave = account.waves[pod.wave].priority if 0 <= pod.wave < len(account.waves) else None
+def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> dict[str, Value]:
+    wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
     hooks = {f"{hook.container} hook result": hook.result for hook in pod.hooks}
     return {
         "outcome": pod.outcome or "unknown",

@@ -1,6 +1,6 @@
 """A shutdown for Perfetto's viewer: one track an actor and one a pod, with an arrow from each cause.
 
-A pure function of the account and its lines. Times are the monotonic clock's, so the viewer's zero is the
+A pure function of the shutdown and its lines. Times are the monotonic clock's, so the viewer's zero is the
 boot, and a snapshot of the clocks lets it show wall time. A pod without an end on record is a slice without
 one. On a track slices follow one another and never overlap: where they could, each has a track of its own.
 """
@@ -48,8 +48,8 @@ class Timed(NamedTuple):
 class Trace:
     """Tracks get their numbers in the order in which they are made; events are kept until all are there."""
 
-    def __init__(self, account: ShutdownRecord) -> None:
-        self._zero_ns = account.started_mono_ns
+    def __init__(self, shutdown: ShutdownRecord) -> None:
+        self._zero_ns = shutdown.started_mono_ns
         self._tracks: list[bytes] = []
         self._events: list[Timed] = []
 
@@ -89,39 +89,39 @@ class Trace:
         )
         self._events.append(Timed(time_ns, made))
 
-    def parts(self, account: ShutdownRecord) -> Iterator[bytes]:
+    def parts(self, shutdown: ShutdownRecord) -> Iterator[bytes]:
         """In the order of time; what comes at one moment stays in the order of its track."""
-        yield clock_snapshot(account.started_mono_ns, account.started_wall_ns)
+        yield clock_snapshot(shutdown.started_mono_ns, shutdown.started_wall_ns)
         yield from self._tracks
         yield from (each.data for each in sorted(self._events, key=lambda each: each.at_ns))
 
 
-def perfetto(account: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
+def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
     """The pieces of a trace file. ``lines`` are all of the shutdown's."""
-    trace, marks = Trace(account), _marks(lines)
-    root = trace.track(f"{account.kind} of {account.node} ({account.id})")
+    trace, marks = Trace(shutdown), _marks(lines)
+    root = trace.track(f"{shutdown.kind} of {shutdown.node} ({shutdown.id})")
     notes: Notes = (
-        ("outcome", account.outcome),
-        ("trace id", account.trace_id),
-        ("grant", span(account.grant_ns)),
-        ("budget", span(account.budget_ns)),
-        ("version", account.version),
+        ("outcome", shutdown.outcome),
+        ("trace id", shutdown.trace_id),
+        ("grant", span(shutdown.grant_ns)),
+        ("budget", span(shutdown.budget_ns)),
+        ("version", shutdown.version),
     )
-    whole = Slice(0, account.ended_ns, "shutdown", "shutdown", notes)
+    whole = Slice(0, shutdown.ended_ns, "shutdown", "shutdown", notes)
     trace.put(root, [whole])
     waves = trace.track("waves", root)
-    for wave in account.waves:
+    for wave in shutdown.waves:
         trace.put(trace.track(f"wave {wave.index}, priority {wave.priority}", waves), _wave(wave))
     beside = trace.track("beside the waves", root)
-    for name, spans in _order_tracks(account.beside):
+    for name, spans in _order_tracks(shutdown.beside):
         trace.put(trace.track(name, beside), spans)
     pods = trace.track("pods", root)
-    for pod in account.pods:
+    for pod in shutdown.pods:
         _pod(trace, pods, pod, marks.pop(f"HookActor:{pod.uid}", []))
     actors = trace.track("actors", root)
     for actor, of in marks.items():
         trace.put(trace.track(actor, actors), [], of)
-    return trace.parts(account)
+    return trace.parts(shutdown)
 
 
 def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:

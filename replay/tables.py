@@ -1,7 +1,7 @@
 """Shutdowns as flat rows: what a fleet's journals are asked with, in SQL (docs/fleet.md).
 
 Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself. Rows
-are made from an account, one shutdown at a time: what a table says is what every other verb says. Durations
+are made from an shutdown, one shutdown at a time: what a table says is what every other verb says. Durations
 are whole milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
 """
 
@@ -21,7 +21,7 @@ NS_PER_MS = 1_000_000
 
 
 class Column(NamedTuple):
-    """One column. ``value`` takes the account and the row's subject."""
+    """One column. ``value`` takes the shutdown and the row's subject."""
 
     name: str
     type: Type
@@ -37,10 +37,10 @@ class Table(NamedTuple):
     subjects: Callable[[ShutdownRecord], Iterable[Any]]
     columns: tuple[Column, ...]
 
-    def rows(self, account: ShutdownRecord) -> Iterable[tuple[Any, ...]]:
+    def rows(self, shutdown: ShutdownRecord) -> Iterable[tuple[Any, ...]]:
         """This shutdown's rows, in the order of its waves and pods."""
-        for subject in self.subjects(account):
-            yield tuple(column.value(account, subject) for column in self.columns)
+        for subject in self.subjects(shutdown):
+            yield tuple(column.value(shutdown, subject) for column in self.columns)
 
 
 class InPod(NamedTuple):
@@ -59,20 +59,20 @@ def _took_ms(began_ns: int | None, ended_ns: int | None) -> int | None:
 
 
 def _fate(name: str) -> Column:
-    return Column(name, "int", f"pods of this fate: {name}", lambda account, _: account.count(name))  # type: ignore[arg-type]
+    return Column(name, "int", f"pods of this fate: {name}", lambda shutdown, _: shutdown.count(name))  # type: ignore[arg-type]
 
 
-def _daemons(account: ShutdownRecord) -> int:
+def _daemons(shutdown: ShutdownRecord) -> int:
     """Those that had a part in it; who looked back from the next boot is not counted."""
-    return sum(not process.action.startswith("close-") for process in account.processes)
+    return sum(not process.action.startswith("close-") for process in shutdown.processes)
 
 
-def _safe(account: ShutdownRecord) -> bool | None:
-    return None if account.by.certificate is None else account.by.certificate.safe
+def _safe(shutdown: ShutdownRecord) -> bool | None:
+    return None if shutdown.by.certificate is None else shutdown.by.certificate.safe
 
 
-def _configured_ms(account: ShutdownRecord, wave: WaveRecord) -> int | None:
-    periods = account.configuration.periods
+def _configured_ms(shutdown: ShutdownRecord, wave: WaveRecord) -> int | None:
+    periods = shutdown.configuration.periods
     return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
 
 
@@ -92,11 +92,11 @@ def _ignored(pod: PodRecord) -> bool:
 # --- what is in each table ---------------------------------------------------------------------
 
 KEY = (
-    Column("node", "text", "the node's name", lambda account, _: account.node),
+    Column("node", "text", "the node's name", lambda shutdown, _: shutdown.node),
     Column(
-        "shutdown", "text", "the shutdown's id, as in `ebbtide journal ls`", lambda account, _: account.id
+        "shutdown", "text", "the shutdown's id, as in `ebbtide journal ls`", lambda shutdown, _: shutdown.id
     ),
-    Column("started", "time", "the signal, by the wall clock", lambda account, _: account.started_wall_ns),
+    Column("started", "time", "the signal, by the wall clock", lambda shutdown, _: shutdown.started_wall_ns),
 )
 
 SHUTDOWN = (
@@ -215,28 +215,28 @@ NOTICE = (
 )
 
 
-def _shutdown(account: ShutdownRecord) -> tuple[ShutdownRecord]:
-    return (account,)
+def _shutdown(shutdown: ShutdownRecord) -> tuple[ShutdownRecord]:
+    return (shutdown,)
 
 
-def _waves(account: ShutdownRecord) -> tuple[WaveRecord, ...]:
-    return account.waves
+def _waves(shutdown: ShutdownRecord) -> tuple[WaveRecord, ...]:
+    return shutdown.waves
 
 
-def _pods(account: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, None) for pod in account.pods)
+def _pods(shutdown: ShutdownRecord) -> Iterable[InPod]:
+    return (InPod(pod, None) for pod in shutdown.pods)
 
 
-def _hooks(account: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, hook) for pod in account.pods for hook in pod.hooks)
+def _hooks(shutdown: ShutdownRecord) -> Iterable[InPod]:
+    return (InPod(pod, hook) for pod in shutdown.pods for hook in pod.hooks)
 
 
-def _containers(account: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, container) for pod in account.pods for container in pod.containers)
+def _containers(shutdown: ShutdownRecord) -> Iterable[InPod]:
+    return (InPod(pod, container) for pod in shutdown.pods for container in pod.containers)
 
 
-def _notices(account: ShutdownRecord) -> tuple[Notice, ...]:
-    return account.notices
+def _notices(shutdown: ShutdownRecord) -> tuple[Notice, ...]:
+    return shutdown.notices
 
 
 TABLES: tuple[Table, ...] = (

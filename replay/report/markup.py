@@ -5,9 +5,8 @@ A pod may carry any name, and a process any last words. There is one way to make
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from html import escape
-from typing import NamedTuple
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import span as systemd_span
@@ -36,56 +35,38 @@ def escaped(value: object) -> Markup:
 
 def tag(name: str, *children: object, **attributes: object) -> Markup:
     """An element. ``class_`` is ``class``, ``data_x`` is ``data-x``; None and False leave one out."""
-    opened = "".join(_attribute(key, value) for key, value in attributes.items())
+    opened = name
+    for key, value in attributes.items():
+        if value is not None and value is not False:
+            key = key.rstrip("_").replace("_", "-")
+            opened += f" {key}" if value is True else f' {key}="{escaped(value)}"'
+    # A void element with an end tag is a parse error, and a browser makes a second one of ``</br>``.
     if name in VOID_ELEMENTS:
-        return Markup(f"<{name}{opened}>")
-    return Markup(f"<{name}{opened}>{''.join(map(escaped, children))}</{name}>")
-
-
-def _attribute(key: str, value: object) -> str:
-    if value is None or value is False:
-        return ""
-    key = key.rstrip("_").replace("_", "-")
-    return f" {key}" if value is True else f' {key}="{escaped(value)}"'
+        return Markup(f"<{opened}>")
+    return Markup(f"<{opened}>{''.join(map(escaped, children))}</{name}>")
 
 
 def join(*parts: Markup) -> Markup:
     return Markup("".join(parts))
 
 
-class Row(NamedTuple):
-    """The cells of a row; the first one names it."""
-
-    cells: tuple[object, ...]
-
-
-def row(*cells: object) -> Row:
-    return Row(cells)
-
-
-def table(caption: str, headings: tuple[str, ...], rows: list[Row], **attributes: object) -> Markup:
+def table(caption: str, headings: tuple[str, ...], rows: Sequence[tuple[object, ...]]) -> Markup:
     """A captioned table in a frame that scrolls by itself where it is too wide.
 
-    Each cell carries its heading, for a screen on which a row stands as a block.
+    A row's first cell names it. Each carries its heading, for a screen on which a row stands as a block.
     """
     head = tag("thead", tag("tr", *(tag("th", each, scope="col") for each in headings)))
-    shown = tag("tbody", *(tag("tr", *_cells(headings, each.cells)) for each in rows))
-    body = tag(
-        "table",
-        tag("caption", caption),
-        head,
-        shown,
-        class_="blocks" if len(headings) > 2 else None,
-        **attributes,
-    )
-    return frame(body, caption, len(rows))
-
-
-def _cells(headings: tuple[str, ...], cells: tuple[object, ...]) -> Iterator[Markup]:
-    yield tag("th", cells[0], scope="row", data_l=headings[0])
-    for heading, value in zip(headings[1:], cells[1:], strict=True):
-        short = len(str(value)) <= SHORT_MAX
-        yield tag("td", value, class_="short" if short else None, data_l=heading)
+    body = []
+    for first, *others in rows:
+        cells = [tag("th", first, scope="row", data_l=headings[0])]
+        for heading, value in zip(headings[1:], others, strict=True):
+            short = "short" if len(str(value)) <= SHORT_MAX else None
+            cells.append(tag("td", value, class_=short, data_l=heading))
+        body.append(tag("tr", *cells))
+    # Of two columns, a name and its value, a phone's screen has room enough.
+    blocks = "blocks" if len(headings) > 2 else None
+    made = tag("table", tag("caption", caption), head, tag("tbody", *body), class_=blocks)
+    return frame(made, caption, len(rows))
 
 
 def frame(body: Markup, label: str, rows: int) -> Markup:
@@ -136,11 +117,11 @@ OUTCOME_SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "trunc
 WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown")
 
 
-def outcome_seal(account: ShutdownRecord) -> tuple[str, str]:
+def outcome_seal(shutdown: ShutdownRecord) -> tuple[str, str]:
     """The sign before the headline, and its class: what became of the machine and of the pods."""
-    if account.outcome == "complete" and any(map(account.count, WORST_FIRST)):
+    if shutdown.outcome == "complete" and any(map(shutdown.count, WORST_FIRST)):
         return "!", "mixed"
-    return OUTCOME_SIGNS[account.outcome], account.outcome
+    return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
 
 
 def span(duration_ns: int) -> str:
@@ -177,11 +158,11 @@ def fate(pod: PodRecord) -> PodOutcome:
     return pod.outcome or "unknown"
 
 
-def fates(account: ShutdownRecord) -> str:
+def fates(shutdown: ShutdownRecord) -> str:
     """``11 pods ended by themselves, 1 was killed.``"""
     parts: list[str] = []
     for outcome, (one, many, _) in OUTCOME_TEXTS.items():
-        count = account.count(outcome)
+        count = shutdown.count(outcome)
         if count:
             noun = counted(count, "pod") if not parts else grouped(count)
             parts.append(f"{noun} {one if count == 1 else many}")
@@ -189,27 +170,25 @@ def fates(account: ShutdownRecord) -> str:
     return f"{sentence}." if sentence else "There was no pod to end."
 
 
-def verdict(account: ShutdownRecord) -> str:
+def verdict(shutdown: ShutdownRecord) -> str:
     """The whole shutdown in a sentence."""
-    what = f"The {KIND_TEXTS[account.kind]} of {visible(account.node) or 'this node'}"
-    if account.damage is not None and account.damage.here:
-        return (
-            f"{what}, {_last_wave_text(account)}: the record ends here: {DAMAGED_ENDS[account.damage.state]}."
-        )
-    if account.outcome == "complete":
-        return (
-            f"{what} is complete: the machine was let go after {span(account.ended_ns or account.last_ns)}."
-        )
-    if account.outcome == "cancelled":
-        at_ns = account.last_ns if account.cancelled_ns is None else account.cancelled_ns
+    what = f"The {KIND_TEXTS[shutdown.kind]} of {visible(shutdown.node) or 'this node'}"
+    if shutdown.damage is not None and shutdown.damage.here:
+        end = DAMAGED_ENDS[shutdown.damage.state]
+        return f"{what}, {_last_wave_text(shutdown)}: the record ends here: {end}."
+    if shutdown.outcome == "complete":
+        ended_ns = shutdown.ended_ns or shutdown.last_ns
+        return f"{what} is complete: the machine was let go after {span(ended_ns)}."
+    if shutdown.outcome == "cancelled":
+        at_ns = shutdown.last_ns if shutdown.cancelled_ns is None else shutdown.cancelled_ns
         return f"{what} was cancelled after {span(at_ns)}."
-    if account.outcome == "running":
-        return f"{what} is under way, {span(account.last_ns)} after the signal."
-    if account.outcome == "never-begun":
+    if shutdown.outcome == "running":
+        return f"{what} is under way, {span(shutdown.last_ns)} after the signal."
+    if shutdown.outcome == "never-begun":
         return f"{what} never began for the pods."
-    return f"{what} was cut short {_last_wave_text(account)}."
+    return f"{what} was cut short {_last_wave_text(shutdown)}."
 
 
-def _last_wave_text(account: ShutdownRecord) -> str:
-    where = f"in wave {account.last_wave}" if account.last_wave >= 0 else "before its first wave"
-    return f"{where}, {span(account.last_ns)} after the signal"
+def _last_wave_text(shutdown: ShutdownRecord) -> str:
+    where = f"in wave {shutdown.last_wave}" if shutdown.last_wave >= 0 else "before its first wave"
+    return f"{where}, {span(shutdown.last_ns)} after the signal"

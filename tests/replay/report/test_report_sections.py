@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -139,6 +140,24 @@ def test_the_chain_adds_up() -> None:
     places = [made.index(segment.text) for segment in found.segments]
     assert places == sorted(places)
     assert f"add up to {sections.span(found.total_ns)}" in made
+
+
+def test_the_grace_is_what_the_pod_had() -> None:
+    """A late pod had less than planned, under an elastic budget it had more: the plan's stands behind it."""
+    pod = ACCOUNT.pods[0]
+
+    def grace_cell(grace_ns: int | None) -> tuple[str, str]:
+        told = replace(pod, grace_seconds=10, wanted_grace_seconds=12, grace_ns=grace_ns)
+        made = sections.pods_section(replace(ACCOUNT, pods=(told,)))
+        cell = re.search(r'<td data-v="([0-9]+)" data-l="grace ">([^<]*)</td>', made)
+        assert cell is not None
+        assert ("Its spec asks for 12s." in made) == (grace_ns != 12_000_000_000)
+        return cell[1], cell[2]
+
+    assert grace_cell(None) == ("10000000", "10s")
+    assert grace_cell(10_000_000_000) == ("10000000", "10s")
+    assert grace_cell(7_998_000_000) == ("7998000", "7.998s (planned 10s)")
+    assert grace_cell(12_000_000_000) == ("12000000", "12s (planned 10s)")
 
 
 def test_events_that_nobody_can_read() -> None:
