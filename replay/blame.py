@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import StopPart, pod_end_ns, stop_parts, wave_end_ns
 
 #: ``[begin, end)`` in nanoseconds since the signal.
@@ -46,43 +46,39 @@ def blame(shutdown: ShutdownRecord, *, wave: int | None = None) -> list[Cost]:
 
 def _alone(shutdown: ShutdownRecord) -> dict[str, list[Interval]]:
     """When each pod was the only one that was waited for: at its wave's end, and after the last wave."""
+    begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
+    stopped = [pod for pod in shutdown.pods if pod.began_ns is not None]
+    # Each wave waits for its own pods, and the release for whoever is left after the last of them.
+    waits = []
+    for wave in begun:
+        uids = dict.fromkeys(wave.pods)  # there may be a thousand
+        members = [pod for pod in stopped if pod.uid in uids]
+        waits.append((members, wave.began_ns or 0, wave_end_ns(wave, shutdown)))
+    last_ns = max((wave_end_ns(wave, shutdown) for wave in begun), default=0)
+    drained_ns = shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns
+    if last_ns < drained_ns:
+        waits.append((stopped, last_ns, drained_ns))
     found: dict[str, list[Interval]] = {}
-    for uids, began_ns, ended_ns in _waits(shutdown):
-        ends = {pod.uid: min(pod_end_ns(pod, shutdown), ended_ns) for pod in shutdown.pods if pod.uid in uids}
+    for pods, began_ns, ended_ns in waits:
+        ends = {pod.uid: min(pod_end_ns(pod, shutdown), ended_ns) for pod in pods}
         last = max(ends, key=lambda each: ends[each], default="")
-        if not last:
-            continue
+        # It was alone since the one before it had gone. Of two that outlasted the wait none was.
         others_ns = max((end for uid, end in ends.items() if uid != last), default=began_ns)
         begin_ns = max(began_ns, others_ns)
-        if begin_ns < ends[last]:
+        if last and begin_ns < ends[last]:
             found.setdefault(last, []).append((begin_ns, ends[last]))
     return found
 
 
-def _waits(shutdown: ShutdownRecord) -> Iterator[tuple[dict[str, None], int, int]]:
-    """Who is waited for, from when to when: each wave for its pods, the release for the stragglers."""
-    begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
-    for wave in begun:
-        yield dict.fromkeys(_members(wave, shutdown)), wave.began_ns or 0, wave_end_ns(wave, shutdown)
-    last_ns = max((wave_end_ns(wave, shutdown) for wave in begun), default=0)
-    drained_ns = shutdown.last_ns if shutdown.pods_ended_ns is None else shutdown.pods_ended_ns
-    if last_ns < drained_ns:
-        yield {pod.uid: None for pod in shutdown.pods if pod.began_ns is not None}, last_ns, drained_ns
-
-
-def _members(wave: WaveRecord, shutdown: ShutdownRecord) -> Iterator[str]:
-    begun = {pod.uid: None for pod in shutdown.pods if pod.began_ns is not None}
-    return (uid for uid in wave.pods if uid in begun)
-
-
-def _shares(found: Sequence[StopPart], alone: Sequence[Interval]) -> Iterator[tuple[StopPart, int]]:
+def _shares(parts: Sequence[StopPart], alone: Sequence[Interval]) -> Iterator[tuple[StopPart, int]]:
     """A moment counts for a part only if no other part of the pod runs in it."""
-    edges = sorted({edge: None for part in found for edge in (part.began_ns, part.ended_ns)})
-    shares = dict.fromkeys(range(len(found)), 0)
+    shares = [0] * len(parts)
+    # Between two edges nothing begins or ends, so that one look says who runs in all of it.
+    edges = sorted({edge: None for part in parts for edge in (part.began_ns, part.ended_ns)})
     for begin_ns, end_ns in pairwise(edges):
-        running = [at for at, part in enumerate(found) if part.began_ns <= begin_ns < part.ended_ns]
+        running = [at for at, part in enumerate(parts) if part.began_ns <= begin_ns < part.ended_ns]
         if len(running) == 1:
             shares[running[0]] += sum(
                 max(0, min(end_ns, last_ns) - max(begin_ns, first_ns)) for first_ns, last_ns in alone
             )
-    return ((part, shares[at]) for at, part in enumerate(found))
+    return zip(parts, shares, strict=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import StopPart, pod_end_ns, stop_parts, wave_end_ns
 
 SegmentKind = Literal[
@@ -81,31 +81,28 @@ class Chain(NamedTuple):
 
 def critical_chain(shutdown: ShutdownRecord) -> Chain:
     """From the signal to the order of the lock's release, or to the end of a cancel, or of the record."""
-    segments = tuple(_segments(shutdown))
+    # A record that was edited may have stages that overlap. The sum must hold for it as well, or the page and
+    # the tables contradict each other: so what lies before the last stage's end is cut away.
+    segments: list[Segment] = []
+    at_ns = 0
+    for segment in _stages(shutdown):
+        if segment.began_ns > at_ns:
+            segments.append(Segment("gap", at_ns, segment.began_ns, "between two waves"))
+            at_ns = segment.began_ns
+        segments += _from(segment, at_ns)
+        at_ns = max(at_ns, segment.ended_ns)
     away = tuple(
         Away(process.quiet_since_ns, process.at_ns)
         for process in shutdown.processes
         if process.at_ns is not None and process.quiet_since_ns is not None
     )
-    # When the lock was let go, where the process lived to say so.
-    done = [
-        each
-        for each in shutdown.beside
-        if each.what == "release"
-        and (each.result == "done" and each.began_ns == shutdown.ended_ns and each.ended_ns is not None)
-    ]
-    released_ns = done[-1].ended_ns if done and shutdown.ended_ns is not None else None
-    return Chain(segments[-1].ended_ns if segments else 0, segments, away, released_ns)
-
-
-def _segments(shutdown: ShutdownRecord) -> Iterator[Segment]:
-    at_ns = 0
-    for segment in _consecutive_segments(shutdown):
-        if segment.began_ns > at_ns:
-            yield Segment("gap", at_ns, segment.began_ns, "between two waves")
-            at_ns = segment.began_ns
-        yield from _from(segment, at_ns)
-        at_ns = max(at_ns, segment.ended_ns)
+    # The chain ends with the order and not with its outcome, which a process that goes down with the machine
+    # seldom lives to write. One order of several is the last: that of the shutdown's end.
+    released_ns = None
+    for each in shutdown.beside:
+        if each.what == "release" and each.result == "done" and each.began_ns == shutdown.ended_ns:
+            released_ns = each.ended_ns if each.ended_ns is not None else released_ns
+    return Chain(segments[-1].ended_ns if segments else 0, tuple(segments), away, released_ns)
 
 
 def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
@@ -116,7 +113,7 @@ def _from(segment: Segment, at_ns: int) -> Iterator[Segment]:
     yield segment._replace(began_ns=max(at_ns, segment.began_ns), within=within)
 
 
-def _consecutive_segments(shutdown: ShutdownRecord) -> Iterator[Segment]:
+def _stages(shutdown: ShutdownRecord) -> Iterator[Segment]:
     """What happened one after another. Each begins where the one before ended, or later."""
     begun = [wave for wave in shutdown.waves if wave.began_ns is not None]
     stops = [pod.began_ns for pod in shutdown.pods if pod.began_ns is not None]
@@ -125,35 +122,46 @@ def _consecutive_segments(shutdown: ShutdownRecord) -> Iterator[Segment]:
     at_ns = next((first_ns for first_ns in firsts if first_ns is not None), shutdown.last_ns)
     yield Segment("inventory", 0, at_ns, "pods listed and planned" if stops else "no pod was stopped")
     for wave in begun:
-        yield _wave(wave, shutdown)
-        at_ns = max(at_ns, wave_end_ns(wave, shutdown))
-    yield from _end(shutdown, at_ns) if shutdown.cancelled_ns is None else _withdrawn(shutdown, at_ns)
+        began_ns, ended_ns = wave.began_ns or 0, wave_end_ns(wave, shutdown)
+        members = [pod for pod in shutdown.pods if pod.uid in wave.pods]
+        text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}"
+        text += f", {len(wave.stragglers)} still running" if wave.stragglers else ""
+        text += f", volumes of {len(wave.mounted)} still mounted" if wave.mounted else ""
+        within = _held(members, shutdown, began_ns, ended_ns, volumes=any(pod.volumes for pod in members))
+        yield Segment("wave", began_ns, ended_ns, text, wave.index, within=within)
+        at_ns = max(at_ns, ended_ns)
+    if shutdown.cancelled_ns is None:
+        yield from _after_the_waves(shutdown, at_ns)
+        return
+    # Pods whose stop had begun are finished also after a cancel: nobody can take a stop signal back.
+    cancelled_ns = max(at_ns, shutdown.cancelled_ns)
+    yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
+    ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
+    within = _held(shutdown.pods, shutdown, cancelled_ns, ended_ns)
+    yield Segment("finishing", cancelled_ns, ended_ns, f"withdrawn ({shutdown.cancel_reason})", within=within)
 
 
-def _wave(wave: WaveRecord, shutdown: ShutdownRecord) -> Segment:
-    began_ns, ended_ns = wave.began_ns or 0, wave_end_ns(wave, shutdown)
-    members = [pod for pod in shutdown.pods if pod.uid in wave.pods]
-    left = f", {len(wave.stragglers)} still running" if wave.stragglers else ""
-    left += f", volumes of {len(wave.mounted)} still mounted" if wave.mounted else ""
-    text = f"wave {wave.index}, priority {wave.priority}: {wave.outcome}{left}"
-    within = _held(members, shutdown, began_ns, ended_ns, volumes=any(pod.volumes for pod in members))
-    return Segment("wave", began_ns, ended_ns, text, wave.index, within=within)
-
-
-def _end(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
-    """After the last wave."""
-    left = f"pod statuses, {shutdown.undelivered} not delivered" if shutdown.undelivered else ""
-    left = "the kubelet's final statuses" if shutdown.by.means == "observe" else left
-    stages: list[tuple[SegmentKind, int | None, str]] = [
-        ("statuses", _delivered_ns(shutdown), left or "pod statuses delivered"),
-        ("traces", shutdown.statuses_settled_ns, "trace sent"),
-        ("release", shutdown.ended_ns, "release decided"),
-    ]
+def _after_the_waves(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
     if shutdown.pods_ended_ns is not None:
         within = _held(shutdown.pods, shutdown, at_ns, shutdown.pods_ended_ns)
         text = "stragglers, after the last wave" if shutdown.last_wave >= 0 else "pods, without a wave"
         yield Segment("stragglers", at_ns, shutdown.pods_ended_ns, text, within=within)
         at_ns = max(at_ns, shutdown.pods_ended_ns)
+    # The release waits for the statuses and for the trace, which go out side by side; "settled" is both. The
+    # last status says where the one stage ends and the other begins. With one undelivered, nothing does.
+    settled_ns = delivered_ns = shutdown.statuses_settled_ns
+    traced = any(order.what == "traces" for order in shutdown.beside)
+    if settled_ns is not None and traced and not shutdown.undelivered:
+        ends = (order.ended_ns for order in shutdown.beside if order.what in ("statuses", "await"))
+        in_time = (end_ns for end_ns in ends if end_ns is not None and end_ns <= settled_ns)
+        delivered_ns = max(in_time, default=shutdown.pods_ended_ns)
+    text = f"pod statuses, {shutdown.undelivered} not delivered" if shutdown.undelivered else ""
+    text = "the kubelet's final statuses" if shutdown.by.means == "observe" else text
+    stages: list[tuple[SegmentKind, int | None, str]] = [
+        ("statuses", delivered_ns, text or "pod statuses delivered"),
+        ("traces", settled_ns, "trace sent"),
+        ("release", shutdown.ended_ns, "release decided"),
+    ]
     for what, until_ns, text in stages:
         if until_ns is not None:
             yield Segment(what, at_ns, until_ns, text)
@@ -162,35 +170,15 @@ def _end(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
         yield Segment("unended", at_ns, shutdown.last_ns, "the record ends")
 
 
-def _delivered_ns(shutdown: ShutdownRecord) -> int | None:
-    """When the last status was; the release waits for the trace beside them, perhaps for longer."""
-    if shutdown.statuses_settled_ns is None or all(span.what != "traces" for span in shutdown.beside):
-        return shutdown.statuses_settled_ns
-    statuses = [span.ended_ns for span in shutdown.beside if span.what in ("statuses", "await")]
-    ends = [end_ns for end_ns in statuses if end_ns is not None and end_ns <= shutdown.statuses_settled_ns]
-    return shutdown.statuses_settled_ns if shutdown.undelivered else max(ends, default=shutdown.pods_ended_ns)
-
-
-def _withdrawn(shutdown: ShutdownRecord, at_ns: int) -> Iterator[Segment]:
-    """Pods whose stop had begun are finished also after a cancel."""
-    cancelled_ns = max(at_ns, shutdown.cancelled_ns or 0)
-    yield Segment("gap", at_ns, cancelled_ns, "until it was withdrawn")
-    at_ns = cancelled_ns
-    ended_ns = shutdown.last_ns if shutdown.ended_ns is None else shutdown.ended_ns
-    within = _held(shutdown.pods, shutdown, at_ns, ended_ns)
-    yield Segment("finishing", at_ns, ended_ns, f"withdrawn ({shutdown.cancel_reason})", within=within)
-
-
-# --- who held it -------------------------------------------------------------------------------
-
-
 def _held(
-    pods: Sequence[PodRecord], shutdown: ShutdownRecord, began_ns: int, ended_ns: int, *, volumes: bool = False
+    pods: Sequence[PodRecord],
+    shutdown: ShutdownRecord,
+    began_ns: int,
+    ended_ns: int,
+    *,
+    volumes: bool = False,
 ) -> tuple[Segment, ...]:
-    """The pod that ended last, and its way there; nothing where no pod was on its way down.
-
-    Of several that had not ended at its end, none is known to be the last.
-    """
+    """The pod that ended last, and what its time went into; nothing where no pod was being stopped."""
     ends = {
         pod.uid: min(pod_end_ns(pod, shutdown), ended_ns)
         for pod in pods
@@ -199,13 +187,18 @@ def _held(
     last = max(ends, key=lambda uid: ends[uid], default=None)
     if last is None or ends[last] <= began_ns:
         return ()
+    # Of several that had not ended when the time was over, none is known to be the last. To name one, by its
+    # place in the inventory for want of better, would send a reader to the wrong pod.
     going_on = [
         pod
         for pod in pods
         if ends.get(pod.uid) == ends[last] and (pod.ended_ns is None or pod.ended_ns > ended_ns)
     ]
     if len(going_on) > 1:
-        return (Segment("several", began_ns, ended_ns, _not_ended(going_on)),)
+        names = [each.label for each in going_on[:NAMES_MAX]]
+        names += [f"{len(going_on) - NAMES_MAX} more"] if len(going_on) > NAMES_MAX else []
+        text = f"{len(going_on)} pods had not ended: {', '.join(names)}"
+        return (Segment("several", began_ns, ended_ns, text),)
     pod = going_on[0] if going_on else next(pod for pod in pods if pod.uid == last)
     last = pod.uid
     first_ns = min(max(began_ns, pod.began_ns or 0), ends[last])
@@ -218,31 +211,23 @@ def _held(
     return tuple(segment for segment in (before, held, after) if segment.took_ns)
 
 
-def _not_ended(pods: Sequence[PodRecord]) -> str:
-    names = [pod.label for pod in pods[:NAMES_MAX]]
-    more = [f"{len(pods) - NAMES_MAX} more"] if len(pods) > NAMES_MAX else []
-    return f"{len(pods)} pods had not ended: {', '.join(names + more)}"
-
-
-def _pod_segments(found: Sequence[StopPart], began_ns: int, at_ns: int) -> Iterator[Segment]:
-    """From the end back to the begin: what ended just then, by preference in the same container."""
+def _pod_segments(parts: Sequence[StopPart], began_ns: int, at_ns: int) -> Iterator[Segment]:
+    """From the end back to the begin."""
     container = ""
     while at_ns > began_ns:
-        part = _before(found, at_ns, container)
-        if part is None:
-            ended = [part.ended_ns for part in found if part.ended_ns < at_ns]
+        running = [part for part in parts if part.began_ns < at_ns <= part.ended_ns]
+        if not running:
+            ended = [part.ended_ns for part in parts if part.ended_ns < at_ns]
             first_ns = max(began_ns, max(ended, default=began_ns))
             yield Segment("waiting", first_ns, at_ns, "nothing on record")
         else:
+            # What ended just then is what the next one had waited for: a hook before its container's signal,
+            # the main containers before a sidecar's. Of several that of the same container, because a hook
+            # holds nobody else; and then the one that took longest.
+            part = min(
+                running,
+                key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),
+            )
             container, first_ns = part.container, max(began_ns, part.began_ns)
             yield Segment(part.what, first_ns, at_ns, f"{part.container}: {part.text}")
         at_ns = first_ns
-
-
-def _before(found: Sequence[StopPart], at_ns: int, container: str) -> StopPart | None:
-    running = [part for part in found if part.began_ns < at_ns <= part.ended_ns]
-    return min(
-        running,
-        key=lambda part: (part.ended_ns != at_ns, part.container != container, part.began_ns),
-        default=None,
-    )

@@ -17,16 +17,11 @@ from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.record.stops import pod_end_ns, stop_parts, wave_end_ns
 from ebbtide.replay.critical_chain import critical_chain
 
-# Two shutdowns side by side: what took longer, and what changed in plan, outcome, configuration and grant.
-#
-# They are aligned by what they are about, never by the sequence of events: waves by their priority, pods by
-# name or owner (`replay.diff`), parts of a pod by container. The biggest difference in time comes first.
-
-
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]
 
 #: What is compared: a duration (nanoseconds), or anything else that has a text. None: there is none.
 Value = str | int | bool | None
+Values = Mapping[str, Value]
 
 #: Two times count as the same below the millisecond: that is how they are shown.
 SAME_NS = 1_000_000
@@ -66,43 +61,43 @@ class Difference(NamedTuple):
 
 def diff(a: ShutdownRecord, b: ShutdownRecord) -> Difference:
     """What differs between two shutdowns, of one journal or of two."""
-    whole = [*_shutdown(a, b), *_configuration(a, b), *_notices(a, b)]
-    groups = [[each for each in _pod(pair, a, b) if each.differs] for pair in pod_pairs(a, b)]
-    changed = sorted((group for group in groups if group), key=_size)
+    sides = (a, b)
+    whole = [
+        *_compare("shutdown", "", map(_times, sides), map(_facts, sides)),
+        *_compare("configuration", "", map(_configured_times, sides), map(_configured_facts, sides)),
+    ]
+    # How often each warning came, not which: a pod's own stands with the pod, and moments never agree.
+    had, has = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
+    whole += [Change("notice", "", code, had[code], has[code]) for code in {**had, **has}]
+    # A wave and a pod stay together however their changes are sorted: half of one explains nothing.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
-    found = [each for each in whole if each.differs]
-    found += [each for wave in sorted(filter(None, waves), key=_size) for each in wave]
-    found += [each for group in changed for each in group]
-    return Difference(tuple(found), len(groups) - len(changed))
+    pods = [[each for each in _pod(pair, a, b) if each.differs] for pair in pod_pairs(a, b)]
+    changed = sorted(filter(None, pods), key=_size)
+    groups = [[each for each in whole if each.differs], *sorted(filter(None, waves), key=_size), *changed]
+    return Difference(tuple(each for group in groups for each in group), len(pods) - len(changed))
 
 
 def _size(group: list[Change]) -> tuple[int, int]:
-    """The changes of a wave or a pod stay together; what took longer counts before what was allowed to."""
+    """What took longer counts before what was allowed to."""
     took_ns = max((abs(change.delta_ns) for change in group if change.what not in ALLOWED), default=0)
     return -took_ns, -max(abs(change.delta_ns) for change in group)
 
 
 def _compare(
-    section: Section, subject: str, a: Mapping[str, Value], b: Mapping[str, Value], *, duration: bool = False
+    section: Section, subject: str, times: Iterable[Values], facts: Iterable[Values]
 ) -> Iterator[Change]:
-    """One change for each key of either side."""
-    for what in {**a, **b}:
-        yield Change(section, subject, what, a.get(what), b.get(what), duration)
+    """One change for each key of either side, first of the two's durations, then of their facts."""
+    for (a, b), duration in ((times, True), (facts, False)):
+        for what in {**a, **b}:
+            yield Change(section, subject, what, a.get(what), b.get(what), duration)
 
 
-# --- the whole ---------------------------------------------------------------------------------
+def _times(shutdown: ShutdownRecord) -> Values:
+    total_ns = critical_chain(shutdown).total_ns
+    return {"total": total_ns, "grant": shutdown.grant_ns, "budget": shutdown.budget_ns}
 
 
-def _shutdown(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
-    times = [
-        {"total": critical_chain(each).total_ns, "grant": each.grant_ns, "budget": each.budget_ns}
-        for each in (a, b)
-    ]
-    yield from _compare("shutdown", "", *times, duration=True)
-    yield from _compare("shutdown", "", *map(_facts, (a, b)))
-
-
-def _facts(shutdown: ShutdownRecord) -> dict[str, Value]:
+def _facts(shutdown: ShutdownRecord) -> Values:
     counts = Counter(pod.outcome or "unknown" for pod in shutdown.pods)
     return {
         "outcome": shutdown.outcome,
@@ -117,71 +112,48 @@ def _facts(shutdown: ShutdownRecord) -> dict[str, Value]:
     }
 
 
-def _configuration(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
-    times = [
-        {
-            "requested": each.configuration.requested_ns,
-            "reserve": each.configuration.reserve_ns,
-            "status flush": each.configuration.status_flush_ns,
-            "trace flush": each.configuration.trace_flush_ns,
-        }
-        for each in (a, b)
-    ]
-    yield from _compare("configuration", "", *times, duration=True)
-    plain: list[dict[str, Value]] = [
-        {
-            "periods": ", ".join(
-                f"{period.priority}: {period.seconds}s" for period in each.configuration.periods
-            ),
-            "budget": each.configuration.budget,
-            "sleep action": each.configuration.sleep_action,
-        }
-        for each in (a, b)
-    ]
-    yield from _compare("configuration", "", *plain)
+def _configured_times(shutdown: ShutdownRecord) -> Values:
+    configured = shutdown.configuration
+    return {
+        "requested": configured.requested_ns,
+        "reserve": configured.reserve_ns,
+        "status flush": configured.status_flush_ns,
+        "trace flush": configured.trace_flush_ns,
+    }
 
 
-def _notices(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
-    """How often each happened; what concerns one pod stands with the pod."""
-    counts = [Counter(each.code for each in shutdown.notices if not each.pod) for shutdown in (a, b)]
-    for code in {**counts[0], **counts[1]}:
-        yield Change("notice", "", code, counts[0][code], counts[1][code])
-
-
-# --- waves and pods ----------------------------------------------------------------------------
+def _configured_facts(shutdown: ShutdownRecord) -> Values:
+    configured = shutdown.configuration
+    return {
+        "periods": ", ".join(f"{period.priority}: {period.seconds}s" for period in configured.periods),
+        "budget": configured.budget,
+        "sleep action": configured.sleep_action,
+    }
 
 
 def _waves(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[list[Change]]:
     """By priority; of several with one priority, in their order."""
-    sides = [_by_priority(shutdown) for shutdown in (a, b)]
+    sides: list[dict[tuple[int, int], WaveRecord]] = []
+    for shutdown in (a, b):
+        seen: Counter[int] = Counter()
+        sides.append({})
+        for wave in shutdown.waves:
+            sides[-1][(wave.priority, seen[wave.priority])] = wave
+            seen[wave.priority] += 1
     for key in {**sides[0], **sides[1]}:
-        subject = f"priority {key[0]}"
         waves = [side.get(key) for side in sides]
-        times = [_wave_times(wave, shutdown) for wave, shutdown in zip(waves, (a, b), strict=True)]
-        yield [
-            *_compare("wave", subject, *times, duration=True),
-            *_compare("wave", subject, *map(_wave_facts, waves)),
-        ]
+        times = map(_wave_times, waves, (a, b))
+        yield list(_compare("wave", f"priority {key[0]}", times, map(_wave_facts, waves)))
 
 
-def _by_priority(shutdown: ShutdownRecord) -> dict[tuple[int, int], WaveRecord]:
-    seen: Counter[int] = Counter()
-    found: dict[tuple[int, int], WaveRecord] = {}
-    for wave in shutdown.waves:
-        found[(wave.priority, seen[wave.priority])] = wave
-        seen[wave.priority] += 1
-    return found
-
-
-def _wave_times(wave: WaveRecord | None, shutdown: ShutdownRecord) -> dict[str, Value]:
+def _wave_times(wave: WaveRecord | None, shutdown: ShutdownRecord) -> Values:
     if wave is None:
         return {}
     took_ns = None if wave.began_ns is None else wave_end_ns(wave, shutdown) - wave.began_ns
-    period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
-    return {"took": took_ns, "period": period_ns}
+    return {"took": took_ns, "period": wave.planned_ns if wave.period_ns is None else wave.period_ns}
 
 
-def _wave_facts(wave: WaveRecord | None) -> dict[str, Value]:
+def _wave_facts(wave: WaveRecord | None) -> Values:
     return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
 
 
@@ -191,30 +163,32 @@ def _pod(pair: PodPair, a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change
         had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
         yield Change("pod", pair.label, "outcome", had, has)
         return
-    sides = ((pair.a, a), (pair.b, b))
-    yield from _compare("pod", pair.label, *(_pod_times(*side) for side in sides), duration=True)
-    yield from _compare("pod", pair.label, *(_pod_facts(*side) for side in sides))
+    sides = (pair.a, pair.b), (a, b)
+    yield from _compare("pod", pair.label, map(_pod_times, *sides), map(_pod_facts, *sides))
 
 
-def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> dict[str, Value]:
-    """The whole way down, and its parts where there are several."""
+def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
+    """The whole stop, and its parts where there are several."""
     took_ns = None if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
-    found = list(stop_parts(pod, shutdown))
-    several = {
-        f"{part.container} {'hook' if part.what == 'hook' else 'stop'}": part.took_ns for part in found
-    }
+    parts = list(stop_parts(pod, shutdown))
+    # Of one part the pod's own time says the same.
+    several: Values = {}
+    if len(parts) > 1:
+        several = {
+            f"{each.container} {'hook' if each.what == 'hook' else 'stop'}": each.took_ns for each in parts
+        }
     grace_ns = pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns
-    return {"took": took_ns, **(several if len(found) > 1 else {}), "grace": grace_ns}
+    return {"took": took_ns, **several, "grace": grace_ns}
 
 
-def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> dict[str, Value]:
+def _pod_facts(pod: PodRecord, shutdown: ShutdownRecord) -> Values:
+    # By the priority and not by the number, which another configuration moves without touching the pod.
     wave = shutdown.waves[pod.wave].priority if 0 <= pod.wave < len(shutdown.waves) else None
-    hooks = {f"{hook.container} hook result": hook.result for hook in pod.hooks}
     return {
         "outcome": pod.outcome or "unknown",
         "wave's priority": wave,
         "terminationGracePeriodSeconds": pod.wanted_grace_seconds,
-        **hooks,
+        **{f"{hook.container} hook result": hook.result for hook in pod.hooks},
     }
 
 

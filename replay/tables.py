@@ -1,17 +1,18 @@
 """Shutdowns as flat rows: what a fleet's journals are asked with, in SQL (docs/fleet.md).
 
 Six tables, each with the node, the shutdown's id and its start, so that any of them stands by itself. Rows
-are made from an shutdown, one shutdown at a time: what a table says is what every other verb says. Durations
-are whole milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
+are made from one record at a time: what a table says is what every other verb says. Durations are whole
+milliseconds, cut; moments within a shutdown count from its signal. What nobody recorded is None.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
+from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import workload_name
-from ebbtide.events.record.model import ContainerRecord, Notice, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.events.record.stops import stop_began_ns
 
 #: ``time`` is nanoseconds since 1970, in UTC.
@@ -58,17 +59,10 @@ def _took_ms(began_ns: int | None, ended_ns: int | None) -> int | None:
     return None if began_ns is None or ended_ns is None else (ended_ns - began_ns) // NS_PER_MS
 
 
-def _fate(name: str) -> Column:
-    return Column(name, "int", f"pods of this fate: {name}", lambda shutdown, _: shutdown.count(name))  # type: ignore[arg-type]
-
-
-def _daemons(shutdown: ShutdownRecord) -> int:
-    """Those that had a part in it; who looked back from the next boot is not counted."""
-    return sum(not process.action.startswith("close-") for process in shutdown.processes)
-
-
-def _safe(shutdown: ShutdownRecord) -> bool | None:
-    return None if shutdown.by.certificate is None else shutdown.by.certificate.safe
+def _fate(outcome: PodOutcome) -> Column:
+    return Column(
+        outcome, "int", f"pods of this fate: {outcome}", lambda shutdown, _: shutdown.count(outcome)
+    )
 
 
 def _configured_ms(shutdown: ShutdownRecord, wave: WaveRecord) -> int | None:
@@ -76,15 +70,12 @@ def _configured_ms(shutdown: ShutdownRecord, wave: WaveRecord) -> int | None:
     return next((each.seconds * 1000 for each in periods if each.priority == wave.priority), None)
 
 
-def _stop_ms(container: ContainerRecord) -> int | None:
-    return _took_ms(stop_began_ns(container), container.exited_ns)
-
-
-def _ignored(pod: PodRecord) -> bool:
-    signals = {container.name: container.stop_signal for container in pod.containers}
+def _ignored_stop(_: ShutdownRecord, at: InPod) -> bool:
+    """Only a container's first process counts: it is the one that the stop signal goes to."""
+    signals = {container.name: container.stop_signal for container in at.pod.containers}
     return any(
         signals.get(autopsy.container) in process.signals_ignored
-        for autopsy in pod.autopsies
+        for autopsy in at.pod.autopsies
         for process in autopsy.processes[:1]
     )
 
@@ -119,11 +110,22 @@ SHUTDOWN = (
     Column("cancel_reason", "text", "empty if it was not cancelled", lambda a, _: a.cancel_reason),
     Column("means", "text", "api, cri, observe; empty: no Kubernetes node's", lambda a, _: a.by.means),
     Column("handed_over", "bool", "from API to runtime", lambda a, _: a.by.handed_over_ns is not None),
-    Column("safe_to_detach", "bool", "null: nobody has looked", lambda a, _: _safe(a)),
+    Column(
+        "safe_to_detach",
+        "bool",
+        "null: nobody has looked",
+        lambda a, _: a.by.certificate and a.by.certificate.safe,
+    ),
     Column("last_wave", "int", "the last one that began, -1 if none", lambda a, _: a.last_wave),
-    Column("daemons", "int", "its processes: more than one is a crash", lambda a, _: _daemons(a)),
+    # Who only looked back, from the next boot, had no part in it.
+    Column(
+        "daemons",
+        "int",
+        "its processes: more than one is a crash",
+        lambda a, _: sum(not each.came_after for each in a.processes),
+    ),
     Column("pods", "int", "all pods", lambda a, _: len(a.pods)),
-    *map(_fate, ("graceful", "killed", "failed", "spared", "rejected", "unknown")),
+    *map(_fate, get_args(PodOutcome)),
     Column("events", "int", "records of it", lambda a, _: a.events),
 )
 
@@ -131,9 +133,7 @@ WAVE = (
     *KEY,
     Column("wave", "int", "its place, from 0", lambda _, wave: wave.index),
     Column("priority", "int", "the least of its pods", lambda _, wave: wave.priority),
-    Column(
-        "configured_ms", "int", "its period in the configuration", lambda a, wave: _configured_ms(a, wave)
-    ),
+    Column("configured_ms", "int", "its period in the configuration", _configured_ms),
     Column("planned_ms", "int", "its share of the grant", lambda _, wave: _ms(wave.planned_ns)),
     Column("had_ms", "int", "with what an elastic budget handed on", lambda _, wave: _ms(wave.period_ns)),
     Column("began_ms", "int", "after the signal", lambda _, wave: _ms(wave.began_ns)),
@@ -172,7 +172,7 @@ POD = (
     Column("reason", "text", "why, in words", lambda _, at: at.pod.reason),
     Column("succeeded", "bool", "every container exited with 0", lambda _, at: at.pod.succeeded),
     Column("hurried", "bool", "somebody asked not to wait", lambda _, at: at.pod.hurried_ns is not None),
-    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", lambda _, at: _ignored(at.pod)),
+    Column("ignored_stop", "bool", "a look at it said so before SIGKILL", _ignored_stop),
 )
 
 HOOK = (
@@ -199,7 +199,12 @@ CONTAINER = (
     Column("stop_signal", "text", "what it is told to stop with", lambda _, at: at.it.stop_signal),
     Column("running", "bool", "it ran at the signal", lambda _, at: at.it.running),
     Column("signalled_ms", "int", "told to stop, after the signal", lambda _, at: _ms(at.it.signalled_ns)),
-    Column("stop_ms", "int", "from that, or its pod's delete, to its exit", lambda _, at: _stop_ms(at.it)),
+    Column(
+        "stop_ms",
+        "int",
+        "from that, or its pod's delete, to its exit",
+        lambda _, at: _took_ms(stop_began_ns(at.it), at.it.exited_ns),
+    ),
     Column("killed", "bool", "SIGKILL was ordered", lambda _, at: at.it.killed_ns is not None),
     Column("exit_code", "int", "if it is known", lambda _, at: at.it.exit_code),
     Column("exit_signal", "text", "what ended it, if a signal did", lambda _, at: at.it.exit_signal),
@@ -215,35 +220,25 @@ NOTICE = (
 )
 
 
-def _shutdown(shutdown: ShutdownRecord) -> tuple[ShutdownRecord]:
-    return (shutdown,)
-
-
-def _waves(shutdown: ShutdownRecord) -> tuple[WaveRecord, ...]:
-    return shutdown.waves
-
-
-def _pods(shutdown: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, None) for pod in shutdown.pods)
-
-
-def _hooks(shutdown: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, hook) for pod in shutdown.pods for hook in pod.hooks)
-
-
-def _containers(shutdown: ShutdownRecord) -> Iterable[InPod]:
-    return (InPod(pod, container) for pod in shutdown.pods for container in pod.containers)
-
-
-def _notices(shutdown: ShutdownRecord) -> tuple[Notice, ...]:
-    return shutdown.notices
-
-
 TABLES: tuple[Table, ...] = (
-    Table("shutdowns", "one row a shutdown: its outcome, its time, its configuration", _shutdown, SHUTDOWN),
-    Table("waves", "one row a wave of a shutdown's plan", _waves, WAVE),
-    Table("pods", "one row a pod of a shutdown: its fate", _pods, POD),
-    Table("hooks", "one row a run of a preStop hook", _hooks, HOOK),
-    Table("containers", "one row a container", _containers, CONTAINER),
-    Table("notices", "one row a warning: what an operator should know", _notices, NOTICE),
+    Table(
+        "shutdowns", "one row a shutdown: its outcome, its time, its configuration", lambda a: (a,), SHUTDOWN
+    ),
+    Table("waves", "one row a wave of a shutdown's plan", lambda a: a.waves, WAVE),
+    Table(
+        "pods", "one row a pod of a shutdown: its fate", lambda a: (InPod(pod, None) for pod in a.pods), POD
+    ),
+    Table(
+        "hooks",
+        "one row a run of a preStop hook",
+        lambda a: (InPod(pod, hook) for pod in a.pods for hook in pod.hooks),
+        HOOK,
+    ),
+    Table(
+        "containers",
+        "one row a container",
+        lambda a: (InPod(pod, container) for pod in a.pods for container in pod.containers),
+        CONTAINER,
+    ),
+    Table("notices", "one row a warning: what an operator should know", lambda a: a.notices, NOTICE),
 )
