@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from itertools import groupby
 from textwrap import wrap
 from typing import Literal, NamedTuple
 
@@ -21,9 +22,8 @@ from ebbtide.actors.policy.grace_periods import (
     group_index,
     share_grant,
 )
-from ebbtide.events import model as names
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period
+from ebbtide.events.model import Period, workload_name
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     ConfigurationRecord,
@@ -33,8 +33,6 @@ from ebbtide.events.record.model import (
     ShutdownRecord,
 )
 
-# The smallest periods with which every pod that can end by itself would have done so.
-#
 # The evidence is pooled over all shutdowns given. A pod belongs to the wave that the newest shutdown's
 # configuration gives it; a wave needs as long as its slowest pod needed, in whole seconds, and more than
 # that, because at the end of its grace a pod is killed. Three things bound what can be said:
@@ -153,32 +151,38 @@ class Advice(NamedTuple):
 def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
     """From all these shutdowns together; keeps their stops, not the shutdowns. Raises NoEvidence."""
     newest: ShutdownRecord | None = None
-    names: dict[str, None] = {}
+    ids: dict[str, None] = {}
     machines: dict[tuple[str, str], None] = {}
-    found: list[Stop] = []
+    stops: list[Stop] = []
     shorts: list[ShortGrant] = []
     for shutdown in shutdowns:
-        names[shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
+        ids[shutdown.id] = machines[shutdown.node, shutdown.machine_id] = None
         if shutdown.configuration.periods and (
             newest is None or shutdown.started_wall_ns >= newest.started_wall_ns
         ):
             newest = shutdown
-        found += observed_stops((shutdown,))
+        stops += observed_stops((shutdown,))
         short = short_grant(shutdown)
         shorts += [] if short is None else [short]
-    if newest is None or not found:
+    if newest is None or not stops:
         raise NoEvidence("no shutdown that stopped a pod is on record")
-    advice = _conclude(tuple(names), len(machines), newest.configuration, found)
+    periods = newest.configuration.periods
+    groups: dict[tuple[int, str], list[Stop]] = {}
+    for stop in stops:
+        # A pod without a priority counts as the kubelet counts it.
+        priority = DEFAULT_PRIORITY if stop.priority is None else stop.priority
+        groups.setdefault((group_index(periods, priority), stop.workload), []).append(stop)
+    workloads = []
+    # By wave, then in the order in which they were first seen.
+    for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
+        curve = survival(each.observed for each in members)
+        workloads.append(Workload(name, wave, tuple(members), curve, _verdict(members, curve)))
+    waves = tuple(
+        _wave(period, [each for each in workloads if each.wave == at]) for at, period in enumerate(periods)
+    )
+    advice = Advice(tuple(ids), len(machines), newest.configuration, waves, tuple(workloads))
+    # A grant that was too small for the configuration of then may be enough for these periods.
     return _under_grants(advice, [each for each in shorts if each.grant_ns < advice.drop_in_ns])
-
-
-def _conclude(
-    names: tuple[str, ...], nodes: int, configuration: ConfigurationRecord, found: Sequence[Stop]
-) -> Advice:
-    periods = configuration.periods
-    workloads = tuple(_workloads(periods, found))
-    waves = tuple(_wave(at, period, workloads) for at, period in enumerate(periods))
-    return Advice(names, nodes, configuration, waves, workloads)
 
 
 def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
@@ -202,17 +206,6 @@ def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
     )
 
 
-def _workloads(periods: Sequence[Period], found: Iterable[Stop]) -> Iterable[Workload]:
-    """By wave, then in the order in which they were first seen."""
-    groups: dict[tuple[int, str], list[Stop]] = {}
-    for stop in found:
-        priority = DEFAULT_PRIORITY if stop.priority is None else stop.priority
-        groups.setdefault((group_index(periods, priority), stop.workload), []).append(stop)
-    for (wave, name), members in sorted(groups.items(), key=lambda item: item[0][0]):
-        curve = survival(each.observed for each in members)
-        yield Workload(name, wave, tuple(members), curve, _verdict(members, curve))
-
-
 def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
     if curve.is_complete:
         return "mostly" if curve.censored else "ends"
@@ -225,32 +218,25 @@ def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
     return "own-grace" if curve.censored == curve.total else "unsteady"
 
 
-def _wave(at: int, period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
-    mine = [each for each in workloads if each.wave == at]
-    known = [(each.ended_ns, each.name) for each in mine if each.ended_ns is not None]
+def _wave(period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
+    known = [(each.ended_ns, each.name) for each in workloads if each.ended_ns is not None]
     need_ns, because = max(known, key=lambda each: each[0], default=(None, ""))
+    # More than the need, because at the end of its grace a pod is killed.
     seconds = 0 if need_ns is None else need_ns // NS_PER_SECOND + 1
-    seconds, kept = _kept(seconds, period.seconds, mine)
-    curve = survival(stop.observed for each in mine for stop in each.stops)
-    because = "" if kept else because
+    kept: KeptBecause = ""
+    if not workloads:
+        kept = "never-stopped"
+    elif not seconds:
+        kept = "never-ended"
+    elif seconds < period.seconds:
+        # To take from a pod that had too little already, and whose need nobody knows, would be a guess. One
+        # that ignores its stop signal is no such pod: no period saves it.
+        unknown = [each for each in workloads if not (each.survival.is_complete or each.verdict == "deaf")]
+        kept = "too-short" if any(stop.limited for each in unknown for stop in each.stops) else ""
+    if kept:
+        seconds, because = period.seconds, ""
+    curve = survival(stop.observed for each in workloads for stop in each.stops)
     return WaveAdvice(period.priority, period.seconds, seconds, because, kept, curve.total, curve)
-
-
-def _kept(seconds: int, configured: int, mine: Sequence[Workload]) -> tuple[int, KeptBecause]:
-    """What a wave has at least."""
-    if not mine:
-        return configured, "never-stopped"
-    if not seconds:
-        return configured, "never-ended"
-    if seconds < configured and any(_is_short(each) for each in mine):
-        return configured, "too-short"
-    return seconds, ""
-
-
-def _is_short(mine: Workload) -> bool:
-    """Its need is not known, and one of its pods was killed before the time that it asks for was over."""
-    known = mine.survival.is_complete or mine.verdict == "deaf"
-    return not known and any(stop.limited for stop in mine.stops)
 
 
 # Whom the advised periods save: what each stop would have under the grant of its node.
@@ -350,7 +336,11 @@ def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> st
         "apiVersion: ebbtide/v1alpha1",
         "kind: EbbtideConfiguration",
         "shutdownGracePeriodByPodPriority:",
-        *(line for wave in advice.waves for line in _period(wave, columns)),
+    ]
+    for wave in advice.waves:
+        lines += _comment(wave_comment(wave), columns, "  # ")
+        lines += [f"  - priority: {wave.priority}", f"    shutdownGracePeriodSeconds: {wave.seconds}"]
+    lines += [
         f"reserve: {advice.reserve_seconds}s",
         *_comment(
             f"logind must grant {advice.requested_seconds} s requested + {advice.reserve_seconds} s reserved."
@@ -360,7 +350,7 @@ def configuration_to_paste(advice: Advice, columns: int = COMMENT_COLUMNS) -> st
         ),
         "#   [Login]",
         f"#   InhibitDelayMaxSec={advice.drop_in_seconds}",
-        *(line for said in grant_sentences(advice) for line in _comment(said, columns)),
+        *(line for sentence in grant_sentences(advice) for line in _comment(sentence, columns)),
     ]
     return "\n".join(lines) + "\n"
 
@@ -377,13 +367,8 @@ def grant_sentences(advice: Advice) -> Iterator[str]:
         yield f"So it was on {plural(len(advice.short) - NODES_NAMED_MAX, 'other node')}."
 
 
-def _period(wave: WaveAdvice, columns: int) -> Iterator[str]:
-    yield from _comment(wave_comment(wave), columns, "  # ")
-    yield f"  - priority: {wave.priority}"
-    yield f"    shutdownGracePeriodSeconds: {wave.seconds}"
-
-
 def _comment(text: str, columns: int, prefix: str = "# ") -> list[str]:
+    # Never inside of a word: half a path or half a pod's name cannot be copied.
     return wrap(
         text,
         columns,
@@ -403,9 +388,10 @@ _KEPT_TEXTS: dict[KeptBecause, str] = {
 
 def wave_comment(wave: WaveAdvice) -> str:
     """What decides a wave's period."""
-    return (
-        _KEPT_TEXTS.get(wave.kept) or f"the slowest, {_plain_text(wave.because)}, took {_longest_text(wave)}"
-    )
+    if wave.kept:
+        return _KEPT_TEXTS[wave.kept]
+    ended = [step.ns for step in wave.survival.steps]
+    return f"the slowest, {_plain_text(wave.because)}, took {span(ended[-1]) if ended else '-'}"
 
 
 def _plain_text(name: str) -> str:
@@ -413,16 +399,12 @@ def _plain_text(name: str) -> str:
     return "".join(sign if sign.isprintable() else "?" for sign in name)
 
 
-def _longest_text(wave: WaveAdvice) -> str:
-    ended = [step.ns for step in wave.survival.steps]
-    return span(ended[-1]) if ended else "-"
-
-
 def problems(advice: Advice) -> Iterator[tuple[Workload, str]]:
     """Every workload with a pod that no period can save on this evidence, and what to do about it."""
     cut = {(stop.shutdown, stop.uid): None for stop in advice.cut}
-    hopeless = {(stop.shutdown, stop.uid): None for stop in advice.hopeless}
-    hopeless = {each: None for each in hopeless if each not in cut}
+    # Whom only a small grant keeps from ending, a better grant saves: `grant_sentences` speaks of it.
+    stops = ((stop.shutdown, stop.uid) for stop in advice.hopeless)
+    hopeless = {each: None for each in stops if each not in cut}
     for each in advice.workloads:
         longest = each.longest_killed
         if longest is not None and any((stop.shutdown, stop.uid) in hopeless for stop in each.stops):
@@ -465,7 +447,7 @@ _SENTENCES: dict[WorkloadVerdict, str] = {
 }
 
 
-# How each pod really stopped, as observations: from shutdowns of shutdowns, of one node or of a fleet.
+# How each pod really stopped, as observations: from the records of shutdowns, of one node or of a fleet.
 #
 # A stop is counted from the moment at which it began, hooks included, because that is what a grace has to
 # cover. It is censored where the pod did not end by itself: killed, hurried, or still there when nobody
@@ -501,31 +483,31 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
     for shutdown in shutdowns:
         for pod in shutdown.pods:
             observed = _observed(pod, shutdown)
-            if observed is not None:
-                grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
-                wanted = pod.wanted_grace_seconds
-                short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
-                observed_stop = Stop(
-                    shutdown=shutdown.id,
-                    node=shutdown.node,
-                    uid=pod.uid,
-                    label=pod.label,
-                    workload=workload(pod.namespace, pod.name, shutdown.node),
-                    priority=pod.priority,
-                    wanted_seconds=wanted,
-                    grace_ns=grace_ns,
-                    observed=observed,
-                    limited=not observed.ended and short,
-                    deaf=not observed.ended and _ignores_stop_signal(pod),
-                    hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
-                    parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
-                )
-                yield observed_stop
+            if observed is None:
+                continue
+            grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
+            wanted = pod.wanted_grace_seconds
+            short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
+            yield Stop(
+                shutdown=shutdown.id,
+                node=shutdown.node,
+                uid=pod.uid,
+                label=pod.label,
+                workload=workload(pod.namespace, pod.name, shutdown.node),
+                priority=pod.priority,
+                wanted_seconds=wanted,
+                grace_ns=grace_ns,
+                observed=observed,
+                limited=not observed.ended and short,
+                deaf=not observed.ended and _ignores_stop_signal(pod),
+                hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
+                parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
+            )
 
 
 def workload(namespace: str, name: str, node: str = "") -> str:
     """``namespace/name`` without what tells replicas apart; for a StatefulSet its number too."""
-    return f"{namespace}/{names.workload_name(name, node)}"
+    return f"{namespace}/{workload_name(name, node)}"
 
 
 def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
@@ -535,19 +517,15 @@ def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
         return Observation(pod.ended_ns - pod.began_ns, ended=True)
     if any(each.stop_refused for each in pod.containers):
         return None
-    until_ns = _until_ns(pod, shutdown)
-    return Observation(max(0, until_ns - pod.began_ns), ended=False)
-
-
-def _until_ns(pod: PodRecord, shutdown: ShutdownRecord) -> int:
-    """Up to then it had not ended by itself."""
+    # Up to the first of these it had not ended by itself; what it would have done after it nobody saw.
     ends = (pod.hurried_ns, *(each.killed_ns for each in pod.containers), pod.ended_ns)
-    first_ns = min((each for each in ends if each is not None), default=shutdown.pods_ended_ns)
-    return shutdown.last_ns if first_ns is None else first_ns
+    known = [each for each in ends if each is not None]
+    known += [] if known or shutdown.pods_ended_ns is None else [shutdown.pods_ended_ns]
+    return Observation(max(0, min(known, default=shutdown.last_ns) - pod.began_ns), ended=False)
 
 
 def _is_cut(hook: HookRecord, pod: PodRecord) -> bool:
-    """One that ended because its container had is none."""
+    """One that ended because its container had is none: with more time it would have done no more."""
     exits = (each.exited_ns for each in pod.containers if each.name == hook.container)
     gone = any(at_ns is not None and hook.ended_ns is not None and at_ns <= hook.ended_ns for at_ns in exits)
     return hook.result not in ("done", "failed") and not gone
@@ -582,29 +560,26 @@ class ContainerTimes(NamedTuple):
 def container_times(pod: PodRecord, until_ns: int) -> tuple[ContainerTimes, ...]:
     """Of a stop that ended, or was cut, at ``until_ns``; containers in their order."""
     began_ns = until_ns if pod.began_ns is None else pod.began_ns
-    found = tuple(_container_times(pod, began_ns, until_ns))
-    return found if pod.containers else (*found, ContainerTimes("", False, False, 0, until_ns - began_ns))
-
-
-def _container_times(pod: PodRecord, began_ns: int, until_ns: int) -> Iterator[ContainerTimes]:
     known = {each.name: each for each in pod.containers if each.running}
     hooks: dict[str, HookRecord] = {}
     for hook in pod.hooks:
         hooks.setdefault(hook.container, hook)
+    # A hook whose container the record does not have ran all the same, and took its time.
     for name in hooks:
         known.setdefault(name, ContainerRecord(name=name))
     ends = {name: _first_of(each.exited_ns, until_ns) for name, each in known.items()}
     others_ns = max((ends[name] for name, each in known.items() if not each.sidecar), default=began_ns)
+    found = []
     for name, each in known.items():
-        hook_ns = _ran_ns(hooks.get(name), until_ns)
+        run = hooks.get(name)
+        hook_ns = 0 if run is None else max(0, _first_of(run.ended_ns, until_ns) - run.began_ns)
         turn_ns = others_ns if each.sidecar else began_ns + hook_ns
         asked_ns = turn_ns if each.signalled_ns is None else each.signalled_ns
-        slept = name in hooks and hooks[name].kind == "sleep"
-        yield ContainerTimes(name, each.sidecar, slept, hook_ns, max(0, ends[name] - asked_ns))
-
-
-def _ran_ns(hook: HookRecord | None, until_ns: int) -> int:
-    return 0 if hook is None else max(0, _first_of(hook.ended_ns, until_ns) - hook.began_ns)
+        slept = run is not None and run.kind == "sleep"
+        found.append(ContainerTimes(name, each.sidecar, slept, hook_ns, max(0, ends[name] - asked_ns)))
+    if not pod.containers:
+        found.append(ContainerTimes("", False, False, 0, until_ns - began_ns))
+    return tuple(found)
 
 
 def _first_of(at_ns: int | None, until_ns: int) -> int:
@@ -658,22 +633,15 @@ class Survival(NamedTuple):
 
 
 def survival(observations: Iterable[Observation]) -> Survival:
-    """At equal times those that ended come first: who was killed then was still there."""
+    # At equal times those that ended come first: who was killed then was still there.
     ordered = sorted(observations, key=lambda each: (each.ns, not each.ended))
-    return Survival(tuple(_steps(ordered)), len(ordered), sum(not each.ended for each in ordered))
-
-
-def _steps(ordered: Sequence[Observation]) -> Iterable[SurvivalStep]:
-    share, at = Fraction(1), 0
-    while at < len(ordered):
-        ns, left = ordered[at].ns, len(ordered) - at
-        # All with the same time as the one at ``at``.
-        end = at
-        while end < len(ordered) and ordered[end].ns == ordered[at].ns:
-            end += 1
-        together = ordered[at:end]
+    steps = []
+    share, left = Fraction(1), len(ordered)
+    for ns, same in groupby(ordered, key=lambda each: each.ns):
+        together = list(same)
         ended = sum(each.ended for each in together)
-        at += len(together)
         if ended:
             share *= Fraction(left - ended, left)
-            yield SurvivalStep(ns, share)
+            steps.append(SurvivalStep(ns, share))
+        left -= len(together)
+    return Survival(tuple(steps), len(ordered), sum(not each.ended for each in ordered))

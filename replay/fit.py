@@ -1,12 +1,14 @@
 """Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
 
-First the judgement of each planned pod, then how long it needs if its containers stop as those of a
-recorded stop did.
+What a pod needs is learned from the recorded stops of its workload (`replay.advise`) and from its manifest.
+What it has is its grace in the plan: its wave's period under the grant, or its own
+``terminationGracePeriodSeconds``, if that is less. A pod whose workload was never seen, and whose hooks are
+no sleeps, is unknown: that is said, and is no finding.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal, NamedTuple
 
 from ebbtide.actors.policy.plan import Plan
@@ -14,14 +16,6 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Pod
 from ebbtide.events.record.format import plural, span
 from ebbtide.replay.advise import ContainerTimes, Stop, workload
-
-# Does a rollout fit the waves of the fleet that it is for? Asked before it happens, of what happened before.
-#
-# What a pod needs is learned from the recorded stops of its workload (`replay.advise`), and from its manifest
-# (`replay.fit`). What it has is its grace in the plan: its wave's period under the grant, or its own
-# ``terminationGracePeriodSeconds``, if that is less. A pod whose workload was never seen, and whose hooks are
-# no sleeps, is unknown: that is said, and is no finding.
-
 
 #: hook-too-long: its sleep alone takes all that it has; grace-too-short: its own grace is less than it needs;
 #: wave-too-short: its wave is; never-enough: it was killed after as much time, and never seen to end;
@@ -57,7 +51,7 @@ class Fit(NamedTuple):
 
 
 class _PlacedPod(NamedTuple):
-    """A pod's seat in the plan."""
+    """A pod in its wave of the plan, with the grace that it gets there."""
 
     pod: Pod
     wave: int
@@ -71,8 +65,16 @@ def fit(plan: Plan, pods: Sequence[Pod], history: Iterable[Stop], *, sleep_actio
     seen: dict[str, list[Stop]] = {}
     for stop in history:
         seen.setdefault(stop.workload, []).append(stop)
+    by_uid = {pod.uid: pod for pod in pods}
+    placed = [
+        _PlacedPod(
+            by_uid[each.uid], number, wave.priority, wave.period_seconds, each.grace_seconds * NS_PER_SECOND
+        )
+        for number, wave in enumerate(plan.waves)
+        for each in wave.pods
+    ]
     misfits, unknown = list[Misfit](), list[Pod]()
-    for place in _placed_pods(plan, pods):
+    for place in placed:
         stops = seen.get(workload(place.pod.namespace, place.pod.name), ())
         sleep_ns = slept_ns(place.pod) if sleep_action else 0
         if not stops and not sleep_ns:
@@ -83,14 +85,6 @@ def fit(plan: Plan, pods: Sequence[Pod], history: Iterable[Stop], *, sleep_actio
     return Fit(tuple(misfits), tuple(unknown))
 
 
-def _placed_pods(plan: Plan, pods: Sequence[Pod]) -> Iterator[_PlacedPod]:
-    by_uid = {pod.uid: pod for pod in pods}
-    for number, wave in enumerate(plan.waves):
-        for seat in wave.pods:
-            grace_ns = seat.grace_seconds * NS_PER_SECOND
-            yield _PlacedPod(by_uid[seat.uid], number, wave.priority, wave.period_seconds, grace_ns)
-
-
 def _check_pod(place: _PlacedPod, stops: Sequence[Stop], sleep_ns: int, sleep_action: bool) -> Misfit | None:
     if sleep_ns and sleep_ns >= place.grace_ns:
         why = f"its preStop sleep alone takes {span(sleep_ns)}"
@@ -99,22 +93,21 @@ def _check_pod(place: _PlacedPod, stops: Sequence[Stop], sleep_ns: int, sleep_ac
     for stop in stops:
         needs_ns = needed_ns(place.pod, stop, sleep_action=sleep_action)
         (ended if stop.observed.ended else cut).append(needs_ns)
-    longest_ns = max(ended, default=0)
-    if longest_ns >= place.grace_ns:
-        why = f"as the slowest of {plural(len(stops), 'recorded stop')} did{_sleeping(sleep_ns)}"
+    total = len(stops)
+    if ended and max(ended) >= place.grace_ns:
+        after = f", after a sleep of {span(sleep_ns)}" if sleep_ns else ""
+        why = f"as the slowest of {plural(total, 'recorded stop')} did{after}"
         own = place.pod.grace_seconds
-        too_short: MisfitCode = (
+        code: MisfitCode = (
             "grace-too-short" if own is not None and own < place.period_seconds else "wave-too-short"
         )
-        return _misfit(place, too_short, longest_ns, why)
-    return _cut(place, [ns for ns in cut if ns >= place.grace_ns], len(stops), never=not ended)
-
-
-def _cut(place: _PlacedPod, beyond: Sequence[int], total: int, *, never: bool) -> Misfit | None:
-    """Killed after as much time as it has here: that others ended sooner does not say that it will."""
+        return _misfit(place, code, max(ended), why)
+    # Killed after as much time as it has here: that others ended sooner does not say that it will. Killed
+    # after less says nothing, because here it has more.
+    beyond = [ns for ns in cut if ns >= place.grace_ns]
     if not beyond:
         return None
-    if not never:
+    if ended:
         why = f"it was killed {len(beyond)} of {plural(total, 'time')} after as much time or more"
         return _misfit(place, "sometimes-killed", max(beyond), why)
     times = "every time" if total > 1 else "the only time"
@@ -122,27 +115,16 @@ def _cut(place: _PlacedPod, beyond: Sequence[int], total: int, *, never: bool) -
     return _misfit(place, "never-enough", max(beyond), why)
 
 
-def _sleeping(slept_ns: int) -> str:
-    return f", after a sleep of {span(slept_ns)}" if slept_ns else ""
-
-
 def _misfit(place: _PlacedPod, code: MisfitCode, ns: int, because: str) -> Misfit:
     at_least = code in AT_LEAST_CODES
-    own = place.pod.grace_seconds
-    limit = f"wave {place.wave} (priority {place.priority})"
     more = "more than " if at_least else ""
-    message = f"{place.pod.label} needs {more}{span(ns)} and has {span(place.grace_ns)} in {limit}"
-    cut = f"; its own grace of {own} s is the limit" if code == "grace-too-short" else ""
-    return Misfit(
-        place.pod,
-        place.wave,
-        place.priority,
-        ns,
-        at_least,
-        place.grace_ns,
-        code,
-        f"{message}: {because}{cut}",
+    message = (
+        f"{place.pod.label} needs {more}{span(ns)} and has {span(place.grace_ns)} in wave {place.wave}"
+        f" (priority {place.priority}): {because}"
     )
+    if code == "grace-too-short":
+        message += f"; its own grace of {place.pod.grace_seconds} s is the limit"
+    return Misfit(place.pod, place.wave, place.priority, ns, at_least, place.grace_ns, code, message)
 
 
 # How long a pod that is to come needs, if its containers stop as those of a recorded stop did.
@@ -156,12 +138,6 @@ def _misfit(place: _PlacedPod, code: MisfitCode, ns: int, because: str) -> Misfi
 _NO_SHARE = ContainerTimes("", False, False, 0, 0)
 
 
-class _ContainerShare(NamedTuple):
-    sidecar: bool
-    hook_ns: int
-    stop_ns: int
-
-
 def slept_ns(pod: Pod) -> int:
     """Its longest sleep hook, of containers that run."""
     return max((_sleep_ns(each) or 0 for each in pod.containers if each.running), default=0)
@@ -169,33 +145,25 @@ def slept_ns(pod: Pod) -> int:
 
 def needed_ns(pod: Pod, stop: Stop, *, sleep_action: bool) -> int:
     """From the beginning of its stop to its end; of a stop that was cut, more than that."""
-    shares = _shares(pod, stop, sleep_action=sleep_action)
-    ns = max((each.hook_ns + each.stop_ns for each in shares if not each.sidecar), default=0)
-    for each in shares:
-        if each.sidecar:
-            ns = max(ns, each.hook_ns) + each.stop_ns
-    return ns
-
-
-def _shares(pod: Pod, stop: Stop, *, sleep_action: bool) -> list[_ContainerShare]:
-    """Sidecars in the order in which they stop, those that only the record has last."""
     then = {part.container: part for part in stop.parts}
     slowest_ns = max((part.stop_ns for part in stop.parts if not part.sidecar), default=0)
     new = _NO_SHARE._replace(stop_ns=slowest_ns)
-    found = []
+    shares = []
+    # Backwards, because sidecars stop in the reverse of their order. Those of the record alone come last.
     for each in reversed([each for each in pod.containers if each.running]):
         part = then.pop(each.name, _NO_SHARE if each.sidecar else new)
-        found.append(
-            _ContainerShare(each.sidecar, _hook_ns(each, part, sleep_action=sleep_action), part.stop_ns)
-        )
-    return found + [_ContainerShare(part.sidecar, part.hook_ns, part.stop_ns) for part in then.values()]
-
-
-def _hook_ns(each: Container, then: ContainerTimes, *, sleep_action: bool) -> int:
-    ns = _sleep_ns(each)
-    if ns is not None:
-        return ns if sleep_action else 0
-    return 0 if then.slept and each.hook is None else then.hook_ns
+        hook_ns = _sleep_ns(each)
+        if hook_ns is None:
+            hook_ns = 0 if part.slept and each.hook is None else part.hook_ns
+        elif not sleep_action:
+            hook_ns = 0
+        shares.append(part._replace(sidecar=each.sidecar, hook_ns=hook_ns))
+    shares += then.values()
+    ns = max((share.hook_ns + share.stop_ns for share in shares if not share.sidecar), default=0)
+    for share in shares:
+        if share.sidecar:
+            ns = max(ns, share.hook_ns) + share.stop_ns
+    return ns
 
 
 def _sleep_ns(each: Container) -> int | None:

@@ -65,6 +65,15 @@ def test_what_fits(planned: Pod, history: tuple[object, ...]) -> None:
     assert fit(plan(planned), [planned], past(*history)).fits
 
 
+def test_a_pod_without_grace_is_judged_by_what_is_on_record() -> None:
+    """To need 0 and to have 0 is no finding; to have been killed after 5 s is one."""
+    planned = pod("web", grace=0)
+    found = fit(plan(planned), [planned], [])
+    assert (found.misfits, found.unknown) == ((), (planned,))
+    (misfit,) = fit(plan(planned), [planned], past(killed("web-1", 5))).misfits
+    assert (misfit.code, misfit.needed_ns) == ("never-enough", 5 * SECOND)
+
+
 def test_what_was_killed_after_as_much_time_is_a_finding_though_another_ended() -> None:
     """One ended at 2 s, and nine were killed at 30 s: 20 s are not known to be enough."""
     planned = pod("web")
