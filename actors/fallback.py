@@ -24,7 +24,7 @@ from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import ORDINALS_PER_PLAN, Event, order_key
+from ebbtide.events.base import ORDINALS_PER_PLAN, Event, order_key, parse_order_key
 from ebbtide.events.model import Pod
 
 
@@ -253,13 +253,13 @@ def _tick(state: FallbackState, event: f.Tick, now: int) -> Result:
 
 
 def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
-    what, uid = event.key.split("/")[1:3]
+    _, what, _, uid, _ = parse_order_key(event.key)
     taken, lost = state.cares.get(uid), event.result == "unknown"
     if what == "stop-kubelet":
         return state, [d.KubeletStopped(result=event.result)]
     if what == "inventory" and event.result != "done":
         return duties.inventory_failed(state, lost=lost, now=now)
-    return _kill_pod(state, taken) if taken and lost and what.startswith("kill:") else (state, ())
+    return _kill_pod(state, taken) if taken and lost and what == "kill" else (state, ())
 
 
 def _pod_ended(state: FallbackState, event: d.PodEnded, now: int) -> Result:

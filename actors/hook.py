@@ -23,7 +23,7 @@ from ebbtide.actors import container as steps
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
     DeadlineMoved,
@@ -490,12 +490,12 @@ def _last_kill_moved(state: PodState, event: PodStopBegan | DeadlineMoved, now: 
 
 def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
     """That the object goes is worth knowing also once the pod has ended."""
-    what = event.key.split("/")[1]
+    what = parse_order_key(event.key).what
     return (_note_delete(state, event), ()) if what == "delete" else (state, ())
 
 
 def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
-    what, _, name = event.key.split("/")[1].partition(":")
+    _, what, name, *_ = parse_order_key(event.key)
     if what == "delete":
         return _delete_ended(state, event, now)
     answer = ORDER_ENDED_BY_KIND.get(what)

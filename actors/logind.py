@@ -25,7 +25,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     Arm,
     Armed,
@@ -239,14 +239,14 @@ def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
 
 def _order_ended_while_off(state: LogindState, event: OrderEnded, now: int) -> Result:
     """Switched off while arming was under way: it may have taken the lock after that was given back."""
-    if event.key.split("/")[1] == "arm" and not state.enabled and event.result != "unknown":
+    if parse_order_key(event.key).what == "arm" and not state.enabled and event.result != "unknown":
         return _disarm(state)
     return _order_ended(state, event, now)
 
 
 def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     """A release, whoever ordered it: the machine goes on, or, after a cancel, arming has waited for this."""
-    if event.key.split("/")[1] != "release":
+    if parse_order_key(event.key).what != "release":
         return state, ()
     if event.key == state.release_key:
         state = replace(state, release_key="")

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
-from ebbtide.events.base import Event, order_key
+from ebbtide.events.base import Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     AnnounceNode,
     AwaitStatuses,
@@ -552,7 +552,7 @@ def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -
 
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     """Or another order whose outcome changes nothing here."""
-    if event.key.split("/")[1] != "announce":
+    if parse_order_key(event.key).what != "announce":
         return state, ()
     if event.result == "unknown":
         return _announce(state, ready=not state.announced)

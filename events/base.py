@@ -75,8 +75,27 @@ def register(cls: EventT) -> EventT:
 
 
 def order_key(actor: str, what: str, subject: str = "", ordinal: int = 0) -> str:
-    """The stable name of an order: ``actor/what/subject/ordinal``."""
+    """The stable name of an order: ``actor/what/subject/ordinal``, ``what`` often ``word:container``."""
     return f"{actor}/{what}/{subject}/{ordinal}"
+
+
+class OrderKey(NamedTuple):
+    """An order's key taken apart; ``part`` is what stands behind the word's colon, a container."""
+
+    actor: str
+    what: str
+    part: str
+    subject: str
+    ordinal: str
+
+
+def parse_order_key(key: str) -> OrderKey:
+    """The way back. Of a text that is no key all parts are empty: it belongs to no actor."""
+    parts = key.split("/")
+    if len(parts) != 4:
+        return OrderKey("", "", "", "", "")
+    what, _, part = parts[1].partition(":")
+    return OrderKey(parts[0], what, part, parts[2], parts[3])
 
 
 # --- the envelope around an event -----------------------------------------------------------------

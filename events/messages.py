@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest
+from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest, parse_order_key
 from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
 
 #: How severe, as sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
@@ -244,28 +244,11 @@ START_POD_KEY, START_KUBELET_KEY = "NodeStatusActor/start/", "KubeletActor/start
 FAILED_RESULTS = ("failed", "timed-out")
 
 
-class OrderKey(NamedTuple):
-    """What the key of an order says (`events.base.order_key`): ``what`` is its word, ``part`` a container."""
-
-    actor: str
-    what: str
-    part: str
-    uid: str
-
-
-def parse_order_key(key: str) -> OrderKey:
-    """Of a text that is no key, all parts but ``actor`` are empty."""
-    actor, _, rest = key.partition("/")
-    word, _, subject = rest.partition("/")
-    what, _, part = word.partition(":")
-    return OrderKey(actor, what, part, subject.rpartition("/")[0])
-
-
 def order_text(names: Names, key: str) -> str:
     """What the order with this key is about; the key where that is not known."""
     parts = parse_order_key(key)
     template = ORDER_TEXTS.get(ORDER_TEXTS_BY_ACTOR.get(parts[:2], parts.what))
-    return key if template is None else template.format(pod=names.of(parts.uid), part=parts.part)
+    return key if template is None else template.format(pod=names.of(parts.subject), part=parts.part)
 
 
 # --- texts that take more than a template -------------------------------------------------------

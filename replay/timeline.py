@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 
-from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp
+from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
-from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of, parse_order_key
+from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 
@@ -312,7 +312,7 @@ def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
     for name in _KEYS:
         if not uid and isinstance(fields.get(name), str):
             key = parse_order_key(fields[name])
-            uid, container = key.uid, container or key.part
+            uid, container = key.subject, container or key.part
     if not uid and raw.actor.startswith("HookActor:"):
         uid = raw.actor.partition(":")[2]
     return (uid if isinstance(uid, str) else ""), (container if isinstance(container, str) else "")

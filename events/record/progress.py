@@ -15,7 +15,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ebbtide.events.base import NS_PER_SECOND, Event, Stamp
+from ebbtide.events.base import NS_PER_SECOND, Event, Stamp, parse_order_key
 from ebbtide.events.decisions import (
     DeadlineMoved,
     DeletePod,
@@ -284,10 +284,9 @@ def _kill_ordered(shutdown: ProgressBuilder, event: KillContainer) -> None:
 def _order_ended(shutdown: ProgressBuilder, event: OrderEnded) -> None:
     """A pod whose stop signal was not sent has not been asked to end."""
     if event.result == "failed":
-        _, order, uid, *_ = (*event.key.split("/"), "", "")
-        what, _, container = order.partition(":")
-        if what == "stop" and uid in shutdown.pods:
-            shutdown.change_container(uid, container, stop_refused=True)
+        key = parse_order_key(event.key)
+        if key.what == "stop" and key.subject in shutdown.pods:
+            shutdown.change_container(key.subject, key.part, stop_refused=True)
 
 
 def _pod_ended(shutdown: ProgressBuilder, event: PodEnded) -> None:

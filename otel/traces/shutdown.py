@@ -14,6 +14,7 @@ statuses. In mode process none of this is on record, so that its traces are what
 
 from __future__ import annotations
 
+from ebbtide.events.base import parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     AnnounceNode,
@@ -59,7 +60,6 @@ from ebbtide.events.facts import (
     StorageFailed,
     StorageMoved,
 )
-from ebbtide.events.messages import parse_order_key
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import (
     HOOK_ROLE,
@@ -439,7 +439,7 @@ def delete_refused(trace: Trace, event: DeleteRefused) -> None:
 
 def unmounts_awaited(trace: Trace, event: AwaitUnmounts) -> None:
     """Below the wave that waits for it."""
-    wave = parse_order_key(event.key).uid
+    wave = parse_order_key(event.key).subject
     parent = trace.wave_id(int(wave)) if wave.isdecimal() else trace.root.span_id
     begin_for_node(trace, "AwaitUnmounts", event.key, ((at.ABOUT_PODS, len(event.uids)),), parent)
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ebbtide.actors.policy.grace_periods import shutdown_enabled
-from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Order, Record
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Order, Record, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     AwaitStatuses,
@@ -124,7 +124,7 @@ def _waits(view: BootView, records: Sequence[Record]) -> list[int]:
 def _is_final_answer(event: Event) -> bool:
     """An outcome; or that the API server is gone, from where on the configured time is waited."""
     if isinstance(event, OrderEnded):
-        return event.key.startswith("NodeStatusActor/")
+        return parse_order_key(event.key).actor == "NodeStatusActor"
     return isinstance(event, ApiRead) and not event.reachable
 
 
