@@ -106,7 +106,7 @@ def what_if(
 ) -> Comparison:
     """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
 
-    Raises replay.whatif.tape.Diverged where this version decides otherwise than the record, and
+    Raises replay.whatif.record.Diverged where this version decides otherwise than the record, and
     replay.whatif.changes.WrongChange.
     """
     changes = Changes(

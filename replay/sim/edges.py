@@ -339,7 +339,19 @@ class RuntimeEdge(SimulatedEdge):
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
         yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
-        active = [self._as_it_is(uid) for uid in self._pods.begun if not self._pods.over(uid)]
+        active = []
+        for uid in self._pods.begun:
+            if self._pods.over(uid):
+                continue
+            pod = self._pods.plans[uid].pod
+            # While all of it runs it is the manifest itself, and most pods of most nodes are copied never.
+            if any(box.phase == "exited" for box in self._pods.of(uid)):
+                containers = [
+                    replace(each, running=self._pods.boxes[uid, each.name].phase != "exited")
+                    for each in pod.containers
+                ]
+                pod = replace(pod, containers=tuple(containers))
+            active.append(pod)
         parts = -(-len(active) // INVENTORY_PODS_MAX) or 1
         as_of_ns = self._node.timer.now_ns
         for part in range(parts):
@@ -353,17 +365,6 @@ class RuntimeEdge(SimulatedEdge):
             )
         yield self._draw_ns(5, 60)
         return Outcome()
-
-    def _as_it_is(self, uid: str) -> Pod:
-        """A pod as it is now; it is the manifest itself while all of it runs."""
-        pod = self._pods.plans[uid].pod
-        if all(box.phase != "exited" for box in self._pods.of(uid)):
-            return pod
-        boxes = self._pods.boxes
-        containers = tuple(
-            replace(each, running=boxes[uid, each.name].phase != "exited") for each in pod.containers
-        )
-        return replace(pod, containers=containers)
 
     def _start_pod(self, order: StartPod, late: bool) -> Script:
         yield self._draw_ns(20_000, 400_000)

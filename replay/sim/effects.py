@@ -136,7 +136,17 @@ class Effects:
         if work.verdict is not None:
             self.end(order.key, work.verdict)
         elif isinstance(order, CancelOrder):
-            self._cancel(order)
+            target = self._open.get(order.target)
+            if target is not None and not (order.waiting_only and target.begun):
+                target.verdict = "timed-out" if order.timed_out else "cancelled"
+                # One that still waits for its barrier ends as its canceller says when it comes to begin.
+                if target.begun:
+                    self._agenda.drop(target.entry)
+                    target.entry = None
+                    if target.script is not None:
+                        with suppress(EffectCancelled):
+                            target.script.throw(EffectCancelled)
+                    self.end(order.target, target.verdict)
             self.end(order.key)
         elif type(order) in self._table:
             # Never late: what a slow disk does to the barriers is the tests' world's business.
@@ -179,19 +189,6 @@ class Effects:
         elapsed_ns = self._agenda.now_ns - work.since_ns
         ended = OrderEnded(key=key, result=result, reason=reason, elapsed_ns=elapsed_ns, exit_code=exit_code)
         self._agenda.after(0, ended)
-
-    def _cancel(self, order: CancelOrder) -> None:
-        work = self._open.get(order.target)
-        if work is None or (order.waiting_only and work.begun):
-            return
-        work.verdict = "timed-out" if order.timed_out else "cancelled"
-        if work.begun:
-            self._agenda.drop(work.entry)
-            work.entry = None
-            if work.script is not None:
-                with suppress(EffectCancelled):
-                    work.script.throw(EffectCancelled)
-            self.end(order.target, work.verdict)
 
     # --- after a restart ----------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ signal was never heard) the function says so; nothing else excuses.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import NamedTuple
 
 import msgspec
@@ -83,7 +83,10 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
         since_ns = max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)])
-        by_ns = since_ns + _flush_ns(view) + view.slack_ns
+        # What statuses and the trace may take under any configuration of this boot.
+        flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
+        flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
+        by_ns = since_ns + flush_ns + view.slack_ns
         if _undisturbed(view, view.at_ns(plan), by_ns) and not view.of("release"):
             yield (
                 f"episode {episode}: no release by {world_seconds(by_ns)}, all pods gone at"
@@ -101,39 +104,23 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
     """On a Kubernetes node: when the API server had answered, or not in time; the grant is there for that."""
     if not view.boot.mode:
         return []
-    released = [record.seq for record in records if isinstance(record.event, ReleaseLock)]
-    if not released:
-        return _waits(view, records)
-    return [
-        view.at_ns(record)
-        for record in records
-        if record.seq < released[0] and _is_final_answer(record.event)
-    ]
-
-
-def _waits(view: BootView, records: Sequence[Record]) -> list[int]:
-    """Of a shutdown that was cancelled first: until when the kubelet's statuses would have been awaited."""
+    found: list[int] = []
     ended = {record.event.key: None for record in records if isinstance(record.event, OrderEnded)}
-    return [
-        view.at_ns(record) + record.event.timeout_ns
-        for record in records
-        if isinstance(record.event, AwaitStatuses) and record.event.key not in ended
-    ]
-
-
-def _is_final_answer(event: Event) -> bool:
-    """An outcome; or that the API server is gone, from where on the configured time is waited."""
-    if isinstance(event, OrderEnded):
-        return parse_order_key(event.key).actor == "NodeStatusActor"
-    return isinstance(event, ApiRead) and not event.reachable
-
-
-def _flush_ns(view: BootView) -> int:
-    """What statuses and the trace may take under any configuration of this boot."""
-    flushes = (
-        max(each.status_flush_seconds * NS_PER_SECOND, each.trace_flush_ns) for each in view.boot.settings
-    )
-    return max(flushes)
+    open_until_ns: list[int] = []
+    for record in records:
+        event = record.event
+        if isinstance(event, ReleaseLock):
+            return found
+        if isinstance(event, OrderEnded):
+            if parse_order_key(event.key).actor == "NodeStatusActor":
+                found.append(view.at_ns(record))
+        elif isinstance(event, ApiRead) and not event.reachable:
+            # From here on only the configured time is waited for somebody who is gone.
+            found.append(view.at_ns(record))
+        elif isinstance(event, AwaitStatuses) and event.key not in ended:
+            open_until_ns.append(view.at_ns(record) + event.timeout_ns)
+    # Cancelled before the release: until then the kubelet's statuses would have been awaited.
+    return open_until_ns
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:
@@ -195,23 +182,20 @@ def had_time(view: BootView, release: Happening) -> bool:
 def the_grant_is_enough(view: BootView) -> BreachSentences:
     """logind's own timer never has to end a shutdown that a daemon has seen from its signal on."""
     for limit in view.of("limit"):
-        held = [holder for holder in limit.detail.split(",") if holder]
+        held = any(limit.detail.split(","))
         alive = view.served_through(limit.at_ns - CATCH_UP_NS, limit.at_ns)
-        if limit.at_ns < view.stopping_ns and alive and held and _heard_at_once(view, limit):
-            yield (
-                f"logind's limit came at {world_seconds(limit.at_ns)} with the lock still held by"
-                f" {limit.detail}"
-            )
-
-
-def _heard_at_once(view: BootView, limit: Happening) -> bool:
-    """Not so where the limit was being raised at that moment: the property is read after the signal."""
-    signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
-    raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
-    return not raising and any(
-        event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
-        for record, event in view.events(PrepareForShutdown)
-    )
+        if limit.at_ns >= view.stopping_ns or not alive or not held:
+            continue
+        signal_ns = max(seen.at_ns for seen in view.of("shutdown") if seen.at_ns <= limit.at_ns)
+        # The property is read after the signal: while the limit is being raised either value may be meant.
+        raising = any(signal_ns - 100 * MS <= seen.at_ns <= signal_ns for seen in view.of("drop-in"))
+        heard = any(
+            event.active and signal_ns <= view.at_ns(record) <= signal_ns + 100 * MS
+            for record, event in view.events(PrepareForShutdown)
+        )
+        if heard and not raising:
+            at = world_seconds(limit.at_ns)
+            yield f"logind's limit came at {at} with the lock still held by {limit.detail}"
 
 
 def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
@@ -220,7 +204,9 @@ def a_node_that_stays_is_armed(view: BootView) -> BreachSentences:
     calm = not any(seen.at_ns > quiet_ns for seen in view.seen if seen.what in DISTURBANCES)
     if not calm or view.boot.preparing or not view.served_through(quiet_ns, view.ended_ns):
         return
-    held = any(seen.what == "lock" for seen in view.seen) and not _unlocked(view)
+    # The last word on the lock before the boot's own end, which takes it from whoever has it.
+    turns = [seen.what for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
+    held = bool(view.of("lock")) and turns[-1:] != ["unlock"]
     if _alone(view):
         held = False  # the kubelet's, at most
     if (shutdown_enabled(view.boot.settings[-1]) and not _alone(view)) != held:
@@ -249,30 +235,35 @@ DISTURBANCES = (
 )
 
 
-def _unlocked(view: BootView) -> bool:
-    """Whether the last word on the lock was its loss; the boot's own end does not count."""
-    lock_events = [seen for seen in view.of("lock", "unlock") if seen.at_ns < view.ended_ns]
-    return bool(lock_events) and lock_events[-1].what == "unlock"
-
-
 # Waves: in order, without dawdling, and nobody is forgotten.
 
 
 def waves_keep_their_order(view: BootView) -> BreachSentences:
     """No pod is touched before the waves below its own have ended or had their time."""
     for episode, records in view.episodes().items():
-        waves = {each.event.wave: each for each in records if isinstance(each.event, WaveStarted)}
+        waves = {event.wave: (at_ns, event) for at_ns, event in _waves_begun(view, records)}
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
         lasting = _last_exits(view, members)
         for seen in view.of("hook", "signal"):
             began = members.get(seen.uid)
             if view.by_kubelet(seen.uid) == "observe":
                 continue
-            if began is None or began.wave not in waves or seen.at_ns < view.at_ns(waves[began.wave]):
+            if began is None or began.wave not in waves or seen.at_ns < waves[began.wave][0]:
                 continue
-            for lower, record in waves.items():
-                if lower < began.wave and lower in lasting:
-                    yield from _waits_for(view, episode, seen, record, *lasting[lower])
+            for wave, (_, lower) in waves.items():
+                if wave >= began.wave or wave not in lasting:
+                    continue
+                over_ns, (exit_ns, last) = view.mono_at_ns(lower.deadline_ns), lasting[wave]
+                if seen.at_ns < over_ns and exit_ns > seen.at_ns:
+                    yield (
+                        f"episode {episode}: {seen.what} for {seen.uid} at {world_seconds(seen.at_ns)},"
+                        f" while {container_label(last)} "
+                        f"of wave {wave} runs and has until {world_seconds(over_ns)}"
+                    )
+
+
+def _waves_begun(view: BootView, records: Sequence[Record]) -> list[tuple[int, WaveStarted]]:
+    return [(view.at_ns(each), each.event) for each in records if isinstance(each.event, WaveStarted)]
 
 
 def _last_exits(
@@ -288,49 +279,24 @@ def _last_exits(
     return lasting
 
 
-def _waits_for(
-    view: BootView, episode: int, seen: Happening, lower: Record, exit_ns: int, last: SimulatedContainer
-) -> BreachSentences:
-    assert isinstance(lower.event, WaveStarted)
-    over_ns = view.mono_at_ns(lower.event.deadline_ns)
-    if seen.at_ns < over_ns and exit_ns > seen.at_ns:
-        yield (
-            f"episode {episode}: {seen.what} for {seen.uid} at {world_seconds(seen.at_ns)},"
-            f" while {container_label(last)} "
-            f"of wave {lower.event.wave} runs and has until {world_seconds(over_ns)}"
-        )
-
-
 def waves_do_not_dawdle(view: BootView) -> BreachSentences:
     """A wave begins as soon as the one before it has ended: time that nobody needs is not waited out."""
+    unmounted_ns = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
     for episode, records in view.episodes().items():
-        began = [record for record in records if isinstance(record.event, WaveStarted)]
         members = {each.event.uid: each.event for each in records if isinstance(each.event, PodStopBegan)}
         lasting = _last_exits(view, members)
-        for before, after in pairwise(began):
-            gone_ns, _ = lasting.get(_wave_of(before), (0, None))
-            gone_ns = max(gone_ns, _unmounted_ns(view, before))
-            over_ns = max(view.at_ns(before), gone_ns) + view.slack_ns
-            if view.at_ns(after) > over_ns and view.served_through(over_ns - view.slack_ns, over_ns):
+        for (began_ns, before), (next_ns, after) in pairwise(_waves_begun(view, records)):
+            # A volume that was never unmounted is waited for until the wave's deadline.
+            until_ns = view.mono_at_ns(before.deadline_ns)
+            volumes = [pod.uid for pod in before.pods if pod.volumes]
+            unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
+            exit_ns, _ = lasting.get(before.wave, (0, None))
+            gone_ns = max(began_ns, exit_ns, *unmounts)
+            if next_ns > gone_ns + view.slack_ns and view.served_through(gone_ns, gone_ns + view.slack_ns):
                 yield (
-                    f"episode {episode}: wave {_wave_of(after)} began at {world_seconds(view.at_ns(after))}; "
-                    f"those before it were gone by {world_seconds(over_ns - view.slack_ns)}"
+                    f"episode {episode}: wave {after.wave} began at {world_seconds(next_ns)}; "
+                    f"those before it were gone by {world_seconds(gone_ns)}"
                 )
-
-
-def _unmounted_ns(view: BootView, wave: Record) -> int:
-    """When the last volume that it waits for was unmounted; its deadline, if one never was."""
-    assert isinstance(wave.event, WaveStarted)
-    found = {seen.uid: seen.at_ns for seen in view.of("unmounted")}
-    over_ns = view.mono_at_ns(wave.event.deadline_ns)
-    return max(
-        [min(over_ns, found.get(pod.uid, over_ns)) for pod in wave.event.pods if pod.volumes], default=0
-    )
-
-
-def _wave_of(record: Record) -> int:
-    assert isinstance(record.event, WaveStarted)
-    return record.event.wave
 
 
 def every_pod_is_signalled(view: BootView) -> BreachSentences:
@@ -431,8 +397,11 @@ def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, Pod
 def _may_kill(
     view: BootView, box: SimulatedContainer, kill: Happening, began_ns: int, event: PodStopBegan
 ) -> bool:
+    """Every last moment for SIGKILL that was ever decided excuses it, and so does a person's hurry."""
     signals = view.of_box(box, "signal")
-    if any(limit_ns <= kill.at_ns + MS for limit_ns in _limits(view, box.uid)):
+    begun = (event.kill_by_ns for _, event in view.stop_begins(box.uid))
+    moved = (event.kill_by_ns for _, event in view.events(DeadlineMoved))
+    if any(view.mono_at_ns(limit_ns) <= kill.at_ns + MS for limit_ns in chain(begun, moved)):
         return True
     # The kubelet's clock runs from when it heard of the delete, ours from when it was ordered.
     if view.by_kubelet(box.uid) and kill.at_ns >= began_ns + event.grace_ns + GRACE_FLOOR_NS - MS:
@@ -441,14 +410,6 @@ def _may_kill(
         return False
     hurried = any(seen.uid == box.uid for seen in view.of("hurry"))
     return hurried or kill.at_ns >= began_ns + event.grace_ns - MS
-
-
-def _limits(view: BootView, uid: str) -> Iterator[int]:
-    """Every last moment for SIGKILL that was ever decided, in world time."""
-    for _, began in view.stop_begins(uid):
-        yield view.mono_at_ns(began.kill_by_ns)
-    for _, moved in view.events(DeadlineMoved):
-        yield view.mono_at_ns(moved.kill_by_ns)
 
 
 def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
@@ -481,38 +442,30 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
     """Whether the container still ran, and a daemon was there that had to do something about it."""
     since_ns = max(began_ns, at_ns - view.slack_ns - CATCH_UP_NS)
     runs = view.exit_ns(box) > at_ns
-    return runs and view.served_through(since_ns, at_ns) and at_ns < _given_up_ns(view, began_ns)
-
-
-def _given_up_ns(view: BootView, after_ns: int) -> int:
-    """When pods were nobody's business any more: the end of the budget, or of the machine."""
+    # Pods are nobody's business any more at the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
-    return min([end for end in ends if end >= after_ns] + [view.stopping_ns])
+    given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
+    return runs and view.served_through(since_ns, at_ns) and at_ns < given_up_ns
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
     """After a cancel nobody new is told to stop, unless the machine goes down past logind."""
-    off = view.of("withdraw", "shutdown", "stopping")
+    turns = view.of("withdraw", "shutdown", "stopping")
     for record, event in view.events(PodStopBegan):
         at_ns = view.at_ns(record)
         if at_ns >= view.stopping_ns:
             continue
-        last = [seen for seen in off if seen.at_ns <= at_ns - view.slack_ns]
-        later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in off)
-        if last and last[-1].what == "withdraw" and not later and _heard(view, last[-1], at_ns):
-            yield (
-                f"{event.uid} was told to stop at {world_seconds(at_ns)}, cancelled at"
-                f" {world_seconds(last[-1].at_ns)}"
-            )
-
-
-def _heard(view: BootView, withdrawn: Happening, at_ns: int) -> bool:
-    """Whether a daemon was there and on the bus to hear of the cancel."""
-    broken = any(
-        withdrawn.at_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns
-        for seen in view.of("bus-lost", "logind-gone", "logind-back")
-    )
-    return not broken and view.served_through(withdrawn.at_ns, at_ns)
+        last = [seen for seen in turns if seen.at_ns <= at_ns - view.slack_ns]
+        later = any(at_ns - view.slack_ns < seen.at_ns <= at_ns for seen in turns)
+        if not last or last[-1].what != "withdraw" or later:
+            continue
+        # Only a daemon that was there and on the bus can have heard of the cancel.
+        off_ns = last[-1].at_ns
+        breaks = view.of("bus-lost", "logind-gone", "logind-back")
+        on_bus = not any(off_ns - 2 * NS_PER_SECOND <= seen.at_ns <= at_ns for seen in breaks)
+        if on_bus and view.served_through(off_ns, at_ns):
+            at, off_at = world_seconds(at_ns), world_seconds(off_ns)
+            yield f"{event.uid} was told to stop at {at}, cancelled at {off_at}"
 
 
 def late_pods_are_rejected(view: BootView) -> BreachSentences:
@@ -547,7 +500,9 @@ def each_order_ends_once(views: Sequence[BootView]) -> BreachSentences:
         elif isinstance(record.event, OrderEnded) and opened.pop(record.event.key, None) is None:
             yield f"record {record.seq}: {record.event.key} ends, but is not open"
     view = views[-1]
-    if not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns) or _hurt(views):
+    # Where a place of the journal failed at any time, an outcome may have been lost with it.
+    hurt = any(each.fled for each in views)
+    if hurt or not view.served_through(view.ended_ns - 2 * NS_PER_SECOND, view.ended_ns):
         return
     first = view.records[0].seq if view.records else 0
     for key, record in opened.items():
@@ -567,12 +522,23 @@ def fates_are_true(view: BootView) -> BreachSentences:
         unseen = [box for box in boxes if view.gone_was_known_ns(box) > at_ns]
         # A daemon that comes back after the end of everything orders SIGKILL and gives up in one breath.
         rushed = not view.served_through(at_ns - view.CATCH_UP_NS, at_ns)
+        # Only by this shutdown's SIGKILL: one of an earlier shutdown may have taken its time.
+        killed = any(
+            view.exit_signal(box) == "SIGKILL"
+            and any(kill.at_ns >= since_ns for kill in view.of_box(box, "kill"))
+            for box in boxes
+        )
+        touched = any(
+            seen.life != KUBELET and since_ns < seen.at_ns < at_ns
+            for box in boxes
+            for seen in view.of_box(box, "hook", "signal", "kill")
+        )
         fits = {
-            "graceful": not running and not any(_killed_since(view, box, since_ns) for box in boxes),
+            "graceful": not running and not killed,
             "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
             "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
             "unknown": rushed or bool(unseen) or not boxes,
-            "spared": not any(_touched(view, box, since_ns, at_ns) for box in boxes),
+            "spared": not touched,
             "rejected": not boxes,
         }
         if not fits[event.outcome]:
@@ -584,17 +550,6 @@ def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
     return (view.kill_was_ordered(box.uid) and not seen) or view.exit_signal(box) == "SIGKILL"
-
-
-def _killed_since(view: BootView, box: SimulatedContainer, since_ns: int) -> bool:
-    """SIGKILL of this shutdown, not one of an earlier shutdown that took its time."""
-    kills = [kill for kill in view.of_box(box, "kill") if kill.at_ns >= since_ns]
-    return bool(kills) and view.exit_signal(box) == "SIGKILL"
-
-
-def _touched(view: BootView, box: SimulatedContainer, since_ns: int, at_ns: int) -> bool:
-    touches = (seen for seen in view.of_box(box, "hook", "signal", "kill") if seen.life != KUBELET)
-    return any(since_ns < seen.at_ns < at_ns for seen in touches)
 
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:
@@ -631,11 +586,6 @@ def the_next_boot_tells(views: Sequence[BootView]) -> BreachSentences:
         said = mine[0].outcome if mine else "nothing"
         if said != recorded:
             yield f"boot {view.number} says {said} of the shutdown before it, the journal says {recorded}"
-
-
-def _hurt(views: Sequence[BootView]) -> bool:
-    """Whether a place of the journal failed at any time."""
-    return any(view.fled for view in views)
 
 
 LAST_OUTCOMES = ("nothing", "never-begun", "truncated", "complete", "cancelled")

@@ -24,7 +24,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
-from ebbtide.replay.sim.world_log import MS, Happening
+from ebbtide.replay.sim.world_log import MS
 
 #: Kinds after which the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")
@@ -42,6 +42,18 @@ AWAITED: tuple[type[Event], ...] = (AwaitStatuses, CheckMounts, DeliverStatuses)
 RELEASE_AHEAD_NS = NS_PER_SECOND
 
 
+#: After one of these nobody can say when the last status had to be there.
+DELIVERY_DISTURBANCES = (
+    "api-lost",
+    "crash",
+    "logind-gone",
+    "withdraw",
+    "limit",
+    "bus-lost",
+    "stopping",
+)
+
+
 def the_kubelet_is_back(view: BootView) -> BreachSentences:
     """Once a shutdown is over on a machine that stays up, a kubelet that we have stopped runs again."""
     turns = view.of("kubelet-stop", "kubelet-start")
@@ -56,17 +68,13 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
     over = [record for record, event in view.events(EpisodeClosed) if not event.followed]
     closed_ns = max((view.at_ns(record) for record in over), default=0)
     asked_again = any(event.at_ns > closed_ns - MS for event in view.of("shutdown"))
-    if closed_ns > stopped_ns and not asked_again and not _is_coming(view, closed_ns):
-        yield f"the kubelet was stopped at {world_seconds(stopped_ns)} and is not running again"
-
-
-def _is_coming(view: BootView, closed_ns: int) -> bool:
-    """Its start was ordered and has not ended, or is tried again, or nobody was there for long enough."""
-    ended = {event.key: event for _, event in view.events(OrderEnded)}
+    # It may still come: its start has not ended or is tried again, or nobody was there for long enough.
+    done = {event.key: None for _, event in view.events(OrderEnded) if event.result == "done"}
     starts = [event for record, event in view.events(StartKubelet) if view.at_ns(record) >= closed_ns]
-    open_ = any(event.key not in ended or ended[event.key].result != "done" for event in starts)
-    until_ns = closed_ns + KUBELET_BACK_NS
-    return (open_ and view.ended_ns < until_ns) or not view.served_through(closed_ns, view.ended_ns)
+    tried = view.ended_ns < closed_ns + KUBELET_BACK_NS and any(event.key not in done for event in starts)
+    is_coming = tried or not view.served_through(closed_ns, view.ended_ns)
+    if closed_ns > stopped_ns and not asked_again and not is_coming:
+        yield f"the kubelet was stopped at {world_seconds(stopped_ns)} and is not running again"
 
 
 def nobody_is_started_again(view: BootView) -> BreachSentences:
@@ -115,15 +123,12 @@ def looking_on_touches_nobody(view: BootView) -> BreachSentences:
         fallback = any(isinstance(record.event, FallbackEngaged) for record in records)
         if means != ["observe"] or fallback:
             continue
-        carried = _planned_before(view, records[0])
+        # Pods of an earlier shutdown of this boot may still be on their way down.
+        plans = view.events(PodPlanned)
+        carried = {event.pod.uid: None for record, event in plans if record.seq < records[0].seq}
         for record in records:
             if isinstance(record.event, TOUCHES) and getattr(record.event, "uid", "") not in carried:
                 yield f"episode {episode}: record {record.seq} is {type(record.event).__name__}"
-
-
-def _planned_before(view: BootView, first: Record) -> dict[str, None]:
-    """Pods of an earlier shutdown of this boot: they may still be on their way down."""
-    return {event.pod.uid: None for record, event in view.events(PodPlanned) if record.seq < first.seq}
 
 
 def a_certificate_is_true(view: BootView) -> BreachSentences:
@@ -148,6 +153,8 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
     """The lock is not released while a status, or a look at the mounts, is waited for, but at its bound."""
     if not view.boot.mode or view.hurt:
         return
+    # An API server that was known to be gone is waited for no longer than the flush may take.
+    lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
     for records in view.episodes().values():
         waiting: dict[str, Record] = {}
         bound_ns = 0
@@ -158,19 +165,12 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
                 waiting[getattr(record.event, "key", "")] = record
             elif isinstance(record.event, OrderEnded):
                 waiting.pop(record.event.key, None)
-            elif isinstance(record.event, ReleaseLock) and waiting and not _excused(view, record, bound_ns):
-                keys = ", ".join(waiting)
-                yield (
-                    f"record {record.seq}: released at {world_seconds(view.at_ns(record))} while"
-                    f" {keys} was open"
-                )
-
-
-def _excused(view: BootView, release: Record, bound_ns: int) -> bool:
-    """At the bound, or when people said so, or the API server was known to be gone for the flush's time."""
-    asked = any(seen.at_ns <= view.at_ns(release) for seen in view.of("release-asked", "stopping"))
-    lost = bool(view.of("api-lost", "crash", "logind-gone")) or not view.boot.api_answers
-    return asked or lost or release.mono_ns >= bound_ns - RELEASE_AHEAD_NS
+            elif isinstance(record.event, ReleaseLock) and waiting:
+                at_ns = view.at_ns(record)
+                asked = any(seen.at_ns <= at_ns for seen in view.of("release-asked", "stopping"))
+                if not (asked or lost or record.mono_ns >= bound_ns - RELEASE_AHEAD_NS):
+                    keys = ", ".join(waiting)
+                    yield f"record {record.seq}: released at {world_seconds(at_ns)} while {keys} was open"
 
 
 def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
@@ -194,8 +194,14 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
     """While the API server answers, every ended pod's final status is there at the release of a power-off."""
     if not view.boot.mode or not view.boot.api_answers or view.hurt:
         return
+    # What takes the time, or the answers, away; and at the bound the lock goes whatever is open.
+    disturbances = view.of(*DELIVERY_DISTURBANCES)
     for release in view.of("release"):
-        if release.detail != ReleaseLock.__name__ or _disturbed(view, release):
+        disturbed = any(seen.at_ns < release.at_ns for seen in disturbances)
+        if release.detail != ReleaseLock.__name__ or disturbed:
+            continue
+        bound_ns = view.events(ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
+        if release.at_ns >= view.mono_at_ns(bound_ns):
             continue
         for record, event in view.events(DeliverStatuses):
             if view.at_ns(record) < release.at_ns - 100 * MS:
@@ -209,14 +215,6 @@ def each_status_is_delivered_in_time(view: BootView) -> BreachSentences:
                         f"released at {world_seconds(release.at_ns)} without the status of"
                         f" {', '.join(missing)}"
                     )
-
-
-def _disturbed(view: BootView, release: Happening) -> bool:
-    """Whether anything took the time, or the answers, away."""
-    whats = ("api-lost", "crash", "logind-gone", "withdraw", "limit", "bus-lost", "stopping")
-    late = view.events(ShutdownBegan)[-1][1].release_by_ns - RELEASE_AHEAD_NS
-    at_bound = release.at_ns >= view.mono_at_ns(late)
-    return at_bound or any(seen.at_ns < release.at_ns for seen in view.of(*whats))
 
 
 OF_NODES = (

@@ -111,29 +111,25 @@ class Kubelet:
 
     def _end(self, uid: str) -> None:
         """Hooks, the stop signal, and SIGKILL when the grace is over, 2 s after the signal at the least."""
+        hooks = {each.name: each.hook for each in self._pods.plans[uid].pod.containers}
         for box in self._pods.of(uid):
-            if box.phase != "exited":
-                self._stop(box)
+            left_ns = max(0, self._until_ns[uid] - self._timer.now_ns)
+            hook = hooks[box.name] if box.phase == "running" else None
+            if box.phase == "exited":
+                continue
+            if (uid, box.name) in self._signalled_ns:
+                self._kill_later(box)
+            # The kubelet carries out no tcpSocket in preStop: such a hook fails at once.
+            elif hook is None or not left_ns or hook.kind == "tcpSocket":
+                self._signal(box)
+            elif hook.kind == "sleep":
+                self._later(min(hook.sleep_seconds * NS_PER_SECOND, left_ns), partial(self._signal, box))
+            else:
+                process = self._pods.run_hook(box, "kubelet", KUBELET, False)
+                process.followers.append(partial(self._later, 0, partial(self._signal, box)))
+                self._later(left_ns, partial(self._pods.stop_hook, box, process))
         if self._pods.over(uid):
             self._tidy(uid)
-
-    def _stop(self, box: SimulatedContainer) -> None:
-        left_ns = max(0, self._until_ns[box.uid] - self._timer.now_ns)
-        if (box.uid, box.name) in self._signalled_ns:
-            self._kill_later(box)
-            return
-        if box.phase != "running":
-            self._signal(box)
-            return
-        hook = next(each.hook for each in self._pods.plans[box.uid].pod.containers if each.name == box.name)
-        if hook is None or not left_ns or hook.kind == "tcpSocket":
-            self._signal(box)
-        elif hook.kind == "sleep":
-            self._later(min(hook.sleep_seconds * NS_PER_SECOND, left_ns), partial(self._signal, box))
-        else:
-            process = self._pods.run_hook(box, "kubelet", KUBELET, False)
-            process.followers.append(partial(self._later, 0, partial(self._signal, box)))
-            self._later(left_ns, partial(self._pods.stop_hook, box, process))
 
     def _signal(self, box: SimulatedContainer) -> None:
         if (box.uid, box.name) in self._signalled_ns or box.phase == "exited":

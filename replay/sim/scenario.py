@@ -237,11 +237,12 @@ class Behaviour(NamedTuple):
 
     def plans(self, pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
         """Each pod with its behaviour; names do not matter: a pod's draws are those of its index."""
-        return tuple(self._plan(pod, draws.fork(f"pod {index}")) for index, pod in enumerate(pods))
-
-    def _plan(self, pod: Pod, draws: Draws) -> PodPlan:
-        names = [container.name for container in pod.containers]
-        return PodPlan(pod, {name: self._container_plan(pod, name, draws.fork(name)) for name in names})
+        plans = []
+        for index, pod in enumerate(pods):
+            own, names = draws.fork(f"pod {index}"), [container.name for container in pod.containers]
+            behaves = {name: self._container_plan(pod, name, own.fork(name)) for name in names}
+            plans.append(PodPlan(pod, behaves))
+        return tuple(plans)
 
     def _container_plan(self, pod: Pod, container: str, draws: Draws) -> ContainerPlan:
         said = CALM_RULE
@@ -250,14 +251,10 @@ class Behaviour(NamedTuple):
                 news = {field: getattr(rule, field) for field in _RULE_FIELDS}
                 said = said._replace(**{field: value for field, value in news.items() if value is not None})
         # Each duration has a stream of its own, so that saying one thing does not change another.
-        stop, kill = (
-            _draw_duration(said.stop, draws.fork("stop")),
-            _draw_duration(said.kill, draws.fork("kill")),
-        )
-        hook, crashes = (
-            _draw_duration(said.hook, draws.fork("hook")),
-            _draw_duration(said.crashes, draws.fork("crash")),
-        )
+        stop = _draw_duration(said.stop, draws.fork("stop"))
+        kill = _draw_duration(said.kill, draws.fork("kill"))
+        hook = _draw_duration(said.hook, draws.fork("hook"))
+        crashes = _draw_duration(said.crashes, draws.fork("crash"))
         return ContainerPlan(
             stop_ns=None if said.ignores else stop,
             lives_ns=None if crashes is None else SIGNAL_AFTER_NS + crashes,
@@ -313,29 +310,27 @@ HOOK_WEIGHTS: tuple[tuple[int, HookKind | None], ...] = (
 
 
 def synthetic_pods(count: int, draws: Draws) -> tuple[Pod, ...]:
-    """So many pods."""
-    return tuple(_draw_pod(index, draws.fork(f"synthetic {index}")) for index in range(count))
-
-
-def _draw_pod(index: int, draws: Draws) -> Pod:
-    namespace, app, priority = draws.weighted(*APP_WEIGHTS)
-    sidecar = (Container(name="mesh", sidecar=True),) if draws.chance(1, 8) else ()
-    return Pod(
-        uid=f"{draws.bits():016x}",
-        namespace=namespace,
-        name=f"{app}-{index}",
-        priority=priority,
-        grace_seconds=draws.weighted((8, 30), (2, 60), (2, 10), (1, 5), (1, None)),
-        containers=(*sidecar, Container(name=app, hook=_draw_hook(draws))),
-    )
-
-
-def _draw_hook(draws: Draws) -> Hook | None:
-    kind = draws.weighted(*HOOK_WEIGHTS)
-    if kind is None:
-        return None
-    seconds = draws.weighted((4, 5), (2, 10), (1, 15)) if kind == "sleep" else 0
-    return Hook(kind=kind, sleep_seconds=seconds)
+    """So many pods. Each has a stream of its own: the first ones are the same, however many follow."""
+    pods = []
+    for index in range(count):
+        own = draws.fork(f"synthetic {index}")
+        namespace, app, priority = own.weighted(*APP_WEIGHTS)
+        sidecar = (Container(name="mesh", sidecar=True),) if own.chance(1, 8) else ()
+        uid = f"{own.bits():016x}"
+        grace_seconds = own.weighted((8, 30), (2, 60), (2, 10), (1, 5), (1, None))
+        kind = own.weighted(*HOOK_WEIGHTS)
+        sleep_seconds = own.weighted((4, 5), (2, 10), (1, 15)) if kind == "sleep" else 0
+        hook = None if kind is None else Hook(kind=kind, sleep_seconds=sleep_seconds)
+        pod = Pod(
+            uid=uid,
+            namespace=namespace,
+            name=f"{app}-{index}",
+            priority=priority,
+            grace_seconds=grace_seconds,
+            containers=(*sidecar, Container(name=app, hook=hook)),
+        )
+        pods.append(pod)
+    return tuple(pods)
 
 
 # --- how they behave ---------------------------------------------------------------------------
@@ -343,15 +338,12 @@ def _draw_hook(draws: Draws) -> Hook | None:
 
 def draw_pod_plans(pods: tuple[Pod, ...], draws: Draws) -> tuple[PodPlan, ...]:
     """Each pod with the behaviour of its containers; now and then one appears when the node goes down."""
-    return tuple(_draw_pod_plan(pod, draws.fork(f"pod {index}")) for index, pod in enumerate(pods))
-
-
-def _draw_pod_plan(pod: Pod, draws: Draws) -> PodPlan:
-    plans_by_name = {
-        container.name: draw_container_plan(draws.fork(container.name)) for container in pod.containers
-    }
-    appears_ns = draws.between(-4000, 20_000) * MS if draws.chance(1, 60) else 0
-    return PodPlan(pod, plans_by_name, appears_ns)
+    plans = []
+    for index, pod in enumerate(pods):
+        own = draws.fork(f"pod {index}")
+        behaves = {each.name: draw_container_plan(own.fork(each.name)) for each in pod.containers}
+        plans.append(PodPlan(pod, behaves, own.between(-4000, 20_000) * MS if own.chance(1, 60) else 0))
+    return tuple(plans)
 
 
 def draw_container_plan(draws: Draws) -> ContainerPlan:
@@ -425,20 +417,20 @@ KUBELET_WEIGHTS: tuple[tuple[int, KubeletIs], ...] = ((20, "runs"), (1, "away"),
 
 def pods_of_node(pods: tuple[Pod, ...], draws: Draws) -> tuple[Pod, ...]:
     """The same pods with what a Kubernetes node's have: some are static, of a DaemonSet, or have volumes."""
-    return tuple(_pod_of_node(pod, draws.fork(f"node {index}")) for index, pod in enumerate(pods))
-
-
-def _pod_of_node(pod: Pod, draws: Draws) -> Pod:
-    kind = draws.weighted((12, "ReplicaSet"), (2, "StatefulSet"), (2, "DaemonSet"), (1, ""))
-    daemon = kind == "DaemonSet"
-    return replace(
-        pod,
-        static=not kind,
-        daemon=daemon,
-        tolerates_all=daemon and draws.chance(1, 3),
-        volumes=bool(kind) and draws.chance(1, 4),
-        owner=f"{kind}/{pod.name.partition('-')[0]}" if kind else "",
-    )
+    found = []
+    for index, pod in enumerate(pods):
+        own = draws.fork(f"node {index}")
+        kind = own.weighted((12, "ReplicaSet"), (2, "StatefulSet"), (2, "DaemonSet"), (1, ""))
+        of_node = replace(
+            pod,
+            static=not kind,
+            daemon=kind == "DaemonSet",
+            tolerates_all=kind == "DaemonSet" and own.chance(1, 3),
+            volumes=bool(kind) and own.chance(1, 4),
+            owner=f"{kind}/{pod.name.partition('-')[0]}" if kind else "",
+        )
+        found.append(of_node)
+    return tuple(found)
 
 
 def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool) -> Faults:

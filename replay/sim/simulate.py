@@ -51,7 +51,6 @@ from ebbtide.replay.sim.scenario import (
     WALL_NS,
     Behaviour,
     Draws,
-    Faults,
     NodeMode,
     SimulationPlan,
 )
@@ -104,7 +103,7 @@ class SimulatedJournal:
         return record
 
     def append(self, records: Sequence[Record]) -> None:
-        """Whole steps. Raises ValueError for a gap in the numbers, and events.frames.FrameTooLarge."""
+        """Whole steps. Raises ValueError for a gap in the numbers, and events.codec.FrameTooLarge."""
         assert self._chain is not None, "a process begins with its segment"
         self.records += records
         durable_seq = self._end.seq
@@ -153,9 +152,10 @@ class UnsoundJournal(Exception):
 
 
 def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
-    """Every record of a journal's segments, from their bytes, each header and frame verified. Raises Unsound.
+    """Every record of a journal's segments, from their bytes, each header and frame verified.
 
-    `events.reader.History` reads any journal; this reads only what is whole, and loads nothing that waits.
+    `events.reader.History` reads any journal; this one reads only what is whole, and loads nothing that waits.
+    Raises UnsoundJournal.
     """
     end = Link()
     for name, data in files.items():
@@ -468,22 +468,19 @@ def _random_bytes(draws: Draws) -> bytes:
 
 
 def check_run(machine: Machine) -> list[Breach]:
-    """Every breach; empty: all held."""
-    return [*_replay_breaches(machine), *breaches(boot_views(machine))]
-
-
-def _replay_breaches(machine: Machine) -> Iterator[Breach]:
-    """Re-execution of the written bytes gives the same decisions, from the first record to the last."""
-    replayer = Replayer()
+    """Every breach; empty: all held. Re-executed are the written bytes, and not the records in memory: what
+    was lost on the way into the journal would be found nowhere else.
+    """
+    found, replayer = list(breaches(boot_views(machine))), Replayer()
     try:
         replayer.feed(read_journal_back(machine.journal.files()))
     except UnsoundJournal as error:
-        yield Breach("the_journal_is_sound", str(error))
-        return
+        return [Breach("the_journal_is_sound", str(error)), *found]
     divergence = replayer.finish()
-    if divergence is not None:
-        difference = f"{divergence.field}: {divergence.expected} / {divergence.produced}"
-        yield Breach("the_journal_replays", f"record {divergence.seq}: {difference}")
+    if divergence is None:
+        return found
+    difference = f"{divergence.field}: {divergence.expected} / {divergence.produced}"
+    return [Breach("the_journal_replays", f"record {divergence.seq}: {difference}"), *found]
 
 
 def boot_views(machine: Machine) -> list[BootView]:
@@ -564,7 +561,14 @@ def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
     behaves, fork = wanted.behaviour, draws.fork("behaviour")
     plans = drawing.draw_pod_plans(pods, fork) if behaves is None else behaves.plans(pods, fork)
     drawn = drawing.draw_faults(draws.fork("faults"), calm=wanted.calm)
-    faults = _with_node_faults(wanted, drawn if behaves is None else behaves.faults, draws)
+    faults = drawn if behaves is None else behaves.faults
+    if wanted.mode and behaves is None:
+        faults = drawing.draw_node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
+    elif wanted.mode:
+        faults = faults._replace(mode=wanted.mode)
+    # What was asked for has the last word over what was drawn.
+    if wanted.api_lost_after_ns is not None:
+        faults = faults._replace(api_lost_after_ns=wanted.api_lost_after_ns, api_back_after_ns=None)
     return SimulationPlan(
         settings=wanted.settings,
         sources=wanted.sources,
@@ -576,18 +580,7 @@ def plan_of(wanted: SimulationRequest, seed: int) -> SimulationPlan:
     )
 
 
-def _with_node_faults(wanted: SimulationRequest, faults: Faults, draws: Draws) -> Faults:
-    """What was asked for has the last word."""
-    if wanted.mode and wanted.behaviour is None:
-        faults = drawing.draw_node_faults(faults, wanted.mode, draws.fork("node faults"), calm=wanted.calm)
-    elif wanted.mode:
-        faults = faults._replace(mode=wanted.mode)
-    if wanted.api_lost_after_ns is None:
-        return faults
-    return faults._replace(api_lost_after_ns=wanted.api_lost_after_ns, api_back_after_ns=None)
-
-
 def simulate(wanted: SimulationRequest, seed: int) -> Simulated:
-    """Run and check one seed. Raises replay.sim.loop.RanAway, events.frames.FrameTooLarge."""
+    """Run and check one seed. Raises replay.sim.loop.RanAway, events.codec.FrameTooLarge."""
     machine = Machine(plan_of(wanted, seed)).run()
     return Simulated(seed, machine, check_run(machine))

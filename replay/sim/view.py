@@ -77,7 +77,14 @@ class BootView:
             self._by_type.setdefault(type(record.event), []).append((record, record.event))
         self.ended_ns = self._first_ns("down")
         self.stopping_ns = self._first_ns("stopping", "down")
-        self.served = list(self._served())
+        self.served: list[Served] = []
+        ready: dict[int, int] = {}
+        for seen in self.of("ready", "crash", "left"):
+            if seen.what == "ready":
+                ready[seen.life] = seen.at_ns
+            elif seen.life in ready:
+                self.served.append(Served(seen.life, ready.pop(seen.life), seen.at_ns))
+        self.served += [Served(life, since_ns, self.ended_ns) for life, since_ns in ready.items()]
         self._boxes: dict[str, list[SimulatedContainer]] = {}
         self._exit_ns: dict[tuple[str, str], int] = {}
         for box in boot.boxes:
@@ -122,16 +129,6 @@ class BootView:
     def mono_at_ns(self, mono_ns: int) -> int:
         """A monotonic time of this boot in world time."""
         return self.boot.offset_ns + mono_ns
-
-    def _served(self) -> Iterator[Served]:
-        ready: dict[int, int] = {}
-        for seen in self.of("ready", "crash", "left"):
-            if seen.what == "ready":
-                ready[seen.life] = seen.at_ns
-            elif seen.life in ready:
-                yield Served(seen.life, ready.pop(seen.life), seen.at_ns)
-        for life, since_ns in ready.items():
-            yield Served(life, since_ns, self.ended_ns)
 
     def served_through(self, from_ns: int, to_ns: int) -> bool:
         """Whether one and the same daemon was at work all the time."""

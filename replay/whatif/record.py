@@ -58,12 +58,8 @@ from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer
 
-# The record of one shutdown, read to be performed again.
-#
-# Re-executed on the way: a record that this version would have decided otherwise says nothing about what
-# other settings would have changed. What a tape keeps is the state just before the shutdown's first record,
-# every fact with its place, and how late each tick came, because a machine is not as punctual as a virtual
-# clock.
+# What is kept is the state just before the shutdown's first record, every fact with its place, and how late
+# each tick came, because a machine is not as punctual as a virtual clock.
 
 
 class Diverged(Exception):
@@ -174,7 +170,7 @@ def config_of(system: System) -> ConfigState:
 
 
 def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
-    """Raises Diverged, NotThere, events.codec.UnknownType and BadPayload."""
+    """Raises Diverged, NoShutdownAtRecord, events.codec.UnknownType and BadPayload."""
     return _ShutdownReader(first_seq).read(whole_steps(history.raw()))
 
 
@@ -305,9 +301,7 @@ def facts_under(
 ) -> tuple[ChangedFact, ...]:
     """The recorded facts as changed; ``grant_ns`` None: as recorded. Raises WrongChange."""
     delays = dict(changes.delay)
-    for seq in (*changes.drop, *delays):
-        _check_fact(shutdown, seq)
-    _check_unambiguous(changes)
+    _check_named_facts(shutdown, changes)
     edit = _FactEditor(shutdown, changes, grant_ns)
     return tuple(
         ChangedFact(each.seq, each.mono_ns, edit.fact(each), delays.get(each.seq, 0) + edit.moved_ns(each))
@@ -316,22 +310,28 @@ def facts_under(
     )
 
 
-def _check_fact(shutdown: RecordedShutdown, seq: int) -> None:
-    found = next((each for each in shutdown.events if each.seq == seq), None)
-    if found is None:
-        where = f"it has the records {shutdown.first_seq} to {shutdown.last_seq}"
-        raise WrongChange(f"record {seq} is no event of this shutdown: {where}")
-    name = type(found.event).__name__
-    if found.cause:
-        root = _root(shutdown, found)
-        raise WrongChange(f"record {seq} is the decision {name}: name the fact that led to it, {root}")
-    if isinstance(found.event, Tick):
-        raise WrongChange(f"record {seq} is a tick: it follows from deadlines; change the settings instead")
-    if seq == shutdown.first_seq:
-        raise WrongChange(f"record {seq} is the {name} that begins the shutdown: without it there is none")
-
-
-def _check_unambiguous(changes: Changes) -> None:
+def _check_named_facts(shutdown: RecordedShutdown, changes: Changes) -> None:
+    by_seq = {each.seq: each for each in shutdown.events}
+    for seq in (*changes.drop, *dict(changes.delay)):
+        if seq not in by_seq:
+            where = f"it has the records {shutdown.first_seq} to {shutdown.last_seq}"
+            raise WrongChange(f"record {seq} is no event of this shutdown: {where}")
+        found = root = by_seq[seq]
+        name = type(found.event).__name__
+        if found.cause:
+            # A decision cannot be taken away: the same fact would lead to it again.
+            while root.cause:
+                root = by_seq[root.cause]
+            led_to = f"name the fact that led to it, {root.seq}"
+            raise WrongChange(f"record {seq} is the decision {name}: {led_to}")
+        if isinstance(found.event, Tick):
+            raise WrongChange(
+                f"record {seq} is a tick: it follows from deadlines; change the settings instead"
+            )
+        if seq == shutdown.first_seq:
+            raise WrongChange(
+                f"record {seq} is the {name} that begins the shutdown: without it there is none"
+            )
     seen: dict[int, None] = {}
     for seq, _ in changes.delay:
         if seq in changes.drop:
@@ -341,19 +341,20 @@ def _check_unambiguous(changes: Changes) -> None:
         seen[seq] = None
 
 
-def _root(shutdown: RecordedShutdown, found: RecordedEvent) -> int:
-    by_seq = {each.seq: each for each in shutdown.events}
-    while found.cause:
-        found = by_seq[found.cause]
-    return found.seq
-
-
 class _FactEditor:
     """Given pods in the place of recorded ones, by label; what is new joins the last part of each listing."""
 
     def __init__(self, shutdown: RecordedShutdown, changes: Changes, grant_ns: int | None) -> None:
         recorded = {pod.label: pod for pod in recorded_pods(shutdown)}
-        self._given = {pod.label: _substituted(recorded.get(pod.label), pod) for pod in changes.pods}
+        self._given: dict[str, Pod] = {}
+        for pod in changes.pods:
+            self._given[pod.label] = pod
+            then = recorded.get(pod.label)
+            if then is not None:
+                # What had ended at the signal had ended; a manifest does not know.
+                running = {each.name: each.running for each in then.containers}
+                containers = [replace(each, running=running.get(each.name, True)) for each in pod.containers]
+                self._given[pod.label] = replace(pod, uid=then.uid, containers=tuple(containers))
         self._new = tuple(pod for label, pod in self._given.items() if label not in recorded)
         self._then, self._now = shutdown.settings, changes.settings
         self._shutdown, self._grant_ns = shutdown, grant_ns
@@ -367,9 +368,11 @@ class _FactEditor:
             return replace(event, pods=pods + (self._new if event.part == event.parts else ()))
         if isinstance(event, SettingsLoaded) and self._now is not None:
             return replace(event, settings=self._now) if event.settings == self._then else event
-        return (
-            event if self._grant_ns is None else _with_grant(event, self._shutdown.grant_ns, self._grant_ns)
-        )
+        # What says the grant of then says that of now; another value, read later, is logind's own and stays.
+        if self._grant_ns is not None and isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted):
+            same = event.grant_ns == self._shutdown.grant_ns
+            return replace(event, grant_ns=self._grant_ns) if same else event
+        return event
 
     def moved_ns(self, played: RecordedEvent) -> int:
         """logind's own timer lets the machine go when the grant is over, whatever that is."""
@@ -380,27 +383,12 @@ class _FactEditor:
         return self._grant_ns - granted_ns
 
 
-def _with_grant(event: Fact, then_ns: int, now_ns: int) -> Fact:
-    """A fact that tells the grant of then tells that of now; another value, read later, stays."""
-    tells = isinstance(event, PrepareForShutdown | LogindRead | DaemonStarted) and event.grant_ns == then_ns
-    return replace(event, grant_ns=now_ns) if tells else event
-
-
 def recorded_pods(shutdown: RecordedShutdown) -> Iterator[Pod]:
     """As listed, again and again."""
     listings: Iterable[InventoryTaken] = (
         each.event for each in shutdown.facts if isinstance(each.event, InventoryTaken)
     )
     return (pod for listing in listings for pod in listing.pods)
-
-
-def _substituted(recorded: Pod | None, pod: Pod) -> Pod:
-    """What had ended at the signal had ended; a manifest does not know."""
-    if recorded is None:
-        return pod
-    running = {each.name: each.running for each in recorded.containers}
-    containers = tuple(replace(each, running=running.get(each.name, True)) for each in pod.containers)
-    return replace(pod, uid=recorded.uid, containers=containers)
 
 
 # What a new run has to know of the recorded one: containers, hooks, answers, and what came from outside.
@@ -547,7 +535,7 @@ FIRST_LOOK_NS = NS_PER_SECOND
 
 
 def attribute_facts(shutdown: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
-    """``facts`` are the record's as changed (`replay.whatif.record`), the orders are the tape's."""
+    """``facts`` are the record's as changed (`facts_under`), the orders are the record's."""
     eye = _FactAttribution({changed.seq: changed for changed in facts})
     for played in shutdown.events:
         eye.look(played)
@@ -580,34 +568,26 @@ class _FactAttribution:
                 if note is not None:
                     note(self.seen, event, at)
             elif isinstance(event, PodPlanned):
-                self._planned(event, RecordPoint(played.seq, played.mono_ns))
+                # The first plan counts: a pod may be planned again after a restart.
+                at = RecordPoint(played.seq, played.mono_ns)
+                for each in event.pod.containers:
+                    seen = self.seen.container(event.pod.uid, each.name)
+                    seen.spec, seen.planned = seen.spec or each, seen.planned or at
         elif played.seq in self._facts:
             changed = self._facts[played.seq]
             belongs = _FACT_HANDLERS.get(type(changed.event))
             if belongs is None or not belongs(self, changed):
-                self._outside(changed)
+                if self.seen.released is not None:
+                    # After the release it came because of that: the machine went down, or turned out not to.
+                    delay_ns = changed.at_ns - self.seen.released.mono_ns
+                    self.seen.after_release.append(Answer(delay_ns, changed))
+                else:
+                    if isinstance(changed.event, DaemonStarted):
+                        self.seen.downtimes.append(Downtime(self._last_ns, changed.at_ns, changed.seq))
+                    self.seen.outside.append(changed)
         elif isinstance(event, OrderEnded):
             self.seen.silenced[event.key] = None
         self._last_ns = played.mono_ns
-
-    # --- orders -------------------------------------------------------------------------------
-
-    def _planned(self, event: PodPlanned, at: RecordPoint) -> None:
-        for each in event.pod.containers:
-            seen = self.seen.container(event.pod.uid, each.name)
-            seen.spec, seen.planned = seen.spec or each, seen.planned or at
-
-    # --- facts --------------------------------------------------------------------------------
-
-    def _outside(self, changed: ChangedFact) -> None:
-        """What came after the release came because of it: the machine went down, or turned out not to."""
-        if self.seen.released is not None:
-            delay_ns = changed.at_ns - self.seen.released.mono_ns
-            self.seen.after_release.append(Answer(delay_ns, changed))
-            return
-        if isinstance(changed.event, DaemonStarted):
-            self.seen.downtimes.append(Downtime(self._last_ns, changed.at_ns, changed.seq))
-        self.seen.outside.append(changed)
 
     def _answer(self, key: str, changed: ChangedFact) -> bool:
         """False: its order stands before the shutdown."""

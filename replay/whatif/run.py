@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, cast
 
 from ebbtide.actors.config import NAME as CONFIG
-from ebbtide.actors.config import ConfigState
 from ebbtide.actors.logind import NAME as LOGIND
 from ebbtide.actors.logind import LogindState
 from ebbtide.actors.system import System
@@ -45,16 +44,6 @@ from ebbtide.replay.whatif.record import (
     up_to_next,
 )
 from ebbtide.replay.whatif.world import Evidence, RecordedWorld, RunAgenda, RunLoop, Support, weakest
-
-# `what_if`: the record read, changed, and performed twice: hopeful, and grim.
-#
-# Two runs span what the record leaves open (`replay.whatif.world`). In the hopeful one every container and
-# hook of which only a bound is known ends just after that; in the grim one never by itself. What is certain
-# is the same in both; totals are the interval between them. Between the two each unknown may fall anywhere,
-# so an interval is what these extremes lead to, not a guarantee for every mixture of them.
-#
-# With nothing changed both runs are the record, event by event (`WhatIf.is_same`).
-
 
 #: (code, sentence). Codes stay; sentences are for people.
 Assumption = tuple[str, str]
@@ -96,7 +85,7 @@ class WhatIf(NamedTuple):
 def what_if(history: History, first_seq: int, changes: Changes) -> WhatIf:
     """The shutdown that begins at record ``first_seq``, under ``changes``.
 
-    Raises WrongChange; replay.whatif.tape.Diverged and NotThere; events.codec.UnknownType and BadPayload.
+    Raises WrongChange; what `replay.whatif.record.read_recorded_shutdown` raises.
     """
     return run_again(read_recorded_shutdown(history, first_seq), changes)
 
@@ -123,8 +112,11 @@ def _run_once(
 ) -> Run:
     system = shutdown.system()
     _set_up(system, shutdown, changes)
-    if grant_ns is not None:
-        _set_grant(system, shutdown, grant_ns)
+    if grant_ns is not None and not isinstance(shutdown.events[0].event, PrepareForShutdown):
+        # Its first fact does not say the grant: as if logind had been read just before.
+        state = cast(LogindState, system.slots[(LOGIND, "")].state)
+        read = LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind)
+        system.step(read, _stamp(shutdown))
     system.next_seq = shutdown.first_seq
     run_agenda = RunAgenda(shutdown, seen)
     world = RecordedWorld(shutdown, seen, run_agenda, hopeful=hopeful)
@@ -147,14 +139,6 @@ def _set_up(system: System, shutdown: RecordedShutdown, changes: Changes) -> lis
     if config_of(system).settings != changes.settings:
         raise WrongChange("settings wait for the end of the shutdown before, which this one follows at once")
     return records
-
-
-def _set_grant(system: System, shutdown: RecordedShutdown, grant_ns: int) -> None:
-    """For a shutdown whose first fact does not tell the grant: as if logind had been read just before."""
-    if isinstance(shutdown.events[0].event, PrepareForShutdown):
-        return
-    state = cast(LogindState, system.slots[(LOGIND, "")].state)
-    system.step(LogindRead(owner="", grant_ns=grant_ns, preparing=False, kind=state.kind), _stamp(shutdown))
 
 
 def _stamp(shutdown: RecordedShutdown) -> Stamp:
@@ -201,22 +185,17 @@ def _granted(shutdown: RecordedShutdown, changes: Changes, raised_ns: int | None
     system = shutdown.system()
     _set_up(system, shutdown, changes)
     known = config_of(system)
-    if changes.settings is not None and shutdown.grant_ns < known.needed_ns:
-        then, needed = span(shutdown.grant_ns), span(known.needed_ns)
-        yield (
-            "grant",
-            f"logind grants {then} as it did, of {needed} that these settings need{_why_not_granted(known)}",
-        )
-
-
-def _why_not_granted(known: ConfigState) -> str:
-    """What kept logind's limit where it was, as far as it is on record."""
+    if changes.settings is None or shutdown.grant_ns >= known.needed_ns:
+        return
+    # What kept logind's limit where it was, as far as it is on record.
     files = known.drop_ins
+    why = "no drop-in was read" if files is None else "it was not raised on record"
     if files is not None and files.overridden_by:
-        return f": {files.overridden_by} overrides the drop-in"
-    if known.settings is not None and not known.settings.raise_grant:
-        return ": raiseGrant is false"
-    return ": it was not raised on record" if files is not None else ": no drop-in was read"
+        why = f"{files.overridden_by} overrides the drop-in"
+    elif known.settings is not None and not known.settings.raise_grant:
+        why = "raiseGrant is false"
+    then, needed = span(shutdown.grant_ns), span(known.needed_ns)
+    yield "grant", f"logind grants {then} as it did, of {needed} that these settings need: {why}"
 
 
 def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) -> list[Assumption]:
@@ -230,12 +209,9 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
         slowest = span(seen.slowest_ns.get(name, 0))
         found.append(("order", f"{name}: {count} more than the record has, done after {slowest}"))
     if run.world.first_kills:
-        found.append(
-            (
-                "kill",
-                f"SIGKILL ends {_first_killed_labels(run)} at once, or never: the record shows none of it",
-            )
-        )
+        killed = [run.outline.pods[uid].pod.label for uid in run.world.first_kills]
+        who = ", ".join(killed[:3]) + (f" and {len(killed) - 3} more" if len(killed) > 3 else "")
+        found.append(("kill", f"SIGKILL ends {who} at once, or never: the record shows none of it"))
     if run.world.missed:
         missed = f"{run.world.missed} recorded fact{'s' if run.world.missed > 1 else ''}"
         found.append(("too-late", f"{missed} would have come after the release, and did not happen"))
@@ -246,13 +222,6 @@ def _assumptions(shutdown: RecordedShutdown, seen: RecordedBehaviour, run: Run) 
         end = span(shutdown.last_ns - shutdown.signal_ns)
         found.append(("cut-short", f"the record ends {end} after the signal: what comes later is not known"))
     return found
-
-
-def _first_killed_labels(run: Run) -> str:
-    """Who is killed and was not, three of them by name."""
-    labels = [run.outline.pods[uid].pod.label for uid in run.world.first_kills]
-    more = f" and {len(labels) - 3} more" if len(labels) > 3 else ""
-    return f"{', '.join(labels[:3])}{more}"
 
 
 # Two runs side by side: what was, and what would have been, pod by pod and wave by wave.
@@ -346,7 +315,6 @@ class Comparison(NamedTuple):
 def compare(found: WhatIf) -> Comparison:
     """Pods in the order of the recorded plan, new ones last; waves by priority."""
     then, hopeful, grim = found.then, found.hopeful.outline, found.grim.outline
-    uids = dict.fromkeys(uid for each in (then, hopeful, grim) for uid in each.pods)
     # Of several waves with one priority each keeps its place among them.
     sides: dict[tuple[int, int], list[WaveLine | None]] = {}
     for side, run in enumerate((then, hopeful, grim)):
@@ -355,6 +323,11 @@ def compare(found: WhatIf) -> Comparison:
             nth = seen[wave.priority] = seen.get(wave.priority, -1) + 1
             sides.setdefault((wave.priority, nth), [None, None, None])[side] = wave
     wave_sides = [WaveSide(priority, *sides[priority, nth]) for priority, nth in sorted(sides)]
+    pod_sides = []
+    for uid in dict.fromkeys(uid for each in (then, hopeful, grim) for uid in each.pods):
+        lines = (then.pods.get(uid), hopeful.pods.get(uid), grim.pods.get(uid))
+        need = None if lines[0] is None else need_of(lines[0], then.last_ns)
+        pod_sides.append(PodSide(*lines, need, found.support(uid), _pod_change(*lines)))
     return Comparison(
         then=then,
         hopeful=hopeful,
@@ -362,16 +335,9 @@ def compare(found: WhatIf) -> Comparison:
         is_same=found.is_same,
         total=Interval(hopeful.total_ns, grim.total_ns),
         waves=tuple(wave_sides),
-        pods=tuple(_pod_side(found, uid) for uid in uids),
+        pods=tuple(pod_sides),
         assumptions=found.assumptions,
     )
-
-
-def _pod_side(found: WhatIf, uid: str) -> PodSide:
-    then, *now = (each.pods.get(uid) for each in (found.then, found.hopeful.outline, found.grim.outline))
-    hopeful, grim = now
-    need = None if then is None else need_of(then, found.then.last_ns)
-    return PodSide(then, hopeful, grim, need, found.support(uid), _pod_change(then, hopeful, grim))
 
 
 def need_of(line: PodLine, last_ns: int) -> PodNeed | None:
@@ -474,6 +440,21 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
         began = began or isinstance(event, ShutdownBegan)
     # A run that stops before the release is over: nobody goes on with it.
     outcome = shutdown.outcome(None, damaged=True) if began else "never-begun"
+    pods = {}
+    for uid in shutdown.planned:
+        pod = shutdown.pods[uid]
+        kills = [each.killed_ns for each in pod.containers if each.killed_ns is not None]
+        pods[uid] = PodLine(
+            pod=shutdown.specs[uid],
+            wave=pod.wave,
+            grace_ns=pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns,
+            began_ns=pod.began_ns,
+            killed_ns=min(kills, default=None),
+            ended_ns=shutdown.decided_ns.get(uid),
+            refused=any(each.stop_refused for each in pod.containers),
+            outcome=shutdown.outcomes[uid],
+            reason=pod.reason,
+        )
     return Outline(
         outcome=outcome,
         total_ns=shutdown.ended_ns(outcome),
@@ -491,22 +472,6 @@ def outline(events: Iterable[tuple[int, Event]], signal_ns: int) -> Outline:
             )
             for wave in shutdown.waves
         ),
-        pods={uid: _pod_line(shutdown, uid) for uid in shutdown.planned},
+        pods=pods,
         last_ns=shutdown.point.at_ns,
-    )
-
-
-def _pod_line(shutdown: ProgressBuilder, uid: str) -> PodLine:
-    pod = shutdown.pods[uid]
-    kills = [each.killed_ns for each in pod.containers if each.killed_ns is not None]
-    return PodLine(
-        pod=shutdown.specs[uid],
-        wave=pod.wave,
-        grace_ns=pod.grace_seconds * NS_PER_SECOND if pod.grace_ns is None else pod.grace_ns,
-        began_ns=pod.began_ns,
-        killed_ns=min(kills, default=None),
-        ended_ns=shutdown.decided_ns.get(uid),
-        refused=any(each.stop_refused for each in pod.containers),
-        outcome=shutdown.outcomes[uid],
-        reason=pod.reason,
     )

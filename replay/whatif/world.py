@@ -10,8 +10,7 @@ its kind. One that hung longer than any other of its kind is a bet: in the grim 
 
 What the record does not have is counted here (`replay.whatif.run` states it), and kept out of the
 pods' way where that can be: an order without a recorded twin (a delivery more, since there are other waves)
-is done after the slowest time of its kind. What becomes of containers and hooks is decided in
-`replay.whatif.world` and `replay.whatif.world`.
+is done after the slowest time of its kind.
 
 A restart in the record stays one: no daemon hears anything between the last record of the old process and
 the start of the new one, whatever the settings. Drop the start (``--drop-event``) to see the run without
@@ -77,7 +76,10 @@ class RecordedWorld:
         self._released = False
         self._given: dict[str, None] = {}
         #: Recorded orders by their family: each is offered once, because what was given stays so.
-        self._twins = {family: iter(keys) for family, keys in _families(seen.answers).items()}
+        families: dict[str, list[str]] = {}
+        for key in seen.answers:
+            families.setdefault(_family(key), []).append(key)
+        self._twins = {family: iter(keys) for family, keys in families.items()}
         self._outside: list[Entry] = [
             run_agenda.tell(changed.at_ns, changed.event, changed) for changed in seen.outside
         ]
@@ -200,13 +202,6 @@ class RecordedWorld:
         self._run_agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
 
 
-def _families(keys: Iterable[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    for key in keys:
-        found.setdefault(_family(key), []).append(key)
-    return found
-
-
 def _family(key: str) -> str:
     """An order's key without its ordinal."""
     return key.rpartition("/")[0]
@@ -304,16 +299,11 @@ class HookRun:
                 return self._bet_on(known)
             slack_ns = ran_ns - known.timeout_ns
             return self._tell(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
-        down = self._lost_in(known, downtimes)
-        if down is not None and known.ended is not None:
+        # A restart lost its outcome: it loses this one's too if it comes while this one runs.
+        lost = known.lost and any(self._began_ns <= down.begin_ns for down in downtimes)
+        if lost and known.ended is not None:
             return self._common.run_agenda.tell(known.ended.at_ns, known.ended.event, known.ended)
         return self._bet_on(known)
-
-    def _lost_in(self, known: RecordedHook, downtimes: list[Downtime]) -> Downtime | None:
-        """The restart that lost its outcome, if it comes while this one runs."""
-        if not known.lost:
-            return None
-        return next((down for down in downtimes if self._began_ns <= down.begin_ns), None)
 
     def _bet_on(self, known: RecordedHook) -> Entry | None:
         if not self._common.hopeful:
@@ -426,7 +416,12 @@ class ContainerRun:
         if (self._own is not None and self._own_ns < self._now_ns) or self._ends_first():
             return
         self._common.run_agenda.agenda.drop(self._own)
-        self._judge_kill()
+        had_ns = self._had_ns()
+        shown = seen.how in ("killed", "stays") and not seen.refused
+        since_ns = self._now_ns if self._signalled_ns is None else self._signalled_ns
+        if shown and had_ns is not None and self._now_ns - since_ns > had_ns:
+            # The record shows it alive for so long after its signal, and nobody has seen it alive for longer.
+            self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
         if seen.how == "killed" and seen.exited is not None and seen.killed is not None:
             self._exit(self._now_ns + seen.exited.at_ns - seen.killed.mono_ns, recorded=True)
         elif seen.how != "stays" or seen.killed is None:
@@ -466,23 +461,17 @@ class ContainerRun:
         if seen.gone_after_ns is not None and self._now_ns != seen.signalled.mono_ns:
             self._weaken(f"{self._name} ended while no daemon ran, up to {span(took_ns)} after its signal")
             took_ns = seen.gone_after_ns if self._common.hopeful else took_ns
-        if self._is_other_stop():
+        # Another signal, or a hook that was run then and not now, or now and not then. That a hook that was
+        # cut now has its time is a bet of the hook's own.
+        ran = seen.hook.ran_out if seen.hook is not None else None
+        other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
+        signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
+        if other_hook or len(dict.fromkeys(signals)) > 1:
             why = f"{self._name} stopped {span(took_ns)} after its signal, and its way there is another now"
             self._common.evidence.weaken(self._uid, "assumed", why)
             if not self._common.hopeful:
                 return
         self._ends_at(self._now_ns + took_ns, recorded=True)
-
-    def _is_other_stop(self) -> bool:
-        """Another signal, or a hook that was run then and not now, or now and not then.
-
-        That a hook that was cut now has its time is a bet of the hook's own.
-        """
-        seen = self.seen
-        ran = seen.hook.ran_out if seen.hook is not None else None
-        other_hook = self.hook_ran != ran and not (ran is False and self.hook_ran)
-        signals = [spec.stop_signal for spec in (seen.spec, self.spec) if spec is not None]
-        return other_hook or len(dict.fromkeys(signals)) > 1
 
     def _outlives(self) -> None:
         """It had so much time in the record, and was still there."""
@@ -518,14 +507,6 @@ class ContainerRun:
         self._common.evidence.weaken(self._uid, "assumed", f"the record does not show how {self._name} stops")
         if self._common.hopeful:
             self._ends_at(self._now_ns)
-
-    def _judge_kill(self) -> None:
-        had_ns = self._had_ns()
-        judged = self.seen.how in ("killed", "stays") and not self.seen.refused
-        if not judged or had_ns is None or self._signalled_ns is None:
-            return
-        if self._now_ns - self._signalled_ns > had_ns:
-            self._weaken(f"{self._name} needed more than {span(had_ns)} after its stop signal")
 
     # --- shared -------------------------------------------------------------------------------
 
