@@ -154,7 +154,7 @@ class UnsoundJournal(Exception):
 def read_journal_back(files: dict[str, bytes]) -> Iterator[RawRecord]:
     """Every record of a journal's segments, from their bytes, each header and frame verified.
 
-    `events.reader.History` reads any journal; this one reads only what is whole, and loads nothing that waits.
+    `events.reader.History` reads any journal; this one only what is whole, and it loads nothing that waits.
     Raises UnsoundJournal.
     """
     end = Link()
