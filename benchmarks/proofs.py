@@ -22,9 +22,9 @@ from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
+from tests.journals import Memory
 from tests.pythons import PYTHONS, ran
 from tests.replay import damage
-from tests.replay.memory import Memory
 
 #: In one process.
 REPLAYS_EACH = 10

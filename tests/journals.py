@@ -1,20 +1,172 @@
-"""The one way to make a small journal of records: one segment, with a chain that holds, whatever they say.
+"""The one way to make a small journal: records that fit each other, and segments with a chain that holds.
 
-As bytes for a source in memory (`segment`), or in a folder (`write_segment`). Where a test is about the
-writer itself, `tests.events.making` runs a real one.
+`step`, `steps` and `checkpoint` make records, `changed` and `without` edit some, `Journal` lays segments out
+without a disk, and `segment` makes a journal of one. Where a test is about the writer itself,
+`tests.events.making` runs a real one; where a system has to decide, `tests.replay.shutdown.Book` lets it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, Self
+
+import msgspec
 
 from ebbtide.actors.system import LOGIC_FLAGS
-from ebbtide.events.base import Record, Stamp
-from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
+from ebbtide.events.catalog import DirectorySource, StoredFile
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.recovery import Verdict
+from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
 JOURNAL_ID = bytes(range(16))
-IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1.0", LOGIC_FLAGS)
+VERSION = "0.1.0"
+IDENTITY = Identity("node-1", "machine-1", "boot-1", VERSION, LOGIC_FLAGS)
+NEW = WriterStart(JOURNAL_ID, Link(), 1)
+
+Files = Mapping[str, bytes | bytearray]
+
+
+# --- records -----------------------------------------------------------------------------------
+
+
+def step(
+    *events: Event,
+    first_seq: int,
+    at: Stamp,
+    episode: int | Sequence[int] = 0,
+    decider: str = "EpisodeActor",
+    whole: bool = True,
+) -> list[Record]:
+    """A fact, and what was decided because of it. ``episode``: of all of them, or of each."""
+    return [
+        Record(
+            seq=first_seq + place,
+            mono_ns=at.mono_ns,
+            wall_ns=at.wall_ns,
+            episode=episode if isinstance(episode, int) else episode[place],
+            cause=first_seq if place else 0,
+            actor=decider if place else "edge",
+            last=whole and place == len(events) - 1,
+            event=event,
+        )
+        for place, event in enumerate(events)
+    ]
+
+
+def steps(
+    *events: Event,
+    first_seq: int = 1,
+    since_ns: int = 0,
+    every_ns: int = NS_PER_SECOND,
+    episode: int | Sequence[int] = 1,
+) -> list[Record]:
+    """Each event in a step of its own; ``every_ns`` passes before each, from ``since_ns`` on."""
+    numbers = [episode] * len(events) if isinstance(episode, int) else episode
+    return [
+        record
+        for seq, (event, number) in enumerate(zip(events, numbers, strict=True), first_seq)
+        for record in step(event, first_seq=seq, at=Stamp(*[since_ns + seq * every_ns] * 2), episode=number)
+    ]
+
+
+def checkpoint(seq: int, at: Stamp, state: Checkpoint | None = None) -> Record:
+    """What a segment begins with. Without a ``state`` it is one of no actors."""
+    state = state or Checkpoint(episode=0)
+    (record,) = step(state, first_seq=seq, at=at, episode=state.episode)
+    return msgspec.structs.replace(record, actor="journal")
+
+
+def changed(records: Sequence[Record], seq: int, **changes: Any) -> list[Record]:
+    """The records with the event of one of them changed."""
+    return [
+        msgspec.structs.replace(record, event=msgspec.structs.replace(record.event, **changes))
+        if record.seq == seq
+        else record
+        for record in records
+    ]
+
+
+def without(records: Sequence[Record], seq: int) -> list[Record]:
+    """The records with one of them taken out, and the others numbered anew; its step still ends."""
+    left = [record for record in records if record.seq != seq]
+    taken = next(record for record in records if record.seq == seq)
+    moved = {record.seq: at for at, record in enumerate(left, 1)}
+    return [
+        msgspec.structs.replace(
+            record,
+            seq=moved[record.seq],
+            cause=moved.get(record.cause, 0),
+            episode=moved.get(record.episode, 0),
+            last=record.last or (taken.last and record.seq == seq - 1),
+        )
+        for record in left
+    ]
+
+
+# --- segments ----------------------------------------------------------------------------------
+
+
+class Memory:
+    """`events.catalog.Source` over bytes."""
+
+    location = "memory"
+
+    def __init__(self, data: Files) -> None:
+        self.data = dict(data)
+
+    def files(self) -> list[StoredFile]:
+        return [StoredFile(name, len(data), 0) for name, data in sorted(self.data.items())]
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        return bytes(self.data[name][offset : offset + size])
+
+
+class Journal:
+    """Segments laid out by hand. ``durable_seq``: what the frames that follow know to be durable."""
+
+    def __init__(
+        self,
+        identity: Identity = IDENTITY,
+        start: WriterStart = NEW,
+        files: dict[str, bytearray] | None = None,
+    ) -> None:
+        self.chain = Chain(identity, start)
+        self.files: dict[str, bytearray] = {} if files is None else files
+        self.durable_seq = 0
+
+    def begin(self, at: Stamp) -> Self:
+        """A new segment."""
+        self._lay(*self.chain.begin_segment(at))
+        return self
+
+    def add(self, *records: Record) -> Self:
+        for record in records:
+            self._lay(self.chain.append(record, self.durable_seq))
+        return self
+
+    def seal(self) -> Self:
+        self._lay(self.chain.seal())
+        return self
+
+    def restart(self, identity: Identity) -> Self:
+        """What follows is written by another process."""
+        end = self.chain.end
+        self.chain = Chain(identity, WriterStart(self.chain.journal_id, end, end.segment + 1))
+        return self
+
+    def data(self, number: int = 1) -> bytearray:
+        """The bytes of one segment."""
+        return self.files[segment_file_name(number, self.chain.journal_id)]
+
+    def history(self, **options: Any) -> History:
+        return History([Memory(self.files)], **options)
+
+    def _lay(self, *items: SegmentItem) -> None:
+        for item in items:
+            name = segment_file_name(item.end.segment, self.chain.journal_id)
+            self.files.setdefault(name, bytearray()).extend(item.data)
 
 
 def segment(
@@ -30,17 +182,50 @@ def segment(
     each frame knows all before it to be durable, else none.
     """
     written = list(records)
-    anchor = anchor or Stamp(written[0].mono_ns, written[0].wall_ns)
-    chain = Chain(identity, WriterStart(journal_id, Link(), 1))
-    items = chain.begin_segment(anchor)
-    items += [chain.append(record, max(0, record.seq - 1) if durable else 0) for record in written]
-    items += [chain.seal()] if sealed else []
-    return {segment_file_name(1, journal_id): b"".join(item.data for item in items)}
+    made = Journal(identity, WriterStart(journal_id, Link(), 1))
+    made.begin(anchor or Stamp(written[0].mono_ns, written[0].wall_ns))
+    for record in written:
+        made.durable_seq = max(0, record.seq - 1) if durable else 0
+        made.add(record)
+    if sealed:
+        made.seal()
+    return {name: bytes(data) for name, data in made.files.items()}
 
 
-def write_segment(folder: Path, files: dict[str, bytes]) -> Path:
-    """`segment`'s file in a folder, which is made; its path."""
+def history(
+    records: Iterable[Record], *, flags: Sequence[str] = LOGIC_FLAGS, version: str = VERSION
+) -> History:
+    """A reader of one segment with these records, whatever they say."""
+    identity = IDENTITY._replace(code_version=version, logic_flags=tuple(flags))
+    files = segment(records, identity=identity, anchor=Stamp(0, 0))
+    return History([Memory(files)], logic_flags=LOGIC_FLAGS)
+
+
+def write_files(folder: Path, files: Files) -> Path:
+    """The journal in a folder, which is made; the folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    ((name, data),) = files.items()
-    (folder / name).write_bytes(data)
-    return folder / name
+    for name, data in files.items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+def records_of(folder: Path) -> list[Record]:
+    return list(History([DirectorySource(folder)]).records())
+
+
+class Remembered(History):
+    """A history of batches that were read before; somebody may have had them in his hands."""
+
+    def __init__(self, batches: Sequence[Batch]) -> None:
+        self._batches = batches
+
+    @property
+    def journal_id(self) -> bytes:
+        return self._batches[0].header.journal_id if self._batches else b""
+
+    @property
+    def verdict(self) -> Verdict:
+        return Verdict("intact", (), self.journal_id, None, 0, Link(), 0, 0)
+
+    def batches(self) -> Iterator[Batch]:
+        return iter(self._batches)

@@ -26,6 +26,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Pod, Settings
 from tests.actors.runner_parts import FakeEdge, FakeJournal, TrioClock, settle
+from tests.journals import step
 
 POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
 BUS = BusLost(error="x")
@@ -48,19 +49,7 @@ class FakeSystem:
             self.deadlines = [each for each in self.deadlines if each > stamp.mono_ns]
         events = [fact, *self.answers.get(type(fact), ())]  # type: ignore[call-overload]  # facts only
         first, self.next_seq = self.next_seq, self.next_seq + len(events)
-        return [
-            Record(
-                seq=first + at,
-                mono_ns=stamp.mono_ns,
-                wall_ns=stamp.wall_ns,
-                episode=0,
-                cause=first if at else 0,
-                actor="a",
-                last=at == len(events) - 1,
-                event=event,
-            )
-            for at, event in enumerate(events)
-        ]
+        return step(*events, first_seq=first, at=stamp)
 
     def next_deadline_ns(self) -> int | None:
         return min(self.deadlines, default=None)

@@ -23,7 +23,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Container, Period, Pod, Settings
 from ebbtide.events.segment import Identity
-from tests.journals import segment, write_segment
+from tests.journals import checkpoint, segment, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
@@ -55,9 +55,9 @@ class Node:
 
     def checkpoint(self) -> None:
         """What every segment begins with."""
-        seq, self.system.next_seq = self.system.next_seq, self.system.next_seq + 1
-        event = take_checkpoint(self.system)
-        self.records.append(_record(seq, self.mono_ns, 0, "journal", event))
+        at = Stamp(self.mono_ns, WALL_NS + self.mono_ns)
+        self.records.append(checkpoint(self.system.next_seq, at, take_checkpoint(self.system)))
+        self.system.next_seq += 1
 
     def feed(self, fact: Event) -> None:
         """One step, and the answers to its orders."""
@@ -116,26 +116,14 @@ class Node:
         self.feed(PrepareForShutdown(active=False))
 
 
-def _record(seq: int, mono_ns: int, cause: int, actor: str, event: Event, last: bool = True) -> Record:
-    return Record(
-        seq=seq,
-        mono_ns=mono_ns,
-        wall_ns=WALL_NS + mono_ns,
-        episode=0,
-        cause=cause,
-        actor=actor,
-        last=last,
-        event=event,
-    )
-
-
 def write(
     folder: Path, records: Sequence[Record], *, sealed: bool = False, flags: tuple[str, ...] = LOGIC_FLAGS
 ) -> Path:
     """A journal of one segment; its file. The last frame knows all before it durable."""
     anchor = Stamp(NS_PER_SECOND, WALL_NS + NS_PER_SECOND)
     identity = IDENTITY._replace(logic_flags=flags)
-    return write_segment(folder, segment(records, identity=identity, anchor=anchor, sealed=sealed))
+    files = segment(records, identity=identity, anchor=anchor, sealed=sealed)
+    return write_files(folder, files) / next(iter(files))
 
 
 def whole_shutdown(folder: Path) -> Path:

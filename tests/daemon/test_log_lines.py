@@ -11,10 +11,11 @@ from rich.console import Console
 from ebbtide.demo.view import PodRow, _pods_table
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.model import Container, Pod, ProcessReport
 from ebbtide.log import LineContext, log_lines
 from ebbtide.text import visible
+from tests.journals import steps
 
 NASTY = "bad\x1b]0;owned\x07\nshutdown closed: complete\r\x9b31m\u2028\u202e"
 SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u202e"
@@ -22,11 +23,7 @@ SHOWN = "bad\\x1b]0;owned\\x07\\nshutdown closed: complete\\r\\x9b31m\\u2028\\u2
 
 def said(*events: Event) -> list[str]:
     """The lines of these events, in one life."""
-    records = [
-        Record(seq=n, mono_ns=n, wall_ns=0, episode=1, cause=0, actor="edge", last=True, event=event)
-        for n, event in enumerate(events, 1)
-    ]
-    return [line for _, line in log_lines(LineContext(), records)]
+    return [line for _, line in log_lines(LineContext(), steps(*events, every_ns=1))]
 
 
 def report(command: str = "sleep", connections: int = 0) -> ProcessReport:

@@ -4,29 +4,13 @@ from __future__ import annotations
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.model import Pod
 from ebbtide.log import LineContext, log_lines
 from ebbtide.status import DaemonStatus
+from tests.journals import steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0")
-
-
-def records(*events: Event) -> list[Record]:
-    """One a second, from the first second of the boot on."""
-    return [
-        Record(
-            seq=at,
-            mono_ns=at * NS_PER_SECOND,
-            wall_ns=0,
-            episode=1,
-            cause=0,
-            actor="edge",
-            last=True,
-            event=event,
-        )
-        for at, event in enumerate(events, 1)
-    ]
 
 
 BEGAN = d.ShutdownBegan(
@@ -43,7 +27,7 @@ STARTED = f.DaemonStarted(version="1", pid=7, mode="auto", node="n", boot_id="b"
 
 def standing(*events: Event) -> DaemonStatus:
     found = DaemonStatus()
-    found.fold(records(*events))
+    found.fold(steps(*events))
     return found
 
 
@@ -51,7 +35,7 @@ def test_the_log_tells_by_which_means_pods_are_ended_and_what_is_left() -> None:
     """Who answers, the choice, the hand-over, the kubelet's end and its start, and the certificate."""
     told = log_lines(
         LineContext(),
-        records(
+        steps(
             f.ApiRead(reachable=False, error="no route"),
             BEGAN,
             d.MeansChosen(means="api", reason="mode api"),

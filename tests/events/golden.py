@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ebbtide.events.base import Checkpoint, Record, Stamp
+from ebbtide.events.base import Checkpoint, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import FLAG_LAST, RawRecord
 from ebbtide.events.decisions import EpisodeClosed, PodEnded, ReleaseLock, ShutdownBegan
 from ebbtide.events.facts import BusLost, DaemonStarted, PrepareForShutdown, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
+from tests.journals import checkpoint, step
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "journal-v1"
 LISTING = GOLDEN / "listing.txt"
@@ -65,18 +66,8 @@ class Maker:
     def begin(self) -> None:
         seq = self.chain.end.seq + 1
         self.lay(*self.chain.begin_segment(self.stamp(seq)))
-        mono_ns, wall_ns = self.stamp(seq)
-        checkpoint = Record(
-            seq=seq,
-            mono_ns=mono_ns,
-            wall_ns=wall_ns,
-            episode=self._episode,
-            cause=0,
-            actor="journal",
-            last=True,
-            event=Checkpoint(episode=self._episode),
-        )
-        self.lay(self.chain.append(checkpoint, max(0, seq - 2)))
+        mark = checkpoint(seq, self.stamp(seq), Checkpoint(episode=self._episode))
+        self.lay(self.chain.append(mark, max(0, seq - 2)))
 
     def stamp(self, seq: int) -> Stamp:
         return Stamp(MONO_NS + 1_000_000 * seq, WALL_NS + 1_000_000 * seq)
@@ -86,23 +77,8 @@ class Maker:
         events = STEPS[at]
         if any(isinstance(event, ShutdownBegan) for event in events):
             self._episode = first
-        mono_ns, wall_ns = self.stamp(first)
-        return [
-            self.chain.append(
-                Record(
-                    seq=first + place,
-                    mono_ns=mono_ns,
-                    wall_ns=wall_ns,
-                    episode=self._episode,
-                    cause=first if place else 0,
-                    actor="EpisodeActor" if place else "edge",
-                    last=place == len(events) - 1,
-                    event=event,
-                ),
-                first - 1,
-            )
-            for place, event in enumerate(events)
-        ]
+        made = step(*events, first_seq=first, at=self.stamp(first), episode=self._episode)
+        return [self.chain.append(record, first - 1) for record in made]
 
 
 def make() -> dict[tuple[str, str], bytes]:

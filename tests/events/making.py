@@ -14,13 +14,13 @@ from ebbtide.events.disk import Storage
 from ebbtide.events.facts import BusLost, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Identity, Link, WriterStart
+from ebbtide.events.segment import WriterStart
 from ebbtide.events.writer import Writer
+from tests import journals
+from tests.journals import NEW
 
-JOURNAL_ID = bytes(range(16))
 OTHER_ID = bytes(range(16, 32))
-IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
-NEW = WriterStart(JOURNAL_ID, Link(), 1)
+IDENTITY = journals.IDENTITY._replace(code_version="0.1", logic_flags=())
 WALL_NS = 1_700_000_000_000_000_000
 
 
@@ -33,20 +33,9 @@ def step(first_seq: int, *, synced: bool = False, whole: bool = True) -> list[Re
     events: list[Event] = [BusLost(error=f"lost {first_seq}"), Disarmed(reason="bus"), Tick()]
     if synced:
         events[1] = WriteDropIn(key=f"Config/WriteDropIn//{first_seq}", seconds=30)
-    mono_ns, wall_ns = stamp(first_seq)
-    return [
-        Record(
-            seq=first_seq + at,
-            mono_ns=mono_ns,
-            wall_ns=wall_ns,
-            episode=0,
-            cause=first_seq if at else 0,
-            actor="LogindActor" if at else "edge",
-            last=whole and at == len(events) - 1,
-            event=event,
-        )
-        for at, event in enumerate(events)
-    ]
+    return journals.step(
+        *events, first_seq=first_seq, at=stamp(first_seq), decider="LogindActor", whole=whole
+    )
 
 
 class Told:

@@ -37,7 +37,8 @@ from ebbtide.events.segment import (
     parse_segment_file_name,
     segment_file_name,
 )
-from tests.events.making import IDENTITY, JOURNAL_ID, step
+from tests.events.making import IDENTITY, step
+from tests.journals import JOURNAL_ID
 
 BEFORE = bytes(range(32))
 

@@ -25,16 +25,8 @@ from ebbtide.events.reader import History
 from ebbtide.events.retention import Limits, trim
 from ebbtide.events.segment import segment_file_name
 from ebbtide.events.writer import RESERVE_BYTES
-from tests.events.making import (
-    JOURNAL_ID,
-    OTHER_ID,
-    Told,
-    make_writer,
-    read,
-    rotate,
-    running,
-    write_steps,
-)
+from tests.events.making import OTHER_ID, Told, make_writer, read, rotate, running, write_steps
+from tests.journals import JOURNAL_ID
 
 HOLD_THE_LOCK = """
 import sys, trio

@@ -10,7 +10,8 @@ import pytest
 from ebbtide.events.codec import FRAME_BYTES_MAX, FRAME_BYTES_MIN, FRAME_HEAD, FRAME_MAGIC
 from ebbtide.events.recovery import TABLE, Row
 from ebbtide.events.segment import HEADER_BYTES_MAX, HEADER_FIXED, HEADER_PREFIX, Chain
-from tests.events.making import IDENTITY, NEW, stamp
+from tests.events.making import IDENTITY, stamp
+from tests.journals import NEW
 
 PAGE = Path(__file__).parents[2] / "docs" / "journal-format.md"
 COLUMNS = ("row", "format", "damage", "place", "durable", "sealed", "step", "state", "because")

@@ -20,8 +20,8 @@ from ebbtide.events.pack import (
     write_pack,
 )
 from ebbtide.events.reader import History
+from tests.journals import Memory
 from tests.replay import shutdown
-from tests.replay.memory import Memory
 
 FILES = shutdown.write().files
 

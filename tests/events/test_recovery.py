@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.events.base import Checkpoint, Record
+from ebbtide.events.base import Record
 from ebbtide.events.codec import FLAG_LAST
 from ebbtide.events.decisions import WriteDropIn
 from ebbtide.events.reader import History, Unread
@@ -22,10 +22,9 @@ from ebbtide.events.recovery import (
     columns,
     refuse_foreign,
 )
-from ebbtide.events.segment import Chain, Link, WriterStart, segment_file_name
-from ebbtide.replay.sim.scenario import Draws
-from tests.events.making import IDENTITY, JOURNAL_ID, NEW, OTHER_ID, read, stamp, step
-from tests.world.disk import SimulatedDisk, SimulatedFile
+from ebbtide.events.segment import Link, WriterStart, segment_file_name
+from tests.events.making import IDENTITY, OTHER_ID, stamp, step
+from tests.journals import JOURNAL_ID, NEW, Journal, Memory, checkpoint
 
 CASES = [Case(*values) for values in product(*columns())]
 
@@ -51,62 +50,36 @@ def test_a_writer_goes_on_in_place_exactly_where_nothing_durable_is_lost() -> No
 # --- journals laid out by hand ------------------------------------------------------------------
 
 
-class Layout:
-    """Segments on one disk, written without any writer: as durable as the test says."""
+class Layout(Journal):
+    """As durable as the test says, and damaged as it wants."""
 
-    def __init__(self, start: WriterStart = NEW, disk: SimulatedDisk | None = None) -> None:
-        self.disk = disk or SimulatedDisk("main", Draws(1))
-        self.chain = Chain(IDENTITY, start)
-        self.durable_seq = 0
+    def __init__(self, start: WriterStart = NEW, files: dict[str, bytearray] | None = None) -> None:
+        super().__init__(IDENTITY, start, files)
 
-    def segment(self, *, checkpoint: bool = True) -> Layout:
-        for item in self.chain.begin_segment(stamp(self.chain.end.seq + 1)):
-            self._put(item.end.segment, item.data)
-        return self.records([_checkpoint(self.chain.end.seq + 1)]) if checkpoint else self
-
-    def records(self, records: list[Record]) -> Layout:
-        for record in records:
-            item = self.chain.append(record, self.durable_seq)
-            self._put(item.end.segment, item.data)
-        return self
+    def segment(self, *, checkpointed: bool = True) -> Layout:
+        seq = self.chain.end.seq + 1
+        self.begin(stamp(seq))
+        return self.add(checkpoint(seq, stamp(seq))) if checkpointed else self
 
     def steps(self, count: int = 1, *, whole: bool = True) -> Layout:
         for _ in range(count):
-            self.records(step(self.chain.end.seq + 1, whole=whole))
+            self.add(*step(self.chain.end.seq + 1, whole=whole))
         return self
-
-    def seal(self) -> Layout:
-        item = self.chain.seal()
-        self._put(item.end.segment, item.data)
-        return self
-
-    def _put(self, segment: int, data: bytes) -> None:
-        name = segment_file_name(segment, JOURNAL_ID)
-        self.disk.files_by_name.setdefault(name, SimulatedFile()).data += data
-
-    def data(self, segment: int = 1) -> bytearray:
-        return self.disk.files_by_name[segment_file_name(segment, JOURNAL_ID)].data
 
     def flip(self, offset: int, segment: int = 1) -> Layout:
         self.data(segment)[offset] ^= 0x10
         return self
 
+    def lose(self, segment: int) -> Layout:
+        del self.files[segment_file_name(segment, JOURNAL_ID)]
+        return self
+
     def verdict(self) -> Verdict:
-        return read([self.disk])[1]
+        return self.history().read()
 
-
-def _checkpoint(seq: int) -> Record:
-    mono_ns, wall_ns = stamp(seq)
-    return Record(
-        seq=seq,
-        mono_ns=mono_ns,
-        wall_ns=wall_ns,
-        episode=0,
-        cause=0,
-        actor="journal",
-        last=True,
-        event=Checkpoint(episode=0),
-    )
+    def read(self) -> tuple[list[Record], Verdict]:
+        history = self.history()
+        return list(history.records()), history.verdict
 
 
 def outcome(verdict: Verdict) -> tuple[str, str, int]:
@@ -115,7 +88,7 @@ def outcome(verdict: Verdict) -> tuple[str, str, int]:
 
 def test_an_empty_location_is_an_empty_journal() -> None:
     """Nothing is known, nothing is wrong, and a writer begins at the begin."""
-    verdict = read([SimulatedDisk("main", Draws(1))])[1]
+    verdict = Layout().verdict()
     assert (verdict.state, verdict.header, verdict.start(OTHER_ID)) == (
         "intact",
         None,
@@ -180,15 +153,15 @@ def test_a_tear_that_a_later_process_went_on_from_is_passed_over() -> None:
     """History is whole again once somebody continued from before the damage."""
     layout = Layout().segment().steps(3)
     layout.flip(len(layout.data()) - 50)
-    after = Layout(layout.verdict().start(OTHER_ID), layout.disk).segment().steps(1)
-    records, verdict = read([after.disk])
+    after = Layout(layout.verdict().start(OTHER_ID), layout.files).segment().steps(1)
+    records, verdict = after.read()
     assert outcome(verdict) == ("intact", "", 11)
     assert [record.seq for record in records] == list(range(1, 12))
 
 
 def test_an_incomplete_last_step_is_torn_and_is_not_handed_out() -> None:
     """None of its orders was released."""
-    records, verdict = read([Layout().segment().steps(1).steps(1, whole=False).disk])
+    records, verdict = Layout().segment().steps(1).steps(1, whole=False).read()
     assert outcome(verdict) == ("torn", "ends in a step", 4)
     assert len(records) == 4
 
@@ -204,8 +177,7 @@ def test_a_sealed_segment_that_ends_in_a_step_is_corrupt() -> None:
 def test_a_missing_segment_in_the_middle_is_corruption() -> None:
     """What stands before the gap is used."""
     layout = Layout().segment().steps(1).segment().steps(1).segment().steps(1)
-    del layout.disk.files_by_name[segment_file_name(2, JOURNAL_ID)]
-    verdict = layout.verdict()
+    verdict = layout.lose(2).verdict()
     assert outcome(verdict) == ("corrupt", "linked loss", 4)
     assert "segment 2 before 0000000003-00010203.ebj is damaged or missing" in verdict.banner
 
@@ -213,8 +185,7 @@ def test_a_missing_segment_in_the_middle_is_corruption() -> None:
 def test_segments_missing_at_the_front_are_retention() -> None:
     """What is left begins with a checkpoint and is intact."""
     layout = Layout().segment().steps(1).segment().steps(1)
-    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
-    records, verdict = read([layout.disk])
+    records, verdict = layout.lose(1).read()
     assert outcome(verdict) == ("intact", "", 8)
     assert (verdict.first_seq, len(records)) == (5, 4)
     assert verdict.banner == "the journal is intact: records 5 to 8"
@@ -222,18 +193,16 @@ def test_segments_missing_at_the_front_are_retention() -> None:
 
 def test_retention_may_die_between_two_removals() -> None:
     """What it left of the part that was to go is passed over: reading begins at the first checkpoint."""
-    layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1).segment().steps(1)
-    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
-    verdict = layout.verdict()
+    layout = Layout().segment().steps(1).segment(checkpointed=False).steps(1).segment().steps(1)
+    verdict = layout.lose(1).verdict()
     assert outcome(verdict) == ("intact", "", 11)
     assert verdict.first_seq == 8
 
 
 def test_without_a_checkpoint_the_missing_front_is_corruption() -> None:
     """There is nothing from which the records that are left could be understood."""
-    layout = Layout().segment().steps(1).segment(checkpoint=False).steps(1)
-    del layout.disk.files_by_name[segment_file_name(1, JOURNAL_ID)]
-    assert outcome(layout.verdict())[:2] == ("corrupt", "linked loss")
+    layout = Layout().segment().steps(1).segment(checkpointed=False).steps(1)
+    assert outcome(layout.lose(1).verdict())[:2] == ("corrupt", "linked loss")
 
 
 @pytest.mark.parametrize("keep", [1, 30, 100])
@@ -255,7 +224,7 @@ def test_a_last_segment_whose_header_rotted_is_corrupt() -> None:
 def test_an_empty_file_counts_for_nothing_but_its_name() -> None:
     """It is what a crash between creating and writing leaves."""
     layout = Layout().segment().steps(1)
-    layout.disk.files_by_name[segment_file_name(2, JOURNAL_ID)] = SimulatedFile()
+    layout.files[segment_file_name(2, JOURNAL_ID)] = bytearray()
     verdict = layout.verdict()
     assert outcome(verdict) == ("intact", "", 4)
     assert verdict.start(OTHER_ID).number == 3
@@ -267,27 +236,25 @@ def test_unknown_logic_flags_stop_only_who_re_executes() -> None:
     layout.chain.identity = IDENTITY._replace(logic_flags=("from-tomorrow",))
     layout.segment().steps(1)
     assert layout.verdict().state == "intact"
-    verdict = History([layout.disk], logic_flags=()).read()
+    verdict = layout.history(logic_flags=()).read()
     assert (verdict.state, verdict.exit_code) == ("incompatible", 6)
     assert "from-tomorrow" in verdict.banner
-    assert History([layout.disk], logic_flags=("from-tomorrow",)).read().state == "intact"
+    assert layout.history(logic_flags=("from-tomorrow",)).read().state == "intact"
 
 
 def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
     """A sector that cannot be read does not stop the reader from saying what it has."""
 
-    class Broken(SimulatedDisk):
+    class Broken(Memory):
         def read(self, name: str, offset: int, size: int) -> bytes:
             if offset >= len(header):
                 raise OSError(5, "Input/output error")
             return super().read(name, offset, min(size, len(header)))
 
-    layout = Layout().segment(checkpoint=False)
+    layout = Layout().segment(checkpointed=False)
     header = bytes(layout.data())
     layout.steps(2)
-    broken = Broken("main", Draws(1))
-    broken.files_by_name = layout.disk.files_by_name
-    verdict = read([broken])[1]
+    verdict = History([Broken(layout.files)]).read()
     assert outcome(verdict) == ("torn", "torn", 0)
     assert "Input/output error" in verdict.banner
 
@@ -295,7 +262,7 @@ def test_a_disk_error_while_reading_is_damage_at_its_place() -> None:
 def test_reading_can_begin_at_the_last_checkpoint() -> None:
     """That is all that a start needs, with months of journal behind it."""
     layout = Layout().segment().steps(2).segment().steps(1)
-    history = History([layout.disk], from_checkpoint=True)
+    history = layout.history(from_checkpoint=True)
     assert [raw.seq for raw in history.raw()] == [8, 9, 10, 11]
     assert (history.verdict.state, history.verdict.first_seq) == ("intact", 8)
 
@@ -303,21 +270,18 @@ def test_reading_can_begin_at_the_last_checkpoint() -> None:
 def test_damage_before_the_last_checkpoint_does_not_stop_a_start() -> None:
     """A daemon goes on; whoever reads everything is told."""
     layout = Layout().segment().steps(2).segment().steps(1).segment().steps(1).flip(40, segment=2)
-    assert History([layout.disk], from_checkpoint=True).read().state == "intact"
+    assert layout.history(from_checkpoint=True).read().state == "intact"
     assert layout.verdict().state == "corrupt"
 
 
 def test_two_journals_in_one_place_are_told_apart() -> None:
     """The newest is read by default, another by its id."""
     layout = Layout().segment().steps(3)
-    Layout(WriterStart(OTHER_ID, Link(), 2), layout.disk)
-    other = Chain(IDENTITY, WriterStart(OTHER_ID, Link(), 2))
-    data = other.begin_segment(stamp(1))[0].data + other.append(_checkpoint(1), 0).data
-    layout.disk.files_by_name[segment_file_name(2, OTHER_ID)] = SimulatedFile(data)
-    newest = History([layout.disk])
+    Layout(WriterStart(OTHER_ID, Link(), 2), layout.files).segment()
+    newest = layout.history()
     assert newest.read().end.seq == 1
     assert newest.path.others == ("00010203",)
-    assert History([layout.disk], journal=JOURNAL_ID.hex()).read().end.seq == 10
+    assert layout.history(journal=JOURNAL_ID.hex()).read().end.seq == 10
 
 
 def test_another_machines_journal_is_readable_and_not_writable() -> None:
@@ -331,7 +295,7 @@ def test_another_machines_journal_is_readable_and_not_writable() -> None:
 
 def test_the_verdict_comes_after_the_reading() -> None:
     """Nobody can say how a journal ends before having read it."""
-    history = History([Layout().segment().disk])
+    history = Layout().segment().history()
     with pytest.raises(Unread):
         history.verdict  # noqa: B018
 
@@ -362,10 +326,10 @@ def _whole_ends() -> dict[int, int]:
     """Where whole steps end in the second segment, and their numbers; 0 bytes are nothing at all."""
     layout = Layout().segment().steps(1)
     ends = {0: 4}
-    layout.segment(checkpoint=False)
+    layout.segment(checkpointed=False)
     ends[len(layout.data(2))] = 4
-    for records in ([_checkpoint(5)], step(6), step(9)):
-        layout.records(records)
+    for records in ([checkpoint(5, stamp(5))], step(6), step(9)):
+        layout.add(*records)
         ends[len(layout.data(2))] = records[-1].seq
     return ends
 
@@ -374,12 +338,12 @@ def _whole_ends() -> dict[int, int]:
 @given(st.data())
 def test_a_flipped_bit_is_detected_or_harmless(data: st.DataObject) -> None:
     """Whatever is read equals the original, and what is not read is reported."""
-    original, _ = read([_small().disk])
+    original, _ = _small().read()
     layout = _small()
     segment = data.draw(st.sampled_from([1, 2]))
     bit = data.draw(st.integers(0, len(layout.data(segment)) * 8 - 1))
-    layout.disk.rot(segment_file_name(segment, JOURNAL_ID), bit)
-    records, verdict = read([layout.disk])
+    layout.data(segment)[bit // 8] ^= 1 << (bit % 8)
+    records, verdict = layout.read()
     before = records[0].seq - 1 if records else 0
     assert records == original[before : before + len(records)]
     if len(records) < len(original):
@@ -391,6 +355,6 @@ def test_a_flipped_bit_is_detected_or_harmless(data: st.DataObject) -> None:
 
 def test_flags_of_a_step_are_what_the_frames_say() -> None:
     """The mark of a step's end is a bit in its last frame."""
-    raws = list(History([_small().disk]).raw())
+    raws = list(_small().history().raw())
     assert [raw.seq for raw in raws if raw.flags & FLAG_LAST] == [1, 4, 5, 8, 11]
     assert all(WriteDropIn.__name__ != raw.tag for raw in raws)

@@ -16,18 +16,8 @@ from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.writer import RESERVE_BYTES
 from ebbtide.replay.sim.scenario import Draws
-from tests.events.making import (
-    NEW,
-    OTHER_ID,
-    Told,
-    make_writer,
-    read,
-    rotate,
-    running,
-    stamp,
-    step,
-    write_steps,
-)
+from tests.events.making import OTHER_ID, Told, make_writer, read, rotate, running, stamp, step, write_steps
+from tests.journals import NEW
 from tests.world.disk import Fault, SimulatedDisk, SimulatedFile
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.decisions import DeleteRefused, DetachCertified, HandedOver, PodEnded
 from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext, exposition
+from tests.journals import steps
 
 AROUND = ReadContext(now_wall_ns=NS_PER_SECOND)
 STARTED = DaemonStarted(version="1", pid=1, mode="api", node="n", boot_id="b", userspace_id="b")
@@ -20,14 +21,7 @@ SEEN: tuple[Event, ...] = (
 def text(*events: Event, around: ReadContext = AROUND) -> list[str]:
     """The lines of what these events make of the meters."""
     meters = Meters()
-    record = Record(seq=0, mono_ns=0, wall_ns=1, episode=0, cause=0, actor="edge", last=True, event=STARTED)
-    fold(
-        meters,
-        [
-            Record(**{**{name: getattr(record, name) for name in record.__struct_fields__}, **changed})
-            for changed in ({"seq": at, "event": event} for at, event in enumerate(events, 1))
-        ],
-    )
+    fold(meters, steps(*events))
     return exposition(meters, around).splitlines()
 
 

@@ -23,6 +23,7 @@ from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
+from tests.journals import steps
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
@@ -45,23 +46,7 @@ def records() -> list[Record]:
 def folded(*events: Event, meters: Meters | None = None) -> Meters:
     """What these events, a second apart, make of the meters."""
     meters = meters or Meters()
-    first = meters.seq + 1
-    fold(
-        meters,
-        (
-            Record(
-                seq=seq,
-                mono_ns=seq * NS_PER_SECOND,
-                wall_ns=seq * NS_PER_SECOND,
-                episode=1,
-                cause=0,
-                actor="edge",
-                last=True,
-                event=event,
-            )
-            for seq, event in enumerate(events, first)
-        ),
-    )
+    fold(meters, steps(*events, first_seq=meters.seq + 1))
     return meters
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 
 import trio
 from trio.testing import MockClock
 
 from ebbtide.events.codec import FLAG_LAST, RawRecord
-from ebbtide.events.reader import Batch, History
-from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Header, Link
+from ebbtide.events.reader import Batch
+from ebbtide.events.segment import Header
 from ebbtide.otel.span import Span
 from ebbtide.otel.traces.projection import Projection
 from ebbtide.replay.sim.scenario import Draws
@@ -45,30 +43,6 @@ def journals(seed: int | None, cut_at: int = 0) -> tuple[bytes, list[list[Batch]
     with _without_collections(), scheduled_by(Draws(draws_seed).fork("scheduler")):
         trio.run(world.run, clock=MockClock(autojump_threshold=0), instruments=[StepCounter(world)])
     return world.journal_id, world.journals
-
-
-class _Remembered(History):
-    """A history of batches that were read before."""
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self._batches = batches
-
-    @property
-    def journal_id(self) -> bytes:
-        return self._batches[0].header.journal_id if self._batches else b""
-
-    @property
-    def verdict(self) -> Verdict:
-        """Worlds leave no damage behind in what they have read."""
-        return Verdict("intact", (), self.journal_id, None, 0, Link(), 0, 0)
-
-    def batches(self) -> Iterator[Batch]:
-        return iter(self._batches)
-
-
-def remembered(batches: list[Batch]) -> History:
-    """For readers that want a whole history."""
-    return _Remembered(batches)
 
 
 def steps(batches: list[Batch]) -> list[Step]:

@@ -14,7 +14,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord, decode_event
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import checkpoints_alike, without_new_blank_actors
-from tests.replay.memory import Memory
+from tests.journals import Memory
 
 
 def made_again(files: Mapping[str, bytes], golden: Path) -> None:

@@ -24,9 +24,8 @@ from ebbtide.events.codec import FLAG_LAST, RawRecord
 from ebbtide.events.model import Container, Pod
 from ebbtide.events.reader import History, Scan, ScannedPiece
 from ebbtide.events.recovery import State
-from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
-from tests.journals import JOURNAL_ID
-from tests.replay.memory import Memory
+from ebbtide.events.segment import Identity, Link
+from tests.journals import Journal, Memory, checkpoint
 
 EVENTS_MIN = 1000
 SEGMENTS = 20
@@ -53,8 +52,7 @@ def _records() -> list[Record]:
     theatre = Theatre(0)
     theatre.pods = _pods()
     first, theatre.system.next_seq = take_checkpoint(theatre.system), 2
-    mark = Record(seq=1, mono_ns=1, wall_ns=1, episode=0, cause=0, actor="journal", last=True, event=first)
-    theatre.records.append(mark)
+    theatre.records.append(checkpoint(1, Stamp(1, 1), first))
     theatre.begin()
     while len(theatre.records) < EVENTS_MIN:
         theatre.shut_down()
@@ -63,17 +61,14 @@ def _records() -> list[Record]:
 
 def files() -> dict[str, bytes]:
     """The journal: sealed segments, but for the last; each frame knows all before it durable."""
-    chain = Chain(Identity("n", "m", "b", "0", LOGIC_FLAGS), WriterStart(JOURNAL_ID, Link(), 1))
-    parts: dict[int, list[bytes]] = {}
-    begin_at = 1
+    journal, begin_at = Journal(Identity("n", "m", "b", "0", LOGIC_FLAGS)), 1
     for record in _records():
-        if record.seq >= begin_at and not record.cause and len(parts) < SEGMENTS:
+        if record.seq >= begin_at and not record.cause and len(journal.files) < SEGMENTS:
             begin_at = record.seq + EVENTS_MIN // SEGMENTS
-            for item in chain.begin_segment(Stamp(0, 0)):
-                parts.setdefault(item.end.segment, []).append(item.data)
-        item = chain.append(record, max(0, record.seq - 1))
-        parts[item.end.segment].append(item.data)
-    return {segment_file_name(number, JOURNAL_ID): b"".join(data) for number, data in parts.items()}
+            journal.begin(Stamp(0, 0))
+        journal.durable_seq = max(0, record.seq - 1)
+        journal.add(record)
+    return {name: bytes(data) for name, data in journal.files.items()}
 
 
 def read(data: Mapping[str, bytes]) -> Read:

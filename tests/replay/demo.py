@@ -17,13 +17,13 @@ import msgspec
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import EDGE, System
-from ebbtide.events.base import Event, Record, Stamp
+from ebbtide.events.base import Event, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord, decode_event
 from ebbtide.events.facts import DaemonStarted, SettingsLoaded
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Identity
-from tests.journals import segment, write_segment
+from tests.journals import checkpoint, segment, write_files
 
 JOURNAL_ID = bytes.fromhex("de300000000000000000000000000001")
 
@@ -49,16 +49,7 @@ def rewrite(history: History) -> dict[str, bytes]:
     system, first = System(), next(history.raw())
     stamp = Stamp(first.mono_ns, first.wall_ns)
     identity = Identity("node-1", "machine-1", "boot-1", "0.1.0", system.flags)
-    mark = Record(
-        seq=system.next_seq,
-        mono_ns=stamp.mono_ns,
-        wall_ns=stamp.wall_ns,
-        episode=0,
-        cause=0,
-        actor="journal",
-        last=True,
-        event=take_checkpoint(system),
-    )
+    mark = checkpoint(system.next_seq, stamp, take_checkpoint(system))
     system.next_seq += 1
     records = [mark]
     for raw, fact in facts(history):
@@ -67,4 +58,4 @@ def rewrite(history: History) -> dict[str, bytes]:
 
 
 if __name__ == "__main__":
-    write_segment(Path(sys.argv[2]), rewrite(History([DirectorySource(sys.argv[1])])))
+    write_files(Path(sys.argv[2]), rewrite(History([DirectorySource(sys.argv[1])])))

@@ -34,6 +34,7 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
+from tests.journals import write_files
 from tests.replay.shutdown import Book, ended, started
 
 #: In force when it was made; a later journal of borders stands beside it.
@@ -388,7 +389,4 @@ def _both(life: Life) -> Facts:
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in write().files.items():
-        (folder / name).write_bytes(data)
+    write_files(Path(sys.argv[1]), write().files)

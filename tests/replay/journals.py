@@ -8,23 +8,15 @@ from pathlib import Path
 import msgspec
 
 from ebbtide.events.base import Event, Record
-from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import decode_record
 from ebbtide.events.facts import PrepareForShutdown
-from ebbtide.events.reader import History
-from tests.journals import IDENTITY, segment, write_segment
+from tests.journals import IDENTITY, segment, write_files
 from tests.replay.shutdown import GRANT_NS, Book, first_life
-
-
-def records(journal: Path) -> list[Record]:
-    return [decode_record(raw) for raw in History([DirectorySource(journal)]).raw()]
 
 
 def write(folder: Path, written: Iterable[Record], flags: tuple[str, ...] = (), boot: str = "boot-1") -> Path:
     """A journal of one segment; its folder."""
     identity = IDENTITY._replace(boot_id=boot, logic_flags=flags)
-    write_segment(folder, segment(written, identity=identity, durable=False))
-    return folder
+    return write_files(folder, segment(written, identity=identity, durable=False))
 
 
 def edit(written: list[Record], seq: int, change: Callable[[Event], Event]) -> list[Record]:

@@ -20,8 +20,8 @@ from ebbtide.events.reader import History
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from tests.core_modules import FILES, ROOT, module_name
+from tests.journals import Memory
 from tests.replay import fallback_story
-from tests.replay.memory import Memory
 from tests.replay.mutated import rewritten
 
 GOLDENS = ("edges-v1", "shutdown-v1-states-digest", "cancelled-v1", "demo-v1", "shutdown-v1")

@@ -29,9 +29,8 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
-from ebbtide.events.segment import Chain, Identity, Link, WriterStart, segment_file_name
+from tests.journals import IDENTITY, Journal, checkpoint, write_files
 
-JOURNAL_ID = bytes(range(16))
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 WAVES = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5), Period(priority=2000, seconds=5))
 GRANT_NS = 25 * NS_PER_SECOND
@@ -63,41 +62,26 @@ class Book:
     def __init__(self, flags: tuple[str, ...]) -> None:
         self.system = System(flags=flags)
         self.records: list[Record] = []
-        self.files: dict[str, bytes] = {}
         self.now_ns = 5 * NS_PER_SECOND
-        self._after = Link()
-        self._number = 1
+        self._journal = Journal()
+
+    @property
+    def files(self) -> dict[str, bytes]:
+        return {name: bytes(data) for name, data in self._journal.files.items()}
 
     def process(self, boot: str, facts: Iterator[tuple[int, Event]]) -> None:
         """One process's life: facts with the milliseconds that passed before each."""
-        identity = Identity("node-1", "machine-1", boot, "0.1.0", self.system.flags)
-        chain = Chain(identity, WriterStart(JOURNAL_ID, self._after, self._number))
-        parts = [item.data for item in chain.begin_segment(self._stamp())]
-        parts.append(self._append(chain, [self._checkpoint()]))
+        identity = IDENTITY._replace(boot_id=boot, logic_flags=self.system.flags)
+        self._journal.restart(identity).begin(self._stamp())
+        self._add([checkpoint(self.system.next_seq, self._stamp(), take_checkpoint(self.system))])
+        self.system.next_seq += 1
         for after_ms, fact in facts:
             self.now_ns += after_ms * 1_000_000
-            parts.append(self._append(chain, self.system.step(fact, self._stamp())))
-        self.files[segment_file_name(self._number, JOURNAL_ID)] = b"".join(parts)
-        self._after, self._number = chain.end, self._number + 1
+            self._add(self.system.step(fact, self._stamp()))
 
-    def _append(self, chain: Chain, records: list[Record]) -> bytes:
+    def _add(self, records: list[Record]) -> None:
         self.records += records
-        return b"".join(chain.append(record, 0).data for record in records)
-
-    def _checkpoint(self) -> Record:
-        mark, seq = take_checkpoint(self.system), self.system.next_seq
-        self.system.next_seq += 1
-        mono_ns, wall_ns = self._stamp()
-        return Record(
-            seq=seq,
-            mono_ns=mono_ns,
-            wall_ns=wall_ns,
-            episode=mark.episode,
-            cause=0,
-            actor="journal",
-            last=True,
-            event=mark,
-        )
+        self._journal.add(*records)
 
     def _stamp(self) -> Stamp:
         return Stamp(self.now_ns, WALL_NS + self.now_ns)
@@ -192,7 +176,4 @@ def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[t
 
 
 if __name__ == "__main__":
-    folder = Path(sys.argv[1])
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, data in write(tuple(sys.argv[2:])).files.items():
-        (folder / name).write_bytes(data)
+    write_files(Path(sys.argv[1]), write(tuple(sys.argv[2:])).files)

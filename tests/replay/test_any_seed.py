@@ -12,7 +12,7 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
-from tests.replay.memory import Memory
+from tests.journals import Memory
 
 PARTS = 4
 

@@ -13,6 +13,7 @@ from ebbtide.replay.library import simulate
 from ebbtide.replay.states import states_at
 from ebbtide.replay.step import Stepper
 from ebbtide.replay.timeline import timeline
+from tests.journals import write_files
 
 #: With crashes, lost buses, cancels and late grants, as the seeds draw them.
 SEEDS = range(300, 312)
@@ -21,8 +22,7 @@ SEEDS = range(300, 312)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_reading_verbs_agree(seed: int, tmp_path: Path) -> None:
     """A walk sees the timeline's records, comes back through the same states, and `state` has those too."""
-    for name, data in simulate(seed, synthetic=5).files().items():
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, simulate(seed, synthetic=5).files())
     history = History([DirectorySource(tmp_path)])
     for episode in episodes(history):
         walk = Stepper(history, episode, kept_max=9)

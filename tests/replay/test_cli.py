@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from ebbtide.events.model import Period, Settings
+from tests.journals import write_files
 from tests.replay.conftest import SHUTDOWN, Run, same_as_golden
 from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import keep, pod, shutdown
+from tests.replay.two_shutdowns import pod, shutdown
 
 #: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -158,7 +159,7 @@ def test_names_are_shown_and_never_obeyed(run: Run, tmp_path: Path, verb: tuple[
     settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
     after_ms = {f"hook {evil.name}": 10, evil.name: 100}
     shutdown(book, "boot-1", settings, 20, (evil,), after_ms)
-    ran = run("replay", *verb, "--journal", keep(book, tmp_path))
+    ran = run("replay", *verb, "--journal", write_files(tmp_path, book.files))
     assert ran.code == 0
     assert "\\x1b[31m\\n0" in ran.out
     assert not set(map(chr, range(32))) - {"\n"} & set(ran.out + ran.err)

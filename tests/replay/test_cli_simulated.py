@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
+from tests.journals import write_files
 from tests.replay.conftest import Run, same_as_golden
 
 #: What went wrong on the node, by the seed that draws it.
@@ -24,8 +25,7 @@ def nodes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     for name, seed in SEEDS.items():
         run = replay.simulate(seed, synthetic=7)
         assert not run.breaches
-        for file, data in run.files().items():
-            (folders[name] / file).write_bytes(data)
+        write_files(folders[name], run.files())
     return folders
 
 

@@ -13,8 +13,9 @@ from ebbtide.events.model import Period, Settings
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.events.record.worlds import PARTS, told
+from tests.journals import write_files
 from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import keep, pod, shutdown
+from tests.replay.two_shutdowns import pod, shutdown
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000
@@ -71,7 +72,7 @@ def test_the_trace_is_waited_for_after_the_statuses(tmp_path: Path) -> None:
     book = Book(flags=())
     settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),), trace_flush_ns=1_000 * MS)
     shutdown(book, "boot-1", settings, 20, (pod("web-0", 0),), {"web-0": 100, "traces": 300})
-    account = replay.open(keep(book, tmp_path)).shutdown().account
+    account = replay.open(write_files(tmp_path, book.files)).shutdown().account
     chain = critical_chain(account)
     assert_whole(chain, account)
     assert [shape(segment)[:2] for segment in chain.segments] == [

@@ -14,8 +14,8 @@ from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.replay.verify import verify
+from tests.journals import Memory
 from tests.replay.damage import EVENTS_MIN, SEGMENTS, ends, files, intact, read, remembering
-from tests.replay.memory import Memory
 
 PARTS = 16
 FILES = files()

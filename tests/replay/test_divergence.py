@@ -13,8 +13,8 @@ from ebbtide.events.reader import History
 from ebbtide.replay.divergence import Explanation, explain
 from ebbtide.replay.verify import verify
 from tests.handlers import replace_handler
+from tests.journals import VERSION, changed, history, without
 from tests.replay import shutdown
-from tests.replay.memory import VERSION, changed, history, without
 
 RECORDS = shutdown.write().records
 

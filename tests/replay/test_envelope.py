@@ -18,8 +18,8 @@ from ebbtide.events.reader import History
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.replayer import BACKWARDS, Divergence, Replayer
 from ebbtide.replay.verify import verify
+from tests.journals import VERSION, Memory, history
 from tests.replay import shutdown
-from tests.replay.memory import VERSION, Memory, history
 
 RECORDS = shutdown.write().records
 RAWS = list(history(RECORDS).raw())

@@ -17,8 +17,8 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
+from tests.journals import Memory
 from tests.replay import fallback_story
-from tests.replay.memory import Memory
 from tests.replay.mutated import mutated
 from tests.replay.test_edges import GOLDEN as EDGES
 from tests.replay.test_replayer import FIRST, GOLDEN

@@ -32,8 +32,8 @@ from ebbtide.events.record.episodes import episodes
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
+from tests.journals import Memory, changed, history
 from tests.replay import shutdown
-from tests.replay.memory import Memory, changed, history
 from tests.world.worlds import Name, try_out
 
 #: Words of the program's own: a namespace may be called "default", and so is a setting's origin; the

@@ -25,9 +25,9 @@ from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Divergence, Replayer
 from tests.handlers import replace_handler
+from tests.journals import Memory
 from tests.replay import shutdown
 from tests.replay.again import checkpoint_of, made_again
-from tests.replay.memory import Memory
 
 ROOT = Path(__file__).resolve().parents[2]
 FIRST = ROOT / "tests" / "golden" / "shutdown-v1"

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from tests.journals import write_files
 from tests.pythons import PYTHONS, ran
 from tests.replay.executed import digest
 
@@ -23,10 +24,8 @@ def executed(python: str, seed: str, journal: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def journal(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("journal")
-    for name, data in simulate(SimulationRequest(synthetic=12), 1).files().items():
-        (folder / name).write_bytes(data)
-    return folder
+    files = simulate(SimulationRequest(synthetic=12), 1).files()
+    return write_files(tmp_path_factory.mktemp("journal"), files)
 
 
 @pytest.mark.slow

@@ -15,8 +15,8 @@ from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Pseudonyms, redact
 from ebbtide.replay.replayer import NO_BEGIN, Replayer
 from ebbtide.replay.verify import verify
+from tests.journals import VERSION, Memory, changed, history
 from tests.replay import shutdown
-from tests.replay.memory import VERSION, Memory, changed, history
 
 RECORDS = shutdown.write().records
 

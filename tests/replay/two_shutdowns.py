@@ -9,6 +9,7 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
 from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from tests.journals import write_files
 from tests.replay.shutdown import Book, armed, ended, started
 
 SECOND_NS = NS_PER_SECOND
@@ -125,11 +126,4 @@ def write_two(folder: Path) -> Path:
     long = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5))
     shutdown(book, "boot-1", Settings(by_pod_priority=short), 18, BEFORE, BEFORE_MS)
     shutdown(book, "boot-2", Settings(by_pod_priority=long), 12, AFTER, AFTER_MS)
-    return keep(book, folder)
-
-
-def keep(book: Book, folder: Path) -> Path:
-    """The journal's directory."""
-    for name, data in book.files.items():
-        (folder / name).write_bytes(data)
-    return folder
+    return write_files(folder, book.files)

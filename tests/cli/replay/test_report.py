@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from ebbtide.cli.common.guard import guarded
+from tests.journals import write_files
 from tests.replay.report import journals
 
 GOLDEN = Path(__file__).resolve().parents[2] / "golden"
@@ -114,8 +115,7 @@ def test_never_over_a_journal(run: Run, tmp_path: Path, verb: tuple[str, str]) -
     """A journal's file is not written over, whatever it is called, and neither is its name taken."""
     folder = tmp_path / "journal"
     folder.mkdir()
-    for name, data in journals.story().items():
-        (folder / name).write_bytes(data)
+    write_files(folder, journals.story())
     segment = next(folder.iterdir())
     kept = segment.read_bytes()
     other = tmp_path / "renamed.html"
@@ -163,8 +163,7 @@ def test_torn_journal(run: Run, tmp_path: Path) -> None:
     """Of a torn journal the intact part is exported; exit code 4 says so."""
     folder = tmp_path / "journal"
     folder.mkdir()
-    for name, data in journals.story().items():
-        (folder / name).write_bytes(data)
+    write_files(folder, journals.story())
     last = sorted(folder.iterdir())[-1]
     last.write_bytes(last.read_bytes()[:-300])
     for verb in VERBS:

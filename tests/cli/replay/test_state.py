@@ -20,7 +20,8 @@ from ebbtide.replay.timeline import Moment
 from tests.cli.replay.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, golden
 from tests.commands import Run
 from tests.handlers import replace_handler
-from tests.replay.journals import edit, records, write
+from tests.journals import records_of
+from tests.replay.journals import edit, write
 
 
 def history(journal: Path = SHUTDOWN) -> History:
@@ -139,7 +140,7 @@ def test_a_wrong_request_is_one_line(replay: Run, arguments: tuple[str, ...], wo
 
 def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
     """What this version does not know it does not execute: exit code 6, and no guess."""
-    folder = write(tmp_path / "odd", records(SHUTDOWN)[:44], flags=("from-the-future",))
+    folder = write(tmp_path / "odd", records_of(SHUTDOWN)[:44], flags=("from-the-future",))
     ran = replay("state", "--at", "20", journal=folder)
     assert (ran.code, ran.out) == (6, "")
     assert "from-the-future" in ran.err
@@ -147,7 +148,7 @@ def test_unknown_logic_is_refused(replay: Run, tmp_path: Path) -> None:
 
 def test_states_behind_a_divergence_are_said_to_be_ours(spoiled: Path) -> None:
     """An edited decision: from there on the states are what this version makes of the facts."""
-    written = edit(records(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
+    written = edit(records_of(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
     folder = write(spoiled, written)
     before, after = states_at(history(folder), 9), states_at(history(folder), 20)
     assert before is not None
@@ -159,7 +160,7 @@ def test_states_behind_a_divergence_are_said_to_be_ours(spoiled: Path) -> None:
 
 def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
     """Exit code 3, and where verify explains it."""
-    written = edit(records(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
+    written = edit(records_of(SHUTDOWN)[:44], 11, lambda event: Armed(grant_ns=7))
     folder = write(spoiled, written)
     ran = replay("state", "--at", "20", journal=folder)
     assert ran.code == 3
@@ -169,7 +170,7 @@ def test_the_command_says_so_too(replay: Run, spoiled: Path) -> None:
 
 def test_what_stands_before_the_checkpoint_need_not_be_readable(spoiled: Path) -> None:
     """Only what is executed must be understood; a pod that could not be read has no name."""
-    written = edit(records(SHUTDOWN), 17, lambda event: msgspec.structs.replace(event, pods=7))
+    written = edit(records_of(SHUTDOWN), 17, lambda event: msgspec.structs.replace(event, pods=7))
     found = states_at(history(write(spoiled, written)), 50)
     assert found is not None
     whole = states_at(history(), 50)

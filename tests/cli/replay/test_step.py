@@ -14,7 +14,8 @@ from ebbtide.replay.states import flatten, states_at
 from ebbtide.replay.step import Stepper, Watch, field_changes, is_kill, is_wave
 from tests.cli.replay.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, golden
 from tests.commands import Ran, Run
-from tests.replay.journals import cancelled_and_begun_again, records, write
+from tests.journals import records_of
+from tests.replay.journals import cancelled_and_begun_again, write
 
 
 def stepper(journal: Path = SHUTDOWN, kept_max: int = 4096) -> Stepper:
@@ -275,7 +276,7 @@ def test_nothing_that_a_pod_says_reaches_the_terminal(replay: Run, spoiled: Path
         assert isinstance(event, OrderEnded)
         return msgspec.structs.replace(event, reason="x\x1b]0;owned\x07")
 
-    written = edit(records(SHUTDOWN), 36, nasty)
+    written = edit(records_of(SHUTDOWN), 36, nasty)
     ran = by_lines(replay, "e 36", journal=write(spoiled, written))
     assert "\x1b" not in ran.out
     assert "\\x1b]0;owned" in ran.out
@@ -291,6 +292,6 @@ def test_begins_where_it_is_told(replay: Run) -> None:
 
 def test_unknown_logic_is_refused(replay: Run, spoiled: Path) -> None:
     """Exit code 6, and no guess."""
-    folder = write(spoiled, records(SHUTDOWN)[:44], flags=("from-the-future",))
+    folder = write(spoiled, records_of(SHUTDOWN)[:44], flags=("from-the-future",))
     ran = replay("step", journal=folder)
     assert (ran.code, ran.out) == (6, "")

@@ -15,7 +15,8 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.replay.timeline import LineFilter, Moment, timeline
 from tests.cli.replay.conftest import DEMO, EVERY, SHUTDOWN, golden
 from tests.commands import Run
-from tests.replay.journals import edit, records, write
+from tests.journals import records_of
+from tests.replay.journals import edit, write
 
 
 def objects(replay: Run, *arguments: str, journal: Path = SHUTDOWN) -> list[dict[str, object]]:
@@ -142,7 +143,7 @@ def future() -> object:
 
 def test_an_unknown_type_is_shown_as_it_is(replay: Run, spoiled: Path, future: type[Fact]) -> None:
     """Its tag, its pod by name, and its data; the lines around it are as ever."""
-    written = edit(records(SHUTDOWN), 40, lambda event: future(uid="uid-web-0", what="x\x1b[31m"))
+    written = edit(records_of(SHUTDOWN), 40, lambda event: future(uid="uid-web-0", what="x\x1b[31m"))
     del TYPES["FromTheFuture"]
     ran = replay("timeline", "--since", "40", "--until", "40", journal=write(spoiled, written))
     TYPES["FromTheFuture"] = future
@@ -156,14 +157,14 @@ def test_an_unknown_type_is_shown_as_it_is(replay: Run, spoiled: Path, future: t
 def test_a_payload_that_does_not_fit_is_shown_as_it_is(replay: Run, spoiled: Path) -> None:
     """An edited record does not stop the telling."""
     bad = msgspec.structs.replace(HookEnded(uid="uid-web-1", container="main", result="done"), reason=7)
-    written = edit(records(SHUTDOWN), 43, lambda event: bad)
+    written = edit(records_of(SHUTDOWN), 43, lambda event: bad)
     ran = replay("timeline", "--since", "43", "--until", "43", journal=write(spoiled, written))
     assert "HookEnded uid=shop/web-1 container=main result=done reason=7" in ran.out
 
 
 def test_a_torn_tail_is_told_of(replay: Run, tmp_path: Path) -> None:
     """Everything before it is used, and the exit code says so."""
-    folder = write(tmp_path / "torn", records(SHUTDOWN)[:60])
+    folder = write(tmp_path / "torn", records_of(SHUTDOWN)[:60])
     (segment,) = folder.iterdir()
     segment.write_bytes(segment.read_bytes()[:-7])
     ran = replay("timeline", journal=folder)

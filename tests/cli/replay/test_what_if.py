@@ -16,6 +16,7 @@ from ebbtide.config.loading import DEFAULT_PATH
 from ebbtide.replay.sim.simulate import Machine
 from tests.cli.replay.conftest import SHUTDOWN, golden
 from tests.commands import Run
+from tests.journals import write_files
 from tests.replay.whatif.bed import SECOND, drawn, settings
 from tests.replay.whatif.theatre import Theatre
 
@@ -49,9 +50,7 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a journal for each node."""
     folder = tmp_path_factory.mktemp("fleet")
     for name, seed in NODES.items():
-        (folder / name).mkdir()
-        for file, data in replay.simulate(seed, synthetic=9, calm=name == "calm").files().items():
-            (folder / name / file).write_bytes(data)
+        write_files(folder / name, replay.simulate(seed, synthetic=9, calm=name == "calm").files())
     return folder
 
 
@@ -274,8 +273,7 @@ def test_places_without_a_journal_are_refused(run: Run, tmp_path: Path) -> None:
 
 def test_nothing_to_advise_from(run: Run, tmp_path: Path) -> None:
     """A journal without a shutdown: exit code 1, and the reason."""
-    for name, data in Theatre((), settings(), 60 * SECOND).journal.files().items():
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, Theatre((), settings(), 60 * SECOND).journal.files())
     ran = run("replay", "advise", "--journal", tmp_path)
     assert (ran.code, ran.out) == (1, "")
     assert "nothing can be advised" in ran.err
@@ -294,8 +292,7 @@ def test_a_limit_that_stays_is_an_assumption(run: Run, tmp_path: Path) -> None:
     """More is needed than was granted, and the record shows why no more would be."""
     plan = drawn(3, calm=True)
     held = Machine(plan._replace(faults=plan.faults._replace(grant_ns=9 * SECOND))).run()
-    for name, data in held.journal.files().items():
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, held.journal.files())
     ran = run("replay", "what-if", "--journal", tmp_path, "--config", "new.yaml", "-o", "json")
     (said,) = [each["message"] for each in json.loads(ran.out)["assumptions"] if each["code"] == "grant"]
     assert said.startswith("logind grants 9s as it did, of 40s that these settings need: /etc/systemd/")
@@ -333,8 +330,7 @@ def test_flags_that_are_not_known_are_refused(run: Run, tmp_path: Path) -> None:
     """What-if executes, and says what it cannot; advice only reads, and works on anything."""
     made = Machine(drawn(3, calm=True))
     made.system.flags = (*LOGIC_FLAGS, "from-the-future")
-    for name, data in made.run().journal.files().items():
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, made.run().journal.files())
     ran = run("replay", "what-if", "--journal", tmp_path, "--grant", "12s")
     assert (ran.code, ran.out) == (6, "")
     assert "from-the-future" in ran.err

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ebbtide.events.base import Event, Record, shutdown_trace_id
+from ebbtide.events.base import Event, Stamp, shutdown_trace_id
 from ebbtide.events.decisions import (
     EpisodeClosed,
     PodEnded,
@@ -18,12 +18,9 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.model import Pod
-from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import Episode, episodes
-from ebbtide.events.segment import Chain, segment_file_name
-from ebbtide.replay.sim.scenario import Draws
-from tests.events.making import IDENTITY, JOURNAL_ID, NEW, WALL_NS, stamp
-from tests.world.disk import SimulatedDisk, SimulatedFile
+from tests.events.making import WALL_NS, stamp
+from tests.journals import IDENTITY, Journal, step
 
 PODS = tuple(Pod(uid=f"u{at}", namespace="default", name=f"web-{at}") for at in range(3))
 BEGAN = ShutdownBegan(
@@ -34,54 +31,31 @@ INVENTORY = InventoryTaken(key="k", as_of_ns=0, source="cache", pods=PODS)
 RELEASE = ReleaseLock(key="LogindActor/ReleaseLock//0")
 
 
-class Tape:
+class Story(Journal):
     """Steps laid out as a journal; each step is a fact and its decisions."""
 
     def __init__(self) -> None:
-        self.chain = Chain(IDENTITY, NEW)
-        self.data: dict[int, bytearray] = {}
-        self.hashes: dict[int, bytes] = {}
+        super().__init__()
         self.segment()
 
-    def segment(self, boot_id: str = "boot-1") -> Tape:
+    def segment(self, boot_id: str = "boot-1") -> Story:
         self.chain.identity = IDENTITY._replace(boot_id=boot_id)
-        for item in self.chain.begin_segment(stamp(self.chain.end.seq)):
-            self.data.setdefault(item.end.segment, bytearray()).extend(item.data)
-        return self
+        return self.begin(stamp(self.chain.end.seq))
 
-    def step(self, events: Sequence[Event], of: Sequence[int] | int) -> Tape:
+    def step(self, events: Sequence[Event], of: Sequence[int] | int) -> Story:
         first = self.chain.end.seq + 1
-        numbers = [of] * len(events) if isinstance(of, int) else of
-        for at, (event, episode) in enumerate(zip(events, numbers, strict=True)):
-            mono_ns, wall_ns = stamp(first)
-            item = self.chain.append(
-                Record(
-                    seq=first + at,
-                    mono_ns=mono_ns,
-                    wall_ns=wall_ns + 7,
-                    episode=episode,
-                    cause=first if at else 0,
-                    actor="edge" if at == 0 else "EpisodeActor",
-                    last=at == len(events) - 1,
-                    event=event,
-                ),
-                0,
-            )
-            self.data[item.end.segment] += item.data
-            self.hashes[first + at] = item.end.hash
-        return self
+        mono_ns, wall_ns = stamp(first)
+        return self.add(*step(*events, first_seq=first, at=Stamp(mono_ns, wall_ns + 7), episode=of))
 
-    def begin(self) -> Tape:
+    def signal(self) -> Story:
         first = self.chain.end.seq + 1
         return self.step([PrepareForShutdown(active=True, kind="reboot"), BEGAN], first)
 
-    def tell(self, boot_id: str | None = None) -> list[Episode]:
-        disk = SimulatedDisk("main", Draws(1))
-        disk.files_by_name = {
-            segment_file_name(number, JOURNAL_ID): SimulatedFile(bytes(data))
-            for number, data in self.data.items()
-        }
-        return list(episodes(History([disk]), boot_id=boot_id))
+    def episodes(self, boot_id: str | None = None) -> list[Episode]:
+        return list(episodes(self.history(), boot_id=boot_id))
+
+    def hash_of(self, seq: int) -> bytes:
+        return next(raw.hash for raw in self.history().raw() if raw.seq == seq)
 
 
 def ended(pod: Pod, outcome: str) -> PodEnded:
@@ -94,12 +68,12 @@ def counts(episode: Episode) -> dict[str, int]:
 
 def test_a_released_shutdown_is_complete() -> None:
     """With its id, its trace, its kind, its times on one clock, and every pod counted once."""
-    tape = Tape().step([Tick()], 0).begin().step([INVENTORY, *PLANNED], 2)
-    tape.step([Tick(), ended(PODS[0], "graceful"), ended(PODS[1], "killed"), ended(PODS[2], "graceful")], 2)
-    tape.step([Tick(), RELEASE], 2)
-    (episode,) = tape.tell()
+    story = Story().step([Tick()], 0).signal().step([INVENTORY, *PLANNED], 2)
+    story.step([Tick(), ended(PODS[0], "graceful"), ended(PODS[1], "killed"), ended(PODS[2], "graceful")], 2)
+    story.step([Tick(), RELEASE], 2)
+    (episode,) = story.episodes()
     assert episode.id == "00010203-2"
-    assert episode.trace_id == shutdown_trace_id(tape.hashes[2])
+    assert episode.trace_id == shutdown_trace_id(story.hash_of(2))
     assert (episode.kind, episode.outcome, episode.first_seq, episode.last_seq) == (
         "reboot",
         "complete",
@@ -117,7 +91,7 @@ def test_a_released_shutdown_is_complete() -> None:
 )
 def test_an_open_shutdown_runs_until_its_boot_is_over(boot_id: str | None, outcome: str) -> None:
     """Its pods are not known to have ended."""
-    (episode,) = Tape().begin().step([INVENTORY, *PLANNED], 1).tell(boot_id)
+    (episode,) = Story().signal().step([INVENTORY, *PLANNED], 1).episodes(boot_id)
     assert (episode.outcome, episode.ended_wall_ns) == (outcome, None)
     assert counts(episode) == {"unknown": 3}
 
@@ -125,48 +99,48 @@ def test_an_open_shutdown_runs_until_its_boot_is_over(boot_id: str | None, outco
 @pytest.mark.parametrize("outcome", ["cancelled", "truncated", "never-begun"])
 def test_a_closed_shutdown_says_how_it_ended(outcome: str) -> None:
     """Only a cancelled one has an end: the others were cut short."""
-    tape = Tape().begin().step([Tick(), EpisodeClosed(outcome=outcome)], 1)  # type: ignore[arg-type]
-    (episode,) = tape.tell()
+    story = Story().signal().step([Tick(), EpisodeClosed(outcome=outcome)], 1)  # type: ignore[arg-type]
+    (episode,) = story.episodes()
     assert episode.outcome == outcome
     assert (episode.ended_wall_ns is not None) == (outcome == "cancelled")
 
 
 def test_a_release_after_which_the_machine_stayed_is_not_complete() -> None:
     """The final unit may fail; then the shutdown is withdrawn."""
-    tape = Tape().begin().step([Tick(), RELEASE], 1)
-    tape.step([Tick(), ShutdownWithdrawn(reason="did-not-go-down"), EpisodeClosed(outcome="cancelled")], 1)
-    (episode,) = tape.tell()
+    story = Story().signal().step([Tick(), RELEASE], 1)
+    story.step([Tick(), ShutdownWithdrawn(reason="did-not-go-down"), EpisodeClosed(outcome="cancelled")], 1)
+    (episode,) = story.episodes()
     assert episode.outcome == "cancelled"
 
 
 def test_a_cancel_that_the_next_boot_closes_has_that_boots_time() -> None:
     """The monotonic clock of another boot says nothing."""
-    tape = Tape().begin().segment("boot-2").step([Tick(), EpisodeClosed(outcome="cancelled")], 1)
-    (episode,) = tape.tell()
+    story = Story().signal().segment("boot-2").step([Tick(), EpisodeClosed(outcome="cancelled")], 1)
+    (episode,) = story.episodes()
     assert episode.ended_wall_ns == WALL_NS + 3_000_000 + 7
 
 
 def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
     """A refreshed listing adds nothing by itself; a late pod is planned, a rejected one has its own word."""
     late = Pod(uid="late", namespace="default", name="late")
-    tape = Tape().begin().step([INVENTORY, *PLANNED], 1)
-    tape.step([InventoryTaken(key="r", as_of_ns=1, source="call", pods=(*PODS, late))], 1)
-    tape.step([Tick(), PodPlanned(wave=0, grace_seconds=1, pod=late, late=True)], 1)
-    tape.step([Tick(), PodRejected(uid="new", label="default/new", reason="", message="")], 1)
-    (episode,) = tape.tell()
+    story = Story().signal().step([INVENTORY, *PLANNED], 1)
+    story.step([InventoryTaken(key="r", as_of_ns=1, source="call", pods=(*PODS, late))], 1)
+    story.step([Tick(), PodPlanned(wave=0, grace_seconds=1, pod=late, late=True)], 1)
+    story.step([Tick(), PodRejected(uid="new", label="default/new", reason="", message="")], 1)
+    (episode,) = story.episodes()
     assert counts(episode) == {"unknown": 4, "rejected": 1}
 
 
 def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> None:
     """Its first record still belongs to the episode that it closed, and its trace id is that record's."""
-    tape = Tape().begin()
-    tape.step([PrepareForShutdown(active=True), EpisodeClosed(outcome="cancelled"), BEGAN], [1, 1, 3])
-    first, second = tape.tell()
+    story = Story().signal()
+    story.step([PrepareForShutdown(active=True), EpisodeClosed(outcome="cancelled"), BEGAN], [1, 1, 3])
+    first, second = story.episodes()
     assert (first.outcome, second.outcome) == ("cancelled", "running")
     assert second.id == "00010203-3"
-    assert second.trace_id == shutdown_trace_id(tape.hashes[3])
+    assert second.trace_id == shutdown_trace_id(story.hash_of(3))
 
 
 def test_a_journal_without_shutdowns_has_no_episodes() -> None:
     """What happens between them is nobody's."""
-    assert Tape().step([Tick()], 0).tell() == []
+    assert Story().step([Tick()], 0).episodes() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -13,37 +13,18 @@ from ebbtide.events.facts import Tick
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
-from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Link
 from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import critical_chain
 from ebbtide.replay.diff import diff
 from tests.events.record.worlds import histories
+from tests.journals import Remembered
 from tests.replay.conftest import SHUTDOWN
 
 ROUNDS = 150
 
 
-INTACT = Verdict("intact", (), bytes(16), None, 0, Link(), 0, 0)
-
-
-class Edited:
-    """A history whose batches somebody has had in his hands."""
-
-    def __init__(self, batches: list[Batch]) -> None:
-        self.journal_id = bytes(range(16))
-        self._batches = batches
-
-    def batches(self) -> Iterator[Batch]:
-        return iter(self._batches)
-
-    @property
-    def verdict(self) -> Verdict:
-        return INTACT
-
-
 def told(batches: list[Batch]) -> list[ShutdownRecord]:
-    return list(shutdown_records(Edited(batches)))  # type: ignore[arg-type]  # all that is asked of a history
+    return list(shutdown_records(Remembered(batches)))
 
 
 def edited(batches: list[Batch], edit: Callable[[RawRecord], list[RawRecord]]) -> list[Batch]:

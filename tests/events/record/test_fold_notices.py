@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import RawRecord, encode_event
 from ebbtide.events.model import Container, Hook, PlannedPod, PlannedWave, Pod
-from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.builder import NOTICE_TEXTS
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
-from ebbtide.events.recovery import Verdict
-from ebbtide.events.segment import Link
 from tests.events.record import node_happenings
-from tests.replay.conftest import SHUTDOWN
+from tests.journals import history, steps
 
 S = 1_000_000_000
 WEB = Pod(
@@ -46,41 +41,17 @@ WAVE = d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, 
 ADOPTED = d.ConfigAdopted(enabled=True, requested_ns=10 * S, reserve_ns=5 * S)
 
 
-INTACT = Verdict("intact", (), bytes(16), None, 0, Link(), 0, 0)
-
-
-class Tale:
-    """Records as a journal has them: a second apart, the first of the shutdown at 100 s."""
-
-    def __init__(self, before: Sequence[Event], within: Sequence[Event]) -> None:
-        header = next(History([DirectorySource(SHUTDOWN)]).batches()).header
-        self.journal_id = bytes(16)
-        first = len(before) + 1
-        events = [*before, *within]
-        self._batch = Batch(header, [self._record(at, each, first) for at, each in enumerate(events, 1)])
-
-    def _record(self, seq: int, event: Event, first: int) -> RawRecord:
-        episode = first if seq >= first else 0
-        fact = isinstance(event, f.Fact)
-        at_ns = (100 + seq - first) * S
-        actor = "edge" if fact else "EpisodeActor"
-        cause = 0 if fact else max(1, seq - 1)
-        payload = encode_event(event)
-        return RawRecord(
-            seq, at_ns, at_ns, episode, cause, 1, actor, type(event).__name__, payload, bytes(32), 0
-        )
-
-    def batches(self) -> Iterator[Batch]:
-        yield self._batch
-
-    @property
-    def verdict(self) -> Verdict:
-        return INTACT
-
-
 def tell(*within: Event, before: Sequence[Event] = (), boot_id: str | None = None) -> ShutdownRecord:
-    signal = f.PrepareForShutdown(active=True)
-    (account,) = shutdown_records(Tale(before, (signal, *within)), boot_id=boot_id)  # type: ignore[arg-type]
+    """Of records a second apart, the first of the shutdown at 100 s."""
+    first = len(before) + 1
+    written = steps(
+        *before,
+        f.PrepareForShutdown(active=True),
+        *within,
+        episode=[0] * len(before) + [first] * (len(within) + 1),
+        since_ns=(100 - first) * S,
+    )
+    (account,) = shutdown_records(history(written), boot_id=boot_id)
     return account
 
 
@@ -312,6 +283,6 @@ def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
 
 def test_the_first_record_of_a_shutdown_may_be_a_start() -> None:
     """The process is then the one that was there at the signal, and none that came in between."""
-    (account,) = shutdown_records(Tale((), (started(), BEGAN)))  # type: ignore[arg-type]
+    (account,) = shutdown_records(history(steps(started(), BEGAN)))
     assert [(process.seq, process.at_ns) for process in account.processes] == [(1, None)]
     assert not account.notices

@@ -12,7 +12,8 @@ from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import Destination
 from ebbtide.tracing import TracingEdge
-from tests.events.making import JOURNAL_ID, running, stamp, write_steps
+from tests.events.making import running, stamp, write_steps
+from tests.journals import JOURNAL_ID
 
 SMALL = Limits(total_bytes=1)
 

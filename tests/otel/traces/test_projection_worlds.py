@@ -18,7 +18,8 @@ from ebbtide.events.record.episodes import episodes
 from ebbtide.otel import attributes as at
 from ebbtide.otel.otlp import encode_traces
 from ebbtide.otel.span import Resource, Span
-from tests.otel.worlds import Step, journals, project, remembered, steps
+from tests.journals import Remembered
+from tests.otel.worlds import Step, journals, project, steps
 from tests.world.worlds import Name, every_point
 
 #: About 40 ms each.
@@ -150,7 +151,7 @@ def _check_traces(spans: list[Span], batches: list[Batch], where: str) -> None:
 def _summaries(batches: list[Batch]) -> dict[int, bytes]:
     """Shutdowns whose first record is there, by number, with the trace ids that `journal ls` prints."""
     there = {raw.seq for raw in _records(batches)}
-    found = episodes(remembered(batches))
+    found = episodes(Remembered(batches))
     return {each.first_seq: bytes.fromhex(each.trace_id) for each in found if each.first_seq in there}
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ebbtide import replay
 from ebbtide.replay.report.markup import verdict
 from ebbtide.replay.report.page import report
+from tests.journals import write_files
 from tests.replay.report import journals
 from tests.replay.report.journals import Files
 
@@ -66,8 +67,7 @@ def test_an_intact_journal_has_no_banner() -> None:
 def test_the_library_says_it_too(tmp_path: Path) -> None:
     """``report_html`` of a shutdown that lies before the damage has the banner, and its own headline."""
     files = journals.story()
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
+    write_files(tmp_path, files)
     (tmp_path / max(files)).write_bytes(files[max(files)][:-3])
     page = replay.report_html(replay.open(tmp_path).shutdown())
     assert 'class="damage"' in page
