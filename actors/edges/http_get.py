@@ -1,6 +1,6 @@
 """The httpGet hook: which request it is, and sending it.
 
-The rules are the reference's (facts-kubelet 4.3): TLS is not verified, the status code does not matter (any
+The rules are the kubelet's: TLS is not verified, the status code does not matter (any
 answer is success), redirects are not followed, and a server that speaks plain HTTP on an ``https`` port is
 asked again in plain HTTP, without the Authorization header. h11 is imported with this module, which
 `ProcessEdge.prewarm` does as soon as a pod has such a hook.

@@ -36,7 +36,7 @@ class SleepAction(msgspec.Struct, frozen=True, kw_only=True, tag="sleep", gc=Fal
 
 
 class TcpSocketAction(msgspec.Struct, frozen=True, kw_only=True, tag="tcpSocket", gc=False):
-    """Allowed in old objects, never carried out: an error at run time (facts-kubelet 4.3)."""
+    """Allowed in old objects, never carried out: an error at run time, as in the kubelet."""
 
 
 HookAction = ExecAction | HttpGetAction | SleepAction | TcpSocketAction

@@ -20,7 +20,7 @@ from ebbtide.actors.policy.grace_periods import (
     share_grant,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Budget, Container, Period, PlannedPod, PlannedWave, Pod, Value
+from ebbtide.events.model import Budget, Period, PlannedPod, PlannedWave, Pod, Value
 
 
 class Plan(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -61,8 +61,13 @@ def planned_waves(
 
     One wave a period, in ascending priority; ``pods`` of a wave are in the order given.
     """
-    granted = granted_periods(periods, grant_ns)
-    return tuple(_planned_wave(*each) for each in zip(granted, group_pods(periods, pods), strict=True))
+    waves = []
+    # Grouped by what is configured, timed by what is granted: a period that shrinks to 0 keeps its pods.
+    for granted, members in zip(granted_periods(periods, grant_ns), group_pods(periods, pods), strict=True):
+        seconds = granted.seconds
+        planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in members)
+        waves.append(PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned)))
+    return tuple(waves)
 
 
 def make_plan(
@@ -81,7 +86,13 @@ def make_plan(
     have left time, and the warnings say so. ``sleep_action`` False: sleep hooks do nothing.
     """
     waves = planned_waves(periods, grant_ns, pods)
-    seats = _pods_in_plan(periods, waves, pods)
+    placed = tuple(
+        PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
+        for index, (period, wave, members) in enumerate(
+            zip(periods, waves, group_pods(periods, pods), strict=True)
+        )
+        for pod, planned in zip(members, wave.pods, strict=True)
+    )
     wanted_seconds = requested_seconds(periods)
     usable_ns = usable_budget_ns(periods, grant_ns)
     needed_ns = wanted_seconds * NS_PER_SECOND + reserve_ns
@@ -94,33 +105,10 @@ def make_plan(
         reserve_seconds=reserve_ns // NS_PER_SECOND,
         override_needed=bool(periods) and grant_ns is not None and grant_ns < needed_ns,
         waves=waves,
-        warnings=explain_plan(PlanContext(periods, waves, seats, grant_ns, reserve_ns, budget, sleep_action)),
+        warnings=explain_plan(
+            PlanContext(periods, waves, placed, grant_ns, reserve_ns, budget, sleep_action)
+        ),
     )
-
-
-def _planned_wave(granted: Period, pods: Sequence[Pod]) -> PlannedWave:
-    seconds = granted.seconds
-    planned = (PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(seconds, pod)) for pod in pods)
-    return PlannedWave(priority=granted.priority, period_seconds=seconds, pods=tuple(planned))
-
-
-def _pods_in_plan(
-    periods: Sequence[Period], waves: Sequence[PlannedWave], pods: Sequence[Pod]
-) -> tuple[PodInPlan, ...]:
-    """Each pod with its place, wave by wave."""
-    return tuple(
-        PodInPlan(pod, index, wave.period_seconds, period.seconds, planned.grace_seconds)
-        for index, (period, wave, members) in enumerate(
-            zip(periods, waves, group_pods(periods, pods), strict=True)
-        )
-        for pod, planned in zip(members, wave.pods, strict=True)
-    )
-
-
-# Why a plan is as it is: one warning for every cut, in words that name the pod and the cure.
-#
-# Two kinds of rules: about the whole plan, and about one pod in its seat. Each rule is a function that yields
-# (code, message); the tables at the end are the only list of them.
 
 
 #: (code, message). Codes stay; messages are for people.
@@ -145,19 +133,19 @@ class PlanContext(NamedTuple):
 
     periods: Sequence[Period]
     waves: Sequence[PlannedWave]
-    seats: Sequence[PodInPlan]
+    pods: Sequence[PodInPlan]
     grant_ns: int | None
     reserve_ns: int
     budget: Budget
     sleep_action: bool
 
 
-def explain_plan(frame: PlanContext) -> tuple[PlanWarning, ...]:
+def explain_plan(plan: PlanContext) -> tuple[PlanWarning, ...]:
     """All warnings of a plan: those about the whole first, then pod by pod in the order of the waves."""
-    if not frame.periods:
+    if not plan.periods:
         return (("disabled", "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"),)
-    whole = [warning for rule in PLAN_RULES for warning in rule(frame)]
-    single = [warning for seat in frame.seats for rule in POD_RULES for warning in rule(seat, frame)]
+    whole = [warning for rule in PLAN_RULES for warning in rule(plan)]
+    single = [warning for placed in plan.pods for rule in POD_RULES for warning in rule(placed, plan)]
     return (*whole, *single)
 
 
@@ -175,27 +163,27 @@ def seconds_text(duration_ns: int) -> str:
 # --- the whole plan ----------------------------------------------------------------------------
 
 
-def _grant_too_small(frame: PlanContext) -> Iterator[PlanWarning]:
-    if frame.grant_ns is None:
+def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
+    if plan.grant_ns is None:
         return
-    requested_ns = requested_seconds(frame.periods) * NS_PER_SECOND
-    needed_ns = requested_ns + frame.reserve_ns
-    granted, requested = seconds_text(frame.grant_ns), seconds_text(requested_ns)
+    requested_ns = requested_seconds(plan.periods) * NS_PER_SECOND
+    needed_ns = requested_ns + plan.reserve_ns
+    granted, requested = seconds_text(plan.grant_ns), seconds_text(requested_ns)
     cure = f"raise logind's InhibitDelayMaxSec to {-(-needed_ns // NS_PER_SECOND)} s"
-    if frame.grant_ns < requested_ns:
+    if plan.grant_ns < requested_ns:
         yield "grant-too-small", f"logind grants {granted} of the {requested} that the waves ask for: {cure}"
-    elif frame.grant_ns < needed_ns:
-        reserve = seconds_text(frame.reserve_ns)
+    elif plan.grant_ns < needed_ns:
+        reserve = seconds_text(plan.reserve_ns)
         yield (
             "reserve-not-granted",
             f"logind grants {granted}: enough for the waves, not for the whole reserve of {reserve}: {cure}",
         )
 
 
-def _wave_cuts(frame: PlanContext) -> Iterator[PlanWarning]:
-    for number, (period, wave) in enumerate(zip(frame.periods, frame.waves, strict=True)):
+def _wave_cuts(plan: PlanContext) -> Iterator[PlanWarning]:
+    for number, (period, wave) in enumerate(zip(plan.periods, plan.waves, strict=True)):
         if wave.period_seconds < period.seconds:
-            granted = seconds_text(frame.grant_ns or 0)
+            granted = seconds_text(plan.grant_ns or 0)
             yield (
                 "wave-cut",
                 (
@@ -205,15 +193,15 @@ def _wave_cuts(frame: PlanContext) -> Iterator[PlanWarning]:
             )
 
 
-def _wave_zeros(frame: PlanContext) -> Iterator[PlanWarning]:
-    for number, wave in enumerate(frame.waves):
+def _wave_zeros(plan: PlanContext) -> Iterator[PlanWarning]:
+    for number, wave in enumerate(plan.waves):
         if wave.pods and not wave.period_seconds:
             message = f"wave {number} has 0 s: its {len(wave.pods)} pods are signalled and not waited for"
             yield "wave-zero", message.replace("its 1 pods are", "its pod is")
 
 
-def _duplicates(frame: PlanContext) -> Iterator[PlanWarning]:
-    counts = Counter(period.priority for period in frame.periods)
+def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
+    counts = Counter(period.priority for period in plan.periods)
     for priority, count in counts.items():
         if count > 1:
             yield (
@@ -225,15 +213,16 @@ def _duplicates(frame: PlanContext) -> Iterator[PlanWarning]:
             )
 
 
-def _unset_priorities(frame: PlanContext) -> Iterator[PlanWarning]:
+def _unset_priorities(plan: PlanContext) -> Iterator[PlanWarning]:
     """Only where it can matter: with one wave every pod is in it anyway."""
-    names = [short_name(seat.pod) for seat in frame.seats if seat.pod.priority is None]
-    if names and len(frame.periods) > 1:
+    names = [short_name(placed.pod) for placed in plan.pods if placed.pod.priority is None]
+    more = f" and {len(names) - NAMES_MAX} more" if len(names) > NAMES_MAX else ""
+    if names and len(plan.periods) > 1:
         yield (
             "priority-unset",
             (
-                f"{_join_names(names)}: no numeric spec.priority, which counts as 0; write the number where "
-                "the pod has to go later"
+                f"{', '.join(names[:NAMES_MAX])}{more}: no numeric spec.priority, which counts as 0; "
+                "write the number where the pod has to go later"
             ),
         )
 
@@ -241,86 +230,74 @@ def _unset_priorities(frame: PlanContext) -> Iterator[PlanWarning]:
 # --- one pod -----------------------------------------------------------------------------------
 
 
-def _grace_cut(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
-    asked_seconds = seat.pod.grace_seconds
-    if asked_seconds is not None and asked_seconds > seat.grace_seconds:
+def _grace_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
+    asked_seconds = placed.pod.grace_seconds
+    if asked_seconds is not None and asked_seconds > placed.grace_seconds:
         yield (
             "grace-cut",
             (
-                f"{short_name(seat.pod)} asks for {asked_seconds} s and gets {seat.grace_seconds} s: "
-                f"{_wave_has(seat, frame)}"
+                f"{short_name(placed.pod)} asks for {asked_seconds} s and gets {placed.grace_seconds} s: "
+                f"{_wave_has(placed, plan)}"
             ),
         )
 
 
-def _grace_unset(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
-    if seat.pod.grace_seconds is None:
+def _grace_unset(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
+    if placed.pod.grace_seconds is None:
         yield (
             "grace-unset",
             (
-                f"{short_name(seat.pod)} sets no terminationGracePeriodSeconds and may take all of its wave: "
-                f"{_wave_has(seat, frame)}"
+                f"{short_name(placed.pod)} sets no terminationGracePeriodSeconds and may take all of its "
+                f"wave: {_wave_has(placed, plan)}"
             ),
         )
 
 
-def _grace_below_floor(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
-    if seat.grace_seconds < FLOOR_SECONDS:
+def _grace_below_floor(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
+    if placed.grace_seconds < FLOOR_SECONDS:
         yield (
             "grace-below-floor",
             (
-                f"{short_name(seat.pod)} gets {seat.grace_seconds} s, but at least {FLOOR_SECONDS} s lie "
+                f"{short_name(placed.pod)} gets {placed.grace_seconds} s, but at least {FLOOR_SECONDS} s lie "
                 "between stop signal and SIGKILL"
             ),
         )
 
 
-def _below_every_period(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
-    priority, lowest = priority_of(seat.pod), frame.periods[0].priority
+def _below_every_period(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
+    priority, lowest = priority_of(placed.pod), plan.periods[0].priority
     if priority < lowest:
         yield (
             "priority-below",
             (
-                f"{short_name(seat.pod)} has priority {priority}, below every configured one: it goes with "
-                f"priority {lowest}, wave {seat.wave}"
+                f"{short_name(placed.pod)} has priority {priority}, below every configured one: it goes with "
+                f"priority {lowest}, wave {placed.wave}"
             ),
         )
 
 
-def _hooks_cut(seat: PodInPlan, frame: PlanContext) -> Iterator[PlanWarning]:
-    for container in seat.pod.containers:
+def _hooks_cut(placed: PodInPlan, plan: PlanContext) -> Iterator[PlanWarning]:
+    for container in placed.pod.containers:
         if container.hook is not None and container.running:
-            yield from _hook_cut(seat, container, frame)
+            hook, grace_seconds = container.hook, placed.grace_seconds
+            whose = f"the preStop hook of {short_name(placed.pod)}, container {container.name},"
+            sleeps = f"{whose} sleeps {hook.sleep_seconds} s"
+            slept = hook.kind == "sleep" and plan.sleep_action
+            if not grace_seconds:
+                yield "hook-not-run", f"{whose} does not run: the pod gets 0 s"
+            elif hook.kind == "tcpSocket":
+                yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
+            elif slept and hook.sleep_seconds > grace_seconds:
+                yield "sleep-cut", f"{sleeps} and is cut at {grace_seconds} s, the pod's grace"
+            elif slept and hook.sleep_seconds == grace_seconds:
+                remain = f"only {FLOOR_SECONDS} s remain to stop"
+                yield "sleep-fills-grace", f"{sleeps}, the pod's whole grace: {remain}"
 
 
-def _hook_cut(seat: PodInPlan, container: Container, frame: PlanContext) -> Iterator[PlanWarning]:
-    hook, grace_seconds = container.hook, seat.grace_seconds
-    assert hook is not None
-    whose = f"the preStop hook of {short_name(seat.pod)}, container {container.name},"
-    if not grace_seconds:
-        yield "hook-not-run", f"{whose} does not run: the pod gets 0 s"
-    elif hook.kind == "tcpSocket":
-        yield "hook-invalid", f"{whose} is a tcpSocket, which fails when it runs: use exec or httpGet"
-    elif hook.kind == "sleep" and frame.sleep_action and hook.sleep_seconds >= grace_seconds:
-        cut = hook.sleep_seconds > grace_seconds
-        sleeps = f"{whose} sleeps {hook.sleep_seconds} s"
-        yield (
-            "sleep-cut" if cut else "sleep-fills-grace",
-            f"{sleeps} and is cut at {grace_seconds} s, the pod's grace"
-            if cut
-            else f"{sleeps}, the pod's whole grace: only {FLOOR_SECONDS} s remain to stop",
-        )
-
-
-def _wave_has(seat: PodInPlan, frame: PlanContext) -> str:
-    cut = " under the grant" if seat.period_seconds < seat.configured_seconds else ""
-    more = ", and what earlier waves leave" if frame.budget == "elastic" and seat.wave else ""
-    return f"wave {seat.wave} has {seat.period_seconds} s{cut}{more}"
-
-
-def _join_names(names: Sequence[str]) -> str:
-    rest = len(names) - NAMES_MAX
-    return ", ".join(names[:NAMES_MAX]) + (f" and {rest} more" if rest > 0 else "")
+def _wave_has(placed: PodInPlan, plan: PlanContext) -> str:
+    cut = " under the grant" if placed.period_seconds < placed.configured_seconds else ""
+    more = ", and what earlier waves leave" if plan.budget == "elastic" and placed.wave else ""
+    return f"wave {placed.wave} has {placed.period_seconds} s{cut}{more}"
 
 
 PLAN_RULES: tuple[Callable[[PlanContext], Iterator[PlanWarning]], ...] = (

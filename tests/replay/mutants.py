@@ -64,9 +64,7 @@ PASSED_OVER = tuple(
         "_grace_below_floor",
         "_below_every_period",
         "_hooks_cut",
-        "_hook_cut",
         "_wave_has",
-        "_join_names",
     )
 )
 

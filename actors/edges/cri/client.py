@@ -53,7 +53,6 @@ LOOK_SECONDS_MAX = 5.0
 #: How long what is asked of the edge waits for the first look.
 WARM_SECONDS_MAX = 5.0
 
-
 SERVICE = "/runtime.v1.RuntimeService/"
 #: A dense node's list is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
@@ -122,18 +121,15 @@ class CriClient:
                     await trio.sleep(DRAIN_SECONDS)
 
     async def _open(self) -> grpc.aio.Channel:
+        # A coroutine, because a channel belongs to the loop that runs while it is made.
         channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
-        self._calls = {name: self._method(channel, name, answer) for name, answer in ANSWER_TYPES.items()}
+        for name, answer in ANSWER_TYPES.items():
+            self._calls[name] = channel.unary_unary(
+                SERVICE + name,
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=answer.FromString,
+            )
         return channel
-
-    @staticmethod
-    def _method(channel: grpc.aio.Channel, name: str, answer: type[Message]) -> UnaryCall:
-        made = channel.unary_unary(
-            SERVICE + name,
-            request_serializer=lambda request: request.SerializeToString(),
-            response_deserializer=answer.FromString,
-        )
-        return cast(UnaryCall, made)
 
     async def ready(self, seconds: float) -> None:
         """Return once the runtime is connected. Raises Lost."""
@@ -177,7 +173,18 @@ class CriClient:
         try:
             return await self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            raise _call_failed(name, error, seconds) from None
+            code, details = error.code(), error.details() or ""
+        if code == grpc.StatusCode.NOT_FOUND:
+            raise NotFound(f"{name}: {details}")
+        # Before the codes: gRPC says "unavailable" both of what it never sent and of what it lost in the
+        # middle.
+        if any(text in details for text in UNSENT_TEXTS):
+            raise Unsent(f"{name}: the runtime is away: {details}")
+        if code in AWAY_CODES:
+            raise Lost(f"{name}: the runtime is away: {details}")
+        if code == grpc.StatusCode.DEADLINE_EXCEEDED:
+            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+        raise RuntimeRefused(f"{name}: {code.name}: {details}")
 
     async def repeat(
         self, name: str, request: Message, answer: type[AnswerT], seconds: float, *, traceparent: str = ""
@@ -192,19 +199,6 @@ class CriClient:
                 if trio.current_time() + READY_POLL_SECONDS >= deadline:
                     raise
                 await trio.sleep(READY_POLL_SECONDS)
-
-
-def _call_failed(name: str, error: grpc.aio.AioRpcError, seconds: float) -> Exception:
-    code, details = error.code(), error.details() or ""
-    if code == grpc.StatusCode.NOT_FOUND:
-        return NotFound(f"{name}: {details}")
-    if any(word in details for word in UNSENT_TEXTS):
-        return Unsent(f"{name}: the runtime is away: {details}")
-    if code in AWAY_CODES:
-        return Lost(f"{name}: the runtime is away: {details}")
-    if code == grpc.StatusCode.DEADLINE_EXCEEDED:
-        return Lost(f"{name}: no answer in {seconds:.1f} s")
-    return RuntimeRefused(f"{name}: {code.name}: {details}")
 
 
 #: Longer than gRPC needs to connect anew, shorter than anybody at a signal would wait.

@@ -102,8 +102,13 @@ class CriEdge:
                     self._tried.set()
             except Exception as error:
                 failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
+                # Of what was raised together the first, with its kind: its text alone may be a bare name.
+                cause: BaseException = error
+                while isinstance(cause, BaseExceptionGroup):
+                    cause = cause.exceptions[0]
+                line = " ".join(f"{type(cause).__name__}: {cause}".split())
                 # Said once for each reason; an order that is open ends with it.
-                why, self._runtime = f"the runtime's client does not work: {_one_line(error)}", None
+                why, self._runtime = f"the runtime's client does not work: {line}", None
                 news, self._why = why != self._why, why
                 self._tried.set()
                 for scope in list(self._open.values()):
@@ -148,10 +153,3 @@ class CriEdge:
 
     def _trace(self, order_key: str) -> str:
         return self._context(order_key)
-
-
-def _one_line(error: BaseException) -> str:
-    """The first of what was raised together, with its kind: an error's text alone may be a bare name."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -159,7 +159,6 @@ class ContainerOrders:
 # nothing (`Unsent`, or never connected) does the signal go to the first process directly, so no container
 # gets it twice.
 
-
 #: The core's floor between stop signal and SIGKILL, and a second more than the core ever waits.
 FLOOR_SECONDS = 2
 BEHIND_SECONDS = 1
@@ -324,15 +323,7 @@ class ContainerHooks:
             if isinstance(action, ExecAction):
                 seconds = -(-order.timeout_ns // NS_PER_SECOND)
                 request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
-                try:
-                    found = await self._once(request, seconds, traceparent)
-                except Lost as error:
-                    return Ending("unknown", f"the runtime went away in the middle: {error}")
-                except CallFailed as error:
-                    return Ending("failed", f"cannot run: {error}")
-                if found.exit_code:
-                    return Ending("failed", f"exit code {found.exit_code}", found.exit_code)
-                return Ending("done", exit_code=0)
+                return await self._exec(request, seconds, traceparent)
             if isinstance(action, HttpGetAction):
                 address = entry.pod.pod_ip or node_address()
                 try:
@@ -343,14 +334,13 @@ class ContainerHooks:
             return Ending("failed", "invalid handler")
         return TIMED_OUT
 
-    async def _once(
-        self, request: api.ExecSyncRequest, seconds: int, traceparent: str
-    ) -> api.ExecSyncResponse:
-        """Made again only while it has certainly not been heard."""
+    async def _exec(self, request: api.ExecSyncRequest, seconds: int, traceparent: str) -> Ending:
+        """Called again only while it has certainly not been heard."""
         while True:
-            await self._client.ready(seconds)
             try:
-                return await self._client.call(
+                await self._client.ready(seconds)
+                # Not left to gRPC to wait until it is connected: what breaks then may have been sent or not.
+                found = await self._client.call(
                     "ExecSync",
                     request,
                     api.ExecSyncResponse,
@@ -360,6 +350,14 @@ class ContainerHooks:
                 )
             except Unsent:
                 await trio.sleep(EXEC_AGAIN_SECONDS)
+            except Lost as error:
+                return Ending("unknown", f"the runtime went away in the middle: {error}")
+            except CallFailed as error:
+                return Ending("failed", f"cannot run: {error}")
+            else:
+                if found.exit_code:
+                    return Ending("failed", f"exit code {found.exit_code}", found.exit_code)
+                return Ending("done", exit_code=0)
 
 
 def node_address() -> str:

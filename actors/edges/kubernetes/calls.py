@@ -27,10 +27,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.pods import (
-    KnownPod,
-    PodLookup,
-)
+from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending
 
 JSON = "application/json"
@@ -264,7 +261,7 @@ async def for_each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[Res
 
 JsonObject = dict[str, Any]
 
-#: facts-kubelet 1.1: pkg/kubelet/nodeshutdown.
+#: As the kubelet writes it (pkg/kubelet/nodeshutdown).
 DISRUPTION = "DisruptionTarget"
 DISRUPTION_REASON = "TerminationByKubelet"
 DISRUPTION_MESSAGE = "Pod was terminated in response to imminent node shutdown."

@@ -31,11 +31,7 @@ from weakref import WeakSet
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
-    JSON,
-    Answer,
-    Unanswered,
-)
+from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 
@@ -149,7 +145,7 @@ class ApiSession:
         #: Another access needs another session when this differs.
         self.key = access.connection()
         self._url, self._server = client.url, access.server
-        # Time is Trio's business: the caller's bound cancels the call.
+        # Time is Trio's business: the caller's bound cancels the call, and two bounds would disagree.
         self._timeout = client.aiohttp.ClientTimeout(total=None)
         #: Those that are open: closed with it, where calls are let finish.
         self._streams: set[Any] = set()

@@ -121,8 +121,12 @@ def conditions_patch(node: ApiNode, kinds: tuple[str, ...], ready: JsonObject | 
     ``ready``. One that somebody else holds at True is left to them.
     """
     changed, now = read_note(node), node.status.conditions
-    kinds = tuple(kind for kind in kinds if kind in changed.conditions or not _is_others(now, kind))
-    changed.conditions = {**{kind: _former_condition(now, kind) for kind in kinds}, **changed.conditions}
+    found = {kind: find_condition(now, kind) for kind in kinds}
+    others = [k for k, each in found.items() if each and each.get("status") == "True" and not _is_ours(each)]
+    kinds = tuple(kind for kind in kinds if kind in changed.conditions or kind not in others)
+    # What to put back. One of ours whose note was lost had nothing before it that is known.
+    former = {kind: None if _is_ours(found[kind]) else found[kind] for kind in kinds}
+    changed.conditions = {**former, **changed.conditions}
     wanted = {kind: "True" if kind in kinds else "False" for kind in changed.conditions}
     written = [
         make_condition(now, kind, status, CONDITION_REASON, CONDITION_MESSAGE, lastHeartbeatTime=rfc3339())
@@ -179,17 +183,6 @@ def _annotations_patch(node: ApiNode, annotations: Mapping[str, str | None]) -> 
 
 def _is_ours(found: JsonObject | None) -> bool:
     return found is not None and found.get("reason") == CONDITION_REASON
-
-
-def _is_others(conditions: list[JsonObject], kind: str) -> bool:
-    found = find_condition(conditions, kind)
-    return found is not None and found.get("status") == "True" and not _is_ours(found)
-
-
-def _former_condition(conditions: list[JsonObject], kind: str) -> JsonObject | None:
-    """What to put back. One of ours whose note was lost had nothing before it that is known."""
-    found = find_condition(conditions, kind)
-    return None if _is_ours(found) else found
 
 
 def _is_set(conditions: list[JsonObject], kind: str, status: str, reason: str, message: str) -> bool:
@@ -274,6 +267,8 @@ class NodeWriter:
             except msgspec.DecodeError as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
+            # While a write of ours may still be carried out, a reading that shows nothing to do proves
+            # nothing: the fence makes a new version, which that write then misses.
             if body is None and not self._in_doubt:
                 return ""
             body = body or fence_patch(node)
@@ -310,7 +305,6 @@ class _HoldingCaller:
 # Taint, ``unschedulable``, conditions, in that order: deletes wait for the taint. A newer announcement
 # overtakes an older one, and a restore overtakes the certificate as well, so what the Node shows at the end
 # is what was ordered last.
-
 
 #: While the machine goes down: beyond a minute few shutdowns are left to be shown.
 ANNOUNCE_SECONDS_MAX = 60.0
@@ -392,24 +386,23 @@ class NodeAnnouncements:
 
     async def _restore(self, order: AnnounceNode, hold: NodeHold) -> Ending:
         until, said = trio.current_time() + RESTORE_SECONDS_MAX, False
-        while problem := await self._take_back(order, hold):
+        while True:
+            call = self._writes.call(hold, RESTORE_TRY_SECONDS_MAX, self._context(order.key))
+            try:
+                # All of them, whatever becomes of the first: a node that stays cordoned keeps its pods away,
+                # one that only shows an old condition does not.
+                problems = [await self._writes.change(call, patch) for patch in RESTORE_PATCHES]
+                problem = "; ".join(filter(None, problems))
+            except Unanswered as error:
+                problem = str(error)
+            if not problem:
+                return Ending()
             if not said:
                 self._tell(WARNING, f"the node is not shown as it was yet, which is tried again: {problem}")
             said = True
             if trio.current_time() >= until:
                 return Ending("timed-out", problem)
             await trio.sleep(RESTORE_AGAIN_SECONDS)
-        return Ending()
-
-    async def _take_back(self, order: AnnounceNode, hold: NodeHold) -> str:
-        """What is in the way."""
-        call = self._writes.call(hold, RESTORE_TRY_SECONDS_MAX, self._context(order.key))
-        try:
-            return "; ".join(
-                filter(None, [await self._writes.change(call, patch) for patch in RESTORE_PATCHES])
-            )
-        except Unanswered as error:
-            return str(error)
 
 
 #: The release waits for it.

@@ -120,6 +120,8 @@ def project_pod(pod: PodObject) -> KnownPod:
     owner = next((each for each in metadata.owner_references or () if each.controller), _Owner())
     # A status names its runtime before the id: ``containerd://…``.
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
+    states = [state for each in statuses for state in (each.state, each.last_state) if state]
+    phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
     return KnownPod(
         uid=mirror or metadata.uid,
         api_uid=metadata.uid,
@@ -151,7 +153,8 @@ def project_pod(pod: PodObject) -> KnownPod:
                 if each.identity and each.state and each.state.running
             }
         ),
-        started_at=_newest_start(status),
+        # The API's times are all UTC and of one length, so text compares as time does.
+        started_at=max((phase.started_at or "" for phase in phases), default=""),
         deleting=metadata.deletion_timestamp is not None,
     )
 
@@ -183,14 +186,6 @@ def _tolerates_all(toleration: _Toleration) -> bool:
 
 def _concerns_others(volume: dict[str, object]) -> bool:
     return any(kind != "name" and kind not in LOCAL_VOLUMES for kind in volume)
-
-
-def _newest_start(status: _Status) -> str:
-    """The API's times are all UTC and of one length, so text compares as time does."""
-    statuses = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
-    states = [state for each in statuses for state in (each.state, each.last_state) if state]
-    phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
-    return max((phase.started_at or "" for phase in phases), default="")
 
 
 #: A manifest is a few KiB; a folder of static pods holds a handful.

@@ -26,6 +26,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -127,6 +128,8 @@ class PodDeletes:
                 waiting.deadline = float("inf")
                 known = self._lookup.find(order.uid)
                 uid = known.api_uid if known is not None else order.uid
+                # Before the delete: afterwards the object may be gone with nobody told why. Within the same
+                # turn, because a mark that waits for a turn of its own would hold its pod's delete up.
                 if await self._mark(order, uid, self._call(order, until)):
                     return Ending()
                 call = self._call(order, until)
@@ -176,7 +179,6 @@ class PodDeletes:
 # With the kubelet stopped nobody else would set Ready=False before the pod's final status, and until then
 # each new connection goes to a process that no longer listens. Nothing waits for it, so one second a pod is
 # its bound. A final status says the same and more: where one is under way, the server is spared this call.
-
 
 #: For each call: a withdrawal that is later than its pod's stop helps nobody.
 WITHDRAW_SECONDS_MAX = 1.0
@@ -301,9 +303,16 @@ class StatusDelivery:
         except (Unanswered, ListDenied) as error:
             return Ending("failed", f"0 of {len(order.statuses)} delivered: {error}")
 
+        # Before the first write: a withdrawal that comes later would set back what a final status has said.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
         self.final |= begun
-        read = await self._read_ahead(order)
+        # Many objects with one call, by the API's UID; what is not there is read one by one.
+        read: dict[str, ApiPod] = {}
+        if len(order.statuses) >= LIST_FROM:
+            with suppress(Unanswered, ListDenied):
+                read = {
+                    pod.metadata.uid: pod for pod in await list_pod_objects(self._call(order), self._node)
+                }
         then = await self._late.known() if order.unchanged_only else {}
 
         async def one(status: FinalStatus) -> DeliveryResult:
@@ -344,15 +353,6 @@ class StatusDelivery:
         names = _named_pods(results, STALE)
         return Ending("cancelled", f"stale: {count[STALE]} of {len(results)}: {names}")
 
-    async def _read_ahead(self, order: DeliverStatuses) -> dict[str, ApiPod]:
-        """Many objects with one call, by the API's UID; what is not there is read one by one."""
-        if len(order.statuses) < LIST_FROM:
-            return {}
-        try:
-            return {pod.metadata.uid: pod for pod in await list_pod_objects(self._call(order), self._node)}
-        except (Unanswered, ListDenied):
-            return {}
-
     def _call(self, order: DeliverStatuses, seconds: float = STATUS_SECONDS_MAX) -> ApiCall:
         return ApiCall(self._caller, seconds, self._context(order.key))
 
@@ -385,6 +385,8 @@ async def _write_status(
         if order.unchanged_only and (why := _stale_reason(pod, then)):
             return DeliveryResult(STALE, why)
         body = final_status(pod, *status[1:])
+        # With the version that was read: conditions and containers are passed on whole, so a write in between
+        # must not be lost.
         answer = await call.until_answered("PATCH", f"{path}/status", body, STRATEGIC_PATCH)
         if answer.ok or is_gone(answer):
             return DeliveryResult(DELIVERED)
@@ -397,7 +399,7 @@ async def _write_status(
 
 
 def _stale_reason(pod: ApiPod, then: KnownThen | None) -> str:
-    """Why a status of an earlier boot is no longer this pod's (design, rule 11)."""
+    """Why a status of an earlier boot is no longer this pod's: written, it would end what runs again."""
     if then is None:
         return "is not known from when its status was due"
     if pod.metadata.resource_version != then.resource_version:
@@ -419,7 +421,6 @@ def _named_pods(results: list[DeliveryResult], what: str) -> str:
 # can say how one ended (``TerminatePod``): exit code 137, reason ``ContainerStatusUnknown``; in a pod that
 # succeeded each has exited with 0. ``containerStatuses`` is one value in a patch, so its other fields are
 # passed on.
-
 
 UNKNOWN_REASON = "ContainerStatusUnknown"
 UNKNOWN_MESSAGE = "The container could not be located when the pod was terminated"

@@ -167,7 +167,6 @@ class PodWatch:
 # A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
 # part that was large the next ones are smaller.
 
-
 #: A pod is about 8 KiB: 400 KiB a part, 3 parts for a node that is full.
 PART_PODS = 50
 #: After a part beyond this, the next ones ask for fewer pods.

@@ -1,4 +1,4 @@
-"""What a straggler was doing just before SIGKILL: which processes, in which state, deaf to which signals.
+"""What a straggler was doing just before SIGKILL: which processes, in which state, which signals they ignore.
 
 Everything is read from files of ``/proc`` that never wait for the process that is looked at, and the
 reading stops at a deadline: an autopsy is evidence, and evidence never outranks the pods.
@@ -57,16 +57,12 @@ def examine_processes(
             break
         if established is None:
             established = proc.read_tcp(stat.pid)
-        report = _examine_one(stat, established)
-        if report is not None:
-            reports.append(report)
+        # Its number may be another's by now.
+        fresh = proc.read_stat(stat.pid)
+        if fresh is None or fresh.start_ticks != stat.start_ticks:
+            continue
+        channel = (proc.read_bytes(f"/proc/{stat.pid}/wchan") or b"").decode(errors="replace")
+        connections = len(established.intersection(proc.socket_inodes(stat.pid)))
+        status = proc.read_status(stat.pid)
+        reports.append(process_report(fresh, status, "" if channel == "0" else channel, connections))
     return tuple(reports)
-
-
-def _examine_one(stat: proc.ProcessStat, established: frozenset[int]) -> ProcessReport | None:
-    fresh = proc.read_stat(stat.pid)
-    if fresh is None or fresh.start_ticks != stat.start_ticks:
-        return None
-    channel = (proc.read_bytes(f"/proc/{stat.pid}/wchan") or b"").decode(errors="replace")
-    connections = len(established.intersection(proc.socket_inodes(stat.pid)))
-    return process_report(fresh, proc.read_status(stat.pid), "" if channel == "0" else channel, connections)

@@ -150,39 +150,36 @@ class ExitWatch:
 
     def collect(self) -> list[Fact]:
         """What has ended since the last call, as facts."""
-        ready = [pidfd for pidfd, events in self._epoll.poll(0, EXITS_MAX) if self._is_final(pidfd, events)]
+        ready = []
+        for pidfd, events in self._epoll.poll(0, EXITS_MAX):
+            # An own child is waited for at once; another's when its parent has done so (it hangs up then), or
+            # after a while without a code: a parent that never waits must not keep a wave from ending.
+            if pidfd not in self._adopted or events & select.EPOLLHUP:
+                ready.append(pidfd)
+            else:
+                self._epoll.modify(pidfd, 0)
+                self._due_ns[pidfd] = self._mono_ns() + PARENT_NS_MAX
         now_ns = self._mono_ns()
         overdue = [pidfd for pidfd, due_ns in self._due_ns.items() if due_ns <= now_ns]
-        facts = (self._take(pidfd) for pidfd in dict.fromkeys(ready + overdue))
+        facts = []
+        for pidfd in dict.fromkeys(ready + overdue):
+            # Before it is called: it closes the descriptor, and the next one that is opened gets its number.
+            self._epoll.unregister(pidfd)
+            self._adopted.discard(pidfd)
+            self._due_ns.pop(pidfd, None)
+            facts.append(self._ends.pop(pidfd)())
         return [fact for fact in facts if fact is not None]
-
-    def _is_final(self, pidfd: int, events: int) -> bool:
-        """An own child is waited for at once; another's when its parent has done so (it hangs up then)."""
-        if pidfd not in self._adopted or events & select.EPOLLHUP:
-            return True
-        self._epoll.modify(pidfd, 0)
-        self._due_ns[pidfd] = self._mono_ns() + PARENT_NS_MAX
-        return False
-
-    def _take(self, pidfd: int) -> Fact | None:
-        self._epoll.unregister(pidfd)
-        self._adopted.discard(pidfd)
-        self._due_ns.pop(pidfd, None)
-        return self._ends.pop(pidfd)()
 
     async def run(self, outlet: Outlet) -> None:
         """Report ends until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_posted, outlet)
             while True:
-                with trio.move_on_after(self._patience()):
+                left_ns = min(self._due_ns.values(), default=None)
+                seconds = math.inf if left_ns is None else (left_ns - self._mono_ns()) / NS_PER_SECOND
+                with trio.move_on_after(max(0, seconds)):
                     await trio.lowlevel.wait_readable(self._epoll.fileno())
                 await _put_facts(outlet, self.collect())
-
-    def _patience(self) -> float:
-        if not self._due_ns:
-            return math.inf
-        return max(0, min(self._due_ns.values()) - self._mono_ns()) / NS_PER_SECOND
 
     async def _report_posted(self, outlet: Outlet) -> None:
         while True:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 #: The temporary files that are being written. The lock is for this set alone, and held over no write.
@@ -19,32 +18,25 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
 
     Two writers at a time are let alone by each other, and the last to finish stands.
     """
-    with _temporary(path) as temporary:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        try:
-            with open(fd, "wb") as file:
-                file.write(data)
-                file.flush()
-                if sync:
-                    os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise
-
-
-@contextmanager
-def _temporary(path: Path) -> Iterator[Path]:
-    """A name beside this one that no other thread writes to; the first, so that what a crash leaves is
-    written over by the next.
-    """
     with _temporaries_lock:
         names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
-        chosen = next(name for name in names if name not in _temporaries)
-        _temporaries.add(chosen)
+        # One that no other thread writes to; the first, so that what a crash leaves is written over by the
+        # next.
+        temporary = next(name for name in names if name not in _temporaries)
+        _temporaries.add(temporary)
     try:
-        yield chosen
+        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(fd, "wb") as file:
+            file.write(data)
+            file.flush()
+            # Before the rename: after a crash the name may otherwise stand for a file without its content.
+            if sync:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(temporary)
+        raise
     finally:
         with _temporaries_lock:
-            _temporaries.discard(chosen)
+            _temporaries.discard(temporary)

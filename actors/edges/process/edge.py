@@ -28,9 +28,7 @@ from ebbtide.actors.edges.linux.kill_tree import (
 )
 from ebbtide.actors.edges.linux.signals import signal_number
 from ebbtide.actors.edges.pod_spec import HttpGetAction
-from ebbtide.actors.edges.process.hooks import (
-    ProcessHooks,
-)
+from ebbtide.actors.edges.process.hooks import ProcessHooks
 from ebbtide.actors.edges.process.manifests import LoadManifest, ManifestChange, ManifestGone, ManifestSource
 from ebbtide.actors.edges.process.pods import (
     ContainerEntry,
@@ -53,7 +51,6 @@ from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPo
 from ebbtide.events.facts import (
     INVENTORY_PODS_MAX,
     AutopsyTaken,
-    ContainerExited,
     ContainerStarted,
     InventoryTaken,
     ManifestRejected,
@@ -187,7 +184,14 @@ class ProcessEdge:
             pod = self._table.pods.get(order.uid)
             if pod is None or pod.order != order.key:
                 return None
-            facts = [_state_fact(entry) for entry in pod.containers.values() if entry.phase != "waiting"]
+            # Said again: the daemon before may have died between a container's start, or end, and its record.
+            facts = [
+                ContainerStarted(uid=pod.pod.uid, container=name, pid=entry.pid)
+                if entry.phase == "running"
+                else exited_fact(entry)
+                for name, entry in pod.containers.items()
+                if entry.phase != "waiting"
+            ]
             if facts:
                 await outlet.put(*facts)
             await self._starter.end_inits(pod)
@@ -271,6 +275,7 @@ class ProcessEdge:
         stats = [
             item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
         ]
+        # The look had its own half of the time: SIGKILL does not wait for evidence.
         deadline_ns = self._mono_ns() + AUTOPSY_NS_MAX // 2
         fact = AutopsyTaken(
             uid=order.uid,
@@ -325,25 +330,16 @@ def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     return Ending()
 
 
-def _state_fact(entry: ContainerEntry) -> ContainerStarted | ContainerExited:
-    uid, name = entry.key
-    return (
-        ContainerStarted(uid=uid, container=name, pid=entry.pid)
-        if entry.phase == "running"
-        else exited_fact(entry)
-    )
-
-
-# A recorded process is ours only if its number, its start time and the boot agree. A container that is not
-# recorded as started may run all the same: the daemon died between starting it and writing that down.
-
-
 #: Nothing is urgent yet, and what is not found now is not found at all.
 RECOVERY_SECONDS_MAX = 5.0
 
 
 class Recovery:
-    """Fills the table once."""
+    """Fills the table once, from the records of an earlier daemon and from the marks of what runs.
+
+    A recorded process is ours only if its number, its start time and the boot agree. A container that is not
+    recorded as started may run all the same: the daemon died between starting it and writing that down.
+    """
 
     def __init__(
         self,
@@ -446,12 +442,12 @@ class Recovery:
         return True
 
 
-# A manifest starts pods; it never ends or changes one that runs. What has ended is forgotten when its
-# manifest goes, and starts anew when that comes back or is written again.
-
-
 class ManifestChanges:
-    """Keeps the table in step with the manifests."""
+    """Keeps the table in step with the manifests, which start pods and never end or change one that runs.
+
+    What has ended is forgotten when its manifest goes, and starts anew when that comes back or is written
+    again.
+    """
 
     def __init__(self, table: PodTable, records: PodRecords, output: OutputFiles, recovery: Recovery) -> None:
         self._table = table

@@ -15,11 +15,7 @@ from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, open_
 from ebbtide.actors.edges.linux.kill_tree import Mark, Marker, ProcessScanner, TreeKiller, TreeRoot
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.pods import ContainerEntry, output_name
-from ebbtide.actors.edges.process.start import (
-    CannotStart,
-    OutputFiles,
-    spawn,
-)
+from ebbtide.actors.edges.process.start import CannotStart, OutputFiles, spawn
 from ebbtide.actors.interfaces import Ending, TraceContext
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
@@ -116,6 +112,7 @@ class ProcessHooks:
 
             self._watch.add(child.pidfd, reap_and_close)
             raise
+        # Not reaped at once: an adopted hook is another's child, which has to wait for it first.
         end = await reap_soon(child.pidfd)
         os.close(child.pidfd)
         return end
@@ -132,6 +129,7 @@ class ProcessHooks:
         child = open_child(first.pid, first.start_ticks) if first is not None else None
         if child is None:
             return None
+        # ``/proc`` counts a start from the boot with the time asleep, as this clock does and no other.
         now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
         left_ns = order.timeout_ns - max(0, now_ns - child.start_ticks * NS_PER_SECOND // TICKS_PER_SECOND)
         with trio.move_on_after(max(0, left_ns) / NS_PER_SECOND):

@@ -88,6 +88,7 @@ class ManifestSource:
         self._unreadable = ""
         gone: list[ManifestChange] = [ManifestGone(path) for path in self._seen if path not in now]
         changed = [path for path, stamp in now.items() if self._seen.get(path) != stamp]
+        # Before they are read: a file that changes while it is read shows another stamp at the next look.
         self._seen = now
         found = []
         for path in changed:

@@ -212,7 +212,16 @@ _own_limit: tuple[int, int] | None = None
 
 def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, group: str = "") -> Child:
     """Start ``argv``; ``group`` is a cgroup's folder. Raises CannotStart."""
-    command = _command_in_group(argv, env, cwd, group) if group else list(argv)
+    command = list(argv)
+    if group:
+        # Through a shell a missing program would only show as its exit code, so it is looked for first.
+        if not argv:
+            raise CannotStart(NO_COMMAND)
+        name = argv[0]
+        path = os.path.join(cwd, name) if "/" in name else name
+        if shutil.which(path, path=env.get("PATH")) is None:
+            raise CannotStart(f"{name}: not found, or not executable")
+        command = ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *argv]
     try:
         popen = subprocess.Popen(
             command,
@@ -221,6 +230,8 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
+            # A signal that is meant for the daemon's group must not reach a pod, nor one for the pod's us.
+            # And a session that its first process leads is how its tree is found again.
             start_new_session=True,
         )
     except OSError as error:
@@ -238,17 +249,6 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
         resource.prlimit(pid, resource.RLIMIT_NOFILE, _own_limit)
     stat = proc.read_stat(pid)
     return Child(pid, os.pidfd_open(pid), stat.start_ticks if stat else 0)
-
-
-def _command_in_group(argv: Sequence[str], env: Mapping[str, str], cwd: str, group: str) -> list[str]:
-    """Through a shell a missing program would only show as its exit code, so it is looked for first."""
-    if not argv:
-        raise CannotStart(NO_COMMAND)
-    name = argv[0]
-    path = os.path.join(cwd, name) if "/" in name else name
-    if shutil.which(path, path=env.get("PATH")) is None:
-        raise CannotStart(f"{name}: not found, or not executable")
-    return ["/bin/sh", "-c", ENTER_GROUP, f"{group}/cgroup.procs", *argv]
 
 
 #: Kept of each container's output, and the size at which that is looked after.
@@ -276,11 +276,12 @@ class OutputFiles:
         return os.open(self._folder / name, flags, 0o600)
 
     def tail(self, name: str, lines: int) -> tuple[str, ...]:
-        """The newest lines, each at most `LINE_BYTES_MAX` bytes; empty when there is no output."""
+        """The newest lines, each at most `OUTPUT_LINE_BYTES_MAX` bytes; empty when there is no output."""
         if lines <= 0:
             return ()
         try:
             with open(self._folder / name, "rb") as file:
+                # Enough bytes for so many lines of the largest size; a file that was cut begins with zeros.
                 size = file.seek(0, os.SEEK_END)
                 file.seek(max(0, size - (lines + 1) * OUTPUT_LINE_BYTES_MAX))
                 found = file.read().replace(b"\0", b"").splitlines()[-lines:]
