@@ -20,6 +20,10 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
+#: The journals that are kept; of them the whole shutdown that most tests read.
+GOLDEN = Path(__file__).parent / "golden"
+SHUTDOWN = GOLDEN / "shutdown-v1"
+
 JOURNAL_ID = bytes(range(16))
 VERSION = "0.1.0"
 IDENTITY = Identity("node-1", "machine-1", "boot-1", VERSION, LOGIC_FLAGS)

@@ -11,7 +11,7 @@ from ebbtide import replay
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.replay.diff import diff, owner, pod_pairs
 from tests.events.record.worlds import told
-from tests.replay.conftest import SHUTDOWN
+from tests.journals import SHUTDOWN
 
 MS = 1_000_000
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Ran, Run, same_as_golden
+from tests.replay.two_shutdowns import write_two
 
 GOLDEN = Path(__file__).parent / "golden"
 JOURNALS = Path(__file__).parents[2] / "golden"
@@ -21,6 +22,12 @@ EVERY = (SHUTDOWN, DEMO, CANCELLED)
 def spoiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for a journal that was edited: no system wrote it, and it need not replay."""
     return tmp_path_factory.mktemp("spoiled")
+
+
+@pytest.fixture(scope="session")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A journal of two shutdowns."""
+    return write_two(tmp_path_factory.mktemp("two"))
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
+from tests.commands import same_as_golden
 from tests.events.record.worlds import PARTS, histories
-from tests.replay.conftest import same_as_golden
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 MS = 1_000_000
@@ -111,4 +111,4 @@ def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_pat
 def test_the_golden_account_as_a_whole() -> None:
     """Every field, as it stands in the golden file: others build on them."""
     text = msgspec.json.format(msgspec.json.encode(golden(), order="deterministic"), indent=1).decode()
-    same_as_golden("account.json", f"{text}\n")
+    same_as_golden(Path(__file__).parent / "golden" / "account.json", f"{text}\n")

@@ -17,8 +17,7 @@ from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import critical_chain
 from ebbtide.replay.diff import diff
 from tests.events.record.worlds import histories
-from tests.journals import Remembered
-from tests.replay.conftest import SHUTDOWN
+from tests.journals import SHUTDOWN, Remembered
 
 ROUNDS = 150
 

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from ebbtide.events.model import Period, Settings
+from tests.cli.replay.conftest import SHUTDOWN, golden
+from tests.commands import Run
 from tests.journals import write_files
-from tests.replay.conftest import SHUTDOWN, Run, same_as_golden
 from tests.replay.shutdown import Book
 from tests.replay.two_shutdowns import pod, shutdown
 
@@ -35,7 +36,7 @@ def test_tables(run: Run, two: Path, name: str) -> None:
     journal = two if name.startswith("two-") else SHUTDOWN
     ran = run("replay", *TABLES[name], "--journal", journal)
     assert ran.code == 0
-    same_as_golden(name, ran.out + ran.err)
+    golden(name, ran.out + ran.err)
 
 
 def told(run: Run, *arguments: str | Path) -> dict[str, Any]:

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from ebbtide import replay
+from tests.cli.replay.conftest import golden
+from tests.commands import Run
 from tests.journals import write_files
-from tests.replay.conftest import Run, same_as_golden
 
 #: What went wrong on the node, by the seed that draws it.
 SEEDS = {"slow-api": 5, "cut-short": 9, "restarted": 12, "withdrawn": 18, "bus-lost": 58}
@@ -36,7 +37,7 @@ def test_tables_of_simulated_shutdowns(run: Run, nodes: dict[str, Path], verb: s
     """Plain in a pipe, as they stand in the golden files."""
     ran = run("replay", verb, "--journal", nodes[name])
     assert ran.code == 0
-    same_as_golden(f"simulated-{name}-{verb}.txt", ran.out + ran.err)
+    golden(f"simulated-{name}-{verb}.txt", ran.out + ran.err)
 
 
 @pytest.mark.slow
@@ -44,4 +45,4 @@ def test_two_simulated_nodes_are_compared(run: Run, nodes: dict[str, Path]) -> N
     """Aligned by what the pods are, not by when they went."""
     ran = run("replay", "diff", "last", "last", "--journal", nodes["restarted"], "--other", nodes["slow-api"])
     assert ran.code == 0
-    same_as_golden("simulated-diff.txt", ran.out + ran.err)
+    golden("simulated-diff.txt", ran.out + ran.err)
