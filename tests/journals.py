@@ -20,9 +20,12 @@ from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
 
-#: The journals that are kept; of them the whole shutdown that most tests read.
+#: The journals that are kept. Most tests read the whole shutdown.
 GOLDEN = Path(__file__).parent / "golden"
 SHUTDOWN = GOLDEN / "shutdown-v1"
+DEMO = GOLDEN / "demo-v1"
+#: ``ebbtide simulate --synthetic 6 --seed 41``: logind restarts in the middle, and the shutdown is cancelled.
+CANCELLED = GOLDEN / "cancelled-v1"
 
 JOURNAL_ID = bytes(range(16))
 VERSION = "0.1.0"

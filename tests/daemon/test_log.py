@@ -17,12 +17,11 @@ from ebbtide.events.messages import Names
 from ebbtide.events.reader import History
 from ebbtide.log import LogOutput, SystemJournal, is_connected_to_journald, journald_fields
 from ebbtide.otel.span import span_id_of
-
-GOLDEN = Path(__file__).parents[1] / "golden" / "shutdown-v1"
+from tests.journals import SHUTDOWN
 
 
 def golden(kind: type) -> Record:
-    records = History([DirectorySource(GOLDEN)]).records()
+    records = History([DirectorySource(SHUTDOWN)]).records()
     return next(record for record in records if isinstance(record.event, kind))
 
 

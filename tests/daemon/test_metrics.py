@@ -16,12 +16,11 @@ from ebbtide.events.model import Period, Pod
 from ebbtide.events.reader import History
 from ebbtide.metrics import MetricsBackend, MetricsOptions, MetricsRecorder, at_risk
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, WorkloadNeed, fold, fold_before, kept_meters
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
+from tests.journals import SHUTDOWN
 
 
 def records() -> list[Record]:
-    return list(History([DirectorySource(GOLDEN)]).records())
+    return list(History([DirectorySource(SHUTDOWN)]).records())
 
 
 class Journal:
@@ -152,7 +151,7 @@ async def test_sums_are_kept_at_a_shutdowns_end(autojump_clock: trio.abc.Clock) 
 
 def test_a_rebuilt_sum_is_that_of_the_journal() -> None:
     """Folded from the files up to a record, nothing after it counts."""
-    sources = [DirectorySource(GOLDEN)]
+    sources = [DirectorySource(SHUTDOWN)]
     journal_id = History(sources).journal_id
     first, part = Meters(journal_id=journal_id), fold_before(sources, journal_id, 50)
     fold(first, records()[:49])

@@ -42,7 +42,7 @@ from ebbtide.events.model import Container, Hook, Period, Pod, Settings
 from ebbtide.events.segment import HEADER_PREFIX, Identity, Link, WriterStart, header_length
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
-from tests.beds.inside import PROJECT
+from tests.journals import SHUTDOWN
 from tests.replay import shutdown
 
 T = TypeVar("T")
@@ -317,7 +317,7 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:
     """After a downgrade the newer journal stays where it is, and one of our own begins beside it."""
-    for file in (PROJECT / "tests" / "golden" / "shutdown-v1").iterdir():
+    for file in SHUTDOWN.iterdir():
         (tmp_path / file.name).write_bytes(_of_format(2, file.read_bytes()))
     said: list[str] = []
     wall_ns = 1_900_000_000 * NS_PER_SECOND

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -23,9 +21,8 @@ from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
-from tests.journals import steps
+from tests.journals import SHUTDOWN, steps
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
 
 BEGAN = ShutdownBegan(
@@ -40,7 +37,7 @@ BEGAN = ShutdownBegan(
 
 
 def records() -> list[Record]:
-    return list(History([DirectorySource(GOLDEN)]).records())
+    return list(History([DirectorySource(SHUTDOWN)]).records())
 
 
 def folded(*events: Event, meters: Meters | None = None) -> Meters:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from prometheus_client.parser import text_string_to_metric_families
@@ -15,15 +13,15 @@ from ebbtide.otel.meters import BOUNDS_SECONDS, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exposition
 from ebbtide.otel.otlp import encode_metrics
 from ebbtide.otel.span import Resource
+from tests.journals import SHUTDOWN
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 AROUND = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
 RESOURCE = Resource((("service.name", "ebbtide"),), 1)
 
 
 def meters() -> Meters:
     made = Meters()
-    fold(made, History([DirectorySource(GOLDEN)]).records())
+    fold(made, History([DirectorySource(SHUTDOWN)]).records())
     made.answers, made.pods_by_means = {"api": False}, {"cri": {"graceful": 1}}  # it was no Kubernetes node
     return made
 

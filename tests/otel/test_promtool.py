@@ -12,9 +12,9 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext, exposition
+from tests.journals import SHUTDOWN
 
 ROOT = Path(__file__).parents[2]
-GOLDEN = ROOT / "tests" / "golden" / "shutdown-v1"
 DEPLOY = ROOT / "deploy" / "prometheus"
 
 pytestmark = pytest.mark.root
@@ -30,7 +30,7 @@ def promtool(*words: str, feed: str = "") -> str:
 def test_the_linter_has_nothing_to_say(prefix: str) -> None:
     """With every metric there is, neither an error nor a remark."""
     meters = Meters()
-    fold(meters, History([DirectorySource(GOLDEN)]).records())
+    fold(meters, History([DirectorySource(SHUTDOWN)]).records())
     around = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
     assert promtool("check", "metrics", feed=exposition(meters, around, prefix)) == ""
 

@@ -13,11 +13,10 @@ from ebbtide.events.model import Period, Settings
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.events.record.worlds import PARTS, told
-from tests.journals import write_files
+from tests.journals import SHUTDOWN, write_files
 from tests.replay.shutdown import Book
 from tests.replay.two_shutdowns import pod, shutdown
 
-GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
 MS = 1_000_000
 
 
@@ -53,7 +52,7 @@ def shape(segment: Segment) -> tuple[object, ...]:
 
 def test_the_golden_shutdown_waited_for_these() -> None:
     """A killed straggler, a sidecar behind its main container, and a restart beside them."""
-    account = replay.open(GOLDEN).shutdown().account
+    account = replay.open(SHUTDOWN).shutdown().account
     chain = critical_chain(account)
     assert_whole(chain, account)
     assert [shape(segment) for segment in chain.segments] == [
@@ -85,7 +84,7 @@ def test_the_trace_is_waited_for_after_the_statuses(tmp_path: Path) -> None:
 
 def cut_short(folder: Path) -> ShutdownRecord:
     """The golden shutdown's first segment, seen from a later boot."""
-    first = sorted(GOLDEN.iterdir())[0]
+    first = sorted(SHUTDOWN.iterdir())[0]
     (folder / first.name).write_bytes(first.read_bytes())
     return replay.open(folder, boot_id="a later boot").shutdown().account
 

@@ -16,22 +16,21 @@ from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import PrepareForShutdown
 from ebbtide.events.pack import NotPacked, write_pack
 from ebbtide.replay.journal import NoJournal, NoSuchShutdown, Unreadable, pick, readable
-
-GOLDEN = Path(__file__).parent.parent / "golden" / "shutdown-v1"
+from tests.journals import SHUTDOWN
 
 
 def test_a_journal_is_opened_by_its_path() -> None:
     """One path or several, with its id, its verdict and its shutdowns."""
-    journal = replay.open(GOLDEN)
+    journal = replay.open(SHUTDOWN)
     assert journal.id == bytes(range(16)).hex()
     assert journal.verdict.state == "intact"
     assert [shutdown.id for shutdown in journal.shutdowns()] == ["00010203-12"]
-    assert replay.open([str(GOLDEN), "/nowhere"], journal="00010203").id == journal.id
+    assert replay.open([str(SHUTDOWN), "/nowhere"], journal="00010203").id == journal.id
 
 
 def test_a_shutdown_has_an_account_and_its_records() -> None:
     """The first record is the signal; all of them together are counted in the account."""
-    shutdown = replay.open(GOLDEN).shutdown("last")
+    shutdown = replay.open(SHUTDOWN).shutdown("last")
     records = list(shutdown.records())
     assert isinstance(records[0].event, PrepareForShutdown)
     assert (shutdown.account.events, shutdown.trace_id) == (len(records), shutdown.account.trace_id)
@@ -102,16 +101,16 @@ def test_a_packed_journal_is_opened_like_a_directory(tmp_path: Path) -> None:
     packed = tmp_path / "node-1.ebpack"
     with packed.open("wb") as file:
         write_pack(
-            file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in GOLDEN.iterdir()]
+            file, {"kind": "PackedJournal"}, [(each.name, each.read_bytes()) for each in SHUTDOWN.iterdir()]
         )
-    assert replay.open(packed).shutdown().account == replay.open(GOLDEN).shutdown().account
+    assert replay.open(packed).shutdown().account == replay.open(SHUTDOWN).shutdown().account
     with pytest.raises(NotPacked, match="is no packed journal"):
-        replay.open(next(GOLDEN.iterdir()))
+        replay.open(next(SHUTDOWN.iterdir()))
 
 
 def test_reading_a_journal_to_its_accounts_gives_its_verdict() -> None:
     """Read to the end once, it is not read again for that."""
-    journal = replay.open(GOLDEN)
+    journal = replay.open(SHUTDOWN)
     assert len(list(journal.shutdown_records())) == 1
     assert journal.verdict.state == "intact"
     assert [record.seq for record in journal.records()][:2] == [1, 2]
@@ -127,4 +126,4 @@ def test_what_the_library_has_not_is_no_attribute() -> None:
 def test_a_table_that_there_is_not_names_those_that_there_are() -> None:
     """Before a row is made."""
     with pytest.raises(KeyError, match="no table 'nodes': there are shutdowns, waves, pods"):
-        list(replay.rows(replay.open(GOLDEN).shutdowns(), "nodes"))
+        list(replay.rows(replay.open(SHUTDOWN).shutdowns(), "nodes"))

@@ -25,18 +25,17 @@ from ebbtide.events.decisions import PodEnded
 from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Divergence, Replayer
 from tests.handlers import replace_handler
-from tests.journals import Memory
+from tests.journals import SHUTDOWN, Memory
 from tests.replay import shutdown
 from tests.replay.again import checkpoint_of, made_again
 
 ROOT = Path(__file__).resolve().parents[2]
-FIRST = ROOT / "tests" / "golden" / "shutdown-v1"
 #: The journals of every set of logic flags that was ever in force, and how many records each has.
 GOLDENS = {
-    FIRST: ((), 96),
-    FIRST.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99),
+    SHUTDOWN: ((), 96),
+    SHUTDOWN.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99),
 }
-GOLDEN = FIRST.with_name("shutdown-v1-states-digest")
+GOLDEN = SHUTDOWN.with_name("shutdown-v1-states-digest")
 
 
 def raws(folder: Path = GOLDEN) -> list[RawRecord]:

@@ -7,14 +7,10 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Ran, Run, same_as_golden
+from tests.journals import CANCELLED, DEMO, SHUTDOWN
 from tests.replay.two_shutdowns import write_two
 
 GOLDEN = Path(__file__).parent / "golden"
-JOURNALS = Path(__file__).parents[2] / "golden"
-SHUTDOWN = JOURNALS / "shutdown-v1"
-DEMO = JOURNALS / "demo-v1"
-#: ``ebbtide simulate --synthetic 6 --seed 41``: logind restarts in the middle, and the shutdown is cancelled.
-CANCELLED = JOURNALS / "cancelled-v1"
 EVERY = (SHUTDOWN, DEMO, CANCELLED)
 
 

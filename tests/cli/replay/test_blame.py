@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from ebbtide.events.model import Period, Settings
-from tests.cli.replay.conftest import SHUTDOWN, golden
+from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import write_files
+from tests.journals import SHUTDOWN, write_files
 from tests.replay.shutdown import Book
 from tests.replay.two_shutdowns import pod, shutdown
 

@@ -13,8 +13,8 @@ import pytest
 
 from ebbtide.cli.replay.timeline import _last_episode
 from ebbtide.events.segment import header_length
-from tests.cli.replay.conftest import SHUTDOWN
 from tests.commands import Run
+from tests.journals import SHUTDOWN
 from tests.replay.report.journals import story
 
 #: This machine's boot is that of the journal: without the damage its shutdown would count as running.

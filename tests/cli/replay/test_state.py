@@ -17,10 +17,10 @@ from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.states import seq_at_moment, states_at
 from ebbtide.replay.timeline import Moment
-from tests.cli.replay.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, golden
+from tests.cli.replay.conftest import EVERY, golden
 from tests.commands import Run
 from tests.handlers import replace_handler
-from tests.journals import records_of
+from tests.journals import CANCELLED, DEMO, SHUTDOWN, records_of
 from tests.replay.journals import edit, write
 
 

@@ -12,9 +12,9 @@ from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.replay.states import flatten, states_at
 from ebbtide.replay.step import Stepper, Watch, field_changes, is_kill, is_wave
-from tests.cli.replay.conftest import CANCELLED, DEMO, EVERY, SHUTDOWN, golden
+from tests.cli.replay.conftest import EVERY, golden
 from tests.commands import Ran, Run
-from tests.journals import records_of
+from tests.journals import CANCELLED, DEMO, SHUTDOWN, records_of
 from tests.replay.journals import cancelled_and_begun_again, write
 
 

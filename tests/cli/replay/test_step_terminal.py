@@ -17,7 +17,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.replay.conftest import SHUTDOWN
+from tests.journals import SHUTDOWN
 
 PATIENCE_SECONDS = 30
 COMMAND = (sys.executable, "-c", "from ebbtide.cli import main; main()", "replay", "step")

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ebbtide.cli.common.guard import guarded
-from tests.cli.replay.conftest import SHUTDOWN
+from tests.journals import SHUTDOWN
 
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 WAIT_SECONDS = 60.0

@@ -13,9 +13,9 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import HookEnded
 from ebbtide.events.reader import Batch, History
 from ebbtide.replay.timeline import LineFilter, Moment, timeline
-from tests.cli.replay.conftest import DEMO, EVERY, SHUTDOWN, golden
+from tests.cli.replay.conftest import EVERY, golden
 from tests.commands import Run
-from tests.journals import records_of
+from tests.journals import DEMO, SHUTDOWN, records_of
 from tests.replay.journals import edit, write
 
 

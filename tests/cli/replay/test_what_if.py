@@ -14,9 +14,9 @@ from ebbtide import replay
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.config.loading import DEFAULT_PATH
 from ebbtide.replay.sim.simulate import Machine
-from tests.cli.replay.conftest import SHUTDOWN, golden
+from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import write_files
+from tests.journals import SHUTDOWN, write_files
 from tests.replay.whatif.bed import SECOND, drawn, settings
 from tests.replay.whatif.theatre import Theatre
 

@@ -21,6 +21,7 @@ from ebbtide.otel.delivery.tail import Tail
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.meters import Meters, fold
 from tests.daemon.test_tracing import Journal, running
+from tests.journals import SHUTDOWN
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting
 
 OWN = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\n"
@@ -109,7 +110,7 @@ def test_retention_keeps_what_either_still_needs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kept_seq", [0, 40, 10_000])
 def test_metrics_are_those_of_the_whole_journal(tmp_path: Path, kept_seq: int) -> None:
     """Whatever the daemon kept of the sums, what is sent are the sums of everything durable."""
-    golden = [DirectorySource(Path(__file__).parents[2] / "golden" / "shutdown-v1")]
+    golden = [DirectorySource(SHUTDOWN)]
     history, whole = History(golden), Meters()
     whole.journal_id = history.journal_id
     kept = Meters(journal_id=history.journal_id)

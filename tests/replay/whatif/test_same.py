@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from ebbtide.events.catalog import DirectorySource
@@ -14,10 +12,9 @@ from ebbtide.events.record.fold import shutdown_records
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.run import PodLine, what_if
+from tests.journals import SHUTDOWN
 from tests.replay.whatif.bed import drawn, recorded
 from tests.world.worlds import Name, try_out
-
-GOLDEN = Path(__file__).parents[2] / "golden" / "shutdown-v1"
 
 SEEDS, SEEDS_A_TEST = 96, 16
 WORLDS = 60
@@ -65,8 +62,8 @@ def test_what_was_is_what_the_account_says(first: int) -> None:
 
 def test_the_golden_shutdown_is_the_same_again() -> None:
     """Also a journal of the first release, with a restart in the middle."""
-    history = History([DirectorySource(GOLDEN)])
-    for episode in episodes(History([DirectorySource(GOLDEN)])):
+    history = History([DirectorySource(SHUTDOWN)])
+    for episode in episodes(History([DirectorySource(SHUTDOWN)])):
         assert what_if(history, episode.first_seq, Changes()).is_same
 
 
