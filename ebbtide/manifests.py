@@ -11,7 +11,8 @@ import re
 import stat
 import sys
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -154,10 +155,9 @@ class ObjectFields:
         return f"{self.path}.{name}" if self.path else name
 
 
-# ``$(VARIABLES)`` in commands and in other variables, as Kubernetes expands them, within bounds.
-#
-# ``$(NAME)`` becomes the value of a variable that is known, an unknown one stays as written, and ``$$`` is a
-# dollar sign. Variables that double each other would fill the memory, so growth is counted.
+# ``$(VARIABLES)`` in commands and in other variables, as Kubernetes expands them: ``$(NAME)`` becomes the
+# value of a variable that is known, an unknown one stays as written, and ``$$`` is a dollar sign. Variables
+# that double each other would fill the memory, so growth is counted.
 
 
 #: Longest argument or variable that Linux takes (MAX_ARG_STRLEN).
@@ -189,6 +189,8 @@ class Expander:
 
 def _pieces(text: str, variables: Mapping[str, str]) -> Iterator[str]:
     """The parts of ``text`` between and in place of its references, in one pass."""
+    # Without a closing parenthesis behind it nothing is a reference. Looked up once: a search for each of a
+    # hundred thousand "$(" would take the square of the text's length.
     position, last_closing = 0, text.rfind(")")
     while (dollar := text.find("$", position)) >= 0:
         yield text[position:dollar]
@@ -250,32 +252,37 @@ class Environment:
         """Raises DocumentError."""
         node, path = container.get("env"), container.at("env")
         for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
-            self._define(ObjectFields(each, f"{path}[{index}]"))
-        self.obstacles += _unknown_env_from(container)
+            entry = ObjectFields(each, f"{path}[{index}]")
+            name_node = entry.need("name")
+            name = readers.text(name_node, entry.at("name"))
+            if not name or "=" in name or not name.isprintable():
+                message = f"{entry.at('name')} is {quote(name)}: no variable is called so"
+                raise DocumentError(message, name_node.line)
+            origin = entry.child("valueFrom")
+            if origin is None:
+                # With what stands above it only, in the order of the list, as Kubernetes does.
+                written, at = entry.get("value"), entry.at("value")
+                text = "" if written is None else readers.secret(written, at)
+                self.variables[name] = self._expander.expand(text, self.variables, at, entry.line)
+                continue
+            value = _field_ref_value(origin, self._metadata, self._uid)
+            if value is not None:
+                self.variables[name] = value
+            # A reference that may lead nowhere leaves its variable undefined.
+            elif not _is_any_optional(origin.child(kind) for kind in ("secretKeyRef", "configMapKeyRef")):
+                cure = "has a valueFrom that only a cluster knows: write a value"
+                self.obstacles.append(f"the variable {quote(name)} {cure}")
+        node, path = container.get("envFrom"), container.at("envFrom")
+        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
+            entry = ObjectFields(each, f"{path}[{index}]")
+            if not _is_any_optional([entry.child(kind) for kind in ("secretRef", "configMapRef")]):
+                # One is enough: which variables are missing is not known, so there is no more to say.
+                self.obstacles.append("envFrom names what only a cluster knows: write the variables in env")
+                break
 
-    def _define(self, entry: ObjectFields) -> None:
-        name, origin = _variable_name(entry), entry.child("valueFrom")
-        value = (
-            self._written(entry) if origin is None else _field_ref_value(origin, self._metadata, self._uid)
-        )
-        if value is not None:
-            self.variables[name] = value
-        elif origin is not None and not _is_optional_reference(origin):
-            cure = "has a valueFrom that only a cluster knows: write a value"
-            self.obstacles.append(f"the variable {quote(name)} {cure}")
 
-    def _written(self, entry: ObjectFields) -> str:
-        node, path = entry.get("value"), entry.at("value")
-        text = "" if node is None else readers.secret(node, path)
-        return self._expander.expand(text, self.variables, path, entry.line)
-
-
-def _variable_name(entry: ObjectFields) -> str:
-    node, path = entry.need("name"), entry.at("name")
-    name = readers.text(node, path)
-    if not name or "=" in name or not name.isprintable():
-        raise DocumentError(f"{path} is {quote(name)}: no variable is called so", node.line)
-    return name
+def _is_any_optional(sources: Iterable[ObjectFields | None]) -> bool:
+    return any(source is not None and _is_true(source.get("optional")) for source in sources)
 
 
 def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> str | None:
@@ -298,32 +305,12 @@ def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> 
     return node.value if node is not None and isinstance(node.value, str) else None
 
 
-def _is_optional_reference(origin: ObjectFields) -> bool:
-    """A reference that may lead nowhere leaves its variable undefined."""
-    kinds = (origin.child(kind) for kind in ("secretKeyRef", "configMapKeyRef"))
-    return any(kind is not None and _is_true(kind.get("optional")) for kind in kinds)
-
-
-def _unknown_env_from(container: ObjectFields) -> list[str]:
-    node = container.get("envFrom")
-    if node is None:
-        return []
-    for index, each in enumerate(readers.sequence(node, container.at("envFrom"), ENTRIES_MAX)):
-        entry = ObjectFields(each, f"{container.at('envFrom')}[{index}]")
-        sources = [entry.child(kind) for kind in ("secretRef", "configMapRef")]
-        if not any(source is not None and _is_true(source.get("optional")) for source in sources):
-            return ["envFrom names what only a cluster knows: write the variables in env"]
-    return []
-
-
 def _is_true(node: Node | None) -> bool:
     return node is not None and node.value is True
 
 
-# preStop hooks: one handler each, checked as the API server checks it.
-#
-# So no pod starts with a hook that cannot run. The exception is tcpSocket, which old objects may have: it is
-# accepted, and fails when it runs.
+# preStop hooks: one handler each, checked as the API server checks it, so that no pod starts with a hook that
+# cannot run. The exception is tcpSocket, which old objects may have: it is accepted, and fails when it runs.
 
 
 PORT_MAX = 65_535
@@ -376,7 +363,9 @@ def hook_of(action: HookAction | None) -> Hook | None:
         case ExecAction():
             return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:DETAIL_LENGTH_MAX])
         case HttpGetAction():
-            return Hook(kind="httpGet", detail=f":{action.port}{_public_path(action.path)}")
+            # A query may hold a token; what the journal has once, it cannot lose again.
+            public_path = re.split(r"[?#]", action.path, maxsplit=1)[0][:DETAIL_LENGTH_MAX]
+            return Hook(kind="httpGet", detail=f":{action.port}{public_path}")
         case SleepAction():
             return Hook(kind="sleep", sleep_seconds=action.seconds)
         case TcpSocketAction():
@@ -444,23 +433,21 @@ def _hook_port(node: Node, path: str) -> int | str:
 
 
 def _hook_headers(fields: ObjectFields) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
     node, path = fields.get("httpHeaders"), fields.at("httpHeaders")
-    entries = readers.sequence(node, path, HEADERS_MAX) if node else []
-    return tuple(_hook_header(ObjectFields(each, f"{path}[{index}]")) for index, each in enumerate(entries))
-
-
-def _hook_header(fields: ObjectFields) -> tuple[str, str]:
-    """A value with a line break could smuggle a second request; it is never repeated in a message."""
-    node = fields.get("value")
-    name, value = (
-        _short_text(fields, "name", ""),
-        "" if node is None else readers.secret(node, fields.at("value")),
-    )
-    if not _TOKEN.fullmatch(name):
-        raise DocumentError(f"{fields.at('name')} is {quote(name)}: it is no header's name", fields.line)
-    if not value.replace("\t", " ").isprintable():
-        raise DocumentError(f"{fields.at('value')} holds a line break or a control character", fields.line)
-    return name, value
+    for index, each in enumerate(readers.sequence(node, path, HEADERS_MAX) if node else ()):
+        header = ObjectFields(each, f"{path}[{index}]")
+        given = header.get("value")
+        name = _short_text(header, "name", "")
+        value = "" if given is None else readers.secret(given, header.at("value"))
+        if not _TOKEN.fullmatch(name):
+            raise DocumentError(f"{header.at('name')} is {quote(name)}: it is no header's name", header.line)
+        # It could smuggle a second request. Not repeated in the message: it may be somebody's password.
+        if not value.replace("\t", " ").isprintable():
+            message = f"{header.at('value')} holds a line break or a control character"
+            raise DocumentError(message, header.line)
+        found.append((name, value))
+    return tuple(found)
 
 
 def _short_text(fields: ObjectFields, name: str, default: str) -> str:
@@ -469,10 +456,6 @@ def _short_text(fields: ObjectFields, name: str, default: str) -> str:
     if len(value) > URL_PART_LENGTH_MAX:
         raise DocumentError(f"{fields.at(name)} is longer than {URL_PART_LENGTH_MAX} characters", fields.line)
     return value
-
-
-def _public_path(path: str) -> str:
-    return re.split(r"[?#]", path, maxsplit=1)[0][:DETAIL_LENGTH_MAX]
 
 
 # One Pod object to one manifest: names, priority, grace, containers in their order, and their hooks.
@@ -568,19 +551,28 @@ class _Containers:
         )
 
     def _container(self, fields: ObjectFields, is_init: bool) -> ContainerSpec:
-        name = self._name(fields)
+        name_node = fields.need("name")
+        name = dns_label(name_node, fields.at("name"))
+        if name in self._names:
+            raise DocumentError(f"two containers are called {quote(name)}: rename one", name_node.line)
+        self._names.append(name)
         sidecar = is_init and _has_value(fields.get("restartPolicy"), "Always")
         environment = Environment(self._metadata, self._uid, self._reading.expander)
         environment.read(fields)
-        argv, missing = (
-            container_command(fields, environment.variables, self._reading.expander),
-            environment.obstacles,
-        )
+        argv = container_command(fields, environment.variables, self._reading.expander)
+        missing = environment.obstacles
         if not argv or fields.get("command") is None:
             missing.append("it has no command, and without an image nobody knows one: write command")
         self.obstacles += [f"container {name}: {reason}" for reason in missing]
         lifecycle = fields.child("lifecycle")
         hook = pre_stop(lifecycle, self._grace_seconds, self._reading.allow_zero_sleep)
+        ports: dict[str, int] = {}
+        node, path = fields.get("ports"), fields.at("ports")
+        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
+            port = ObjectFields(each, f"{path}[{index}]")
+            number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, PORT_MAX)
+            if port_name := _optional_text(port, "name"):
+                ports.setdefault(port_name, number)
         return ContainerSpec(
             name=name,
             argv=argv,
@@ -590,16 +582,8 @@ class _Containers:
             sidecar=sidecar,
             # A container that ends by itself before the pod is up has no end to prepare.
             pre_stop=hook if sidecar or not is_init else None,
-            ports=_container_ports(fields),
+            ports=ports,
         )
-
-    def _name(self, fields: ObjectFields) -> str:
-        node = fields.need("name")
-        name = dns_label(node, fields.at("name"))
-        if name in self._names:
-            raise DocumentError(f"two containers are called {quote(name)}: rename one", node.line)
-        self._names.append(name)
-        return name
 
 
 def _stop_signal(lifecycle: ObjectFields | None) -> str:
@@ -615,17 +599,6 @@ def _stop_signal(lifecycle: ObjectFields | None) -> str:
             node.line,
         ) from error
     return name
-
-
-def _container_ports(fields: ObjectFields) -> dict[str, int]:
-    node, path = fields.get("ports"), fields.at("ports")
-    ports: dict[str, int] = {}
-    for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
-        port = ObjectFields(each, f"{path}[{index}]")
-        number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, PORT_MAX)
-        if name := _optional_text(port, "name"):
-            ports.setdefault(name, number)
-    return ports
 
 
 def _priority_notes(spec: ObjectFields, pod: Pod) -> tuple[tuple[str, str], ...]:
@@ -679,7 +652,16 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
     for path in paths:
         files += _in_folder(Path(path)) if str(path) != STDIN and Path(path).is_dir() else [path]
     for file in files:
-        manifests += _read_and_parse(file, allow_zero_sleep)
+        from_stdin = str(file) == STDIN
+        name = STDIN_NAME if from_stdin else str(file)
+        if from_stdin and sys.stdin is None:
+            raise ManifestError(f"{name} is closed: pipe the pods into it, or name a file")
+        try:
+            with nullcontext(sys.stdin.buffer) if from_stdin else open(file, "rb") as opened:
+                raw = opened.read(FILE_BYTES_MAX + 1)
+        except (OSError, ValueError) as error:
+            raise _unreadable(name, error) from error
+        manifests += parse_manifests(name, raw, allow_zero_sleep=allow_zero_sleep)
         if len(manifests) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
@@ -706,7 +688,14 @@ def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[
 def parse_manifests(name: str, raw: bytes, *, allow_zero_sleep: bool = True) -> list[Manifest]:
     """The pods of one text; ``name`` stands in messages. Raises ManifestError."""
     try:
-        documents = _parse_documents(decode_text(raw, FILE_BYTES_MAX))
+        text = decode_text(raw, FILE_BYTES_MAX)
+        # JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style.
+        documents = None
+        if looks_like_json(text):
+            with suppress(DocumentError):
+                documents = parse_json(text)
+        if documents is None:
+            documents = parse_yaml(text)
     except DocumentError as error:
         raise ManifestError(_located_message(name, 0, error)) from error
     manifests: list[Manifest] = []
@@ -720,16 +709,6 @@ def parse_manifests(name: str, raw: bytes, *, allow_zero_sleep: bool = True) -> 
             raise ManifestError(_located_message(name, number, error)) from error
     _refuse_twins(manifests)
     return manifests
-
-
-def _parse_documents(text: str) -> list[Node]:
-    """JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style."""
-    if looks_like_json(text):
-        try:
-            return parse_json(text)
-        except DocumentError:
-            return parse_yaml(text)
-    return parse_yaml(text)
 
 
 def _pod_nodes(document: Node) -> Iterator[Node]:
@@ -772,6 +751,7 @@ def _refuse_twins(manifests: Sequence[Manifest]) -> None:
 
 def _in_folder(folder: Path) -> list[Path]:
     """As the kubelet reads its folder of static pods: regular files, no hidden ones, no subfolders."""
+    # Hidden ones are what an editor, or a copy that is under way, has not finished yet.
     try:
         found = [path for path in sorted(folder.iterdir()) if path.suffix in MANIFEST_SUFFIXES]
         files = [
@@ -782,26 +762,6 @@ def _in_folder(folder: Path) -> list[Path]:
     if len(files) > FILES_MAX:
         raise ManifestError(one_line(f"{folder}: more than {FILES_MAX} manifests: name a smaller folder"))
     return files
-
-
-def _read_and_parse(path: str | Path, allow_zero_sleep: bool) -> list[Manifest]:
-    if str(path) == STDIN:
-        return parse_manifests(STDIN_NAME, _from_stdin(), allow_zero_sleep=allow_zero_sleep)
-    try:
-        with open(path, "rb") as file:
-            raw = file.read(FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
-    return parse_manifests(str(path), raw, allow_zero_sleep=allow_zero_sleep)
-
-
-def _from_stdin() -> bytes:
-    if sys.stdin is None:
-        raise ManifestError(f"{STDIN_NAME} is closed: pipe the pods into it, or name a file")
-    try:
-        return sys.stdin.buffer.read(FILE_BYTES_MAX + 1)
-    except OSError as error:
-        raise _unreadable(STDIN_NAME, error) from error
 
 
 def _unreadable(path: str | Path, error: Exception) -> ManifestError:

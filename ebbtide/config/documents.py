@@ -16,10 +16,9 @@ from typing import Any, TypeAlias
 import msgspec
 import yaml
 
-# What one word of YAML means, and how it is shown in a message.
-#
-# The rules are those by which Kubernetes' own tools read a manifest: YAML 1.1 without the base-60 numbers and
-# without dates.
+# What one word of YAML means, and how it is shown in a message. The rules are those by which Kubernetes' own
+# tools read a manifest: YAML 1.1 without the base-60 numbers and without dates. A reader that took "on" for a
+# word where they take it for true would accept what the API server refuses.
 
 
 Scalar: TypeAlias = "str | int | float | bool | None"
@@ -52,9 +51,13 @@ _FLOAT = re.compile(
     r"[-+]?([0-9][0-9_]*(\.[0-9_]*)?|\.[0-9][0-9_]*)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
 )
 
-_STR, _INT_TAG, _FLOAT_TAG, _BOOL, _NULL_TAG = (
-    f"tag:yaml.org,2002:{name}" for name in ("str", "int", "float", "bool", "null")
-)
+_STR = "tag:yaml.org,2002:str"
+_TYPES_BY_TAG: dict[str, type | tuple[type, ...]] = {
+    "tag:yaml.org,2002:int": int,
+    "tag:yaml.org,2002:float": (int, float),
+    "tag:yaml.org,2002:bool": bool,
+    "tag:yaml.org,2002:null": type(None),
+}
 
 
 class DocumentError(Exception):
@@ -86,26 +89,17 @@ def resolve_scalar(text: str, tag: str | None, plain: bool, line: int) -> Scalar
     if tag == _STR or tag == "!" or (tag is None and not plain):
         return text
     value = _plain_scalar(text, line)
-    if tag is not None and not isinstance(value, _types_of_tag(tag, line)):
+    if tag is not None and tag not in _TYPES_BY_TAG:
+        raise DocumentError(f"the tag {quote(tag)} is not used here: leave it out", line)
+    if tag is not None and not isinstance(value, _TYPES_BY_TAG[tag]):
         raise DocumentError(f"a value does not fit its tag {quote(tag)}: leave the tag out", line)
     return value
-
-
-def _types_of_tag(tag: str, line: int) -> type | tuple[type, ...]:
-    kinds: dict[str, type | tuple[type, ...]] = {
-        _INT_TAG: int,
-        _FLOAT_TAG: (int, float),
-        _BOOL: bool,
-        _NULL_TAG: type(None),
-    }
-    if tag not in kinds:
-        raise DocumentError(f"the tag {quote(tag)} is not used here: leave it out", line)
-    return kinds[tag]
 
 
 def _plain_scalar(text: str, line: int) -> Scalar:
     if text in _SCALARS_BY_TEXT:
         return _SCALARS_BY_TEXT[text]
+    # Most words are no numbers, and a file has many: one look instead of five patterns.
     if text[0] not in "+-.0123456789":
         return text
     for pattern, base in _INTS:
@@ -214,6 +208,8 @@ class _YamlBuilder:
                 handler(event)
 
     def _alias(self, event: Any) -> None:
+        # The node is not copied: whoever uses it here and there reads the same tree. But it counts with its
+        # whole size each time, or ten lines of aliases of aliases would stand for a billion nodes.
         line, name = event.start_mark.line + 1, event.anchor
         if name not in self._anchors:
             raise DocumentError(f"the alias {quote('*' + name)} has no anchor", line)
@@ -228,10 +224,9 @@ class _YamlBuilder:
         if top is not None and top.mapping and top.key is None:
             self._anchor(event.anchor, Node(event.value, line), 1)
             self._count(1, line)
-            top.key, top.key_line = (
-                "\0" + _MERGE if event.value == _MERGE and not event.implicit[0] else str(event.value),
-                line,
-            )
+            # In quotes it is a field of that name, and stands apart from the plain one from here on.
+            quoted = event.value == _MERGE and not event.implicit[0]
+            top.key, top.key_line = "\0" + _MERGE if quoted else str(event.value), line
             return
         node = Node(resolve_scalar(event.value, event.tag, event.implicit[0], line), line)
         self._anchor(event.anchor, node, 1)
@@ -243,13 +238,22 @@ class _YamlBuilder:
             raise DocumentError(f"the tag {quote(event.tag)} is not used here: leave it out", line)
         if len(self._stack) >= DEPTH_MAX:
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", line)
+        # None until its end: an alias to it that comes before that is inside of it.
         if event.anchor is not None:
             self._anchors[event.anchor] = None
         self._stack.append(_Open(line=line, anchor=event.anchor, mapping=mapping))
 
     def _end(self, event: Any) -> None:
         done = self._stack.pop()
-        node = Node(_with_merged(done) if done.mapping else done.values, done.line)
+        # What stands in the mapping itself goes before what it takes over, and of several that it takes over
+        # the first one does: each later one goes below what is there already.
+        fields = dict(done.items)
+        for taken in done.merged:
+            for source in taken.value if isinstance(taken.value, list) else [taken]:
+                if not isinstance(source.value, dict):
+                    raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
+                fields = {**source.value, **fields}
+        node = Node(fields if done.mapping else done.values, done.line)
         self._anchor(done.anchor, node, done.size)
         self._place(node, done.size, counted=done.size - 1)
 
@@ -266,7 +270,15 @@ class _YamlBuilder:
         elif top.key is None:
             raise DocumentError("a field's name must be a word, not a list or a mapping", node.line)
         else:
-            _enter_field(top, top.key, node)
+            if top.key == _MERGE:
+                top.merged.append(node)
+            elif top.key in top.items:
+                # A second one would win silently, and nobody would see why the first does nothing.
+                first = top.items[top.key].line
+                message = f"{quote(top.key)} stands twice, first on line {first}: keep one"
+                raise DocumentError(message, top.key_line)
+            else:
+                top.items[top.key] = Node(node.value, top.key_line)
             top.key = None
 
     def _anchor(self, name: str | None, node: Node, size: int) -> None:
@@ -283,30 +295,9 @@ class _YamlBuilder:
 _MERGE = "<<"
 
 
-def _enter_field(top: _Open, key: str, node: Node) -> None:
-    if key == _MERGE:
-        top.merged.append(node)
-        return
-    if key in top.items:
-        first = top.items[key].line
-        raise DocumentError(f"{quote(key)} stands twice, first on line {first}: keep one", top.key_line)
-    top.items[key] = Node(node.value, top.key_line)
-
-
-def _with_merged(done: _Open) -> dict[str, Node]:
-    fields = dict(done.items)
-    for node in done.merged:
-        for source in node.value if isinstance(node.value, list) else [node]:
-            if not isinstance(source.value, dict):
-                raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
-            fields = {**source.value, **fields}
-    return fields
-
-
-# JSON as the same trees as YAML: what ``kubectl -o json`` prints is large, and this is fast.
-#
-# A text may hold several objects one after another. Lines are not known here (0 in every node): a message
-# names the document by its number instead.
+# JSON as the same trees as YAML: what ``kubectl -o json`` prints is large, and this is fast. A text may hold
+# several objects one after another. Lines are not known here (0 in every node): a message names the document
+# by its number instead.
 
 
 _SPACE = " \t\r\n"
@@ -348,18 +339,15 @@ class _JsonBuilder:
         if depth >= DEPTH_MAX and isinstance(raw, list):
             raise DocumentError(f"nested more than {DEPTH_MAX} deep", 0)
         if isinstance(raw, _Pairs):
-            return Node(self._fields(raw, depth))
+            fields: dict[str, Node] = {}
+            for key, value in raw:
+                if key in fields:
+                    raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
+                fields[_json_text(key)] = self.node(value, depth + 1)
+            return Node(fields)
         if isinstance(raw, list):
             return Node([self.node(each, depth + 1) for each in raw])
         return Node(_json_text(raw) if isinstance(raw, str) else raw)
-
-    def _fields(self, pairs: _Pairs, depth: int) -> dict[str, Node]:
-        fields: dict[str, Node] = {}
-        for key, raw in pairs:
-            if key in fields:
-                raise DocumentError(f"{quote(key)} stands twice in one object: keep one", 0)
-            fields[_json_text(key)] = self.node(raw, depth + 1)
-        return fields
 
 
 def _json_text(text: str) -> str:

@@ -42,25 +42,6 @@ def parse_duration(text: str) -> int:
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":
         return 0
-    total_ns = sign * _sum_ns(text, body)
-    if not -DURATION_NS_MAX - 1 <= total_ns <= DURATION_NS_MAX:
-        raise ValueError(f"duration {text!r} is out of range: at most about 292 years")
-    return total_ns
-
-
-def format_duration(duration_ns: int) -> str:
-    """As Go prints it: ``0s``, ``1ms``, ``2s``, ``1m30s``, ``1h0m0.5s``."""
-    sign, size_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
-    if 0 < size_ns < UNITS_NS["s"]:
-        return sign + _small(size_ns)
-    seconds, rest_ns = divmod(size_ns, UNITS_NS["s"])
-    minutes, second = divmod(seconds, 60)
-    hours, minute = divmod(minutes, 60)
-    large = (f"{hours}h" if hours else "") + (f"{minute}m" if minutes else "")
-    return f"{sign}{large}{_decimal(second, rest_ns, 9)}s"
-
-
-def _sum_ns(text: str, body: str) -> int:
     position = total_ns = 0
     while position < len(body):
         term = _TERM.match(body, position)
@@ -75,20 +56,31 @@ def _sum_ns(text: str, body: str) -> int:
             raise ValueError(f"{text!r} is not a duration: {_EXAMPLES}")
         if unit not in UNITS_NS:
             raise ValueError(f"duration {text!r} has the unknown unit {unit!r}: use ns, us, ms, s, m or h")
-        unit_ns = UNITS_NS[unit]
+        # Term by term, as Go does: the fraction of one is cut, whatever the next one adds.
         scale: int = 10 ** len(fraction)
-        total_ns += int(whole or "0") * unit_ns + int(fraction or "0") * unit_ns // scale
+        total_ns += int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // scale
         position = term.end()
     if not body:
         raise ValueError(f"{text!r} is not a duration: {_EXAMPLES}")
+    total_ns *= sign
+    # Only at the end: Python's numbers have no end that a longer text could cross unseen.
+    if not -DURATION_NS_MAX - 1 <= total_ns <= DURATION_NS_MAX:
+        raise ValueError(f"duration {text!r} is out of range: at most about 292 years")
     return total_ns
 
 
-def _small(size_ns: int) -> str:
+def format_duration(duration_ns: int) -> str:
+    """As Go prints it: ``0s``, ``1ms``, ``2s``, ``1m30s``, ``1h0m0.5s``."""
+    sign, size_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
+    # Below a second in the largest unit that gives a whole number before the point.
     for unit, digits in (("ms", 6), ("\u00b5s", 3), ("ns", 0)):
-        if size_ns >= UNITS_NS[unit]:
-            return _decimal(*divmod(size_ns, UNITS_NS[unit]), digits) + unit
-    raise AssertionError(size_ns)
+        if UNITS_NS[unit] <= size_ns < UNITS_NS["s"]:
+            return sign + _decimal(*divmod(size_ns, UNITS_NS[unit]), digits) + unit
+    seconds, rest_ns = divmod(size_ns, UNITS_NS["s"])
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    large = (f"{hours}h" if hours else "") + (f"{minute}m" if minutes else "")
+    return f"{sign}{large}{_decimal(second, rest_ns, 9)}s"
 
 
 def _decimal(whole: int, rest: int, digits: int) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,80 +51,42 @@ class Violation(NamedTuple):
 
 
 def violations(config: EbbtideConfiguration) -> Iterator[Violation]:
-    """Every broken rule, in the order of the table."""
-    for rule in CONFIGURATION_RULES:
-        yield from rule(config)
-
-
-def _critical_within_total(config: EbbtideConfiguration) -> Iterator[Violation]:
+    """Every broken rule, the kubelet's in its order and its words."""
     total, critical = config.shutdown_grace_period, config.shutdown_grace_period_critical_pods
+    listed, gates = config.shutdown_grace_period_by_pod_priority, config.feature_gates
+    gate_on, priority_gate_on = gates.get(GATE, True), gates.get(PRIORITY_GATE, True)
+    uses_two_values = total > 0 or critical > 0
     if critical > total:
         yield Violation(
             f"{CRITICAL_FIELD} {_go_duration(critical)} must be <= {TOTAL_FIELD} {_go_duration(total)}",
             (CRITICAL_FIELD, TOTAL_FIELD),
         )
-
-
-def _zero_or_a_second(config: EbbtideConfiguration) -> Iterator[Violation]:
-    pairs = (
-        (TOTAL_FIELD, config.shutdown_grace_period),
-        (CRITICAL_FIELD, config.shutdown_grace_period_critical_pods),
-    )
-    for name, duration_ns in pairs:
+    # Negative ones too: whoever writes one means nothing that could be done.
+    for name, duration_ns in ((TOTAL_FIELD, total), (CRITICAL_FIELD, critical)):
         if duration_ns and duration_ns < NS_PER_SECOND:
             yield Violation(
                 f"{name} {_go_duration(duration_ns)} must be either zero or otherwise >= 1 sec", (name,)
             )
-
-
-def _pair_needs_gate(config: EbbtideConfiguration) -> Iterator[Violation]:
-    if _uses_two_values(config) and not config.feature_gates.get(GATE, True):
+    if uses_two_values and not gate_on:
         message = f"specifying {TOTAL_FIELD} or {CRITICAL_FIELD} requires feature gate {GATE}"
         yield Violation(message, (f"featureGates.{GATE}", TOTAL_FIELD, CRITICAL_FIELD))
-
-
-def _one_form_only(config: EbbtideConfiguration) -> Iterator[Violation]:
-    both = config.shutdown_grace_period_by_pod_priority and _uses_two_values(config)
-    if both and config.feature_gates.get(PRIORITY_GATE, True):
+    # With its gate off a list is refused by the next rule, whatever stands beside it.
+    if listed and uses_two_values and priority_gate_on:
         message = f"Cannot specify both {BY_PRIORITY_FIELD} and {TOTAL_FIELD} at the same time"
         yield Violation(message, (BY_PRIORITY_FIELD, TOTAL_FIELD))
-
-
-def _list_needs_gate(config: EbbtideConfiguration) -> Iterator[Violation]:
-    listed = config.shutdown_grace_period_by_pod_priority
-    if listed and not config.feature_gates.get(PRIORITY_GATE, True):
+    if listed and not priority_gate_on:
         message = f"Specifying {BY_PRIORITY_FIELD} requires feature gate {PRIORITY_GATE}"
         yield Violation(message, (f"featureGates.{PRIORITY_GATE}", BY_PRIORITY_FIELD))
-
-
-def _representable(config: EbbtideConfiguration) -> Iterator[Violation]:
-    """The kubelet lets the sum overflow; here it has to fit an event's integer."""
-    listed_seconds = sum(each.seconds for each in config.shutdown_grace_period_by_pod_priority)
-    for name, total_ns in (
-        (BY_PRIORITY_FIELD, listed_seconds * NS_PER_SECOND),
-        (TOTAL_FIELD, config.shutdown_grace_period),
-    ):
+    # Ours: the kubelet lets the sum overflow; here it has to fit an event's integer.
+    listed_ns = sum(each.seconds for each in listed) * NS_PER_SECOND
+    for name, total_ns in ((BY_PRIORITY_FIELD, listed_ns), (TOTAL_FIELD, total)):
         if total_ns + config.reserve > DURATION_NS_MAX:
             yield Violation(f"{name} and reserve add up to more than 292 years", (name, "reserve"))
-
-
-def _uses_two_values(config: EbbtideConfiguration) -> bool:
-    return config.shutdown_grace_period > 0 or config.shutdown_grace_period_critical_pods > 0
 
 
 def _go_duration(duration_ns: int) -> str:
     """As the kubelet prints a duration in its messages."""
     return "{" + format_duration(duration_ns) + "}"
-
-
-CONFIGURATION_RULES: tuple[Callable[[EbbtideConfiguration], Iterator[Violation]], ...] = (
-    _critical_within_total,
-    _zero_or_a_second,
-    _pair_needs_gate,
-    _one_form_only,
-    _list_needs_gate,
-    _representable,
-)
 
 
 DEFAULT_PATH = Path("/etc/ebbtide/config.yaml")
@@ -170,7 +132,22 @@ class Loaded(NamedTuple):
 
 def load(paths: Sequence[str | Path]) -> Loaded:
     """Read these files; none of them means the defaults. Raises ConfigError."""
-    return parse([(str(path), _read_file(path)) for path in paths])
+    texts = []
+    for path in paths:
+        try:
+            with open(path, "rb", opener=_open_without_waiting) as file:
+                # A pipe may never end, and a reload has to come to one.
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise ValueError("it is no regular file")
+                # One byte more than may be used, so that a file of any size costs no more than that, and one
+                # that is too long is told from one that just fits.
+                texts.append((str(path), file.read(CONFIG_BYTES_MAX + 1)))
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                one_line(f"cannot read {path}: {reason}; name a readable file with --config")
+            ) from error
+    return parse(texts)
 
 
 def load_named(paths: Sequence[Path]) -> Loaded:
@@ -191,11 +168,8 @@ def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
             for document in parse_yaml(decode_text(raw, CONFIG_BYTES_MAX)):
                 merged.add(document, name)
         except DocumentError as error:
-            raise ConfigError(
-                one_line(
-                    f"{name}:{error.line}: {error.message}" if error.line else f"{name}: {error.message}"
-                )
-            ) from error
+            where = f"{name}:{error.line}" if error.line else name
+            raise ConfigError(one_line(f"{where}: {error.message}")) from error
     return merged.loaded()
 
 
@@ -225,7 +199,19 @@ class _Merged:
 
     def add(self, document: Node, name: str) -> None:
         name, fields = one_line(name), mapping(document, "the document")
-        own = _is_own(fields, document.line)
+        kind, version = (fields.get(each) or Node(None, document.line) for each in ("kind", "apiVersion"))
+        # Both are demanded, though they could be guessed: in a later version a field may mean something else,
+        # and this one must then refuse the file.
+        versions = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
+        if not isinstance(kind.value, str) or kind.value not in versions:
+            wanted = f"{OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}"
+            raise DocumentError(f"kind is {describe(kind)}: it must be {wanted}", kind.line)
+        wanted = versions[kind.value]
+        if version.value != wanted:
+            raise DocumentError(
+                f"apiVersion of {kind.value} is {describe(version)}: it must be {wanted}", version.line
+            )
+        own = kind.value == OWN_KIND
         for field, node in fields.items():
             if field in FIELDS and (own or FIELDS[field].doc.kubelet):
                 self._read(field, node, name, own)
@@ -235,123 +221,71 @@ class _Merged:
                 raise unknown("", field, FIELDS, node.line)
 
     def loaded(self) -> Loaded:
-        gates = self._effective_gates()
+        for gate in _BETA_GATES:
+            if gate not in self._gates and _ALL_BETA in self._gates:
+                self._gates[gate] = self._gates[_ALL_BETA]
+                self._sources[f"featureGates.{gate}"] = self._sources[f"featureGates.{_ALL_BETA}"]
+        # Only the gates that are off, in a fixed order: one meaning, one form, and the same bytes in the
+        # journal however the files say it.
+        gates = {gate: False for gate in GATES if not self._gates.get(gate, True)}
         values = {FIELDS[field].attribute: value for field, value in self._values.items()}
         sections = {"feature_gates": gates, "node": NodeSection(**self._node)}
         config = EbbtideConfiguration(**values | sections)
         if broken := tuple(violations(config)):
-            raise ConfigError(self._blame(broken))
+            # All broken rules in one line, which stands where the first one's first field does.
+            fields = [field for violation in broken for field in violation.fields]
+            found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
+            also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
+            said = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
+            raise ConfigError(one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {said}{also}"))
         named = [
             *(name for name in FIELDS if name != "featureGates"),
             *(f"featureGates.{gate}" for gate in GATES),
             *(f"node.{field}" for field in NODE_FIELDS),
         ]
         sources = {name: self._sources.get(name, DEFAULT_SOURCE) for name in named}
-        return Loaded(_settings(config), sources, _options(config), config)
+        settings = Settings(
+            shutdown_grace_period_ns=config.shutdown_grace_period,
+            shutdown_grace_period_critical_pods_ns=config.shutdown_grace_period_critical_pods,
+            by_pod_priority=config.shutdown_grace_period_by_pod_priority,
+            gates=config.feature_gates,
+            budget=config.budget,
+            reserve_seconds=config.reserve // NS_PER_SECOND,
+            raise_grant=config.raise_grant,
+            status_flush_seconds=config.status_flush // NS_PER_SECOND,
+            means=config.node.means,
+            unready=config.node.unready,
+            left_pods=config.node.left_pods,
+        )
+        options = Options(**{name: getattr(config, name) for name in Options.__struct_fields__})
+        return Loaded(settings, sources, options, config)
 
     def _read(self, field: str, node: Node, name: str, own: bool) -> None:
         """A field that says nothing (``field:``) is as good as absent."""
         if node.value is None:
             return
         if field == "featureGates":
-            self._read_gates(node, name, own)
+            gates = mapping(node, field)
+            # A kubelet has a hundred gates that are nothing to us; in a document of our own one that is not
+            # known is a slip.
+            if own:
+                FIELDS[field].doc.read(node, field)
+            for gate, value in gates.items():
+                if gate in GATES or gate == _ALL_BETA:
+                    self._gates[gate] = flag(value, f"featureGates.{gate}")
+                    self._sources[f"featureGates.{gate}"] = f"{name}:{value.line}"
             return
-        value = FIELDS[field].doc.read(node, field)
+        found = FIELDS[field].doc.read(node, field)
         if field == "node":
-            self._add_node(node, value, name)
+            # Field by field here too: the kubelet's document has one of them, and a file of ours after it
+            # would take that away.
+            self._node |= found
+            for each, value in mapping(node, "node").items():
+                if NODE_FIELDS[each].attribute in found:
+                    self._sources[f"node.{each}"] = f"{name}:{value.line}"
         else:
-            self._values[field] = value
+            self._values[field] = found
         self._sources[field] = f"{name}:{node.line}"
-
-    def _add_node(self, node: Node, said: dict[str, Any], name: str) -> None:
-        """Later files win field by field here too: the kubelet's document has one of them."""
-        self._node |= said
-        for field, value in mapping(node, "node").items():
-            if NODE_FIELDS[field].attribute in said:
-                self._sources[f"node.{field}"] = f"{name}:{value.line}"
-
-    def _read_gates(self, node: Node, name: str, own: bool) -> None:
-        known = {
-            gate: flag_node
-            for gate, flag_node in mapping(node, "featureGates").items()
-            if gate in GATES or gate == _ALL_BETA
-        }
-        if own:
-            FIELDS["featureGates"].doc.read(node, "featureGates")
-        for gate, flag_node in known.items():
-            self._gates[gate] = flag(flag_node, f"featureGates.{gate}")
-            self._sources[f"featureGates.{gate}"] = f"{name}:{flag_node.line}"
-
-    def _effective_gates(self) -> dict[str, bool]:
-        """Only the gates that are off, in a fixed order: one meaning, one form."""
-        for gate in _BETA_GATES:
-            if gate not in self._gates and _ALL_BETA in self._gates:
-                self._gates[gate] = self._gates[_ALL_BETA]
-                self._sources[f"featureGates.{gate}"] = self._sources[f"featureGates.{_ALL_BETA}"]
-        return {gate: False for gate in GATES if not self._gates.get(gate, True)}
-
-    def _blame(self, broken: Sequence[Violation]) -> str:
-        """All broken rules in one line, located at the first one's fields."""
-        fields = [field for violation in broken for field in violation.fields]
-        found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
-        also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
-        said = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
-        return one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {said}{also}")
-
-
-def _is_own(fields: dict[str, Node], line: int) -> bool:
-    """Whether a document is Ebbtide's own or the kubelet's; anything else is refused."""
-    kind, version = (fields.get(name) or Node(None, line) for name in ("kind", "apiVersion"))
-    versions = {OWN_KIND: OWN_VERSION, KUBELET_KIND: KUBELET_VERSION}
-    if not isinstance(kind.value, str) or kind.value not in versions:
-        raise DocumentError(
-            f"kind is {describe(kind)}: it must be {OWN_KIND} (apiVersion {OWN_VERSION}) or {KUBELET_KIND}",
-            kind.line,
-        )
-    if version.value != versions[kind.value]:
-        wanted = versions[kind.value]
-        raise DocumentError(
-            f"apiVersion of {kind.value} is {describe(version)}: it must be {wanted}", version.line
-        )
-    return kind.value == OWN_KIND
-
-
-def _settings(config: EbbtideConfiguration) -> Settings:
-    return Settings(
-        shutdown_grace_period_ns=config.shutdown_grace_period,
-        shutdown_grace_period_critical_pods_ns=config.shutdown_grace_period_critical_pods,
-        by_pod_priority=config.shutdown_grace_period_by_pod_priority,
-        gates=config.feature_gates,
-        budget=config.budget,
-        reserve_seconds=config.reserve // NS_PER_SECOND,
-        raise_grant=config.raise_grant,
-        status_flush_seconds=config.status_flush // NS_PER_SECOND,
-        means=config.node.means,
-        unready=config.node.unready,
-        left_pods=config.node.left_pods,
-    )
-
-
-def _options(config: EbbtideConfiguration) -> Options:
-    names = (field.name for field in msgspec.structs.fields(Options))
-    return Options(**{name: getattr(config, name) for name in names})
-
-
-def _read_file(path: str | Path) -> bytes:
-    """One byte more than may be used, so that a file of any size costs no more than that.
-
-    Only a regular file: a pipe may never end, and a reload has to come to one.
-    """
-    try:
-        with open(path, "rb", opener=_open_without_waiting) as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                raise ValueError("it is no regular file")
-            return file.read(CONFIG_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigError(
-            one_line(f"cannot read {path}: {reason}; name a readable file with --config")
-        ) from error
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

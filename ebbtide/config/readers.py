@@ -1,7 +1,7 @@
 """From a node to a value and back: one reader and one shower for each kind of field.
 
 A reader takes the node and the field's path (for the message) and raises DocumentError with one line. It
-checks the value alone; rules over several fields are in `rules`.
+checks the value alone; rules over several fields are in `loading`.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def describe(node: Node) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """The known name that is most like ``name``, upper and lower case alike."""
+    # However far off it is (no cutoff): who has mistyped a field wants a name, not the remark that there is
+    # none. Cut, since comparing two long texts takes the square of their length.
     by_lower = {each.lower(): each for each in known}
     wanted = name[:QUOTE_LENGTH_MAX].lower()
     return by_lower[difflib.get_close_matches(wanted, list(by_lower), n=1, cutoff=0.0)[0]]
@@ -119,6 +121,7 @@ def flag(node: Node, path: str) -> bool:
 
 def duration(node: Node, path: str) -> int:
     """Nanoseconds. Negative ones are read: it is a rule that refuses them, in the kubelet's words."""
+    # To Go's own type a bare number is nanoseconds, which nobody means who writes 30.
     if isinstance(node.value, int) and not isinstance(node.value, bool):
         raise DocumentError(
             f"{path} is {node.value}, without a unit: write {node.value}s for seconds", node.line
@@ -180,20 +183,21 @@ def size(node: Node, name: str) -> int:
 
 def periods(node: Node, name: str) -> tuple[Period, ...]:
     """As given: not sorted, duplicates kept. What is left out of an entry is 0, as in the kubelet."""
-    entries = sequence(node, name, PERIODS_MAX)
-    return tuple(_period(each, f"{name}[{index}]") for index, each in enumerate(entries))
-
-
-def _period(node: Node, name: str) -> Period:
-    fields = mapping(node, name)
-    for field, value in fields.items():
-        if field not in _PERIOD_FIELDS:
-            raise unknown(name, field, _PERIOD_FIELDS, value.line)
-    priority, seconds = (fields.get(field) or Node(0, node.line) for field in _PERIOD_FIELDS)
-    return Period(
-        priority=number(priority, f"{name}.priority", INT32_MIN, INT32_MAX),
-        seconds=number(seconds, f"{name}.shutdownGracePeriodSeconds", 0, PERIOD_SECONDS_MAX),
-    )
+    found = []
+    for index, each in enumerate(sequence(node, name, PERIODS_MAX)):
+        path = f"{name}[{index}]"
+        fields = mapping(each, path)
+        for field, value in fields.items():
+            if field not in _PERIOD_FIELDS:
+                raise unknown(path, field, _PERIOD_FIELDS, value.line)
+        priority, seconds = (fields.get(field) or Node(0, each.line) for field in _PERIOD_FIELDS)
+        found.append(
+            Period(
+                priority=number(priority, f"{path}.priority", INT32_MIN, INT32_MAX),
+                seconds=number(seconds, f"{path}.shutdownGracePeriodSeconds", 0, PERIOD_SECONDS_MAX),
+            )
+        )
+    return tuple(found)
 
 
 def gates(node: Node, name: str) -> dict[str, bool]:
@@ -232,10 +236,9 @@ def _wrong(node: Node, path: str, wanted: str) -> DocumentError:
     return DocumentError(f"{path} is {describe(node)}: it must be {wanted}", node.line)
 
 
-# A field that is a mapping with fields of its own: one table says how each is read and shown.
-#
-# The same rules hold in it as in the document: an unknown name is an error that names the nearest one, and a
-# field without a value counts as absent.
+# A field that is a mapping with fields of its own: one table says how each is read and shown. The same rules
+# hold in it as in the document: an unknown name is an error that names the nearest one, and a field without a
+# value counts as absent.
 
 
 class SectionField(NamedTuple):
@@ -288,4 +291,5 @@ def _is_address(host: str) -> bool:
         version = ipaddress.ip_address(host.strip("[]")).version
     except ValueError:
         return False
+    # Without the brackets the last part of an IPv6 address would be taken for the port.
     return (version == 6) == (host[:1] + host[-1:] == "[]")

@@ -7,12 +7,11 @@ compares the committed file with what this prints, so the reference cannot fall 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 
 import yaml
 
 from ebbtide.config.loading import CONFIG_BYTES_MAX, DEFAULT_PATH
-from ebbtide.config.schema import FIELDS, KUBELET_KIND, KUBELET_VERSION, OWN_KIND, OWN_VERSION, Field
+from ebbtide.config.schema import FIELDS, KUBELET_KIND, KUBELET_VERSION, OWN_KIND, OWN_VERSION
 
 _INTRODUCTION = f"""\
 # Configuration reference
@@ -61,22 +60,18 @@ as by the kubelet, and warned of.
 
 def render() -> str:
     """The whole document."""
-    sections = [_section(field) for field in FIELDS.values()]
-    return "\n".join([_INTRODUCTION, "## Fields\n", *sections, _RULES])
-
-
-def _section(field: Field) -> str:
-    return "\n".join(_lines(field)) + "\n"
-
-
-def _lines(field: Field) -> Iterator[str]:
-    shown = yaml.safe_dump(field.doc.show(field.default), default_flow_style=True, width=2**31)
-    default = shown.removesuffix("\n").removesuffix("\n...")
-    yield f"### `{field.name}`\n"
-    yield f"{field.doc.text}\n"
-    yield f"* type: {field.doc.kind}"
-    yield f"* default: `{default}`"
-    yield f"* read from: {'both kinds (*kubelet*)' if field.doc.kubelet else f'{OWN_KIND} only'}"
+    lines = [_INTRODUCTION, "## Fields\n"]
+    for name, (_, _, default, doc) in FIELDS.items():
+        # Wide: PyYAML would break a long default into lines. It ends a bare scalar's document with dots.
+        shown = yaml.safe_dump(doc.show(default), default_flow_style=True, width=2**31)
+        lines += [
+            f"### `{name}`\n",
+            f"{doc.text}\n",
+            f"* type: {doc.kind}",
+            "* default: `{}`".format(shown.removesuffix("\n").removesuffix("\n...")),
+            f"* read from: {'both kinds (*kubelet*)' if doc.kubelet else f'{OWN_KIND} only'}\n",
+        ]
+    return "\n".join([*lines, _RULES])
 
 
 if __name__ == "__main__":

@@ -30,10 +30,8 @@ from ebbtide.otel.delivery.destination import (
     checked_header,
 )
 
-# The section ``node``: how the pods of a Kubernetes node are ended, and where its parts are.
-#
-# Every value can be left out: what a kubeadm, k3s or rke2 node has where it always is, is found there
-# (`ebbtide.modes`).
+# The section ``node``: how the pods of a Kubernetes node are ended, and where its parts are. Every value can
+# be left out: what a kubeadm, k3s or rke2 node has where it always is, is found there (`ebbtide.modes`).
 
 
 KUBELET_UNIT = "kubelet.service"
@@ -150,26 +148,24 @@ def show_node(section: NodeSection) -> dict[str, Any]:
 #: For the reference: every field of the section.
 NODE_TEXT = (
     "A Kubernetes node (modes auto, api, cri and observe; see docs/node.md). means: for mode auto, a mapping "
-    f"of {', '.join(_SHUTDOWN_KINDS)} to api or cri; power-off and halt are api where nothing"
-    f" else stands here, the "
-    "others cri. unready: when the Node's Ready condition is set to False: poweroff (also halt), always, or "
-    "never. leftPods: whether the objects of ended pods that do not come back are kept or deleted. "
-    "kubeletUnit: what is stopped for cri; left out, the first that is installed of kubelet.service, k3s's "
-    "and rke2's (which are the runtime too, and are not stopped). kubeletRoot: the kubelet's --root-dir, "
-    f"{KUBELET_ROOT}. kubeconfig: who we are for the API server, a file or {IN_CLUSTER}; left out, the "
-    "service account of the pod that we run in, else the first that is there of /etc/ebbtide/kubeconfig, the "
-    "kubelet's, k3s's and rke2's. nodeName: the Node's name "
-    "(the kubelet's --hostname-override); left out, the host name in lower case. criSocket: the container "
-    "runtime's socket; left out, the first that is there of containerd's, CRI-O's and k3s's. staticPodPath: "
-    "the folder of static pods, whose priorities are known from there without the API; left out, what a "
-    "named KubeletConfiguration says, else the first that is there of /etc/kubernetes/manifests and rke2's. "
-    "Only what is decided (means, unready, leftPods) follows a reload; the rest is read at the start. Later "
-    "files win field by field."
+    f"of {', '.join(_SHUTDOWN_KINDS)} to api or cri; power-off and halt are api where nothing else stands "
+    "here, the others cri. unready: when the Node's Ready condition is set to False: poweroff (also halt), "
+    "always, or never. leftPods: whether the objects of ended pods that do not come back are kept or "
+    "deleted. kubeletUnit: what is stopped for cri; left out, the first that is installed of "
+    "kubelet.service, k3s's and rke2's (which are the runtime too, and are not stopped). kubeletRoot: the "
+    f"kubelet's --root-dir, {KUBELET_ROOT}. kubeconfig: who we are for the API server, a file or "
+    f"{IN_CLUSTER}; left out, the service account of the pod that we run in, else the first that is there of "
+    "/etc/ebbtide/kubeconfig, the kubelet's, k3s's and rke2's. nodeName: the Node's name (the kubelet's "
+    "--hostname-override); left out, the host name in lower case. criSocket: the container runtime's socket; "
+    "left out, the first that is there of containerd's, CRI-O's and k3s's. staticPodPath: the folder of "
+    "static pods, whose priorities are known from there without the API; left out, what a named "
+    "KubeletConfiguration says, else the first that is there of /etc/kubernetes/manifests and rke2's. Only "
+    "what is decided (means, unready, leftPods) follows a reload; the rest is read at the start. Later files "
+    "win field by field."
 )
 
 
 # The section ``tracing``: where a shutdown's trace goes, and how long the shutdown's end may wait for it.
-#
 # Field by field this wins over the standard OTEL_* environment (`otel.delivery.destination`). Header values
 # are secrets: no message, no ``config show`` and no event repeats one.
 
@@ -251,6 +247,8 @@ TRACING_FIELDS = {
 def read_tracing(node: Node, path: str) -> Tracing:
     """Raises DocumentError. A field without a value counts as absent."""
     values = read_section(node, path, TRACING_FIELDS)
+    # Refused here and not by the exporter: that one starts when the machine goes down, and nobody reads then
+    # why nothing was sent.
     if ("client_certificate" in values) != ("client_key" in values):
         raise DocumentError(f"{path}: clientCertificate and clientKey belong together", node.line)
     try:
@@ -453,16 +451,13 @@ class Field(NamedTuple):
     doc: Doc
 
 
-def _read_fields() -> dict[str, Field]:
-    hints = get_type_hints(EbbtideConfiguration, include_extras=True)
-    default = EbbtideConfiguration()
-    return {
-        info.encode_name: Field(
-            info.encode_name, info.name, getattr(default, info.name), hints[info.name].__metadata__[0]
-        )
-        for info in msgspec.structs.fields(EbbtideConfiguration)
-    }
-
+_HINTS = get_type_hints(EbbtideConfiguration, include_extras=True)
+_DEFAULTS = EbbtideConfiguration()
 
 #: Every field by its name in a file, in the order of the document.
-FIELDS: dict[str, Field] = _read_fields()
+FIELDS = {
+    info.encode_name: Field(
+        info.encode_name, info.name, getattr(_DEFAULTS, info.name), _HINTS[info.name].__metadata__[0]
+    )
+    for info in msgspec.structs.fields(EbbtideConfiguration)
+}
