@@ -282,7 +282,8 @@ class Environment:
 
 
 def _is_any_optional(sources: Iterable[ObjectFields | None]) -> bool:
-    return any(source is not None and _is_true(source.get("optional")) for source in sources)
+    flags = (source.get("optional") for source in sources if source is not None)
+    return any(flag is not None and flag.value is True for flag in flags)
 
 
 def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> str | None:
@@ -303,10 +304,6 @@ def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> 
     else:
         node = metadata.get(path.removeprefix("metadata."))
     return node.value if node is not None and isinstance(node.value, str) else None
-
-
-def _is_true(node: Node | None) -> bool:
-    return node is not None and node.value is True
 
 
 # preStop hooks: one handler each, checked as the API server checks it, so that no pod starts with a hook that

@@ -1,4 +1,4 @@
-"""The demo's plot: pods come up, the power goes off, a late pod comes, the lock is released.
+"""The demo: pods come up, the power goes off, a late pod comes, the lock is released.
 
 It is the real daemon with the real process edge and the real journal; only logind is its own. Manifests,
 configuration and journal stand in a folder of its own.
@@ -36,9 +36,6 @@ from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.options import RunOptions
 from ebbtide.status import DaemonStatus
 
-# The demo's stage: a folder of its own with the manifests, the configuration, and the journal.
-
-
 #: The port that ``web-0`` serves its hook on, as its manifest has it.
 WEB_PORT = 47311
 
@@ -62,48 +59,30 @@ def make_demo_folder(journal: Path | None) -> DemoFolder:
     The pods' ``python3`` is the one that runs the demo.
     """
     root = Path(tempfile.mkdtemp(prefix="ebbtide-demo-"))
-    stage = DemoFolder(
-        root,
-        root / "pods",
-        root / "late-0.yaml",
-        root / "config.yaml",
-        journal or root / "journal",
-        root / "run",
-    )
-    stage.pods.mkdir()
-    port = _free_port()
+    pods, late, config = root / "pods", root / "late-0.yaml", root / "config.yaml"
+    folder = DemoFolder(root, pods, late, config, journal or root / "journal", root / "run")
+    folder.pods.mkdir()
+    # The manifest's own port, or any other where that one is taken: two demos may run at once.
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", WEB_PORT))
+        except OSError:
+            probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
     for manifest in (DEMO_FILES / "pods").iterdir():
         text = manifest.read_text(encoding="utf-8").replace(str(WEB_PORT), str(port))
-        (stage.pods / manifest.name).write_text(text, encoding="utf-8")
-    for source, target in (("late/late-0.yaml", stage.late), ("config.yaml", stage.config)):
+        (folder.pods / manifest.name).write_text(text, encoding="utf-8")
+    for source, target in (("late/late-0.yaml", folder.late), ("config.yaml", folder.config)):
         target.write_text((DEMO_FILES / source).read_text(encoding="utf-8"), encoding="utf-8")
     os.environ["PATH"] = os.pathsep.join(
         (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
     )
-    return stage
+    return folder
 
 
-def bring_late_pod(stage: DemoFolder) -> None:
+def bring_late_pod(folder: DemoFolder) -> None:
     """A manifest appears in the watched folder."""
-    os.rename(stage.late, stage.pods / stage.late.name)
-
-
-def _free_port() -> int:
-    """The manifest's own port, or any other where that one is taken."""
-    for port in (WEB_PORT, 0):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            found: int = probe.getsockname()[1]
-            return found
-    return WEB_PORT
-
-
-# The demo's plot: pods come up, the power goes off, a late pod knocks, the machine is let go.
-#
-# It is the real daemon with the real process edge and the real journal; only logind is its own.
+    os.rename(folder.late, folder.pods / folder.late.name)
 
 
 #: Time to read who is there, before the power goes off.
@@ -111,7 +90,7 @@ PAUSE_SECONDS = 1.5
 #: A machine on which twelve small programs are not up by then has other worries.
 UP_SECONDS_MAX = 10.0
 LOOK_SECONDS = 0.05
-#: When the late pod knocks: the number of the wave that has just begun.
+#: When the late pod comes: the number of the wave that has just begun.
 LATE_WAVE = 1
 #: An interrupted demo takes its pods with it: looks until none is left.
 KILL_ROUNDS_MAX = 20
@@ -125,7 +104,7 @@ DrawFunction = Callable[[DaemonStatus, int], None]
 
 
 class DemoResult(NamedTuple):
-    """How it went; ``whole``: the machine was let go, nothing interrupted it. ``ended_by``: what did.
+    """How it went; ``whole``: the lock was released, nothing interrupted it. ``ended_by``: what did.
 
     ``shutdown`` None: the demo ended before it began.
     """
@@ -137,29 +116,42 @@ class DemoResult(NamedTuple):
 
 
 async def run_demo(
-    stage: DemoFolder, say: Callable[[str], None], tell: Tell, draw: DrawFunction
+    folder: DemoFolder, say: Callable[[str], None], tell: Tell, draw: DrawFunction
 ) -> DemoResult:
-    """Run the whole plot. ``say`` gets the director's words, ``tell`` the daemon's lines.
+    """Run all of it. ``say`` gets what the demo has to say, ``tell`` the daemon's lines.
 
     Raises what `ebbtide.daemon.daemon_with_embedded_logind` raises.
     """
     logind = EmbeddedLogindEdge()
     options = RunOptions(
-        config=(stage.config,), pods=stage.pods, journal=stage.journal, runtime=stage.runtime, capture_lines=2
+        config=(folder.config,),
+        pods=folder.pods,
+        journal=folder.journal,
+        runtime=folder.runtime,
+        capture_lines=2,
     )
     daemon = await daemon_with_embedded_logind(options, load(options.config), logind, tell)
     pods, caught = PodsUp(), list[signal.Signals]()
-    daemon.sequencer.observers += [pods.fold, _late_pod_observer(stage, say)]
+
+    def bring_and_report_late_pod(records: Sequence[Record]) -> None:
+        for event in (record.event for record in records):
+            if isinstance(event, WaveStarted) and event.wave == LATE_WAVE:
+                bring_late_pod(folder)
+            elif isinstance(event, PodRejected):
+                say(f"A manifest appeared while the node goes down: {event.label} is turned away.")
+
+    daemon.sequencer.observers += [pods.fold, bring_and_report_late_pod]
     try:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_draw_forever, daemon, draw)
-            nursery.start_soon(_direct_until_signal, caught, partial(_direct, daemon, logind, pods, say))
+            script = partial(_power_off, daemon, logind, pods, say)
+            nursery.start_soon(_run_until_signal, caught, script)
             await daemon.run()
             nursery.cancel_scope.cancel()
     finally:
-        kill_remaining(stage)
-        (stage.journal / RESERVE_NAME).unlink(missing_ok=True)
-    shutdowns = list(shutdown_records(History([DirectorySource(stage.journal)])))
+        kill_remaining(folder)
+        (folder.journal / RESERVE_NAME).unlink(missing_ok=True)
+    shutdowns = list(shutdown_records(History([DirectorySource(folder.journal)])))
     shutdown = shutdowns[-1] if shutdowns else None
     return DemoResult(shutdown, daemon.trace_id, logind.released.is_set(), *caught)
 
@@ -184,18 +176,17 @@ class PodsUp:
         return bool(self.containers) and len(self._started) >= sum(self.containers.values())
 
 
-async def _direct_until_signal(caught: list[signal.Signals], direct: Callable[[], Awaitable[None]]) -> None:
-    """Direct until the end, or until a signal says otherwise; then the daemon is stopped as it always is.
-
-    To a daemon SIGHUP means to read its configuration again; here it means that the terminal has gone. So
-    signals are taken over from the daemon as soon as it listens to them, and given back for its stop.
-    """
+async def _run_until_signal(caught: list[signal.Signals], script: Callable[[], Awaitable[None]]) -> None:
+    """Until the end, or until a signal says otherwise; then the daemon is stopped as it always is."""
+    # To a daemon SIGHUP means to read its configuration again; here it means that the terminal has gone. So
+    # signals are taken over from the daemon as soon as it listens to them (taken before that, they would be
+    # taken over by it), and given back for its stop.
     while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
         await trio.sleep(LISTEN_SECONDS)
     with trio.open_signal_receiver(*ENDING_SIGNALS) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_catch_signal, signals, caught, nursery.cancel_scope)
-            await direct()
+            await script()
             nursery.cancel_scope.cancel()
     os.kill(os.getpid(), signal.SIGTERM)
 
@@ -208,10 +199,10 @@ async def _catch_signal(
         scope.cancel()
 
 
-async def _direct(
+async def _power_off(
     daemon: Daemon, logind: EmbeddedLogindEdge, pods: PodsUp, say: Callable[[str], None]
 ) -> None:
-    """What happens when, on this stage."""
+    """What happens when: the power goes off once everything is up."""
     with trio.move_on_after(UP_SECONDS_MAX):
         while not (pods.all_up and daemon.status.armed and daemon.status.sufficient):
             await trio.sleep(LOOK_SECONDS)
@@ -221,26 +212,16 @@ async def _direct(
     await logind.released.wait()
 
 
-def _late_pod_observer(stage: DemoFolder, say: Callable[[str], None]) -> Callable[[Sequence[Record]], None]:
-    def look(records: Sequence[Record]) -> None:
-        for record in records:
-            if isinstance(record.event, WaveStarted) and record.event.wave == LATE_WAVE:
-                bring_late_pod(stage)
-            elif isinstance(record.event, PodRejected):
-                say(f"A manifest appeared while the node goes down: {record.event.label} is turned away.")
-
-    return look
-
-
 async def _draw_forever(daemon: Daemon, draw: DrawFunction) -> None:
     while True:
         draw(daemon.status, time.monotonic_ns())
         await trio.sleep(LOOK_SECONDS * 2)
 
 
-def kill_remaining(stage: DemoFolder) -> None:
+def kill_remaining(folder: DemoFolder) -> None:
     """End what the demo has started and not ended: after Ctrl-C, or when the budget was over."""
-    scanner = ProcessScanner(Marker(stage.runtime / "process"))
+    # In rounds: what is killed may have started a child in the meantime, which is found by the same mark.
+    scanner = ProcessScanner(Marker(folder.runtime / "process"))
     for _ in range(KILL_ROUNDS_MAX):
         ours = [item for item in scanner.look_now() if item.mark is not None]
         if not ours:

@@ -72,7 +72,7 @@ def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     head = Table.grid(expand=True)
     head.add_column(no_wrap=True)
     head.add_column(no_wrap=True, justify="right")
-    left = f"{_seconds_left(budget_ns - used_ns)} of {_seconds_left(budget_ns)} left"
+    left = f"{_seconds(budget_ns - used_ns)} of {_seconds(budget_ns)} left"
     title = Text.assemble(
         (status.kind or "shutdown", "bold"),
         f"  {ended} of {len(status.pods)} pods in {len(status.waves)} waves",
@@ -90,27 +90,24 @@ def _wave_cells(wave: WaveStatus, pods: list[PodStatus], now_ns: int) -> Iterato
     yield Text(f"wave {wave.wave}", style=style)
     yield Text(f"priority {wave.priority}" if waiting or pods else "no pods", style="dim")
     yield Text(f"{ended}/{len(pods)}", style=style)
-    period = _seconds_left(wave.period_ns)
+    period = _seconds(wave.period_ns)
     if waiting:
         yield Text(f"{period}, waiting", style="dim")
     elif wave.ended_ns:
-        took = _seconds_left(wave.ended_ns - wave.began_ns)
+        took = _seconds(wave.ended_ns - wave.began_ns)
         yield Text(
             f"{wave.phase} after {took} of {period}", style="green" if wave.phase == "complete" else "yellow"
         )
     else:
-        yield _wave_bar(wave, now_ns)
-
-
-def _wave_bar(wave: WaveStatus, now_ns: int) -> RenderableType:
-    total_ns = max(1, wave.deadline_ns - wave.began_ns)
-    used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
-    cell = Table.grid(padding=(0, 1))
-    cell.add_column(no_wrap=True)
-    cell.add_column(no_wrap=True)
-    bar = ProgressBar(total=total_ns, completed=used_ns, width=BAR_WIDTH, complete_style="cyan")
-    cell.add_row(bar, Text(f"{_seconds_left(used_ns)} of {_seconds_left(total_ns)}"))
-    return cell
+        # At least 1: a bar of no length divides by it.
+        total_ns = max(1, wave.deadline_ns - wave.began_ns)
+        used_ns = min(max(0, now_ns - wave.began_ns), total_ns)
+        cell = Table.grid(padding=(0, 1))
+        cell.add_column(no_wrap=True)
+        cell.add_column(no_wrap=True)
+        bar = ProgressBar(total=total_ns, completed=used_ns, width=BAR_WIDTH, complete_style="cyan")
+        cell.add_row(bar, Text(f"{_seconds(used_ns)} of {_seconds(total_ns)}"))
+        yield cell
 
 
 def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
@@ -121,11 +118,11 @@ def _pod_cells(pod: PodStatus, now_ns: int) -> Iterator[RenderableType]:
         ("  " + look.mark, look.style), (f" {visible(pod.label)}", "dim" if look is WAITING else "")
     )
     yield Text(pod.phase, style=look.style)
-    yield Text("" if look is WAITING else _seconds_left(took_ns))
+    yield Text("" if look is WAITING else _seconds(took_ns))
     yield Text(visible(pod.reason) or f"grace {pod.grace_seconds} s", style="dim")
 
 
-def _seconds_left(ns: int) -> str:
+def _seconds(ns: int) -> str:
     return f"{max(0, ns) / NS_PER_SECOND:.1f} s"
 
 
@@ -145,28 +142,20 @@ class PodRow(NamedTuple):
 
 def pod_rows(shutdown: ShutdownRecord) -> list[PodRow]:
     """In the order of the waves; those that were turned away last."""
+    rows = []
     by_uid = {pod.uid: pod for pod in shutdown.pods}
-    planned = [by_uid[uid] for wave in shutdown.waves for uid in wave.pods]
-    return [_pod_row(pod, shutdown) for pod in planned] + [
-        PodRow(pod.label, None, None, "rejected", 0, pod.reason)
-        for pod in shutdown.pods
-        if pod.outcome == "rejected"
-    ]
-
-
-def _pod_row(pod: PodRecord, shutdown: ShutdownRecord) -> PodRow:
-    if pod.outcome is None:
-        reason = "not ended when the machine was let go"
-        return PodRow(pod.label, pod.wave, pod.grace_seconds, "unknown", 0, reason)
-    took_ns = 0 if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
-    asked = pod.wanted_grace_seconds
-    is_cut = asked is not None and asked > pod.grace_seconds
-    why = [
-        pod.reason,
-        *(text for _, text in sorted(_pod_notes(pod))),
-        *([f"asked for {asked} s, its wave has {pod.grace_seconds} s"] if is_cut else []),
-    ]
-    return PodRow(pod.label, pod.wave, pod.grace_seconds, pod.outcome, took_ns, "; ".join(why))
+    for pod in (by_uid[uid] for wave in shutdown.waves for uid in wave.pods):
+        outcome, took_ns = pod.outcome or "unknown", 0
+        why = ["not ended when the machine was let go"]
+        if pod.outcome is not None:
+            took_ns = 0 if pod.began_ns is None else pod_end_ns(pod, shutdown) - pod.began_ns
+            why = [pod.reason, *(text for _, text in sorted(_pod_notes(pod)))]
+            asked = pod.wanted_grace_seconds
+            if asked is not None and asked > pod.grace_seconds:
+                why.append(f"asked for {asked} s, its wave has {pod.grace_seconds} s")
+        rows.append(PodRow(pod.label, pod.wave, pod.grace_seconds, outcome, took_ns, "; ".join(why)))
+    rejected = (pod for pod in shutdown.pods if pod.outcome == "rejected")
+    return rows + [PodRow(pod.label, None, None, "rejected", 0, pod.reason) for pod in rejected]
 
 
 def _pod_notes(pod: PodRecord) -> Iterator[tuple[int, str]]:
@@ -174,7 +163,7 @@ def _pod_notes(pod: PodRecord) -> Iterator[tuple[int, str]]:
     for hook in pod.hooks:
         if hook.result == "done" and hook.ended_ns is not None:
             early = f" ended early, {hook.reason}" if hook.early else ""
-            took = _seconds_left(hook.ended_ns - hook.began_ns)
+            took = _seconds(hook.ended_ns - hook.began_ns)
             yield hook.ended_ns, f"preStop {hook.kind} {took}{early}"
     for container in pod.containers:
         if container.signalled_ns is not None and container.stop_signal != "SIGTERM":
@@ -184,7 +173,7 @@ def _pod_notes(pod: PodRecord) -> Iterator[tuple[int, str]]:
     )
     for (before_ns, _, _), (exited_ns, name, sidecar) in pairwise(exits):
         if sidecar:
-            yield exited_ns, f"sidecar {name} ended {_seconds_left(exited_ns - before_ns)} after the rest"
+            yield exited_ns, f"sidecar {name} ended {_seconds(exited_ns - before_ns)} after the rest"
 
 
 DEMO_VERSION = 1
@@ -205,12 +194,24 @@ NEXT_COMMANDS = (
 
 def last_page(shutdown: ShutdownRecord, trace_id: str, journal: Path, program: str) -> RenderableType:
     """The last page, for people."""
-    parts: list[RenderableType] = [Text(), _pods_table(pod_rows(shutdown)), Text()]
+    rows = pod_rows(shutdown)
+    parts: list[RenderableType] = [Text(), _pods_table(rows), Text()]
     taken = [(autopsy.at_ns, pod.label, autopsy) for pod in shutdown.pods for autopsy in pod.autopsies]
     for _, label, autopsy in sorted(taken, key=lambda each: each[0]):
         parts += [*_autopsy_texts(label, autopsy), Text()]
-    parts += [Text(_total_text(shutdown), style="bold"), Text(f"trace id {trace_id}"), Text()]
-    return Group(*parts, Text("Look further:", style="bold"), *_next_commands(journal, program))
+    counts = Counter(row.outcome for row in rows)
+    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
+    total = f"The machine was let go after {(shutdown.ended_ns or 0) / NS_PER_SECOND:.1f} s: {outcomes}."
+    parts += [Text(total, style="bold"), Text(f"trace id {trace_id}"), Text()]
+    parts.append(Text("Look further:", style="bold"))
+    width = max(len(meaning) for meaning, _ in NEXT_COMMANDS)
+    for meaning, command in NEXT_COMMANDS:
+        whole = shlex.join((program, *command.split(), "--journal", str(journal)))
+        line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
+        # A command that is broken into two lines cannot be copied.
+        line.no_wrap, line.overflow = True, "ignore"
+        parts.append(line)
+    return Group(*parts)
 
 
 def last_page_json(shutdown: ShutdownRecord, trace_id: str, journal: Path) -> dict[str, Any]:
@@ -245,70 +246,35 @@ def _pods_table(rows: list[PodRow]) -> Table:
         outcome = Text(row.outcome, style=STYLES.get(row.outcome, ""))
         table.add_row(
             Text(visible(row.pod)),
-            _number_text(row.wave),
-            _grace_text(row),
+            "-" if row.wave is None else str(row.wave),
+            "-" if row.grace_seconds is None else f"{row.grace_seconds} s",
             outcome,
-            _took_text(row),
+            "-" if row.wave is None else f"{row.took_ns / NS_PER_SECOND:.1f} s",
             Text(visible(row.why)),
         )
     return table
-
-
-def _number_text(value: int | None) -> str:
-    return "-" if value is None else str(value)
-
-
-def _grace_text(row: PodRow) -> str:
-    return "-" if row.grace_seconds is None else f"{row.grace_seconds} s"
-
-
-def _took_text(row: PodRow) -> str:
-    return "-" if row.wave is None else f"{row.took_ns / NS_PER_SECOND:.1f} s"
 
 
 def _autopsy_texts(label: str, autopsy: AutopsyRecord) -> Iterator[Text]:
     """What a straggler was doing, its processes as a tree."""
     name = f"{label}, container {autopsy.container}"
     yield Text(f"Autopsy of {visible(name)}, just before SIGKILL:", style="bold")
-    depths = _depths(autopsy.processes)
-    for process in autopsy.processes:
+    depths: dict[int, int] = {}
+    for process in autopsy.processes:  # parents before their children
+        depths[process.pid] = depths.get(process.parent_pid, -1) + 1
         yield Text(f"  {'  ' * depths[process.pid]}{visible(_process_text(process))}")
     for line in autopsy.last_lines:
         yield Text(f"  its last words: {visible(line)}", style="italic")
-
-
-def _depths(processes: tuple[ProcessReport, ...]) -> dict[int, int]:
-    depths: dict[int, int] = {}
-    for process in processes:
-        depths[process.pid] = depths.get(process.parent_pid, -1) + 1
-    return depths
 
 
 def _process_text(process: ProcessReport) -> str:
     where = f" in {process.wait_channel}" if process.wait_channel else ""
     plural = "" if process.connections == 1 else "s"
     open_ = f", {process.connections} open connection{plural}" if process.connections else ""
-    return f"{process.command} ({process.pid}) {process.state}{where}{open_}{_ignored_signals(process)}"
-
-
-def _ignored_signals(process: ProcessReport) -> str:
-    """The signals that are meant to end a program by name; of the others the number."""
+    # By name only the signals that are meant to end a program: SIGPIPE, say, is ignored by half of all
+    # programs.
     meant = [name for name in process.signals_ignored if name in MEANT_TO_END]
     others = len(process.signals_ignored) - len(meant)
-    more = f" and {others} others" if others and meant else ""
-    return f", ignores {' '.join(meant)}{more}" if meant else ""
-
-
-def _total_text(shutdown: ShutdownRecord) -> str:
-    counts = Counter(row.outcome for row in pod_rows(shutdown))
-    outcomes = ", ".join(f"{count} {outcome}" for outcome, count in counts.items())
-    return f"The machine was let go after {(shutdown.ended_ns or 0) / NS_PER_SECOND:.1f} s: {outcomes}."
-
-
-def _next_commands(journal: Path, program: str) -> Iterator[Text]:
-    width = max(len(meaning) for meaning, _ in NEXT_COMMANDS)
-    for meaning, command in NEXT_COMMANDS:
-        whole = shlex.join((program, *command.split(), "--journal", str(journal)))
-        line = Text.assemble(f"  {meaning:<{width}}  ", (whole, "cyan"))
-        line.no_wrap, line.overflow = True, "ignore"
-        yield line
+    more = f" and {others} others" if others else ""
+    ignored = f", ignores {' '.join(meant)}{more}" if meant else ""
+    return f"{process.command} ({process.pid}) {process.state}{where}{open_}{ignored}"
