@@ -1,4 +1,7 @@
-"""Jaeger, Tempo and a Collector, each of a Go module of its own here: their graphs do not agree."""
+"""Jaeger, Tempo and a Collector, each of a Go module of its own here: their graphs do not agree.
+
+python -m tests.backends.programs      # builds them ahead of time, and says where they are
+"""
 
 from __future__ import annotations
 
@@ -29,3 +32,13 @@ def program(name: str) -> Path:
     """The binary, built if it is not there. Raises tests.beds.rootfs.Unavailable."""
     package, flags = PROGRAMS[name]
     return built(Module(HERE / name, flags), name, package)
+
+
+def main() -> None:
+    """Build what is not there."""
+    for name in PROGRAMS:
+        print(program(name), flush=True)
+
+
+if __name__ == "__main__":
+    main()

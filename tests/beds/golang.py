@@ -40,9 +40,11 @@ class Module(NamedTuple):
 def built(module: Module, name: str, package: str) -> Path:
     """The binary, built if it is not there. Raises Unavailable: no Go, no module proxy, no checksum."""
     wanted = cache_folder() / "go" / module.key() / name
-    with _alone(wanted.parent.parent):
-        if not wanted.exists():
-            _build(module, package, wanted)
+    # A whole one has its name: who needs it does not wait for another that is being built.
+    if not wanted.exists():
+        with _alone(wanted.parent.parent):
+            if not wanted.exists():
+                _build(module, package, wanted)
     return wanted
 
 
