@@ -132,6 +132,8 @@ class Transitions:
             phase: _Column(phase) for phase in self.phases
         }
         self.rows: dict[tuple[str, type[Event]], Row] = {}
+        #: What `targets` said of a pair: `check` asks again for every event of every simulated node.
+        self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
         for row in self.table:
             self._check_names(row.phases, EVERY)
             self._check_names(row.to, EVERY, SAME)
@@ -165,10 +167,11 @@ class Transitions:
     def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
         """Has the handler done what its row says? Raises UndeclaredTransition if not."""
         old, new = self.phase_of(before), self.phase_of(after)
-        at, targets = f"{event.__name__} in phase {old!r}", self.targets(old, event)
+        at, pair = f"{event.__name__} in phase {old!r}", (old, event)
+        targets = self._known_targets.get(pair) or self._known_targets.setdefault(pair, self.targets(*pair))
         if new not in targets:
             raise UndeclaredTransition(f"{at} has led to {new!r}: its row says {', '.join(targets)}")
-        declared = self.rows[old, event].decides
+        declared = self.rows[pair].decides
         for made in map(type, decisions):
             if made not in declared:
                 raise UndeclaredTransition(f"{at} has decided {made.__name__}: its row does not say so")
