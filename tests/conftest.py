@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -18,6 +19,8 @@ from tests.commands import NOWHERE, Ran, Run
 
 SEGMENTS = "*.ebj"
 
+T = TypeVar("T")
+
 System.checked = True
 
 
@@ -29,6 +32,21 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def whole(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--whole"))
+
+
+class Sample:
+    """One of so many, evenly spread and the same each time; with ``--whole`` all of them."""
+
+    def __init__(self, whole: bool) -> None:
+        self._whole = whole
+
+    def __call__(self, items: Sequence[T], one_of: int) -> Sequence[T]:
+        return items if self._whole else items[::one_of]
+
+
+@pytest.fixture
+def sample(whole: bool) -> Sample:
+    return Sample(whole)
 
 
 @pytest.fixture
