@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -32,6 +33,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture
 def whole(request: pytest.FixtureRequest) -> bool:
     return bool(request.config.getoption("--whole"))
+
+
+def pytest_sessionstart() -> None:
+    """What collecting makes lives to the end: six thousand tests, and every module that they import."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Without this the collector would walk it all again every few tests."""
+    gc.freeze()
+    gc.enable()
 
 
 class Sample:

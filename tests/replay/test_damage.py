@@ -32,7 +32,7 @@ VERIFIED_EACH = 211
 
 #: Sampled, one byte and one cut of so many; primes, so that a sample does not follow the format's own steps.
 #: The few bytes of a segment's header are met more often than those of its records.
-SAMPLED_ONE_OF, SAMPLED_HEADER_ONE_OF, HEADER_BYTES = 67, 7, 189
+ONE_OF, HEADER_ONE_OF, HEADER_BYTES = 67, 7, 189
 
 
 def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]:
@@ -41,7 +41,7 @@ def flips(part: int, whole: bool) -> Iterator[tuple[int, str, dict[str, bytes]]]
     for name, data in FILES.items():
         for at in range(len(data)):
             number += 1
-            one_of = SAMPLED_HEADER_ONE_OF if at < HEADER_BYTES else SAMPLED_ONE_OF
+            one_of = HEADER_ONE_OF if at < HEADER_BYTES else ONE_OF
             if number % PARTS != part or (not whole and number // PARTS % one_of):
                 continue
             for bit in range(8):
@@ -112,7 +112,7 @@ def test_every_length_is_used_as_far_as_it_goes(whole: bool, monkeypatch: pytest
     with remembering(monkeypatch):
         for size, cut in lengths():
             last = max(last, well.get(size, 0))
-            if not whole and size % SAMPLED_ONE_OF and not {size - 1, size, size + 1} & well.keys():
+            if not whole and size % ONE_OF and not {size - 1, size, size + 1} & well.keys():
                 continue
             found = read(cut)
             assert (found.first, found.last, found.head) == (1, last, ENDS[last]), size

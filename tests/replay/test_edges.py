@@ -22,7 +22,7 @@ from tests.replay.survivors import SURVIVORS
 GOLDEN = ROOT / "tests" / "golden" / "edges-v1"
 PARTS = 4
 #: Sampled, one mutant of so many, and one of the listed survivors.
-SAMPLED_ONE_OF = 5
+ONE_OF = 5
 
 found = cache(journals)
 
@@ -59,7 +59,7 @@ def test_the_logic_as_it_is_survives() -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_comparison_is_held_or_listed(part: int, sample: Sample) -> None:
     """Who lives on stands on a list with the reason; nobody else does."""
-    mine = sample(list(mutants()), SAMPLED_ONE_OF)[part::PARTS]
+    mine = sample(list(mutants()), ONE_OF)[part::PARTS]
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # a fork where threads are
         left = [str(mutant) for mutant in mine if survives(mutant, found())]
     unlisted = [each for each in left if each not in SURVIVORS]
@@ -74,6 +74,6 @@ def test_nobody_is_listed_who_is_killed(sample: Sample) -> None:
         by_name.setdefault(str(mutant), []).append(mutant)
     gone = [name for name in SURVIVORS if name not in by_name]
     assert not gone, f"take off the list: {'; '.join(gone)}"
-    listed = sample(SURVIVORS, SAMPLED_ONE_OF)
+    listed = sample(SURVIVORS, ONE_OF)
     killed = [name for name in listed if not any(survives(each, found()) for each in by_name[name])]
     assert not killed, f"take off the list: {'; '.join(killed)}"

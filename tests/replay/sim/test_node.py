@@ -33,7 +33,7 @@ from tests.conftest import Sample
 from tests.replay.sim.test_faults import PODS, Run, pod
 
 #: One seed of so many, beside the first sixty.
-SAMPLED_ONE_OF = 5
+ONE_OF = 5
 
 MODES: tuple[NodeMode, ...] = ("auto", "api", "cri", "observe")
 
@@ -188,7 +188,7 @@ def test_many_seeds(mode: NodeMode) -> None:
 @pytest.mark.parametrize("part", range(4))
 def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
     """The same, longer."""
-    broken = _broken(mode, sample(range(60, 1060), SAMPLED_ONE_OF)[part::4])
+    broken = _broken(mode, sample(range(60, 1060), ONE_OF)[part::4])
     assert not broken, broken[0].breaches[:3]
 
 
