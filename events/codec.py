@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import struct
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -49,6 +49,14 @@ def decode_event(tag: str, payload: bytes) -> Event:
         return decoder.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadPayload(f"{tag}: {error}") from error
+
+
+def plain_payload(payload: bytes) -> Any:
+    """As plain values, whatever its type; hexadecimal digits where it cannot be read."""
+    try:
+        return msgspec.msgpack.decode(payload)
+    except (msgspec.DecodeError, ValueError):
+        return payload.hex()
 
 
 # --- frames ---------------------------------------------------------------------------------------

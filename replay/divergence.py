@@ -14,11 +14,11 @@ import msgspec
 
 from ebbtide.actors.fallback import FALLBACK
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Mark, StatesDigest
-from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, UnknownType
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, plain_payload
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, FallbackEngaged, GrantAssessed
 from ebbtide.events.facts import SettingsLoaded, StorageFailed
-from ebbtide.events.reader import History
-from ebbtide.events.segment import Header, Identity
+from ebbtide.events.reader import Batch, History
+from ebbtide.events.segment import Identity
 from ebbtide.replay.replayer import (
     BACKWARDS,
     ENDS_HERE,
@@ -27,10 +27,10 @@ from ebbtide.replay.replayer import (
     Replayer,
     Side,
     ValueChange,
-    plain_payload,
     recorded,
     side_by_side,
     value_changes,
+    whole_steps,
 )
 
 #: These hold the states of many actors; whose state differs stands in the field of the divergence.
@@ -65,81 +65,68 @@ class Explanation(NamedTuple):
     reasons: tuple[Reason, ...]
 
 
-RecordedStep = tuple[Header, list[RawRecord]]
-
-
 def explain(history: History, divergence: Divergence, version: str) -> Explanation:
     """Read ``history`` anew from its begin to its end. ``version`` is this program's. Raises OSError."""
-    replayer, steps = Replayer(), _steps(history)
-    header, step = _up_to(replayer, steps, divergence)
+    replayer, steps = Replayer(), whole_steps(history.batches())
+    # Where a step has less than what is produced, its step is that of the produced decision's cause. All in
+    # front of that step is executed, and the step itself only once the state before it has been kept.
+    seq = min(divergence.seq, divergence.produced.cause or divergence.seq)
+    writer, step = None, list[RawRecord]()
+    for header, records in steps:
+        replayer.feed(step)
+        writer, step = header.identity, records
+        if records[-1].seq >= seq:
+            break
     actor, flags = _whose(divergence), replayer.system.flags
     before = _state(replayer, actor)
     produced = replayer.believe(step) if step else []
     after = _state(replayer, actor)
     if divergence.expected.type == Checkpoint.__name__:
         before, after = _kept(divergence.expected, actor), _kept(divergence.produced, actor)
-    fact, writer = (step[0], header.identity) if step and header else (None, None)
-    matches = _rest_matches(replayer, steps) if _alone(produced, step) else False
+    # Nothing else of the journal speaks for the record where its own step differs in other places, too. A
+    # checkpoint is not produced by a step, and has nothing beside it that could.
+    differing = [side for side, raw in zip(produced, step, strict=False) if side != recorded(raw)]
+    alone = any(raw.tag == Checkpoint.__name__ for raw in step) or (
+        len(produced) == len(step) and len(differing) == 1
+    )
+    causes = []
+    by_seq = {raw.seq: raw for raw in step}
+    cause = divergence.expected.cause or divergence.produced.cause
+    while cause in by_seq:
+        raw = by_seq[cause]
+        causes.append(Cause(raw.seq, raw.actor, raw.tag, plain_payload(raw.payload)))
+        # An edited cause may point at itself or behind, and would lead round and round.
+        cause = raw.cause if raw.cause < raw.seq else 0
+    evidence = Evidence(
+        divergence,
+        step[0] if step else None,
+        writer,
+        flags,
+        version,
+        _rest_matches(replayer, steps) if alone else False,
+    )
     return Explanation(
         divergence,
         actor,
         tuple(side_by_side(divergence.expected.data, divergence.produced.data)),
-        tuple(_causes(step, divergence)),
+        tuple(causes),
         before,
         tuple(value_changes({} if before is None else before, {} if after is None else after)),
-        tuple(reasons(Evidence(divergence, fact, writer, flags, version, matches))),
+        tuple(reasons(evidence)),
     )
 
 
-def _steps(history: History) -> Iterator[RecordedStep]:
-    step: list[RawRecord] = []
-    for batch in history.batches():
-        for raw in batch.records:
-            step.append(raw)
-            if raw.flags & FLAG_LAST:
-                yield batch.header, step
-                step = []
-
-
-def _up_to(
-    replayer: Replayer, steps: Iterable[RecordedStep], divergence: Divergence
-) -> tuple[Header | None, list[RawRecord]]:
-    """Execute what is before the step of the difference, and return that step as it is recorded.
-
-    Where a step has less than what is produced, that is the step of the produced decision's cause.
-    """
-    seq = min(divergence.seq, divergence.produced.cause or divergence.seq)
-    header, held = None, list[RawRecord]()
-    for header, step in steps:  # noqa: B007  # the last one is returned
-        replayer.feed(held)
-        held = step
-        if step[-1].seq >= seq:
-            break
-    return header, held
-
-
-def _alone(produced: list[Side], step: list[RawRecord]) -> bool:
-    """Whether it is the only record of its step that differs."""
-    if any(raw.tag == Checkpoint.__name__ for raw in step):
-        return True
-    differing = [side for side, raw in zip(produced, step, strict=False) if side != recorded(raw)]
-    return len(produced) == len(step) and len(differing) == 1
-
-
-def _rest_matches(replayer: Replayer, steps: Iterable[RecordedStep]) -> bool | None:
-    """Whether all behind it is what re-execution makes of it; None where no decision is behind it.
-
-    A record that cannot be read does not agree.
-    """
+def _rest_matches(replayer: Replayer, steps: Iterable[Batch]) -> bool | None:
+    """Whether all behind it is what re-execution makes of it; None where no decision is behind it."""
     decisions = 0
     try:
-        for _, step in steps:
-            decisions += len(step) - 1
-            if replayer.feed(step) is not None:
+        for _, records in steps:
+            decisions += len(records) - 1
+            if replayer.feed(records) is not None:
                 return False
         return replayer.finish() is None if decisions else None
     except (UnknownType, BadPayload):
-        return False
+        return False  # what cannot be read does not agree
 
 
 def _whose(divergence: Divergence) -> str:
@@ -150,16 +137,6 @@ def _whose(divergence: Divergence) -> str:
     if divergence.expected.cause:
         return divergence.expected.actor
     return divergence.produced.actor or divergence.expected.actor
-
-
-def _causes(step: list[RawRecord], divergence: Divergence) -> Iterator[Cause]:
-    """From the nearest cause to the fact, which has none."""
-    by_seq = {raw.seq: raw for raw in step}
-    cause = divergence.expected.cause or divergence.produced.cause
-    while cause in by_seq:
-        raw = by_seq[cause]
-        yield Cause(raw.seq, raw.actor, raw.tag, plain_payload(raw))
-        cause = raw.cause if raw.cause < raw.seq else 0
 
 
 def _state(replayer: Replayer, label: str) -> Any:

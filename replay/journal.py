@@ -16,12 +16,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import Source
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_record, encode_event
+from ebbtide.events.codec import (
+    BadPayload,
+    RawRecord,
+    UnknownType,
+    decode_record,
+    encode_event,
+    plain_payload,
+)
 from ebbtide.events.facts import Tick
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
@@ -196,16 +202,9 @@ def readable(raw: RawRecord) -> Record:
     try:
         return decode_record(raw)
     except (UnknownType, BadPayload):
-        event = Unreadable(tag=raw.tag, data=_plain_payload(raw.payload))
+        event = Unreadable(tag=raw.tag, data=plain_payload(raw.payload))
         blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
         return replace(decode_record(blank), event=event)
-
-
-def _plain_payload(payload: bytes) -> Any:
-    try:
-        return msgspec.msgpack.decode(payload)
-    except (msgspec.DecodeError, ValueError):
-        return payload.hex()
 
 
 def open_journal(

@@ -1,50 +1,24 @@
-"""The replayer: a journal's facts stepped again, and every decision compared with the recorded one.
+"""The replayer: a journal's facts stepped again, and every decision compared, byte by byte, with the record.
 
 A plain loop over records, with no Trio, no clock and no network: `Replayer` first, then how two records are
-compared (the first field that differs, by name), then how two plain values are. The daemon itself starts
-with it: its state is rebuilt by replaying its journal, so a start is also a proof.
+compared (the first field that differs, by name), then how two plain values are. ``replay verify`` proves with
+it that the whole journal is a function of its facts; and the daemon itself starts with it, because its state
+is rebuilt by replaying its journal, so that a start is a proof, too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 import msgspec
 
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SINGLETONS, BareRecord, System, differing_field
-from ebbtide.events.base import ActorState, Checkpoint, StatesDigest
-from ebbtide.events.codec import FLAG_LAST, decode_event, encode_event
-
-# The replayer: a plain loop over a journal's records, with no Trio, no clock and no network.
-#
-# Facts are decoded and stepped; decisions are produced again and compared, byte by byte, with what stands
-# in the journal. It serves twice: a starting daemon rebuilds its state with it, and ``replay verify``
-# proves that the whole journal is a function of its facts.
-
-
-class Raw(Protocol):
-    """A record as the reader yields it, its payload still encoded (see `events.codec.RawRecord`)."""
-
-    @property
-    def seq(self) -> int: ...
-    @property
-    def mono_ns(self) -> int: ...
-    @property
-    def wall_ns(self) -> int: ...
-    @property
-    def episode(self) -> int: ...
-    @property
-    def cause(self) -> int: ...
-    @property
-    def flags(self) -> int: ...
-    @property
-    def actor(self) -> str: ...
-    @property
-    def tag(self) -> str: ...
-    @property
-    def payload(self) -> bytes: ...
+from ebbtide.events.base import Checkpoint, StatesDigest
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event, plain_payload
+from ebbtide.events.reader import Batch
 
 
 class Divergence(NamedTuple):
@@ -92,12 +66,14 @@ class Replayer:
         #: The last record that was stepped, or taken over.
         self._taken_seq = 0
 
-    def feed(self, records: Iterable[Raw]) -> Divergence | None:
+    def feed(self, records: Iterable[RawRecord]) -> Divergence | None:
         """Raises events.codec.UnknownType and BadPayload where a fact cannot be read at all."""
         for raw in records:
             self.events += 1
             if self.divergence is None:
-                if self._at < len(self._pending):  # two records of three, so without a call
+                # Two records of three are decisions: so without a call, and the payload first, which is what
+                # an edit changes. It is compared as bytes, and never decoded.
+                if self._at < len(self._pending):
                     produced = self._pending[self._at]
                     self._at += 1
                     cause, actor, event, episode = produced
@@ -123,18 +99,22 @@ class Replayer:
                 self._believe(raw)
         return self.divergence
 
-    def went_back(self, raw: Raw, before_ns: int) -> None:
+    def went_back(self, raw: RawRecord, before_ns: int) -> None:
         """This record's time is before that of the record in front of it, in the same boot."""
         self._diverge(raw, BACKWARDS, recorded(raw)._replace(mono_ns=before_ns))
 
-    def believe(self, step: Sequence[Raw]) -> list[Side]:
+    def believe(self, step: Sequence[RawRecord]) -> list[Side]:
         """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
-        produced = [side for raw in step for side in _sides(raw, self._believe(raw))]
+        produced: list[Side] = []
+        for raw in step:
+            records = self._believe(raw)
+            for at, record in enumerate(records, 1):
+                produced.append(_side(record, raw.mono_ns, raw.wall_ns, last=at == len(records)))
         self.system.next_seq = step[-1].seq + 1
         self._fresh, self._pending, self._at = False, [], 0
         return produced
 
-    def _believe(self, raw: Raw) -> list[BareRecord]:
+    def _believe(self, raw: RawRecord) -> list[BareRecord]:
         """What came from outside did happen, and what a process kept of itself is what it went on from."""
         if raw.seq == self._taken_seq:
             return []
@@ -147,23 +127,23 @@ class Replayer:
             return self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
         return []
 
-    def _fact(self, raw: Raw) -> None:
-        field = self._out_of_place(raw)
+    def _fact(self, raw: RawRecord) -> None:
+        field = ""
+        if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
+            field = NO_FACT
+        elif self._fresh:
+            field = NO_BEGIN
         if field or self._marked:
             self.divergence = Divergence(raw.seq, field, recorded(raw), NO_RECORD) if field else self._marked
             return
         self._taken_seq, self._mono_ns, self._wall_ns = raw.seq, raw.mono_ns, raw.wall_ns
         self._pending = self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
         self._at = 1
+        # Of the fact's own record only this follows from the state: what else it says came from outside.
         if self._pending[0][3] != raw.episode or raw.flags != (len(self._pending) == 1):
             self._differs(raw)
 
-    def _out_of_place(self, raw: Raw) -> str:
-        if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
-            return NO_FACT
-        return NO_BEGIN if self._fresh else ""
-
-    def _differs(self, raw: Raw) -> None:
+    def _differs(self, raw: RawRecord) -> None:
         """Where a decision is missing, or one too many, the one before has the wrong mark, not the blame."""
         if self._marked is not None:
             self._mono_ns = self._marked.produced.mono_ns
@@ -176,7 +156,7 @@ class Replayer:
         else:
             self._diverge(raw, first_difference(produced, there), produced)
 
-    def _checkpoint(self, raw: Raw) -> None:
+    def _checkpoint(self, raw: RawRecord) -> None:
         if self._marked is not None:
             self.divergence = self._marked
             return
@@ -201,7 +181,7 @@ class Replayer:
             self.divergence = Divergence(seq, ENDS_HERE, NO_RECORD, produced)
         return self.divergence or self._marked
 
-    def _diverge(self, raw: Raw, field: str, produced: Side) -> None:
+    def _diverge(self, raw: RawRecord, field: str, produced: Side) -> None:
         self.divergence = Divergence(raw.seq, field, recorded(raw), produced)
 
     def _side(self, at: int) -> Side:
@@ -210,34 +190,29 @@ class Replayer:
         return _side(self._pending[at], self._mono_ns, self._wall_ns, last=last)
 
 
+def whole_steps(batches: Iterable[Batch]) -> Iterator[Batch]:
+    """The same records, one step each."""
+    for header, records in batches:
+        begin = 0
+        for at, raw in enumerate(records, 1):
+            if raw.flags & FLAG_LAST:
+                yield Batch(header, records[begin:at])
+                begin = at
+
+
 def _side(trace: BareRecord, mono_ns: int, wall_ns: int, *, last: bool) -> Side:
     cause, actor, event, episode = trace
     return Side(cause, actor, type(event).__name__, _plain(event), episode, mono_ns, wall_ns, last)
 
 
-def _sides(fact: Raw, traces: list[BareRecord]) -> Iterator[Side]:
-    for left, trace in zip(range(len(traces) - 1, -1, -1), traces, strict=True):
-        yield _side(trace, fact.mono_ns, fact.wall_ns, last=not left)
-
-
 def _plain(event: Any) -> Any:
-    return msgspec.msgpack.decode(encode_event(event))
+    return plain_payload(encode_event(event))
 
 
-def plain_payload(raw: Raw) -> Any:
-    """A payload as plain values; hexadecimal digits where it cannot be read."""
-    try:
-        return msgspec.msgpack.decode(raw.payload)
-    except (msgspec.DecodeError, ValueError):
-        return raw.payload.hex()
-
-
-def recorded(raw: Raw) -> Side:
+def recorded(raw: RawRecord) -> Side:
     """A record's side of a comparison."""
-    last = bool(raw.flags & FLAG_LAST)
-    return Side(
-        raw.cause, raw.actor, raw.tag, plain_payload(raw), raw.episode, raw.mono_ns, raw.wall_ns, last
-    )
+    data, last = plain_payload(raw.payload), bool(raw.flags & FLAG_LAST)
+    return Side(raw.cause, raw.actor, raw.tag, data, raw.episode, raw.mono_ns, raw.wall_ns, last)
 
 
 # Where two records differ: the first part that is not the same, by name.
@@ -287,21 +262,20 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
 
 def _data_field(produced: Side, recorded: Side) -> str:
-    """The first field of the events that differs; "" where none does."""
+    """The first field of the events that differs; "" where none does.
+
+    Of two digests the actor whose state differs, and the field of it; of one that is in only one: the actor.
+    """
     if not isinstance(recorded.data, dict) or not isinstance(produced.data, dict):
         return "data"
-    if recorded.type == StatesDigest.__name__ and recorded.data != produced.data:
-        return _digest_field(recorded.data.get("actors", {}), produced.data.get("actors", {}))
-    names = [*recorded.data, *produced.data]
-    return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "")
-
-
-def _digest_field(recorded: Any, produced: Any) -> str:
-    """The first actor whose digest differs, and its first field; of one that is in only one: the actor."""
-    if not isinstance(recorded, dict) or not isinstance(produced, dict):
+    if recorded.type != StatesDigest.__name__ or recorded.data == produced.data:
+        names = {**recorded.data, **produced.data}
+        return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "")
+    there, here = recorded.data.get("actors", {}), produced.data.get("actors", {})
+    if not isinstance(there, dict) or not isinstance(here, dict):
         return "actors"
-    label = next((each for each in {**produced, **recorded} if recorded.get(each) != produced.get(each)), "")
-    kept, made = recorded.get(label), produced.get(label)
+    label = next((each for each in {**here, **there} if there.get(each) != here.get(each)), "")
+    kept, made = there.get(label), here.get(label)
     kind = ACTOR_TYPE_BY_NAME.get(str(label).partition(":")[0])
     if kind is None or not isinstance(kept, bytes) or not isinstance(made, bytes):
         return f"actors {label}".rstrip()
@@ -315,13 +289,13 @@ def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoi
     from the recorded checkpoint gives that actor too.
     """
     there = {(kept.actor, kept.subject): None for kept in recorded.actors}
-    actors = tuple(made for made in mine.actors if (made.actor, made.subject) in there or not _is_blank(made))
-    return mine if len(actors) == len(mine.actors) else msgspec.structs.replace(mine, actors=actors)
-
-
-def _is_blank(made: ActorState) -> bool:
-    kind = ACTOR_TYPE_BY_NAME[made.actor]
-    return kind in SINGLETONS and not made.failed and bytes(made.state) == _encode(kind.state())
+    actors = []
+    for made in mine.actors:
+        kind = ACTOR_TYPE_BY_NAME[made.actor]
+        blank = kind in SINGLETONS and not made.failed and bytes(made.state) == _encode(kind.state())
+        if (made.actor, made.subject) in there or not blank:
+            actors.append(made)
+    return mine if len(actors) == len(mine.actors) else msgspec.structs.replace(mine, actors=tuple(actors))
 
 
 def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
@@ -389,22 +363,15 @@ def same_value(left: Any, right: Any) -> bool:
 
 def value_changes(left: Any, right: Any, path: str = "") -> Iterator[ValueChange]:
     """The parts that differ, in the order of the left side, then what only the right side has."""
+    lists = isinstance(left, list | tuple) and isinstance(right, list | tuple)
     if isinstance(left, dict) and isinstance(right, dict):
         for name in {**left, **right}:
             yield from value_changes(left.get(name), right.get(name), f"{path}.{name}" if path else str(name))
-    elif _are_lists(left, right) and max(len(left), len(right)) <= ELEMENTS_MAX:
-        for at in range(max(len(left), len(right))):
-            yield from value_changes(_element_at(left, at), _element_at(right, at), f"{path}[{at}]")
+    elif lists and max(len(left), len(right)) <= ELEMENTS_MAX:
+        for at, (old, new) in enumerate(zip_longest(left, right)):
+            yield from value_changes(old, new, f"{path}[{at}]")
     elif not same_value(left, right):
         yield ValueChange(path, left, right)
-
-
-def _are_lists(*values: Any) -> bool:
-    return all(isinstance(value, list | tuple) for value in values)
-
-
-def _element_at(values: Any, at: int) -> Any:
-    return values[at] if at < len(values) else None
 
 
 def side_by_side(left: Any, right: Any) -> Iterator[ValueChange]:

@@ -17,14 +17,14 @@ from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.system import SINGLETONS, BareRecord, OpenedOrder, Slot, System
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
-from ebbtide.events.codec import FLAG_LAST, BadPayload, RawRecord, UnknownType, decode_event
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.messages import NAMING_EVENTS, Names
 from ebbtide.events.model import Period, PlannedPod, Pod
-from ebbtide.events.reader import Batch, History
+from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
-from ebbtide.replay.replayer import Divergence, Replayer
+from ebbtide.replay.replayer import Divergence, Replayer, whole_steps
 from ebbtide.replay.timeline import Moment, Signal, SignalClock, When
 
 # What every actor knew at any place of a journal: after any event, or at any instant.
@@ -258,16 +258,6 @@ class Execution:
         if not isinstance(self._replayer.system, Watched):
             self._replayer.system = Watched(self._replayer.system)
         return self._replayer.system
-
-
-def whole_steps(batches: Iterable[Batch]) -> Iterator[Batch]:
-    """The same records, one step each."""
-    for header, records in batches:
-        begin = 0
-        for at, raw in enumerate(records, 1):
-            if raw.flags & FLAG_LAST:
-                yield Batch(header, records[begin:at])
-                begin = at
 
 
 def apply_points(known: KnownStates, points: Iterable[Point]) -> KnownStates:

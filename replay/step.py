@@ -17,7 +17,7 @@ from ebbtide.events.decisions import KillContainer, WaveEnded, WaveStarted
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.record.episodes import Episode
-from ebbtide.replay.replayer import Divergence
+from ebbtide.replay.replayer import Divergence, whole_steps
 from ebbtide.replay.states import (
     CHECKLIST_FIELDS,
     ELEMENT_TEXTS,
@@ -30,7 +30,6 @@ from ebbtide.replay.states import (
     differing_values,
     flatten,
     put_state,
-    whole_steps,
 )
 from ebbtide.replay.timeline import Line, Timeline, actor_name, is_actor, is_pod, short_name
 
