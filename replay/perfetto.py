@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from ebbtide.events.record.format import span
-from ebbtide.events.record.model import OrderRecord, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import OrderRecord, PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import BY_KUBELET_TEXTS, stop_began_ns
 from ebbtide.replay.timeline import Line
 
@@ -61,19 +61,18 @@ class Trace:
 
     def put(self, uuid: int, slices: Iterable[Slice], marks: Iterable[Mark] = ()) -> None:
         """One track's events. With marks there is one slice at most, and they may stand on its edges."""
-        at = [*marks]
+        # Of one moment the viewer takes the events in the order of the file: a mark on the slice's begin must
+        # come behind it, and one on its end before that, or it stands beside the slice that it is of.
+        left = [*marks]
         for each in slices:
             self._add(each.begin_ns, "begin", uuid, each)
-            for mark in at:
-                self._mark(uuid, mark)
-            at = []
+            for mark in left:
+                self._add(mark.at_ns, "instant", uuid, mark)
+            left = []
             if each.end_ns is not None:
                 self._add(each.end_ns, "end", uuid)
-        for mark in at:
-            self._mark(uuid, mark)
-
-    def _mark(self, uuid: int, mark: Mark) -> None:
-        self._add(mark.at_ns, "instant", uuid, mark)
+        for mark in left:
+            self._add(mark.at_ns, "instant", uuid, mark)
 
     def _add(self, at_ns: int, kind: EventType, uuid: int, what: Slice | Mark | None = None) -> None:
         time_ns = max(0, self._zero_ns + at_ns)
@@ -107,17 +106,22 @@ def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]
         ("budget", span(shutdown.budget_ns)),
         ("version", shutdown.version),
     )
-    whole = Slice(0, shutdown.ended_ns, "shutdown", "shutdown", notes)
-    trace.put(root, [whole])
+    trace.put(root, [Slice(0, shutdown.ended_ns, "shutdown", "shutdown", notes)])
     waves = trace.track("waves", root)
     for wave in shutdown.waves:
-        trace.put(trace.track(f"wave {wave.index}, priority {wave.priority}", waves), _wave(wave))
+        track = trace.track(f"wave {wave.index}, priority {wave.priority}", waves)
+        if wave.began_ns is not None:
+            period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
+            name, pods = f"wave {wave.index}: {wave.outcome}", len(wave.pods)
+            notes = (("outcome", wave.outcome), ("period", span(period_ns)), ("pods", pods))
+            trace.put(track, [Slice(wave.began_ns, wave.ended_ns, name, "wave", notes)])
     beside = trace.track("beside the waves", root)
     for name, spans in _order_tracks(shutdown.beside):
         trace.put(trace.track(name, beside), spans)
-    pods = trace.track("pods", root)
+    # A pod's decisions stand on its own track, beside what they led to; so its actor has none further down.
+    parent = trace.track("pods", root)
     for pod in shutdown.pods:
-        _pod(trace, pods, pod, marks.pop(f"HookActor:{pod.uid}", []))
+        _pod(trace, parent, pod, marks.pop(f"HookActor:{pod.uid}", []))
     actors = trace.track("actors", root)
     for actor, of in marks.items():
         trace.put(trace.track(actor, actors), [], of)
@@ -136,20 +140,13 @@ def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:
     for line in kept:
         notes: Notes = (("seq", line.seq), ("cause", line.cause), ("what", line.text))
         notes += (("pod", line.pod),) if line.pod else ()
+        # An arrow needs both of its ends; a cause in front of the signal is not in this file.
         cause = line.cause if line.cause in known else 0
         mark = Mark(
             line.since_ns, line.type, line.kind, notes, line.seq, cause, tuple(effects.get(line.seq, ()))
         )
         marks.setdefault(line.actor, []).append(mark)
     return marks
-
-
-def _wave(wave: WaveRecord) -> list[Slice]:
-    if wave.began_ns is None:
-        return []
-    period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
-    notes: Notes = (("outcome", wave.outcome), ("period", span(period_ns)), ("pods", len(wave.pods)))
-    return [Slice(wave.began_ns, wave.ended_ns, f"wave {wave.index}: {wave.outcome}", "wave", notes)]
 
 
 def _order_tracks(spans: Iterable[OrderRecord]) -> Iterator[tuple[str, list[Slice]]]:
@@ -169,6 +166,7 @@ def _order_tracks(spans: Iterable[OrderRecord]) -> Iterator[tuple[str, list[Slic
 
 def _pod(trace: Trace, parent: int, pod: PodRecord, marks: list[Mark]) -> None:
     """The pod with what its actor decided; below it what its containers' hooks and stops took."""
+    # The stops of two containers overlap, and so do a hook and its neighbour's stop: a track for each.
     track = trace.track(pod.label, parent)
     fate = pod.outcome or "unknown"
     notes: Notes = (("why", pod.reason), ("uid", pod.uid), ("wave", pod.wave), ("grace s", pod.grace_seconds))

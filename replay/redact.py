@@ -30,8 +30,6 @@ from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, s
 from ebbtide.replay.replayer import NO_BEGIN, Divergence
 from ebbtide.replay.verify import verify
 
-# The facts under pseudonyms, executed again: new segments, record for record like the original's.
-#
 # Every record keeps its number, its times and its cause, so that what is said of one journal can be looked up
 # in the other. Only the journal's id and all hashes are new.
 
@@ -72,7 +70,8 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
     if result.failure is not None:
         raise result.failure
     statement = _statement(history)
-    # Every name that facts and the first checkpoint hold, so that no pseudonym is one of them.
+    # Every name that facts and the first checkpoint hold, so that no pseudonym is one of them. Decisions hold
+    # no other names, and a later checkpoint only what the facts before it have left.
     first = True
     for batch in history.batches():
         _identity(batch.header.identity, names)
@@ -93,7 +92,8 @@ def redact(history: History, names: Pseudonyms) -> Iterator[Written]:
 def _statement(history: History) -> RedactedFrom:
     traces = {episode.first_seq: episode.trace_id for episode in episodes(history)}
     end = history.verdict.end
-    # The chain hash of the last record of a whole step.
+    # The chain hash of the last record of a whole step: what lies behind it is not in the copy, and whoever
+    # has the original can say by this hash that the copy is of it.
     head = b""
     for batch in history.batches():
         head = batch.records[-1].hash
@@ -126,6 +126,7 @@ def _state(mark: Checkpoint, seq: int, names: Pseudonyms) -> System:
     return pseudonymized
 
 
+# A generator of its own: `redact` has to raise before the first piece, and not at it.
 def _copy(history: History, names: Pseudonyms, statement: RedactedFrom) -> Iterator[Written]:
     head = bytes.fromhex(statement.journal_id) + bytes.fromhex(statement.head)
     journal_id = hashlib.sha256(_DOMAIN + head).digest()[:_ID_BYTES]
@@ -161,11 +162,11 @@ class _SegmentWriter:
 
     def write(self, raw: RawRecord) -> Written:
         assert self._chain is not None
-        record = self._record(raw)
-        item = self._chain.append(record, raw.durable_seq)
+        item = self._chain.append(self._record(raw), raw.durable_seq)
         return Written(segment_file_name(item.end.segment, self._chain.journal_id), item.data)
 
     def _record(self, raw: RawRecord) -> Record:
+        # Only a step's fact is read. Its decisions are made anew, as many as the original has: it replays.
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
@@ -277,15 +278,18 @@ class Pseudonyms:
         if kind == "dropped":
             return value if self.learning else ()
         if isinstance(value, msgspec.Struct):
-            return self._struct(value)
+            fields = text_kinds(type(value)).items()
+            return type(value)(
+                **{name: self.pseudonymized(getattr(value, name), kind) for name, kind in fields}
+            )
         if isinstance(value, str):
             if kind == "kept":
                 return value
             special = self._special.get(kind)
             return special(value) if special is not None else self.of(kind, value)
-        if kind == "status" and _is_status(value):
+        if kind == "status" and _is_texts(value, 4):
             return (self.of("uid", value[0]), *value[1:])  # the rest are words of this program
-        if kind == "mount" and _is_mount(value):
+        if kind == "mount" and _is_texts(value, 2):
             return (self.of("uid", value[0]), self.of("volume" if value[0] else "path", value[1]))
         if isinstance(value, tuple):
             return tuple([self.pseudonymized(each, kind) for each in value])
@@ -299,12 +303,6 @@ class Pseudonyms:
             made = self._persons.setdefault(value, PERSONS_FROM + len(self._persons))
             return value if self.learning else made
         return value
-
-    def _struct(self, struct: msgspec.Struct) -> msgspec.Struct:
-        fields = text_kinds(type(struct)).items()
-        return type(struct)(
-            **{name: self.pseudonymized(getattr(struct, name), kind) for name, kind in fields}
-        )
 
     def _place(self, text: str) -> str:
         """``path:line`` of a setting."""
@@ -343,12 +341,9 @@ class Pseudonyms:
         return f"{self.of('namespace', namespace)}{slash}{self.of('pod', name)}"
 
 
-def _is_status(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 4 and all(isinstance(each, str) for each in value)
-
-
-def _is_mount(value: Any) -> bool:
-    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(each, str) for each in value)
+def _is_texts(value: Any, count: int) -> bool:
+    """Whether it is one row of a field that holds a list of them."""
+    return isinstance(value, tuple) and len(value) == count and all(isinstance(each, str) for each in value)
 
 
 # What each text in a fact, a state or an order names, and so what kind of pseudonym it gets.

@@ -8,6 +8,7 @@ values (``downs[main].phase``); where two states differ.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -25,9 +26,7 @@ from ebbtide.events.model import Period, PlannedPod, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Header
 from ebbtide.replay.replayer import Divergence, Replayer, whole_steps
-from ebbtide.replay.timeline import Moment, Signal, SignalClock, When
-
-# What every actor knew at any place of a journal: after any event, or at any instant.
+from ebbtide.replay.timeline import Moment, Signal, SignalClock, When, named
 
 
 class States(NamedTuple):
@@ -58,14 +57,10 @@ class Survey:
         if raw.tag == Checkpoint.__name__:
             self.checkpoint = raw.seq
         elif raw.tag in NAMING_EVENTS:
-            self._learn(raw)
+            # What cannot be read names nobody; whether the place can be executed, the execution will say.
+            with suppress(UnknownType, BadPayload):
+                self.names.learn(decode_event(raw.tag, raw.payload))
         return self.clock.when(header, raw)
-
-    def _learn(self, raw: RawRecord) -> None:
-        try:
-            self.names.learn(decode_event(raw.tag, raw.payload))
-        except (UnknownType, BadPayload):
-            return
 
 
 def states_at(history: History, seq: int) -> States | None:
@@ -80,26 +75,20 @@ def states_at(history: History, seq: int) -> States | None:
         for raw in records:
             if raw.seq <= seq:
                 when = survey.pass_by(header, raw)
-    found = _execute_to(history, survey.checkpoint, seq)
-    if found is None or when is None:
+    if when is None:
         return None
-    known, step, divergence = found
-    at = step[seq - step[0].raw.seq]
-    return States(at, step, known, when, survey.clock.signal, survey.names, divergence)
-
-
-def _execute_to(
-    history: History, begin: int, seq: int
-) -> tuple[KnownStates, list[Point], Divergence | None] | None:
     execution = Execution()
     for header, records in whole_steps(history.batches()):
         first, last = records[0].seq, records[-1].seq
-        if begin <= last < seq:
+        if survey.checkpoint <= last < seq:
             execution.run(header, records)
         elif first <= seq <= last:
-            before = dict(execution.known)
+            known = dict(execution.known)
             step = execution.step(header, records)
-            return apply_points(before, step[: seq - first + 1]), step, execution.divergence
+            at = seq - first
+            apply_points(known, step[: at + 1])
+            signal, names = survey.clock.signal, survey.names
+            return States(step[at], step, known, when, signal, names, execution.divergence)
         elif first > seq:
             return None
     return None
@@ -174,7 +163,7 @@ class Watched(System):
     def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
         self.changes, self._touched, self._begun = [], [], False
         self.answers = self.open_orders.get(fact.key) if isinstance(fact, OrderEnded) else None
-        path_names = super().trace(fact, mono_ns)
+        records = super().trace(fact, mono_ns)
         # Whoever was revived or dropped at the step's end belongs to its last event.
         self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in SINGLETONS)]
         self._look()
@@ -182,7 +171,7 @@ class Watched(System):
             there = {slot.label: slot for slot in self.slots.values()}
             gone = [label for label in self.known if label not in there]
             self.changes[-1] += tuple(StateChange(label, self.known.pop(label), None) for label in gone)
-        return path_names
+        return records
 
     def _recipients(self, event: Event, *how: Any) -> list[Slot]:
         """Called once an event, before it is delivered: whoever heard the one before has done so by now."""
@@ -277,8 +266,8 @@ def put_state(known: KnownStates, actor: str, state_now: KnownState | None) -> N
 
 # An actor's state as a flat list of named values, to be printed, compared and watched.
 #
-# A path names a value as the fields do: ``downs[main].phase``. Pods are named, rolls are told as who is open
-# and who has ended, and a field at its default is left out unless all are wanted.
+# A path names a value as the fields do: ``downs[main].phase``. Pods are named, of a checklist it is said who
+# is open and who has ended, and a field at its default is left out unless all are wanted.
 
 
 #: Text, a number, a truth value, None, or a list of such.
@@ -291,7 +280,7 @@ MOMENT_SUFFIXES = ("deadline_ns", "limit_ns", "at_ns", "by_ns", "since_ns", "unt
 _ELEMENT_NAMES = ("spec", "name", "uid")
 
 #: Fields of such an element that its name, or its actor's, says already.
-_SAID_ALREADY = (".spec.name", ".name", ".uid")
+_NAMED_ALREADY = (".spec.name", ".name", ".uid")
 
 _PLAIN = (str, int, bool, type(None))
 
@@ -343,48 +332,46 @@ def _fields(value: msgspec.Struct, *, every: bool) -> Iterator[tuple[str, Any]]:
 
 
 def _walk(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
-    brief = _BRIEF.get(type(value))
-    if brief is not None:
-        yield from brief(value, path, names)
+    if isinstance(value, Pod):
+        yield path, value.label
+    elif isinstance(value, PodChecklist):
+        missing = dict.fromkeys(value.missing())
+        yield f"{path}.open", [names.of(uid) for uid in missing]
+        yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in missing]
     elif isinstance(value, msgspec.Struct):
         for name, of in _fields(value, every=every):
             yield from _walk(of, f"{path}.{name}" if path else name, names, every)
     elif isinstance(value, dict):
-        yield from _mapping(value, path, names, every)
+        # Pods by UID are a list of them: what else is known by pod, their own actors show.
+        if all(isinstance(of, Pod) for of in value.values()):
+            yield path, [pod.label for pod in value.values()]
+        for key, of in () if path.endswith("pods") else value.items():
+            yield from _walk(of, f"{path}[{named(str(key), names)}]", names, every)
     elif isinstance(value, tuple | list):
         yield from _sequence(value, path, names, every)
     else:
         yield path, _leaf(value, names)
 
 
-def _mapping(value: dict[Any, Any], path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
-    """Pods by UID are a list of them: what is in them, their own actors show."""
-    if value and all(isinstance(of, Pod) for of in value.values()):
-        yield path, [pod.label for pod in value.values()]
-    elif not value:
-        yield path, []
-    for key, of in () if not value or path.endswith("pods") else value.items():
-        yield from _walk(of, f"{path}[{_named(str(key), names)}]", names, every)
-
-
 def _sequence(value: Any, path: str, names: Names, every: bool) -> Iterator[tuple[str, FlatValue]]:
     nested = [each for each in value if isinstance(each, msgspec.Struct)]
-    if not nested or type(nested[0]) in ELEMENT_TEXTS:
-        yield path, [_element(each, names) for each in value]
+    if nested and type(nested[0]) not in ELEMENT_TEXTS:
+        for at, each in enumerate(value):
+            element = f"{path}[{element_name(each, at)}]"
+            for inner, of in _walk(each, element, names, every):
+                if every or inner.removeprefix(element) not in _NAMED_ALREADY:
+                    yield inner, of
         return
-    for at, each in enumerate(value):
-        element = f"{path}[{element_name(each, at)}]"
-        said = tuple(f"{element}{name}" for name in _SAID_ALREADY)
-        yield from (field for field in _walk(each, element, names, every) if every or field[0] not in said)
-
-
-def _element(value: Any, names: Names) -> Any:
-    short = ELEMENT_TEXTS.get(type(value))
-    if short is not None:
-        return short(value, names)
-    if isinstance(value, tuple | list):
-        return ", ".join(str(_leaf(each, names)) for each in value)
-    return _leaf(value, names)
+    texts: list[Any] = []
+    for each in value:
+        text = ELEMENT_TEXTS.get(type(each))
+        if text is not None:
+            texts.append(text(each, names))
+        elif isinstance(each, tuple | list):
+            texts.append(", ".join(str(_leaf(part, names)) for part in each))
+        else:
+            texts.append(_leaf(each, names))
+    yield path, texts
 
 
 def element_name(value: Any, at: int) -> str:
@@ -399,34 +386,12 @@ def element_name(value: Any, at: int) -> str:
 
 def _leaf(value: Any, names: Names) -> FlatValue:
     if isinstance(value, str):
-        return _named(value, names)
+        return named(value, names)
     return value.hex() if isinstance(value, bytes) else value
 
 
-def _named(text: str, names: Names) -> str:
-    """A UID, or the subject in an order's key, by its pod's name."""
-    return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
-
-
-def _pod_field(value: Pod, path: str, names: Names) -> Iterator[tuple[str, FlatValue]]:
-    yield path, value.label
-
-
-#: What is told of a roll.
+#: What is shown of a `PodChecklist`.
 CHECKLIST_FIELDS = ("open", "ended")
-
-
-def _checklist_fields(value: PodChecklist, path: str, names: Names) -> Iterator[tuple[str, FlatValue]]:
-    still_open = list(value.missing())
-    gone = dict.fromkeys(still_open)
-    yield f"{path}.open", [names.of(uid) for uid in still_open]
-    yield f"{path}.ended", [names.of(uid) for uid in value.places if uid not in gone]
-
-
-_BRIEF: dict[type, Callable[[Any, str, Names], Iterator[tuple[str, FlatValue]]]] = {
-    Pod: _pod_field,
-    PodChecklist: _checklist_fields,
-}
 
 
 #: Elements of a list that are a word each.

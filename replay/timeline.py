@@ -8,18 +8,17 @@ its data.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from contextlib import suppress
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from ebbtide.events.base import TYPES, Event, Fact, Mark, Order, Stamp, parse_order_key
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, plain_payload
 from ebbtide.events.messages import DEBUG, NAMING_EVENTS, NOTICE, ROWS, Names, message_of
 from ebbtide.events.reader import Batch
 from ebbtide.events.segment import Header
 
-# When a record was made, for people: since its shutdown's signal, and on the signal's wall clock.
-#
 # A shutdown is measured by the monotonic clock, so that a stepped wall clock moves nothing; that clock begins
 # anew with each boot, and from one boot to the next only the wall clock is left. Outside a shutdown the
 # segment's anchor counts.
@@ -62,12 +61,6 @@ class SignalClock:
         since_ns = self.signal.since_ns(header, raw)
         return When(since_ns, self.signal.raw.wall_ns + since_ns)
 
-
-# Which lines of a timeline are wanted: by actor, pod, wave, and from where to where.
-
-
-if TYPE_CHECKING:
-    pass
 
 MomentScale = Literal["seq", "since_ns", "wall_ns"]
 
@@ -196,23 +189,38 @@ class Timeline:
     def lines(self, batch: Batch) -> Iterator[Line]:
         for raw in batch.records:
             inside = bool(self.episode) and self.episode in (raw.episode, raw.seq)
-            event = _event(raw) if inside or raw.tag in NAMING_EVENTS else None
+            event = None
+            if inside or raw.tag in NAMING_EVENTS:
+                # Of another version's types, and of a payload that does not fit its type, the data is shown.
+                with suppress(UnknownType, BadPayload):
+                    event = decode_event(raw.tag, raw.payload)
             if event is not None:
                 self.names.learn(event)
-            line = self._line(raw, batch, event) if inside else None
-            if line is not None and self._wanted.takes(line):
-                yield line
+            if inside:
+                line = self._line(raw, batch.header, event)
+                if self._wanted.takes(line):
+                    yield line
 
     @property
     def knows_pod(self) -> bool:
         """Whether the pod that is wanted has been introduced so far; true where none is."""
         return not self._wanted.pod or self._wanted.names_pod(self.names.labels)
 
-    def _line(self, raw: RawRecord, batch: Batch, event: Event | None) -> Line:
-        since_ns, wall_ns = self._clock.when(batch.header, raw)
-        data = _plain(raw)
+    def _line(self, raw: RawRecord, header: Header, event: Event | None) -> Line:
+        since_ns, wall_ns = self._clock.when(header, raw)
+        data = plain_payload(raw.payload)
         uid, container = _subject(raw, data)
-        level, text = self._text_of(raw, event, data)
+        wave = data.get("wave") if isinstance(data, dict) else None
+        at = Stamp(raw.mono_ns, raw.wall_ns)
+        message = None if event is None else message_of(self.names, event, at)
+        if event is None or message is None:
+            level = DEBUG if isinstance(event, Mark) else NOTICE
+            text = f"{raw.tag} {one_line(data, self.names)}".rstrip()
+        else:
+            # What another line says already is no news for a person, however important it is.
+            repeats = ROWS[type(event)].repeats
+            level = DEBUG if repeats is not None and repeats(event) else message.level
+            text = message.text
         return Line(
             seq=raw.seq,
             wall_ns=wall_ns,
@@ -226,24 +234,11 @@ class Timeline:
             uid=uid,
             pod=self.names.of(uid) if uid else "",
             container=container,
-            wave=self._wave(uid, data),
+            wave=wave if isinstance(wave, int) else self.names.waves.get(uid),
             level=level,
             text=text,
             data=data,
         )
-
-    def _text_of(self, raw: RawRecord, event: Event | None, data: Any) -> tuple[int, str]:
-        at = Stamp(raw.mono_ns, raw.wall_ns)
-        message = None if event is None else message_of(self.names, event, at)
-        if event is None or message is None:
-            level = DEBUG if isinstance(event, Mark) else NOTICE
-            return level, f"{raw.tag} {one_line(data, self.names)}".rstrip()
-        repeats = ROWS[type(event)].repeats
-        return (DEBUG if repeats is not None and repeats(event) else message.level), message.text
-
-    def _wave(self, uid: str, data: Any) -> int | None:
-        wave = data.get("wave") if isinstance(data, dict) else None
-        return wave if isinstance(wave, int) else self.names.waves.get(uid)
 
 
 def kind_of(tag: str) -> LineKind:
@@ -276,8 +271,7 @@ def one_line(data: Any, names: Names) -> str:
 
 def _value(value: Any, names: Names) -> str:
     if isinstance(value, str):
-        label = names.labels.get(value)
-        return label or "/".join(names.of(part) for part in value.split("/"))
+        return named(value, names)
     if isinstance(value, list):
         return f"[{', '.join(_value(each, names) for each in value)}]"
     if isinstance(value, dict):
@@ -287,19 +281,9 @@ def _value(value: Any, names: Names) -> str:
     return value.hex() if isinstance(value, bytes) else str(value)
 
 
-def _event(raw: RawRecord) -> Event | None:
-    """None for a type of another version, and for a payload that does not fit its type."""
-    try:
-        return decode_event(raw.tag, raw.payload)
-    except (UnknownType, BadPayload):
-        return None
-
-
-def _plain(raw: RawRecord) -> Any:
-    try:
-        return msgspec.msgpack.decode(raw.payload)
-    except (msgspec.DecodeError, ValueError):
-        return raw.payload.hex()
+def named(text: str, names: Names) -> str:
+    """A UID, or the subject in an order's key, by its pod's name."""
+    return names.labels.get(text) or "/".join(names.of(part) for part in text.split("/"))
 
 
 def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:

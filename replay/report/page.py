@@ -18,6 +18,7 @@ import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
+from ebbtide.events.messages import Names
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ContainerRecord,
@@ -48,7 +49,7 @@ from ebbtide.replay.report.markup import (
     verdict,
     visible,
 )
-from ebbtide.replay.timeline import Line
+from ebbtide.replay.timeline import Line, named
 
 NS_PER_US = 1000
 
@@ -657,7 +658,7 @@ class TextIndex(dict[str, int]):
 
 def _events_data(shutdown: ShutdownRecord, index: dict[str, int], lines: Iterable[Line]) -> dict[str, Any]:
     """Columns; ``pod`` points into the table of pods, -1 where an event is about none."""
-    names = {pod.uid: pod.label for pod in shutdown.pods}
+    names = Names({pod.uid: pod.label for pod in shutdown.pods})
     # Columns and indexed texts, not a map an event: the page of a thousand pods has to pass as an attachment,
     # and its events are most of it.
     types, actors = TextIndex(), TextIndex()
@@ -683,12 +684,12 @@ def _events_data(shutdown: ShutdownRecord, index: dict[str, int], lines: Iterabl
     return {**columns, "types": list(types), "actors": list(actors)}
 
 
-def _value_text(value: Any, names: dict[str, str]) -> str:
-    """A long list only by its length; a UID, also in an order's key, by its pod's name."""
+def _value_text(value: Any, names: Names) -> str:
+    """A long list only by its length."""
     if isinstance(value, list | tuple | dict) and len(value) > ENTRIES_MAX:
         return f"({len(value)} of them)"
     if isinstance(value, str):
-        return names.get(value) or "/".join(names.get(part, part) for part in value.split("/"))
+        return named(value, names)
     return f"({len(value)} bytes)" if isinstance(value, bytes) else str(value)
 
 
