@@ -23,7 +23,7 @@ from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.timeline import Line, timeline
 from tests.replay.report import journals
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
+GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 NAMES = ("golden", "story", "hostile", "many")
 
 
