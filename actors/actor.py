@@ -10,13 +10,12 @@ A phase is a name that is derived from the state (`Transitions.phase_of`): a fie
 its booleans. It is not stored beside the state, so that the two cannot disagree, and so that checkpoints and
 digests are what they were before there was a table.
 
-Two rules hold for every table, and `Transitions` builds none that breaks the first:
+Two rules hold for every table, and `Transitions` builds none that breaks either:
 
 1. A pair of phase and event has one row. "Nothing happens" is a row too, marked `IGNORED`. Nobody has to read
    a handler's first lines to learn when it does anything.
-2. A pair without a row is a bug, and ends as any bug of an actor does: `System` records `ActorFailed`, here
-   for `NoTransition`, and the fallback takes over. A test finds every such pair beforehand, so that in a
-   daemon there is none.
+2. No pair is without a row. One that is forgotten would be found by the first shutdown that comes into it;
+   refused here, it is found by whoever starts the program after writing the table.
 
 What a row says of its handler (where it leads, what it may decide) is for readers and for the diagrams drawn
 from it (`docs/tools/draw_actors.py`), and is held to the truth by `Transitions.check`: `System.checked`
@@ -57,10 +56,6 @@ class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """Base of actor states. Frozen: a handler that raises leaves the old state as it was."""
 
 
-class NoTransition(Exception):
-    """The table has no row for this event in this phase: write one, or mark the pair as ignored."""
-
-
 class UndeclaredTransition(Exception):
     """A handler did what its row does not say: correct whichever of the two is wrong."""
 
@@ -95,18 +90,8 @@ def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
     return tuple(Row(phases, event, IGNORED) for event in events)
 
 
-class _Column(dict[type[Event], Handler]):
-    """What one phase does on each event."""
-
-    def __init__(self, phase: str) -> None:
-        self._phase = phase
-
-    def __missing__(self, event: type[Event]) -> Handler:
-        raise NoTransition(f"no row for {event.__name__} in phase {self._phase!r}")
-
-
 class Transitions:
-    """One actor's table. Raises ValueError on an unknown phase, and on a pair that is stated twice.
+    """One actor's table. Raises ValueError on an unknown phase, and on a pair that has no row, or two.
 
     ``phases`` are names, or, of several regions, the names of each; ``phase_of`` gives one of each, `AND`
     between them. ``handlers`` is what `System` dispatches from, phase -> event -> handler; ``rows`` has the
@@ -128,9 +113,7 @@ class Transitions:
             each for row in rows for each in ((row,) if isinstance(row, Row) else row)
         )
         self.events = tuple(dict.fromkeys(row.event for row in self.table))
-        self.handlers: dict[str, dict[type[Event], Handler]] = {
-            phase: _Column(phase) for phase in self.phases
-        }
+        self.handlers: dict[str, dict[type[Event], Handler]] = {phase: {} for phase in self.phases}
         self.rows: dict[tuple[str, type[Event]], Row] = {}
         #: What `targets` said of a pair: `check` asks again for every event of every simulated node.
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
@@ -144,6 +127,10 @@ class Transitions:
                 if self.rows.setdefault((phase, row.event), row) is not row:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
                 self.handlers[phase][row.event] = row.handler
+        absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
+        if absent:
+            pairs = ", ".join(f"{event.__name__} in phase {phase!r}" for phase, event in absent)
+            raise ValueError(f"without a row: {pairs}; write one, or mark the pair as ignored")
 
     def _check_names(self, names: str, *wildcards: str) -> None:
         known: tuple[str, ...] = sum(self.regions, ())
@@ -158,6 +145,7 @@ class Transitions:
         to = self.rows[phase, event].to.split()
         if EVERY in to:
             return self.phases
+        # Each region by itself: a name of another region says nothing of this one.
         options = []
         for part, region in zip(phase.split(AND), self.regions, strict=True):
             named = [name for name in to if name in region and name != part]

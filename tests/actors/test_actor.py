@@ -1,4 +1,4 @@
-"""The table of transitions: what it refuses, what an absent pair is, and that a wrong row is found."""
+"""The table of transitions: what it refuses, and that a wrong row is found."""
 
 from __future__ import annotations
 
@@ -121,16 +121,24 @@ def test_the_row_of_the_phase_is_carried_out() -> None:
     assert states[0] is states[1]
 
 
-def test_an_absent_pair_is_a_failed_actor() -> None:
-    """The actor hears the event in another phase only: its state stays, and its failure is a record."""
-    system = _system(_table(Row("green", SettingsLoaded, _to("red"))))
-    assert _failures(system) == ["NoTransition"]
-    assert system.slots[(CONFIG.name, "")].state == Light()
+def test_an_absent_pair_is_refused() -> None:
+    """The actor hears the event in another phase only: a shutdown must not be the first to find that."""
+    with pytest.raises(ValueError, match="without a row: SettingsLoaded in phase 'red'; write one"):
+        _table(Row("green", SettingsLoaded, _to("red")))
+
+
+def test_a_phase_that_nobody_has_named_is_a_failed_actor() -> None:
+    """What is left to go wrong: its state stays, and its failure is a record."""
+    system = _system(_table(*ignored(EVERY, SettingsLoaded)))
+    system.slots[(CONFIG.name, "")].state = Light(phase="blue")
+    assert _failures(system) == ["KeyError"]
+    assert system.slots[(CONFIG.name, "")].state == Light(phase="blue")
 
 
 def test_a_phase_that_the_row_does_not_name_is_found() -> None:
     """The check bites: the handler leads elsewhere."""
-    system = _system(_table(Row("red", SettingsLoaded, _to("green"))))
+    rest = ignored("green", SettingsLoaded)
+    system = _system(_table(Row("red", SettingsLoaded, _to("green")), rest))
     with pytest.raises(UndeclaredTransition, match="has led to 'green': its row says red"):
         _failures(system)
 
@@ -139,13 +147,14 @@ def test_a_decision_that_the_row_does_not_name_is_found() -> None:
     """The check bites: the handler decides something else."""
     row = Row("red", SettingsLoaded, _to("red", Leave(reason="")), decides=(ConfigAdopted,))
     with pytest.raises(UndeclaredTransition, match="has decided Leave: its row does not say so"):
-        _failures(_system(_table(row)))
+        _failures(_system(_table(row, ignored("green", SettingsLoaded))))
 
 
 def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that is wrong there costs nobody a shutdown."""
     monkeypatch.setattr(System, "checked", False)
-    system = _system(_table(Row("red", SettingsLoaded, _to("green", Leave(reason="")))))
+    row = Row("red", SettingsLoaded, _to("green", Leave(reason="")))
+    system = _system(_table(row, ignored("green", SettingsLoaded)))
     assert _failures(system) == []
     assert system.slots[(CONFIG.name, "")].state == Light(phase="green")
 
@@ -200,16 +209,8 @@ def test_what_an_actor_hears(actor: ActorType) -> None:
 
 
 @pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
-def test_every_pair_has_a_row(actor: ActorType) -> None:
-    """In each of its phases an actor does something with, or ignores, each event that it hears in any."""
-    table = actor.transitions
-    pairs = [(phase, event) for phase in table.phases for event in table.events]
-    assert [(phase, event.__name__) for phase, event in pairs if (phase, event) not in table.rows] == []
-
-
-@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
 def test_deleting_a_row_is_found(actor: ActorType) -> None:
-    """Whichever it is: pairs are its own, so that they would be absent, or their event no longer heard."""
+    """Whichever it is: pairs are its own, so that the table is refused, or their event no longer heard."""
     table = actor.transitions
     own = dict.fromkeys(map(id, table.rows.values()))
     assert [row for row in table.table if id(row) not in own] == []
