@@ -15,6 +15,7 @@ Two rules hold it together:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import cache
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
@@ -165,6 +166,10 @@ class System:
 
     checked = False
 
+    #: Hears of an actor's failure with its cause, of which the record has only the kind: what else an error
+    #: says may differ from one Python to the next, and a replay compares records.
+    on_failure: Callable[[str, Exception], object] | None = None
+
     def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
         self.next_seq = next_seq
         #: The logic flags in force.
@@ -278,6 +283,9 @@ class System:
             # Whatever it is, the others' pods still have to be stopped: a failure is a decision like any
             # other, on record, and the fallback's to answer. The daemon itself would only start and fail here
             # again.
+            with suppress(Exception):
+                if self.on_failure is not None:
+                    self.on_failure(slot.label, error)
             return (self._fail(slot, event, now_ns, type(error).__name__),)
         slot.state = state
         if deadline_ns != slot.deadline_ns:

@@ -109,6 +109,7 @@ class Daemon:
         self._effects = Effects(edges, self._inbox, writer, clock)
         self._effects.refuse(recovered.spent)
         self.sequencer = Sequencer(recovered.system, self._inbox, self, self._effects, clock)
+        recovered.system.on_failure = self._log.keep_failure
         self.sequencer.observers += [self.status.fold, self._log.keep, self._after]
         if metering is not None:
             self.sequencer.observers.append(metering.fold)

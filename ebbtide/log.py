@@ -13,8 +13,10 @@ import select
 import socket
 import struct
 import sys
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 
 import trio
 
@@ -28,7 +30,7 @@ from ebbtide.events.base import (
     shutdown_trace_id,
 )
 from ebbtide.events.decisions import ShutdownBegan
-from ebbtide.events.messages import ROWS, Message, Names, describe, elapsed_text
+from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe, elapsed_text
 from ebbtide.otel.span import pod_of, span_of
 from ebbtide.text import visible
 
@@ -72,6 +74,19 @@ def log_lines_of(lines: LineContext, record: Record) -> Iterator[Message]:
     else:
         return
     yield from (line._replace(text=visible(line.text)) for line in found)
+
+
+#: Of a failure's call stack, the innermost calls.
+PLACES_MAX = 5
+#: What an error quotes has no bound of its own.
+FAILURE_CHARACTERS_MAX = 1000
+
+
+def failure_line(label: str, error: Exception) -> str:
+    """Where an actor's code failed, and at what: the record of it has only the error's kind."""
+    calls = traceback.extract_tb(error.__traceback__)[-PLACES_MAX:]
+    places = " > ".join(f"{Path(call.filename).name}:{call.lineno} in {call.name}" for call in calls)
+    return visible(f"{label} failed at {places}: {type(error).__name__}: {error}"[:FAILURE_CHARACTERS_MAX])
 
 
 #: A line is told soon after its record: two shutdowns stand in one step, a third is far away.
@@ -136,12 +151,17 @@ class Log:
     ) -> None:
         self._lines, self._wait_written, self._to, self._fields = lines, wait_written, to, fields
         self._unwritten: list[Record] = []
+        self._failures: list[str] = []
         self._arrived = trio.Event()
 
     def keep(self, records: Sequence[Record]) -> None:
         """An observer of steps."""
         self._unwritten += records
         self._arrived.set()
+
+    def keep_failure(self, label: str, error: Exception) -> None:
+        """An actor's, in the middle of the step that records it."""
+        self._failures.append(failure_line(label, error))
 
     async def run(self) -> None:
         """Write the lines of what is on record, until cancelled."""
@@ -162,6 +182,9 @@ class Log:
 
     def _write_all(self) -> None:
         records, self._unwritten, self._arrived = self._unwritten, [], trio.Event()
+        failures, self._failures = self._failures, []
+        for line in failures:
+            self._to(ERROR, line, {})
         for record in records:
             for level, line in log_lines_of(self._lines, record):
                 self._to(level, line, self._fields(record))

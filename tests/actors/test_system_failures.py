@@ -66,6 +66,26 @@ def test_a_handover_that_raises_stays_in_the_step() -> None:
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
 
 
+@pytest.mark.parametrize("listener_fails", [False, True])
+def test_a_failures_cause_reaches_whoever_listens(
+    monkeypatch: pytest.MonkeyPatch, listener_fails: bool
+) -> None:
+    """The record has the error's kind and no more; a listener that fails itself changes no record."""
+    replace_handler(monkeypatch, CONFIG, SettingsLoaded, _raise)
+    heard = []
+
+    def listen(label: str, error: Exception) -> None:
+        heard.append((label, type(error), error.__traceback__ is not None))
+        if listener_fails:
+            raise OSError
+
+    system = System()
+    system.on_failure = listen
+    records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
+    assert heard == [("ConfigReconciler", RuntimeError, True)]
+    assert [each.event.error for each in records if isinstance(each.event, ActorFailed)] == ["RuntimeError"]
+
+
 def test_an_actor_without_pods_hands_none_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The failure of an actor that owns no pod does not carry those of the shutdown."""
     system = System()
