@@ -332,15 +332,20 @@ def control_verbs(
 
     async def hurry(request: Request, uid: int) -> Any:
         _require_shutdown(status)
-        phases = [
-            each.phase
+        found = [
+            each
             for uid, each in status.pods.items()
             if request.pod in (uid, each.label, each.label.partition("/")[2])
         ]
-        if not phases:
+        if not found:
             raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
-        if all(phase in POD_OUTCOMES for phase in phases):
-            raise ControlError(f"pod {request.pod!r} has ended already ({phases[0]}): nobody waits for it")
+        waited = sorted(each.label for each in found if each.phase not in POD_OUTCOMES)
+        if not waited:
+            ended = f"pod {request.pod!r} has ended already ({found[0].phase})"
+            raise ControlError(f"{ended}: nobody waits for it")
+        if len(waited) > 1:  # a grace that was cut short cannot be given back
+            named = f"{request.pod!r} names {len(waited)} pods"
+            raise ControlError(f"{named}: say which, of {', '.join(waited)}")
         await outlet.put(HurryRequested(pod=request.pod, asked_by=uid))
         return {"pod": request.pod}
 

@@ -31,7 +31,8 @@ Examples:
 def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
     """Stop waiting for POD: its grace ends now.
 
-    POD is namespace/name, a name, or a UID. It still has the 2 s between stop signal and SIGKILL.
+    POD is namespace/name, a UID, or a name that no other pod still has. The pod keeps the 2 s between stop
+    signal and SIGKILL.
     """
     from ebbtide.control import ask
 

@@ -200,3 +200,18 @@ async def test_a_pod_that_has_ended_cannot_be_hurried() -> None:
     assert heard == []
     await hurry(Request("hurry", "web"), 0)
     assert heard == [HurryRequested(pod="web", asked_by=0)]
+
+
+async def test_a_name_in_two_namespaces_is_nobodys() -> None:
+    """Whoever means one must not end the wait for the other: both are listed, and one can be named."""
+    pods = {
+        uid: PodStatus(label=label, wave=0, grace_seconds=1, priority=0, phase="SIGTERM")
+        for uid, label in (("a", "shop/web"), ("b", "blog/web"))
+    }
+    heard = Heard()
+    hurry = control_verbs(DaemonStatus(phase="running", pods=pods), heard, dict, dict, dict)["hurry"]  # type: ignore[arg-type]
+    with pytest.raises(ControlError, match="'web' names 2 pods: say which, of blog/web, shop/web"):
+        await hurry(Request("hurry", "web"), 0)
+    assert heard == []
+    await hurry(Request("hurry", "blog/web"), 0)
+    assert heard == [HurryRequested(pod="blog/web", asked_by=0)]
