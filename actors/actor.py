@@ -35,7 +35,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,6 +54,16 @@ Afresh = Callable[[Any, int, bool, DaemonStarted | None], "State | None"]
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Base of actor states. Frozen: a handler that raises leaves the old state as it was."""
+
+
+StateT = TypeVar("StateT", bound=State)
+
+
+def fresh_but(state: StateT, kept: Sequence[str], **more: Any) -> StateT:
+    """A new state of this kind with the fields ``kept`` as they are, and ``more``: what a shutdown begins,
+    or leaves behind. All else is forgotten, so that a field which is added is of one shutdown by default.
+    """
+    return type(state)(**{name: getattr(state, name) for name in kept}, **more)
 
 
 class UndeclaredTransition(Exception):

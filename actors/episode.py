@@ -23,7 +23,18 @@ from typing import Literal, get_args
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Handler, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import (
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Handler,
+    Result,
+    Row,
+    State,
+    Transitions,
+    fresh_but,
+    ignored,
+)
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_NS,
     REAP_MARGIN_NS,
@@ -141,20 +152,15 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
     return {**state.carried, **{uid: waves[uid] for uid in state.roll.missing()}}
 
 
+#: The configuration, whose boot it is, and what counts over all shutdowns.
+KEPT_FIELDS = (
+    *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
+    *("ordinal", "plans", "sleeps_terminated_early"),
+)
+
+
 def _without_shutdown(state: EpisodeState) -> EpisodeState:
-    return EpisodeState(
-        periods=state.periods,
-        requested_ns=state.requested_ns,
-        reserve_ns=state.reserve_ns,
-        elastic=state.elastic,
-        sleep_action=state.sleep_action,
-        boot_id=state.boot_id,
-        userspace_id=state.userspace_id,
-        ordinal=state.ordinal,
-        plans=state.plans,
-        carried=_open_pods(state),
-        sleeps_terminated_early=state.sleeps_terminated_early,
-    )
+    return fresh_but(state, KEPT_FIELDS, carried=_open_pods(state))
 
 
 # --- the plan ----------------------------------------------------------------------------------
