@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions
+from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, fresh_but
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
 from ebbtide.events.base import Event, order_key, parse_order_key
@@ -210,24 +210,17 @@ def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> R
 # --- a shutdown begins: the node is shown as going down -------------------------------------------
 
 
+#: The configuration, what is known of the API server, and what a cancelled shutdown has still to deliver.
+KEPT_FIELDS = (
+    *("flush_ns", "trace_flush_ns", "node", "unready", "left_pods", "api", "taints", "ordinal"),
+    *("pending", "deliveries", "late_statuses"),
+)
+
+
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
-    """What a cancelled shutdown has still to deliver stays to be delivered."""
-    state = NodeStatusState(
-        in_episode=True,
-        flush_ns=state.flush_ns,
-        trace_flush_ns=state.trace_flush_ns,
-        release_by_ns=event.release_by_ns,
-        pending=state.pending,
-        deliveries=state.deliveries,
-        ordinal=state.ordinal,
-        node=state.node,
-        unready=state.unready,
-        left_pods=state.left_pods,
-        api=state.api,
-        taints=state.taints,
-        late_statuses=state.late_statuses,
-        kind=event.kind if state.node else "unknown",
-    )
+    kind: ShutdownKind = event.kind if state.node else "unknown"
+    times = {"release_by_ns": event.release_by_ns}
+    state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, **times)
     # On a Kubernetes node it is the termination mode that decides whether anything is shown.
     return (state, ()) if state.node else _announce(state, ready=False)
 
@@ -345,10 +338,17 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
     if status_goes_out and event.uid in state.withheld:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
-    decisions: list[Event] = []
+    decisions: Sequence[Event] = ()
     if state.node:
         if event.outcome in UNSEEN_OUTCOMES:
+            vouched = state.certificate_key and state.all_ended and state.mounted == ()
             state = replace(state, running=(*state.running, event.uid))
+            if vouched and state.in_episode:
+                # It joined when nothing was stopped any more. Others may act on the certificate already, so
+                # that this pod may use its volumes is said at once.
+                state, decisions = _publish_certificate(state, ())
+                state, announced = _announce(state, ready=False)
+                decisions = [*decisions, *announced]
         else:
             state = replace(state, ended=state.ended + 1)
         owner = f"{event.namespace}/{event.owner}"
@@ -365,8 +365,8 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
                 warning=True,
             )
             state = replace(state, told_owners=(*state.told_owners, owner), ordinal=state.ordinal + 1)
-            decisions.append(order)
-    return state, decisions
+            decisions = [*decisions, order]
+    return state, [*decisions]
 
 
 def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Result:
@@ -580,11 +580,15 @@ def _certify(state: NodeStatusState, event: OrderEnded) -> Result:
     """Before the release: others may detach this node's volumes because of it, so in doubt not."""
     unread = (("", NOT_READ),)
     mounted = unread if event.result != "done" or state.mounted is None else state.mounted
+    return _publish_certificate(replace(state, check_key=""), mounted)
+
+
+def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str], ...]) -> Result:
     safe = state.all_ended and not mounted
     certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     key = order_key(NAME, "certificate", "", state.ordinal)
     order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
-    state = replace(_wait_for(state, key), check_key="", certificate_key=key, ordinal=state.ordinal + 1)
+    state = replace(_wait_for(state, key), certificate_key=key, ordinal=state.ordinal + 1)
     return state, [certified, order]
 
 
@@ -663,7 +667,10 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
     """
     state, restored = _restore(state)
-    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
+    # Who only looked on has shown nothing that could be taken back, but a former process may have, and the
+    # API server not have answered before this shutdown began. To take back what is not there changes nothing.
+    due = state.restore_due or (state.means == "observe" and event.outcome == "cancelled")
+    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False, restore_due=due)
     if event.outcome == "cancelled":
         return _deliver(state, list(restored))
     if state.node:
@@ -711,9 +718,10 @@ NODE_STATUS = ActorType(
         Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
         Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
             "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
-        Row("up shutting-down", PodEnded, _pod_ended, decides=(PostEvent,)),
+        Row("up", PodEnded, _pod_ended, decides=(PostEvent,)),
+        Row("shutting-down", PodEnded, _pod_ended, decides=(PostEvent, AnnounceNode, *_CERTIFICATE)),
         Row("flushing", PodEnded, _pod_ended_flushing, "= shutting-down",
-            decides=(PostEvent, *_LAST_REPORTS)),
+            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
         Row("flushing-after-cancel", PodEnded, _pod_ended_flushing, "= up",
             decides=(PostEvent, *_LAST_STATUSES)),
         Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
