@@ -1,174 +1,46 @@
-"""``ebbtide doctor`` and ``ebbtide drill``: every rule on plain values, and the commands on this machine."""
+"""``ebbtide doctor`` and ``ebbtide drill`` on this machine: its journal, its pods, what is measured."""
 
 from __future__ import annotations
 
-import inspect
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
-from ebbtide import manifests as manifest_pods
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.signals import SignalForecast
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
-from ebbtide.actors.policy import plan as explain
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.drill import Measured, judge_budget, measure_connection, measure_exec, measure_sync
 from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
 from ebbtide.doctor.rules import (
-    ACCESS_RULES,
-    CURES,
-    FREE_BYTES_MIN,
-    GRANT_WARNINGS,
-    NODE_RULES,
-    POD_RULES,
-    RULES,
     examine,
 )
-from ebbtide.doctor.snapshot import JournalState, LogindState, Snapshot
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.facts import DropInsRead, OrderEnded
+from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
 from ebbtide.events.reader import History
 from tests.cli.bed import Node, whole_shutdown, write
 from tests.cli.test_journal import damage
-from tests.cli.test_status import STATUS
 from tests.commands import Run
+from tests.doctor.values import MACHINE, OVERRIDDEN, plan
 
-BUS = LogindState(
-    grant_ns=40 * NS_PER_SECOND,
-    preparing=False,
-    our_lock=True,
-    kubelet_lock=False,
-    power_key="poweroff",
-    systemd="252.39-1~deb12u1",
-)
-PLAN = Plan(enabled=True, requested_seconds=30, budget_seconds=30, reserve_seconds=5)
-WELL = Snapshot(
-    config_error="",
-    raise_grant=True,
-    plan=PLAN,
-    status=STATUS,
-    status_error="",
-    bus=BUS,
-    bus_error="",
-    files=DropInsRead(),
-    store=JournalState("/var/lib/ebbtide/journal", exists=True, free_bytes=2**30),
-    forecasts=(),
-    labels={},
-)
-SMALL = BUS._replace(grant_ns=10 * NS_PER_SECOND)
-OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
 #: Whatever this machine looks like.
 HERE = ("--mode", "process")
-DEAF = SignalForecast(
-    uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it"
-)
-
-
-def test_a_node_that_is_well_has_no_finding() -> None:
-    """Nothing is said where nothing is wrong."""
-    assert examine(WELL) == []
-
-
-#: What is different from a node that is well; the level and code of the one finding; words of its cure.
-ILL: list[tuple[dict[str, Any], str, str, str]] = [
-    ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
-    ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
-    ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
-    ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
-    ({"status": {**STATUS, "armed": False, "whyNot": "x"}}, "critical", "not-armed", "log"),
-    ({"bus": BUS._replace(our_lock=False)}, "critical", "lock-missing", "systemd-inhibit"),
-    ({"bus": SMALL}, "critical", "grant-too-small", "drop-in"),
-    ({"bus": SMALL, "files": OVERRIDDEN}, "critical", "grant-too-small", "zzz-site.conf"),
-    ({"bus": SMALL, "raise_grant": False}, "critical", "grant-too-small", "raiseGrant"),
-    ({"bus": BUS._replace(grant_ns=31 * NS_PER_SECOND)}, "warning", "grant-too-small", "log"),
-    ({"bus": BUS._replace(kubelet_lock=True)}, "warning", "kubelet-too", "shutdownGracePeriod: 0s"),
-    ({"bus": BUS._replace(systemd="249.11")}, "warning", "systemd-old", "systemctl poweroff"),
-    ({"bus": BUS._replace(power_key="ignore")}, "warning", "power-key-ignored", "HandlePowerKey"),
-    ({"store": JournalState("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
-    ({"store": JournalState("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
-    ({"store": JournalState("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
-    (
-        {"store": JournalState("/j", failed_starts=(("shop/web-0", "why"),))},
-        "warning",
-        "pod-down",
-        "manifest",
-    ),
-    ({"acpid": True}, "warning", "acpid", "systemctl disable"),
-    ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
-    (
-        {"plan": msgspec.structs.replace(PLAN, warnings=(("sleep-cut", "web-0 sleeps too long"),))},
-        "warning",
-        "sleep-cut",
-        "shorten the sleep",
-    ),
-]
-
-
-@pytest.mark.parametrize(
-    "changes, level, code, cure", ILL, ids=[f"{row[2]}-{at}" for at, row in enumerate(ILL)]
-)
-def test_each_ill_has_its_finding_and_its_cure(
-    changes: dict[str, Any], level: str, code: str, cure: str
-) -> None:
-    """One thing is wrong: exactly one finding says so, with what to do."""
-    (finding,) = examine(WELL._replace(**changes))
-    assert (finding.level, finding.code) == (level, code)
-    assert cure in finding.cure
-
-
-def test_every_warning_of_a_plan_has_a_cure() -> None:
-    """No warning of the policy's or of a manifest's is cured by looking at it."""
-    sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
-    codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
-    assert codes - GRANT_WARNINGS == set(CURES)
-
-
-def test_every_rule_is_tried() -> None:
-    """Each rule of every machine fires for at least one of the ills, or for a damaged journal or a late look;
-    those of a Kubernetes node are tried in tests/doctor.
-    """
-    ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
-    silent = [rule for rule in ours if not any(list(rule(WELL._replace(**ill[0]))) for ill in ILL)]
-    assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
-
-
-def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
-    """Before the daemon's first start a small limit is nothing to cure."""
-    findings = examine(WELL._replace(bus=SMALL._replace(our_lock=False), status=None, status_error="nobody"))
-    assert [finding.code for finding in findings] == ["daemon-silent", "grant-will-be-raised"]
-
-
-def test_a_machine_that_goes_down_already_is_a_note() -> None:
-    """No lock can be had then, and that is said."""
-    bus = BUS._replace(preparing=True, our_lock=False)
-    status = {**STATUS, "armed": False, "phase": "running"}
-    assert [finding.code for finding in examine(WELL._replace(bus=bus, status=status))] == ["going-down"]
-
-
-def test_the_gravest_comes_first() -> None:
-    """Critical findings stand before warnings, whatever the order of the rules."""
-    sight = WELL._replace(store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore"))
-    assert [finding.level for finding in examine(sight)] == ["critical", "warning", "warning"]
 
 
 @pytest.mark.parametrize("how, level", [("torn", "note"), ("corrupt", "warning")])
 def test_a_damaged_journal_is_found(tmp_path: Path, how: str, level: str) -> None:
     """The doctor reads the journal, and judges what it finds."""
     damage(whole_shutdown(tmp_path), how)
-    (finding,) = examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
+    (finding,) = examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None)))
     assert (finding.level, finding.code) == (level, f"journal-{how}")
 
 
@@ -307,9 +179,9 @@ def test_budget() -> None:
     """Holds while the overhead fits beside the waves; a grant, overhead or a failed measurement breaks it."""
     quick = [Measured("journal sync", "/j", (1_000_000,), 20_000_000)]
     slow = [Measured("journal sync", "/j", (3 * NS_PER_SECOND,), 20_000_000)]
-    waves = msgspec.structs.replace(PLAN, grant_seconds=40)
+    waves = msgspec.structs.replace(plan(), grant_seconds=40)
     assert judge_budget(waves, quick).holds
-    assert not judge_budget(msgspec.structs.replace(PLAN, grant_seconds=20), quick).holds
+    assert not judge_budget(msgspec.structs.replace(plan(), grant_seconds=20), quick).holds
     assert "raise reserve" in judge_budget(waves, slow).missing[0]
     assert judge_budget(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == (
         "logind call x: gone",
@@ -335,7 +207,7 @@ def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
     node.start()
     whole_shutdown(tmp_path)
     assert History([DirectorySource(tmp_path)]).read().state == "intact"
-    assert examine(WELL._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []
+    assert examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []
 
 
 def test_drill_judges_by_the_grant_that_the_daemon_would_raise(

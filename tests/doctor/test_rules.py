@@ -1,23 +1,69 @@
-"""The doctor's rules about a node's kubelet, runtime, API server and time, on plain values."""
+"""The doctor's rules on plain values: each has its ill, and each ill its cure."""
 
 from __future__ import annotations
 
+import inspect
+import re
+from typing import Any
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ebbtide import manifests as manifest_pods
+from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.policy import plan as explain
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.doctor import shortened
 from ebbtide.doctor import rules as rules_node
-from ebbtide.doctor.rules import examine
+from ebbtide.doctor.rules import (
+    ACCESS_RULES,
+    CURES,
+    FREE_BYTES_MIN,
+    GRANT_WARNINGS,
+    NODE_RULES,
+    POD_RULES,
+    RULES,
+    examine,
+)
 from ebbtide.doctor.snapshot import (
+    NEEDED_RIGHTS,
     SINGLE_UNIT_DISTRIBUTIONS,
     ApiServerState,
+    CertificateValidity,
+    JournalState,
     KubeletState,
+    NeededRight,
+    NodePod,
     NodeSnapshot,
     RuntimeState,
     Snapshot,
+    StaticPod,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from tests.doctor.values import API, BUS, KUBELET, NODE, RUNTIME, WELL, found, grades, node
+from ebbtide.events.model import Pod
+from tests.doctor.values import (
+    API,
+    BUS,
+    CNI,
+    DAY_S,
+    DISK,
+    HOST,
+    KUBELET,
+    MACHINE,
+    NODE,
+    NOW_S,
+    OVERRIDDEN,
+    RUNTIME,
+    STATUS,
+    WEB,
+    WELL,
+    found,
+    grades,
+    node,
+    plan,
+)
 
 TRI = st.sampled_from((None, False, True))
 NUMBERS = st.none() | st.integers(0, 10**12)
@@ -26,6 +72,106 @@ AWAY = RUNTIME._replace(problem="nothing listens there")
 SILENT = API._replace(problem="no answer in 5 s")
 GONE = KUBELET._replace(loaded=False, active=False)
 K3S = KubeletState(unit="k3s.service", loaded=True, active=True)
+
+
+SMALL = BUS._replace(grant_ns=10 * NS_PER_SECOND)
+DEAF = SignalForecast(
+    uid="u-1", container="web", pid=7, signal="SIGTERM", verdict="ignores", why="it ignores it"
+)
+
+
+def test_a_machine_that_is_well_has_no_finding() -> None:
+    """Nothing is said where nothing is wrong."""
+    assert examine(MACHINE) == []
+
+
+#: What is different from a node that is well; the level and code of the one finding; words of its cure.
+ILL: list[tuple[dict[str, Any], str, str, str]] = [
+    ({"config_error": "config.yaml:3: no", "plan": None}, "critical", "config-invalid", "config check"),
+    ({"plan": Plan(enabled=False)}, "critical", "switched-off", "shutdownGracePeriod"),
+    ({"status": None, "status_error": "nobody"}, "critical", "daemon-silent", "systemctl start"),
+    ({"bus": None, "bus_error": "no bus"}, "critical", "no-logind", "systemd-logind"),
+    ({"status": {**STATUS, "armed": False, "whyNot": "x"}}, "critical", "not-armed", "log"),
+    ({"bus": BUS._replace(our_lock=False)}, "critical", "lock-missing", "systemd-inhibit"),
+    ({"bus": SMALL}, "critical", "grant-too-small", "drop-in"),
+    ({"bus": SMALL, "files": OVERRIDDEN}, "critical", "grant-too-small", "zzz-site.conf"),
+    ({"bus": SMALL, "raise_grant": False}, "critical", "grant-too-small", "raiseGrant"),
+    ({"bus": BUS._replace(grant_ns=31 * NS_PER_SECOND)}, "warning", "grant-too-small", "log"),
+    ({"bus": BUS._replace(kubelet_lock=True)}, "warning", "kubelet-too", "shutdownGracePeriod: 0s"),
+    ({"bus": BUS._replace(systemd="249.11")}, "warning", "systemd-old", "systemctl poweroff"),
+    ({"bus": BUS._replace(power_key="ignore")}, "warning", "power-key-ignored", "HandlePowerKey"),
+    ({"store": JournalState("/j", exists=True, writable=False)}, "warning", "journal-read-only", "writable"),
+    ({"store": JournalState("/j", free_bytes=FREE_BYTES_MIN - 1)}, "warning", "journal-space", "free"),
+    ({"store": JournalState("/j", error="/j: Permission denied")}, "warning", "journal-unreadable", "sudo"),
+    (
+        {"store": JournalState("/j", failed_starts=(("shop/web-0", "why"),))},
+        "warning",
+        "pod-down",
+        "manifest",
+    ),
+    ({"acpid": True}, "warning", "acpid", "systemctl disable"),
+    ({"forecasts": (DEAF,)}, "warning", "signal-ignores", "tini"),
+    (
+        {"plan": msgspec.structs.replace(MACHINE.plan, warnings=(("sleep-cut", "web-0 sleeps too long"),))},
+        "warning",
+        "sleep-cut",
+        "shorten the sleep",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "changes, level, code, cure", ILL, ids=[f"{row[2]}-{at}" for at, row in enumerate(ILL)]
+)
+def test_each_ill_has_its_finding_and_its_cure(
+    changes: dict[str, Any], level: str, code: str, cure: str
+) -> None:
+    """One thing is wrong: exactly one finding says so, with what to do."""
+    (finding,) = examine(MACHINE._replace(**changes))
+    assert (finding.level, finding.code) == (level, code)
+    assert cure in finding.cure
+
+
+def test_every_warning_of_a_plan_has_a_cure() -> None:
+    """No warning of the policy's or of a manifest's is cured by looking at it."""
+    sources = [inspect.getsource(module) for module in (explain, manifest_pods)]
+    codes = set(re.findall(r'"((?:grace|wave|priority|hook|sleep)-[a-z-]+)"', "".join(sources)))
+    assert codes - GRANT_WARNINGS == set(CURES)
+
+
+def test_every_rule_is_tried() -> None:
+    """Each rule of every machine fires for at least one of the ills, or for a damaged journal or a late look;
+    those of a Kubernetes node are tried below.
+    """
+    ours = [rule for rule in RULES if rule not in (*NODE_RULES, *ACCESS_RULES, *POD_RULES)]
+    silent = [rule for rule in ours if not any(list(rule(MACHINE._replace(**ill[0]))) for ill in ILL)]
+    assert [rule.__name__ for rule in silent] == ["_going_down", "_journal_state"]
+
+
+def test_a_grant_that_the_daemon_would_raise_is_a_note() -> None:
+    """Before the daemon's first start a small limit is nothing to cure."""
+    findings = examine(
+        MACHINE._replace(bus=SMALL._replace(our_lock=False), status=None, status_error="nobody")
+    )
+    assert [finding.code for finding in findings] == ["daemon-silent", "grant-will-be-raised"]
+
+
+def test_a_machine_that_goes_down_already_is_a_note() -> None:
+    """No lock can be had then, and that is said."""
+    bus = BUS._replace(preparing=True, our_lock=False)
+    status = {**STATUS, "armed": False, "phase": "running"}
+    assert [finding.code for finding in examine(MACHINE._replace(bus=bus, status=status))] == ["going-down"]
+
+
+def test_the_gravest_comes_first() -> None:
+    """Critical findings stand before warnings, whatever the order of the rules."""
+    snapshot = MACHINE._replace(
+        store=JournalState("/j", free_bytes=0), bus=SMALL._replace(power_key="ignore")
+    )
+    assert [finding.level for finding in examine(snapshot)] == ["critical", "warning", "warning"]
+
+
+# --- a Kubernetes node: kubelet, runtime, API server and time ---------------------------------
 
 
 def in_mode(mode: str, **changes: object) -> Snapshot:
@@ -228,3 +374,229 @@ def test_the_runtime_is_not_judged_before_it_was_looked_at() -> None:
     """A blank look has no problem to tell."""
     assert grades(in_mode("auto", runtime=RuntimeState())) == []
     assert NODE.runtime.problem == ""
+
+
+# --- identity and rights -----------------------------------------------------------------------
+
+#: Every right in every mode.
+CASES = [(need, mode) for need in NEEDED_RIGHTS for mode in ("api", "auto", "cri", "observe")]
+IDS = [f"{need.right.text.replace(' ', '-')}-{mode}" for need, mode in CASES]
+ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
+
+
+@pytest.mark.parametrize("need, mode", CASES, ids=IDS)
+def test_a_right_that_is_lacking_is_named(need: NeededRight, mode: str) -> None:
+    """As grave as the table has it for the mode, with what is lost; a mode that does without says nothing."""
+    sight = node(mode=mode, api=API._replace(denied=(need.right,)))
+    said = [each for each in found(sight) if each.code.startswith("rbac-")]
+    level = need.levels.get(mode)
+    assert [(each.level, need.right.text in each.message) for each in said] == (
+        [(level, True)] if level else []
+    )
+
+
+def test_deleting_pods_is_what_mode_api_cannot_do_without() -> None:
+    """There it is critical, in auto there is another way."""
+    (need,) = [need for need in NEEDED_RIGHTS if need.right.text == "delete pods"]
+    denied = API._replace(denied=(need.right,))
+    assert grades(node(mode="api", api=denied)) == [("critical", "rbac-delete-pods")]
+    assert grades(node(mode="auto", api=denied)) == [("warning", "rbac-delete-pods")]
+    assert grades(node(mode="cri", api=denied)) == []
+
+
+@pytest.mark.parametrize("mode, codes", [("auto", ["no-taint"]), ("api", ["no-taint"]), ("cri", [])])
+def test_a_node_identity_may_not_taint(mode: str, codes: list[str]) -> None:
+    """Where pods are deleted, those of DaemonSets then go over the runtime, and that is said."""
+    said = found(node(mode=mode, api=API._replace(taint=False)))
+    assert [each.code for each in said] == codes
+    assert all("NodeRestriction" in each.message and "service account" in each.cure for each in said)
+
+
+def test_a_taint_that_was_not_tried_is_no_finding() -> None:
+    """The dry run failed for a reason of its own."""
+    assert grades(node(api=API._replace(taint=None))) == []
+
+
+@pytest.mark.parametrize(
+    "user, groups, code, cannot",
+    [
+        ("system:node:node-1", ("system:nodes",), "identity-node", "taint"),
+        (ACCOUNT, (), "identity-account", "any node's pods"),
+        ("admin", ("system:masters",), "identity-admin", "far more"),
+    ],
+)
+def test_what_each_form_of_identity_cannot_do_is_said(
+    user: str, groups: tuple[str, ...], code: str, cannot: str
+) -> None:
+    """One note, also where all is well."""
+    (finding,) = examine(node(api=API._replace(user=user, groups=groups)))
+    assert (finding.level, finding.code) == ("note", code)
+    assert cannot in finding.message
+
+
+def test_an_identity_that_nobody_told_is_no_finding() -> None:
+    """An old API server has no review of who one is."""
+    assert examine(node(api=API._replace(user="", groups=()))) == []
+
+
+def test_the_identity_of_another_node() -> None:
+    """NodeRestriction would refuse everything: critical, and the cure is the name."""
+    (finding,) = found(node(api=API._replace(user="system:node:node-2")))
+    assert (finding.level, finding.code) == ("critical", "foreign-identity")
+    assert finding.cure == "set node.nodeName: node-2"
+
+
+@pytest.mark.parametrize(
+    "left_s, grade",
+    [
+        (DAY_S // 20, []),
+        (DAY_S // 20 - 1, [("warning", "certificate-expires")]),
+        (0, [("warning", "certificate-expired")]),
+    ],
+)
+def test_a_certificate_that_nobody_renews(left_s: int, grade: list[tuple[str, str]]) -> None:
+    """Less than a twentieth of its time left, or nothing: a kubelet renews it long before."""
+    certificate = CertificateValidity("/pki/c.pem", NOW_S + left_s - DAY_S, NOW_S + left_s)
+    assert grades(node(api=API._replace(certificate=certificate))) == grade
+
+
+def test_a_certificate_that_expired_where_there_is_no_other_way() -> None:
+    """Mode api with it is critical."""
+    certificate = CertificateValidity("/pki/c.pem", NOW_S - 3 * DAY_S, NOW_S - 2 * DAY_S)
+    (finding,) = found(node(mode="api", api=API._replace(certificate=certificate)))
+    assert (finding.level, finding.message) == (
+        "critical",
+        "the client certificate /pki/c.pem expired 2 days ago",
+    )
+
+
+def test_text_of_the_server_cannot_move_the_cursor() -> None:
+    """A user's name is other people's text."""
+    text = [each.message for each in examine(node(api=API._replace(user="system:node:\x1b[2J")))]
+    assert text
+    assert not any("\x1b" in each for each in text)
+
+
+# --- single pods -------------------------------------------------------------------------------
+
+CSI = NodePod("u-agent", "kube-system/csi", paths=("/var/lib/kubelet/plugins_registry",))
+LOG = NodePod("u-agent", "kube-system/log", daemon=True, paths=("/var/log",), terms=("reg/fluent-bit:3",))
+PROXY = NodePod("u-agent", "kube-system/proxy", daemon=True, host_network=True, terms=("kube-proxy-x1",))
+AGENT = ("u-agent",)
+
+
+@pytest.mark.parametrize("agent, user", [(CSI, DISK), (LOG, WEB), (LOG, HOST), (PROXY, WEB)])
+def test_an_agent_before_those_who_need_it(agent: NodePod, user: NodePod) -> None:
+    """Named with its wave, how many need it, and the first of them."""
+    sight = node(pods=(agent, user))._replace(plan=plan(AGENT, (user.uid,)))
+    (finding,) = found(sight)
+    assert (finding.level, finding.code) == ("warning", "agent-early")
+    assert finding.message.startswith(agent.label)
+    assert f"is in wave 0, before 1 pods that need it, the first of them {user.label}" in finding.message
+
+
+@pytest.mark.parametrize("agent, user", [(CSI, DISK), (LOG, WEB), (PROXY, WEB), (CNI, WEB)])
+def test_an_agent_after_those_who_need_it_is_well(agent: NodePod, user: NodePod) -> None:
+    """The order that a priority class of the system's gives."""
+    assert grades(node(pods=(agent, user))._replace(plan=plan((user.uid,), (agent.uid,)))) == []
+
+
+@pytest.mark.parametrize("agent, user", [(CSI, WEB), (PROXY, HOST), (CNI, HOST)])
+def test_pods_that_do_not_need_the_agent_may_go_later(agent: NodePod, user: NodePod) -> None:
+    """No volumes: no driver is needed; the node's own network: no CNI is."""
+    assert grades(node(pods=(agent, user))._replace(plan=plan((agent.uid,), (user.uid,)))) == []
+
+
+def test_a_driver_in_one_wave_with_its_users_is_early() -> None:
+    """Volumes are unmounted after their pod has ended; the network is not needed any more then."""
+    together = node(pods=(CSI, DISK))._replace(plan=plan((CSI.uid, DISK.uid)))
+    (finding,) = found(together)
+    assert "together with" in finding.message
+    assert grades(node(pods=(CNI, WEB))._replace(plan=plan((CNI.uid, WEB.uid)))) == []
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        NodePod("u-agent", "a/flannel-docs", terms=("flannel-docs",)),
+        NodePod("u-agent", "a/collector", daemon=True, terms=("fluent",)),
+        NodePod("u-agent", "a/npd", daemon=True, paths=("/var/log",), terms=("node-problem-detector",)),
+        NodePod("u-agent", "a/p", paths=("/var/lib/kubelet/plugins-of-mine",)),
+        NodePod("u-agent", "a/q", daemon=True, host_network=True, terms=("node-exporter",)),
+    ],
+    ids=lambda pod: pod.label,
+)
+def test_one_sign_is_not_enough(pod: NodePod) -> None:
+    """What only has the name of an agent, or only its mounts, is not taken for one."""
+    assert grades(node(pods=(pod, WEB, DISK))._replace(plan=plan(AGENT, (WEB.uid, DISK.uid)))) == []
+
+
+def test_a_pod_of_no_wave_is_neither_agent_nor_user() -> None:
+    """Our own pod is on the node, and in no wave."""
+    assert grades(node(pods=(CSI, DISK))._replace(plan=plan((DISK.uid,)))) == []
+
+
+def test_static_pods_without_a_number() -> None:
+    """Without any priority a warning; a class alone is one where the kubelet itself ends the pods."""
+    bare, named = (
+        StaticPod("a/etcd", "/m/etcd.yaml"),
+        StaticPod("a/api", "/m/api.yaml", "system-node-critical"),
+    )
+    assert grades(node(statics=(bare,))) == [("warning", "static-without-priority")]
+    assert grades(node(statics=(named,))) == [("note", "static-class-only")]
+    (finding,) = [each for each in found(node(mode="observe", statics=(named,))) if "static" in each.code]
+    assert finding.level == "warning"
+    assert finding.cure == "write spec.priority as a number into /m/api.yaml"
+
+
+def pod(name: str, grace_seconds: int | None) -> Pod:
+    return Pod(uid=name, namespace="default", name=name, grace_seconds=grace_seconds)
+
+
+def test_a_grace_that_no_wave_has() -> None:
+    """One finding for all of them, with the longest; a grace as long as the longest wave is none."""
+    pods = (pod("a", 15), pod("b", 16), pod("c", 60), pod("d", None))
+    (finding,) = found(WELL._replace(pods=pods))
+    assert (finding.level, finding.code) == ("warning", "grace-beyond")
+    assert finding.message == "no wave is longer than 15 s, and up to 60 s are asked for by b, c"
+    assert grades(WELL._replace(pods=pods[:1])) == []
+
+
+def test_a_cut_that_no_priority_would_spare_is_told_once() -> None:
+    """Together with the others that no wave has time for; a cut by its own wave alone stays."""
+    assert WELL.plan is not None
+    cuts = tuple(("grace-cut", f"{name} asks for 60 s and gets 15 s: wave 0 has 15 s") for name in ("c", "e"))
+    sight = WELL._replace(pods=(pod("c", 60),), plan=msgspec.structs.replace(WELL.plan, warnings=cuts))
+    assert [each.code for each in found(sight)] == ["grace-cut", "grace-beyond"]
+    assert found(sight)[0].message.startswith("e asks for")
+
+
+def test_many_names_are_counted() -> None:
+    """A finding stays a line."""
+    (finding,) = found(WELL._replace(pods=tuple(pod(f"p{at}", 99) for at in range(7))))
+    assert finding.message.endswith("by p0, p1, p2, p3, p4 and 2 more")
+
+
+def test_findings_that_are_alike_are_told_three_times() -> None:
+    """A node has a hundred pods, often from one template: people see some and a number, scripts see all."""
+    cuts = tuple(("grace-cut", f"web-{at} is cut") for at in range(8))
+    naps = tuple(("sleep-cut", f"nap-{at} is cut") for at in range(3))
+    assert WELL.plan is not None
+    all_of_them = found(WELL._replace(plan=msgspec.structs.replace(WELL.plan, warnings=cuts + naps)))
+    assert len(all_of_them) == 11
+    told = list(shortened(all_of_them))
+    assert [each.message for each, _ in told] == [
+        *("web-0 is cut", "web-1 is cut", "web-2 is cut"),
+        *("nap-0 is cut", "nap-1 is cut", "nap-2 is cut"),
+    ]
+    assert [more for _, more in told] == [0, 0, 5, 0, 0, 0]
+
+
+def test_a_priority_that_nobody_told_has_another_cure_on_a_node() -> None:
+    """There it is not the manifest that is wrong."""
+    assert WELL.plan is not None
+    unset = msgspec.structs.replace(WELL.plan, warnings=(("priority-unset", "web-0: none"),))
+    (on_a_node,) = found(WELL._replace(plan=unset))
+    assert "kubeconfig" in on_a_node.cure
+    (of_processes,) = found(WELL._replace(plan=unset, node=None))
+    assert "manifest" in of_processes.cure

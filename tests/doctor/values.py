@@ -81,6 +81,11 @@ WELL = Snapshot(
 )
 
 
+#: A machine that is no node of a cluster, and well.
+MACHINE = WELL._replace(node=None, plan=plan())
+OVERRIDDEN = DropInsRead(overridden_by="/etc/systemd/logind.conf.d/zzz-site.conf")
+
+
 def node(**changes: Any) -> Snapshot:
     """The well one, with these of its node's fields changed."""
     assert WELL.node is not None

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from prometheus_client.parser import text_string_to_metric_families
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import (
+    DeleteRefused,
+    DetachCertified,
     EpisodeClosed,
+    HandedOver,
     HookEnded,
     PodEnded,
     PodPlanned,
@@ -17,10 +22,13 @@ from ebbtide.events.decisions import (
     ReleaseLock,
     ShutdownBegan,
 )
+from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
 from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
-from ebbtide.otel.meters import WORKLOADS_MAX, Meters, fold
+from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
+from ebbtide.otel.otlp import encode_metrics
+from ebbtide.otel.span import Resource
 from tests.journals import SHUTDOWN, steps
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
@@ -243,3 +251,127 @@ def test_seconds_are_exact(value_ns: int, text: str) -> None:
 def test_workloads_by_name(name: str, expected: str) -> None:
     """What a controller draws anew for each pod is left out, and nothing else."""
     assert workload_name(name) == expected
+
+
+# --- of a Kubernetes node ----------------------------------------------------------------------
+
+SOON = ReadContext(now_wall_ns=NS_PER_SECOND)
+STARTED = DaemonStarted(version="1", pid=1, mode="api", node="n", boot_id="b", userspace_id="b")
+SEEN: tuple[Event, ...] = (
+    KubeletRead(unit="kubelet.service", active=True),
+    RuntimeRead(reachable=True),
+    ApiRead(reachable=False, error="no route"),
+)
+
+
+def text(*events: Event, around: ReadContext = SOON) -> list[str]:
+    """The lines of what these events make of the meters."""
+    meters = Meters()
+    fold(meters, steps(*events))
+    return exposition(meters, around).splitlines()
+
+
+def test_each_part_of_the_node_is_up_or_down() -> None:
+    """As it was last seen; of the kubelet nothing where nobody can tell."""
+    lines = text(*SEEN)
+    assert 'ebbtide_answers{part="kubelet"} 1' in lines
+    assert 'ebbtide_answers{part="runtime"} 1' in lines
+    assert 'ebbtide_answers{part="api"} 0' in lines
+    gone = text(*SEEN, KubeletRead(unit="kubelet.service"))
+    assert not [line for line in gone if line.startswith('ebbtide_answers{part="kubelet"')]
+
+
+def test_what_an_earlier_process_saw_is_no_health() -> None:
+    """Neither after a start, nor where only a journal is there to be asked."""
+    assert not [line for line in text(*SEEN, STARTED) if line.startswith("ebbtide_answers{")]
+    dead = text(*SEEN, around=SOON._replace(live=False))
+    assert not [line for line in dead if line.startswith(("ebbtide_answers{", "ebbtide_kubelet_lock"))]
+
+
+def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
+    """A pod of mode process has no means; a certificate counts by what it says."""
+    lines = text(
+        PodEnded(uid="a", wave=0, outcome="graceful", reason="", means="api"),
+        PodEnded(uid="b", wave=0, outcome="killed", reason="", means="cri"),
+        PodEnded(uid="c", wave=0, outcome="graceful", reason=""),
+        DeleteRefused(uid="b", reason="429"),
+        HandedOver(reason="the API server did not take a delete"),
+        DetachCertified(safe=False),
+        LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
+    )
+    assert 'ebbtide_pods_by_means_total{means="api",outcome="graceful"} 1' in lines
+    assert 'ebbtide_pods_by_means_total{means="cri",outcome="killed"} 1' in lines
+    assert len([line for line in lines if line.startswith("ebbtide_pods_by_means_total{")]) == 2
+    assert "ebbtide_handovers_total 1" in lines
+    assert "ebbtide_deletes_refused_total 1" in lines
+    assert 'ebbtide_certificates_total{verdict="safe"} 0' in lines
+    assert 'ebbtide_certificates_total{verdict="unsafe"} 1' in lines
+    assert "ebbtide_kubelet_lock 1" in lines
+
+
+# --- as OTLP -----------------------------------------------------------------------------------
+
+FULL = ReadContext(1_700_000_100 * NS_PER_SECOND, 1, 2, False, False, 3, NS_PER_SECOND)
+RESOURCE = Resource((("service.name", "ebbtide"),), 1)
+
+
+def meters() -> Meters:
+    made = Meters()
+    fold(made, History([DirectorySource(SHUTDOWN)]).records())
+    made.answers, made.pods_by_means = {"api": False}, {"cri": {"graceful": 1}}  # it was no Kubernetes node
+    return made
+
+
+def decoded() -> dict[str, pb.Metric]:
+    request = ExportMetricsServiceRequest.FromString(encode_metrics(meters(), FULL, RESOURCE))
+    (of_resource,) = request.resource_metrics
+    (of_scope,) = of_resource.scope_metrics
+    assert of_resource.resource.attributes[0].value.string_value == "ebbtide"
+    return {metric.name: metric for metric in of_scope.metrics}
+
+
+def key(labels: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted(labels.items()))
+
+
+def labels_of(point: pb.NumberDataPoint | pb.HistogramDataPoint) -> tuple[tuple[str, str], ...]:
+    return key({each.key: each.value.string_value for each in point.attributes})
+
+
+def test_values_are_those_of_the_text() -> None:
+    """Every sample of the text stands in the request with the same labels and the same value."""
+    found = decoded()
+    for family in text_string_to_metric_families(exposition(meters(), FULL)):
+        metric = found.get(family.name) or found[f"{family.name}_total"]
+        if family.type == "histogram":
+            continue
+        points = metric.sum.data_points if family.type == "counter" else metric.gauge.data_points
+        values = {labels_of(point): point.as_double or point.as_int for point in points}
+        assert values == {key(sample.labels): sample.value for sample in family.samples}
+
+
+def test_histograms_have_their_buckets() -> None:
+    """As many counts as bounds and one, together the count, with the exact sum."""
+    metric = decoded()["ebbtide_pod_stop_duration_seconds"]
+    (point,) = (
+        each for each in metric.histogram.data_points if labels_of(each) == (("outcome", "graceful"),)
+    )
+    assert tuple(point.explicit_bounds) == BOUNDS_SECONDS
+    assert len(point.bucket_counts) == len(BOUNDS_SECONDS) + 1
+    assert (sum(point.bucket_counts), point.count, point.sum) == (4, 4, 3.707)
+
+
+def test_sums_begin_with_the_journal() -> None:
+    """Counters are cumulative since the first record, whoever sends them; a gauge is of a moment."""
+    found, begun_ns = decoded(), meters().begun_wall_ns
+    counter = found["ebbtide_pods_total"].sum
+    assert counter.is_monotonic
+    assert {point.start_time_unix_nano for point in counter.data_points} == {begun_ns}
+    (armed,) = found["ebbtide_armed"].gauge.data_points
+    assert (armed.start_time_unix_nano, armed.time_unix_nano) == (0, FULL.now_wall_ns)
+
+
+def test_the_bytes_are_always_the_same() -> None:
+    """The same meters give the same request, and every metric of the table is in it."""
+    assert encode_metrics(meters(), FULL, RESOURCE) == encode_metrics(meters(), FULL, RESOURCE)
+    assert list(decoded()) == [metric.name for metric in CATALOG]

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from ebbtide.cli.config import check_configuration
 from ebbtide.config import load
+from ebbtide.events.decisions import HookResult
 from ebbtide.events.model import Period, ProcessReport
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ConfigurationRecord,
     ContainerRecord,
+    HookRecord,
     PodRecord,
     ShutdownRecord,
 )
 from ebbtide.replay.advise import (
+    LONGEST,
+    MEDIAN,
+    P95,
     Advice,
+    ContainerTimes,
     NoEvidence,
+    Observation,
     Workload,
     WorkloadVerdict,
     advise,
     configuration_to_paste,
     observed_stops,
     problems,
+    survival,
     wave_comment,
     workload,
 )
@@ -280,3 +292,170 @@ def test_what_is_pasted_is_a_configuration(tmp_path: Path) -> None:
 
 def _fields(pod: PodRecord) -> dict[str, Any]:
     return {name: getattr(pod, name) for name in pod.__struct_fields__}
+
+
+# --- how long a pod took to stop ---------------------------------------------------------------
+
+
+def hook(result: HookResult, seconds: int = 0) -> HookRecord:
+    until_ns = SECOND + seconds * SECOND
+    return HookRecord(
+        container="main", kind="exec", began_ns=SECOND, until_ns=until_ns, ended_ns=until_ns, result=result
+    )
+
+
+@pytest.mark.parametrize(
+    "result, hope", [("done", "saved"), ("not-run", "perhaps"), ("timed-out", "perhaps")]
+)
+def test_a_hook_that_was_not_whole_may_take_longer_with_more_time(result: HookResult, hope: str) -> None:
+    """It ended in 1 s without its hook, or with half of it: how long the whole takes is not known."""
+    short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook(result),))
+    advice = advise([account(ended("api-0", 9), short)])
+    assert [stop.label for stop in getattr(advice, hope)] == (
+        ["shop/api-0", "shop/web-1"] if hope == "saved" else ["shop/web-1"]
+    )
+
+
+def test_a_hook_whose_container_ended_was_whole_enough() -> None:
+    """It was cut because there was nothing left to stop."""
+    gone = ContainerRecord(name="main", exited_ns=2 * SECOND)
+    short = ended("web-1", 1, grace_ns=SECOND, hooks=(hook("cancelled", 1),), containers=(gone,))
+    advice = advise([account(ended("api-0", 9), short)])
+    assert not advice.perhaps
+
+
+def container(
+    name: str, signalled: int | None, exited: int | None, *, sidecar: bool = False
+) -> ContainerRecord:
+    """Times in seconds after the beginning of its pod's stop."""
+    at = [None if each is None else SECOND + each * SECOND for each in (signalled, exited)]
+    return ContainerRecord(name=name, sidecar=sidecar, signalled_ns=at[0], exited_ns=at[1])
+
+
+def test_what_each_container_took_is_its_own() -> None:
+    """Its hook, and its stop after that; of a sidecar that nobody asked, what came after the others' end."""
+    containers = (
+        container("mesh", 9, 11, sidecar=True),
+        container("log", None, 10, sidecar=True),
+        container("main", 4, 5),
+        container("api", 0, 9),
+    )
+    (stop,) = observed_stops([account(ended("a-0", 11, hooks=(hook("done", 4),), containers=containers))])
+    assert stop.parts == (
+        ContainerTimes("mesh", True, False, 0, 2 * SECOND),
+        ContainerTimes("log", True, False, 0, SECOND),
+        ContainerTimes("main", False, False, 4 * SECOND, SECOND),
+        ContainerTimes("api", False, False, 0, 9 * SECOND),
+    )
+
+
+def test_what_was_killed_has_a_part_in_what_it_had() -> None:
+    """A container that had ended by then keeps its time; one whose hook ran on had that, and no stop."""
+    containers = (container("main", None, 21), container("api", 0, 3), container("db", 0, 21))
+    pod = killed("a-0", 20, hooks=(hook("timed-out", 30),))
+    main, api, db = (
+        replace(each, killed_ns=None if each.name == "api" else 21 * SECOND) for each in containers
+    )
+    (stop,) = observed_stops([account(replace(pod, containers=(main, api, db)))])
+    assert [(part.container, part.hook_ns, part.stop_ns) for part in stop.parts] == [
+        ("main", 20 * SECOND, 0),
+        ("api", 0, 3 * SECOND),
+        ("db", 0, 20 * SECOND),
+    ]
+
+
+@pytest.mark.parametrize("hurried", [5, 30])
+def test_what_came_first_is_its_bound(hurried: int) -> None:
+    """Killed at 20 s, and hurried before or after that: till the first of these it had not ended."""
+    (stop,) = observed_stops([account(killed("web-1", 20, hurried_ns=SECOND + hurried * SECOND))])
+    assert stop.observed == Observation(min(hurried, 20) * SECOND, ended=False)
+
+
+def test_a_wave_that_was_too_short_for_some_is_not_made_shorter_by_more_evidence() -> None:
+    """Killed at 20 s though it asks for 60, whatever another was killed after: the need is not known."""
+    known = [ended("web-1", 2), killed("web-2", 20)]
+    for more in ([], [killed("web-3", 30, wanted=30)]):
+        wave = advise([account(*known, *more)]).waves[0]
+        assert (wave.seconds, wave.kept) == (20, "too-short")
+
+
+def test_what_no_period_helps_keeps_no_wave_long() -> None:
+    """It ignores its stop signal: that it was killed before its own grace was over says nothing."""
+    wave = advise([account(ended("web-1", 2), killed("deaf-1", 20, autopsies=(DEAF,)))]).waves[0]
+    assert (wave.seconds, wave.kept) == (3, "")
+
+
+def test_a_kill_that_came_sooner_than_its_replicas_end_keeps_no_wave_long() -> None:
+    """Its replicas took up to 12 s, and it was killed after 5 s: 13 s are what is known to be needed."""
+    wave = advise([account(ended("web-1", 12), killed("web-2", 5))]).waves[0]
+    assert (wave.seconds, wave.kept) == (13, "")
+
+
+# --- Kaplan-Meier, exactly ---------------------------------------------------------------------
+
+#: Weeks in remission under 6-mercaptopurine (Freireich and others, 1963); True: relapsed, False: censored.
+FREIREICH = (
+    *((6, True), (6, True), (6, True), (6, False), (7, True), (9, False), (10, True), (10, False)),
+    *((11, False), (13, True), (16, True), (17, False), (19, False), (20, False), (22, True), (23, True)),
+    *((25, False), (32, False), (32, False), (34, False), (35, False)),
+)
+
+observations = st.lists(st.builds(Observation, st.integers(0, 9), st.booleans()), max_size=12)
+
+
+def test_the_textbook() -> None:
+    """The curve of the data that every textbook has, in fractions."""
+    curve = survival(Observation(*each) for each in FREIREICH)
+    assert [(step.ns, step.share) for step in curve.steps] == [
+        (6, Fraction(6, 7)),
+        (7, Fraction(96, 119)),
+        (10, Fraction(64, 85)),
+        (13, Fraction(176, 255)),
+        (16, Fraction(32, 51)),
+        (22, Fraction(64, 119)),
+        (23, Fraction(160, 357)),
+    ]
+    assert (curve.total, curve.censored) == (21, 12)
+    assert curve.quantile_ns(MEDIAN) == 23
+    assert curve.quantile_ns(P95) is None
+    assert not curve.is_complete
+
+
+def test_nobody_was_killed() -> None:
+    """Without censoring a quantile is the ordinary one, and the last is the longest."""
+    curve = survival(Observation(ns, True) for ns in range(1, 101))
+    quantiles = [curve.quantile_ns(of) for of in (MEDIAN, P95, LONGEST)]
+    assert quantiles == [50, 95, 100]
+
+
+def test_everybody_was_killed() -> None:
+    """Nothing is reached."""
+    curve = survival([Observation(20, False), Observation(30, False)])
+    assert curve.steps == ()
+    assert curve.quantile_ns(MEDIAN) is None
+
+
+def test_nothing_was_seen() -> None:
+    """An empty record reaches nothing, and breaks nothing."""
+    assert survival(()).quantile_ns(LONGEST) is None
+
+
+@given(observations)
+def test_laws(seen: list[Observation]) -> None:
+    """The curve only falls; it comes down to 0 if and only if the longest of all ended by itself."""
+    curve = survival(seen)
+    shares = [step.share for step in curve.steps]
+    assert shares == sorted(shares, reverse=True)
+    assert all(0 <= share < 1 for share in shares)
+    longest = max((each.ns for each in seen), default=None)
+    ended_last = bool(seen) and all(each.ended for each in seen if each.ns == longest)
+    assert curve.is_complete == ended_last
+
+
+@given(observations, st.integers(10, 20))
+def test_a_censored_pod_never_shortens_a_quantile(seen: list[Observation], ns: int) -> None:
+    """One more pod that was killed makes no answer smaller: it can only be that more time is needed."""
+    before, after = survival(seen), survival([*seen, Observation(ns, False)])
+    for of in (MEDIAN, P95, LONGEST):
+        known, now = before.quantile_ns(of), after.quantile_ns(of)
+        assert now is None or (known is not None and now >= known)

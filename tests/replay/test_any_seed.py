@@ -10,9 +10,14 @@ import pytest
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
+from ebbtide.events.record.episodes import episodes
+from ebbtide.replay import library
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
+from ebbtide.replay.states import states_at
+from ebbtide.replay.step import Stepper
+from ebbtide.replay.timeline import timeline
 from ebbtide.replay.verify import verify
-from tests.journals import Memory
+from tests.journals import Memory, write_files
 
 PARTS = 4
 
@@ -51,3 +56,31 @@ def test_a_longer_journal_needs_no_more_memory(tmp_path: Path) -> None:
     """It is streamed: ten times the shutdowns, the same memory at the most."""
     short = _peak_mib(tmp_path, 4)
     assert _peak_mib(tmp_path, 40) - short < GROWTH_MIB_MAX
+
+
+#: With crashes, lost buses, cancels and late grants, as the seeds draw them.
+SEEDS = range(300, 312)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_reading_verbs_agree(seed: int, tmp_path: Path) -> None:
+    """A walk sees the timeline's records, comes back through the same states, and `state` has those too."""
+    write_files(tmp_path, library.simulate(seed, synthetic=5).files())
+    history = History([DirectorySource(tmp_path)])
+    for episode in episodes(history):
+        walk = Stepper(history, episode, kept_max=9)
+        there = [(walk.here.line.seq, dict(walk.known))]
+        while walk.next():
+            there.append((walk.here.line.seq, dict(walk.known)))
+        assert walk.divergence is None
+        assert [seq for seq, _ in there] == [
+            line.seq for line in timeline(history.batches(), episode.first_seq)
+        ]
+        back = [(walk.here.line.seq, dict(walk.known))]
+        while walk.back():
+            back.append((walk.here.line.seq, dict(walk.known)))
+        assert back[::-1] == there
+        for seq, known in there[::10]:
+            found = states_at(history, seq)
+            assert found is not None
+            assert found.known == known

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
+from functools import partial
+from typing import Any
+
+import grpc
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,11 +25,15 @@ from ebbtide.otel.delivery.answers import (
     Rejected,
     answer_of_grpc,
     answer_of_http,
+    mask_for,
     message_fields,
     parse_partial_success,
     parse_status,
     printable_line,
 )
+from tests.otel.delivery.collector import Collector, Got, Reply
+from tests.otel.delivery.test_otlp_grpc import Service, send, serving
+from tests.otel.delivery.test_otlp_http import once
 
 
 @given(st.integers(0, 2**63 - 1), st.text(max_size=50))
@@ -64,3 +75,63 @@ def test_words_are_one_printable_line(data: bytes) -> None:
     line = printable_line(data)
     assert line.isprintable() or not line
     assert len(line) <= 300
+
+
+# --- no value of a header leaves in a server's words -------------------------------------------
+
+SECRET = 'TOPSECRET/+"x'
+VALUES = [SECRET, f"Bearer {SECRET}", f"Api-Token  {SECRET}"]
+TEXT = (("content-type", "text/plain"),)
+
+
+def echo(status: int, fill: int, got: Got) -> Reply:
+    return Reply(status, f"{'.' * fill}x-last: {got.headers['x-last']}".encode(), TEXT)
+
+
+@pytest.mark.parametrize("value", VALUES)
+@pytest.mark.parametrize("status", [400, 401, 503])
+async def test_an_echo_over_http_is_starred_out(value: str, status: int) -> None:
+    """Whatever the answer means, its words have lost the value, also where they are cut off in it."""
+    for fill in range(255, 300, 9):
+        collector = Collector(partial(echo, status, fill))
+        answer: Any = await once(collector, headers=(("x-last", value),))
+        assert "TOP" not in answer.reason
+    assert answer.reason.startswith(f"HTTP {status}: ...")
+
+
+async def test_a_partial_success_stays_one() -> None:
+    """The message is read as before: the stars are as many as the letters."""
+    partial = ExportTracePartialSuccess(rejected_spans=2, error_message=f"not for {SECRET}")
+    body = ExportTraceServiceResponse(partial_success=partial).SerializeToString()
+    answer = await once(Collector(lambda got: Reply(body=body)), headers=(("x-key", SECRET),))
+    assert answer == Accepted(2, f"not for {'*' * len(SECRET)}")
+
+
+async def test_an_echo_over_grpc_is_starred_out() -> None:
+    """The details of a status are a server's words too."""
+    service = Service(grpc.StatusCode.UNAUTHENTICATED, f"authorization: Bearer {SECRET}, who is that")
+    with serving(service) as endpoint:
+        answer = await send(endpoint, headers=(("authorization", f"Bearer {SECRET}"),))
+    assert SECRET not in answer.reason
+    assert answer.reason.endswith(", who is that")
+
+
+def test_a_basic_password_is_starred_out_in_clear_too() -> None:
+    """A proxy that tells whom it does not know has unpacked the credentials."""
+    pair = base64.b64encode(b"me:pass-word").decode()
+    mask = mask_for((("authorization", f"Basic {pair}"),))
+    assert mask(f"{pair} me:pass-word pass-word".encode()) == b"%s %s %s" % (b"*" * 16, b"*" * 12, b"*" * 9)
+    assert mask_for((("authorization", "Basic ?"),))(b"no such user") == b"no such user"
+
+
+def test_escaped_values_are_found() -> None:
+    """A page in HTML, a JSON document, a URL."""
+    mask = mask_for((("x-key", SECRET),))
+    for shown in (html.escape(SECRET), json.dumps(SECRET), "TOPSECRET%2F%2B%22x"):
+        assert b"TOP" not in mask(shown.encode())
+
+
+def test_a_short_value_takes_no_letters_out_of_words() -> None:
+    """As a word of its own it is starred out; an empty one is nowhere."""
+    mask = mask_for((("x-tenant", "a"), ("x-none", "")))
+    assert mask(b"tenant a is bad") == b"tenant * is bad"

@@ -339,3 +339,86 @@ def test_without_script(desk: Browser, urls: Urls) -> None:
     assert "shop/stuck-0" in text["#pod-rows"]
     assert "shop/api-0" in text["#chain"]
     assert "hidden" in text["#tools"].partition(">")[0]
+
+
+# --- on a phone --------------------------------------------------------------------------------
+
+WIDTH = 390
+
+#: [the table's name, its tallest row, how many characters that row has].
+TALLEST = """["waves", "hooks", "course"].flatMap((name) =>
+    [...document.querySelectorAll(`#${name} tbody tr`)].map((row) =>
+        [name, row.getBoundingClientRect().height, row.textContent.length]))"""
+
+
+@pytest.fixture
+def phone(desk: Browser) -> Browser:
+    desk.size(WIDTH, 844, phone=True)
+    return desk
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["story", "many"])
+def test_what_happened_can_be_read_in_the_events(phone: Browser, urls: Urls, name: str) -> None:
+    """The words have most of the width, and no blank column stands beside them."""
+    phone.open(urls(name))
+    left, right, frame = phone.run("""(() => {
+        const cell = document.querySelector("#event-rows tr:not([hidden]):not(.pad)").lastElementChild;
+        const [box, frame] = [cell, cell.closest(".frame")].map((each) => each.getBoundingClientRect());
+        return [box.left, box.right, frame.right];
+    })()""")
+    assert right - left >= WIDTH // 2
+    assert frame - right <= 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["story", "many", "hostile"])
+def test_rows_are_as_tall_as_what_they_say(phone: Browser, urls: Urls, name: str) -> None:
+    """A row is a few lines of its own words, with each cell's heading before it."""
+    phone.open(urls(name))
+    rows = phone.run(TALLEST)
+    assert rows
+    stretched = [row for row in rows if row[1] > 90 + row[2] * 0.8]
+    assert stretched == []
+    label = "getComputedStyle(document.querySelector('#waves tbody td'), '::before').content"
+    assert "Priority" in phone.run(label)
+
+
+# --- 1 000 pods stay smooth --------------------------------------------------------------------
+
+#: A function in the page: the steps of a gesture by its name.
+GESTURES = Path(__file__).with_name("gestures.js").read_text()
+
+#: Milliseconds of processor a step: what follows the hand, and what lays all rows out anew.
+FLOWING_MS, ANEW_MS = 50.0, 600.0
+ANEW = ("filter", "sort", "filter events")
+FIRST_PAINT_MS = 2000
+
+#: Rows of a virtual list that may stand in the document.
+DRAWN_MAX = 2500
+
+
+@pytest.mark.slow
+def test_gestures(desk: Browser, urls: Urls) -> None:
+    """Zooming, moving, walking, scrolling, filtering and sorting answer at once."""
+    desk.open(urls("many"))
+    for name in desk.run(f"({GESTURES})()"):
+        before = desk.processor_ms()
+        steps = len(desk.run(f"({GESTURES})('{name}')"))
+        cost = (desk.processor_ms() - before) / steps
+        assert 0 < cost <= (ANEW_MS if name in ANEW else FLOWING_MS), f"{name}: {cost} ms a step"
+
+
+@pytest.mark.slow
+def test_first_paint(desk: Browser, urls: Urls) -> None:
+    """The page is seen soon after it is opened, by the browser's own clock."""
+    desk.open(urls("many"))
+    paints = desk.run("performance.getEntriesByType('paint').map((each) => [each.name, each.startTime])")
+    assert dict(paints)["first-contentful-paint"] <= FIRST_PAINT_MS
+
+
+@pytest.mark.slow
+def test_timeline_draws_only_what_is_in_sight(desk: Browser, urls: Urls) -> None:
+    """Of a thousand pods' bars only those in sight are in the document."""
+    desk.open(urls("many"))
+    assert 50 < desk.run("document.querySelectorAll('#chart *').length") < DRAWN_MAX

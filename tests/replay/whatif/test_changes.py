@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 
+from ebbtide import replay
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.facts import (
@@ -18,6 +19,7 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Container, Hook, Settings
+from ebbtide.replay.advise import NoEvidence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
 from ebbtide.replay.whatif.record import (
     Answer,
@@ -233,3 +235,60 @@ def test_a_delayed_exit_comes_later(known: Recorded) -> None:
     assert slower.then is not None
     assert slower.grim is not None
     assert (slower.grim.ended_ns or 0) - (slower.then.ended_ns or 0) == 2 * SECOND
+
+
+# --- facts that come later, or not at all ------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sleeper() -> Recorded:
+    """A pod that stops, and one whose life is over in its sleep."""
+    sleepy = pod("orders", hook=Hook(kind="sleep", sleep_seconds=3))
+    ends = behaves(sleepy, 30, HookPlan(), lives_ns=11 * SECOND)
+    return record([behaves(pod("web"), 2), ends])
+
+
+def test_who_ended_before_a_late_inventory_is_found_gone(sleeper: Recorded) -> None:
+    """Nobody looks at a container before it is listed: its exit is heard of then, and nobody is killed."""
+    found = sleeper.compare(delay=((sleeper.seq_of(InventoryTaken), 5 * SECOND),))
+    orders = side(found, "orders")
+    assert (orders.outcomes, orders.change) == (("graceful", "graceful"), "same")
+    assert orders.grim is not None
+    assert orders.grim.took_ns is not None
+    assert orders.grim.took_ns < SECOND
+    assert found.then.total_ns is not None
+    assert found.total.is_one
+    assert found.total.grim == found.then.total_ns + 5 * SECOND
+
+
+@pytest.mark.parametrize(
+    "asked, said",
+    [
+        ({"drop": (0,), "delay": ((0, 1),)}, "is to be dropped and delayed: ask for one of the two"),
+        ({"delay": ((0, 1), (0, 2))}, "has two delays: ask for one of them, or for their sum"),
+    ],
+)
+def test_one_record_is_changed_in_one_way(
+    sleeper: Recorded, asked: dict[str, tuple[object, ...]], said: str
+) -> None:
+    """What contradicts itself is refused, with the record's number."""
+    seq = sleeper.seq_of(ContainerExited)
+    named = {
+        "drop": (seq,) * len(asked.get("drop", ())),
+        "delay": tuple((seq, at + 1) for at, _ in enumerate(asked["delay"])),
+    }
+    with pytest.raises(WrongChange, match=f"record {seq} {said}"):
+        sleeper.ask(**named)
+
+
+@pytest.mark.parametrize("wrong", [{"grant_ns": -5}, {"delay": ((3, -1),)}])
+def test_no_time_is_negative(wrong: dict[str, object]) -> None:
+    """A library's caller is told at once."""
+    with pytest.raises(ValueError, match="is negative"):
+        Changes(**wrong)  # type: ignore[arg-type]
+
+
+def test_what_is_raised_has_a_name_in_the_library() -> None:
+    """So that who asks can catch it without knowing where it lives."""
+    assert replay.WrongChange is WrongChange
+    assert replay.NoEvidence is NoEvidence

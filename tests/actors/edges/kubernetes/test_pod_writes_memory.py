@@ -1,24 +1,93 @@
-"""A pod whose final status is on its way needs no withdrawal beside it: they would be in each other's way."""
+"""What pods were when their last status was due, kept on disk by several reports at a time."""
 
 from __future__ import annotations
 
 import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from ebbtide.actors.edges.kubernetes import pod_writes as late
 from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.pod_writes import LATE_FILE_NAME, KnownThen, LateStatuses
 from ebbtide.actors.edges.kubernetes.pods import (
     KnownPod,
     PodStore,
 )
 from ebbtide.actors.edges.kubernetes.runtime import Writes
+from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
+
+WRITERS = 8
+ROUNDS = 20
+
+
+def found(uid: str) -> KnownPod:
+    return KnownPod(uid=uid, api_uid=uid, namespace="ns", name=uid, resource_version=f"v-{uid}")
+
+
+async def kept(folder: Path) -> dict[str, KnownThen]:
+    """As the next boot reads it."""
+    return dict(await LateStatuses(folder, lambda level, line: None).known())
+
+
+async def test_reports_side_by_side(tmp_path: Path) -> None:
+    """Each is kept, whoever writes last, and nothing fails."""
+    said: list[str] = []
+    made = LateStatuses(tmp_path / "state", lambda level, line: said.append(line))
+    for turn in range(ROUNDS):
+        async with trio.open_nursery() as nursery:
+            for writer in range(WRITERS):
+                nursery.start_soon(made.keep, [f"{turn}-{writer}"], found)
+    uids = [f"{turn}-{writer}" for turn in range(ROUNDS) for writer in range(WRITERS)]
+    assert said == []
+    assert await kept(tmp_path / "state") == {uid: KnownThen(f"v-{uid}") for uid in uids}
+    assert os.listdir(tmp_path / "state") == [LATE_FILE_NAME]
+
+
+async def test_a_writer_that_the_disk_holds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that nobody waits for any longer does not bring back what was known before."""
+    free, held = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **more: Any) -> None:
+        if not held.is_set():
+            held.set()
+            assert free.wait(20)
+        write_atomically(*arguments, **more)
+
+    monkeypatch.setattr(late, "write_atomically", slow)
+    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.05)
+    made = LateStatuses(tmp_path, lambda level, line: None)
+    await made.keep(["a"], found)
+    assert held.is_set()
+    await made.keep(["b"], found)
+    free.set()
+    with trio.fail_after(20):
+        while await kept(tmp_path) != {"a": KnownThen("v-a"), "b": KnownThen("v-b")}:
+            await trio.sleep(0.01)
+
+
+def test_writers_of_one_file_in_threads(tmp_path: Path) -> None:
+    """None takes another's temporary file away: each finishes, and one of them stands, whole."""
+    path, contents = tmp_path / "file", [bytes([48 + writer]) * 100_000 for writer in range(WRITERS)]
+    with ThreadPoolExecutor(WRITERS) as threads:
+        for done in [threads.submit(write_atomically, path, data) for data in contents * ROUNDS]:
+            done.result()
+    assert path.read_bytes() in contents
+    assert os.listdir(tmp_path) == ["file"]
+
+
+# --- a final status on its way needs no withdrawal beside it -----------------------------------
 
 WITHDRAW = WithdrawPods(key="w", uids=("a", "b"))
 ROWS = (("a", "Failed", "Terminated", "m"),)
