@@ -61,6 +61,7 @@ async def look_at_api_server(kubeconfig: Path | None, node: str) -> tuple[ApiSer
         return found._replace(problem=str(error)), ListedPods()
     if access.certificate and (times := certificate_validity(access.certificate)):
         found = found._replace(certificate=CertificateValidity(source, *times))
+    # The daemon's own client: what it cannot do, a shutdown cannot.
     link = ApiClient(kubeconfig)
     async with trio.open_nursery() as nursery:
         try:
@@ -85,7 +86,10 @@ async def examine_api_server(
             return found._replace(
                 problem="401 Unauthorized: the token or certificate is wrong or too old"
             ), ListedPods()
-        found = found._replace(**_user_info(who))
+        # A server before 1.28 does not tell: who we are is then not known.
+        if isinstance(info := _body_field(who, "status", "userInfo"), dict):
+            groups = tuple(map(str, info.get("groups") or ()))
+            found = found._replace(user=str(info.get("username", "")), groups=groups)
         denied, (known, taint), pods = await side_by_side(
             Unanswered,
             lambda: _denied_rights(caller, node, found.user),
@@ -116,15 +120,6 @@ def _review_object(kind: str, group: str, spec: object) -> dict[str, object]:
     return made if spec is None else made | {"spec": spec}
 
 
-def _user_info(answer: Answer) -> dict[str, Any]:
-    """A server before 1.28 does not tell: who we are is then not known."""
-    info = _body_field(answer, "status", "userInfo")
-    if not isinstance(info, dict):
-        return {}
-    groups = info.get("groups")
-    return {"user": str(info.get("username", "")), "groups": tuple(map(str, groups or ()))}
-
-
 def _body_field(answer: Answer, *names: str) -> Any:
     """Raises ValueError for what is no JSON."""
     value: Any = json.loads(answer.body) if answer.ok else None
@@ -136,26 +131,27 @@ def _body_field(answer: Answer, *names: str) -> Any:
 async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right, ...]:
     """Those of `RIGHTS` that the server says no to; a review that fails says nothing."""
     asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
-    questions = [partial(_ask, caller, "POST", REVIEW_ACCESS, _access_review(right, node)) for right in asked]
+    questions = []
+    for right in asked:
+        # As it will be used: a list with its selector, a Node by its name. Asked without them, a node's
+        # identity would be refused what it may do here, and a service account's answer would be about all
+        # nodes.
+        spec: dict[str, object] = {"verb": right.verb, "resource": right.resource, "group": right.group}
+        if right.subresource:
+            spec["subresource"] = right.subresource
+        if right.resource == "nodes":
+            spec["name"] = node
+        if right.verb in ("list", "watch"):
+            only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
+            spec["fieldSelector"] = {"requirements": [only]}
+        review = _review_object("SelfSubjectAccessReview", "authorization", {"resourceAttributes": spec})
+        questions.append(partial(_ask, caller, "POST", REVIEW_ACCESS, review))
     answers = await side_by_side(Unanswered, *questions)
     return tuple(
         right
         for right, answer in zip(asked, answers, strict=True)
         if _body_field(answer, "status", "allowed") is False
     )
-
-
-def _access_review(right: Right, node: str) -> dict[str, object]:
-    """Asked as it will be used: a list with its selector, a Node by its name."""
-    asked: dict[str, object] = {"verb": right.verb, "resource": right.resource, "group": right.group}
-    if right.subresource:
-        asked["subresource"] = right.subresource
-    if right.resource == "nodes":
-        asked["name"] = node
-    if right.verb in ("list", "watch"):
-        only = {"key": "spec.nodeName", "operator": "In", "values": [node]}
-        asked["fieldSelector"] = {"requirements": [only]}
-    return _review_object("SelfSubjectAccessReview", "authorization", {"resourceAttributes": asked})
 
 
 async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | None]:
@@ -170,10 +166,9 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
     return known, True if answer.ok else False if answer.code in (FORBIDDEN, INVALID) else None
 
 
-# Until when a client certificate is valid, read from its DER without a library for it.
-#
-# A certificate's validity is all that is wanted here, at a fixed place near its begin (RFC 5280, 4.1):
-# Certificate, TBSCertificate, then version (optional), serialNumber, signature, issuer, *validity*.
+# Until when a client certificate is valid, read from its DER: a library for it would be needed for nothing
+# else. The validity stands at a fixed place near the begin (RFC 5280, 4.1): Certificate, TBSCertificate, then
+# version (optional), serialNumber, signature, issuer, *validity*.
 
 
 SEQUENCE_TAG, INTEGER_TAG, VERSION_TAG = 0x30, 0x02, 0xA0

@@ -116,7 +116,10 @@ async def _ask_logind(bus: Connection) -> LogindState:
     return LogindState(
         grant_ns=limit,
         preparing=going,
-        our_lock=any(_is_our_lock(row) for row in rows),
+        our_lock=any(
+            who == INHIBIT_WHO and mode == "delay" and "shutdown" in what.split(":")
+            for what, who, _, mode, _, _ in rows
+        ),
         kubelet_lock=any(is_kubelet_lock(row) for row in rows),
         power_key=key,
         systemd=version,
@@ -125,11 +128,6 @@ async def _ask_logind(bus: Connection) -> LogindState:
 
 async def _inhibitors(bus: Connection) -> Any:
     return (await bus.method(MANAGER, "ListInhibitors"))[0]
-
-
-def _is_our_lock(row: tuple[str, str, str, str, int, int]) -> bool:
-    what, who, _, mode, _, _ = row
-    return who == INHIBIT_WHO and mode == "delay" and "shutdown" in what.split(":")
 
 
 async def _read_power_key(bus: Connection) -> str:
@@ -176,9 +174,8 @@ def look_at_journal(path: Path) -> JournalState:
     )
 
 
-# How the last daemon began, from the journal: in which mode, and which pods it could not start.
-#
-# Such a pod has neither a process nor a record.
+# How the last daemon began, from the journal: in which mode, and which pods it could not start. Such a pod
+# has neither a process nor a record.
 
 
 class LastStart:
@@ -193,22 +190,19 @@ class LastStart:
     def take(self, raw: RawRecord) -> None:
         self._labels.learn(raw)
         if raw.tag == "DaemonStarted":
+            data = payload_of(raw)
             self._failed = {}
-            self._began(payload_of(raw))
+            self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
+        # Looked for in the bytes first: nearly all outcomes are of other orders, and decoding each of a
+        # year's journal would make the doctor slow.
         elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:
-            self._ended(payload_of(raw))
-
-    def _began(self, data: Any) -> None:
-        self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
-
-    def _ended(self, data: Any) -> None:
-        """Only an edited journal holds anything but a mapping here."""
-        if not isinstance(data, dict):
-            return
-        uid = str(data.get("key")).removeprefix(START_POD_KEY).rpartition("/")[0]
-        self._failed.pop(uid, None)
-        if data.get("result") == "failed":
-            self._failed[uid] = str(data.get("reason") or "no reason was given")
+            data = payload_of(raw)
+            if not isinstance(data, dict):
+                return  # only an edited journal holds anything but a mapping here
+            uid = str(data.get("key")).removeprefix(START_POD_KEY).rpartition("/")[0]
+            self._failed.pop(uid, None)
+            if data.get("result") == "failed":
+                self._failed[uid] = str(data.get("reason") or "no reason was given")
 
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
@@ -235,17 +229,27 @@ class FoundPods(NamedTuple):
 
 def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> FoundPods:
     """``running``: the daemon's mode, for when ``options`` names none. Raises PermissionError."""
-    mode = options.mode or (
-        AUTO_MODE
-        if any((options.cri, options.kubeconfig, options.node_name)) and running in ("", PROCESS)
-        else running
-    )
+    mode = options.mode or running
+    # Who names a part of a node asks about a node, whatever may run here beside it.
+    names_part = any((options.cri, options.kubeconfig, options.node_name))
+    if names_part and not options.mode and running in ("", PROCESS):
+        mode = AUTO_MODE
     mode = mode or detect_mode(section, options.runtime)
-    return (
-        _pods_of_processes(options.runtime)
-        if mode == PROCESS
-        else _pods_of_node(options._replace(mode=mode), section)
-    )
+    if mode == PROCESS:
+        records = running_pods(options.runtime)
+        return FoundPods(
+            mode,
+            tuple(Manifest(pod=each.pod, spec=each.spec, source=str(options.runtime)) for each in records),
+            tuple(forecast for each in records for forecast in forecasts_of_processes(each)),
+            tuple(target for each in records for target in targets_of_processes(each)),
+        )
+    from ebbtide.doctor.node import (
+        look_at_node,
+    )  # late: YAML, and where they are installed gRPC and the client
+
+    found = look_at_node(options._replace(mode=mode), section)
+    targets = tuple(target for entry in found.entries for target in targets_of_containers(entry))
+    return FoundPods(mode, found.manifests, found.forecasts, targets, found.seen, found.known, found.parts)
 
 
 def detect_mode(section: NodeSection, runtime: Path) -> str:
@@ -258,27 +262,6 @@ def detect_mode(section: NodeSection, runtime: Path) -> str:
     root = Path(section.kubelet_root)
     kubelet = first_existing([root]) and first_existing(SOCKETS, Path.is_socket)
     return AUTO_MODE if named or kubelet or first_existing(KUBECONFIGS) else PROCESS
-
-
-def _pods_of_processes(runtime: Path) -> FoundPods:
-    found = running_pods(runtime)
-    return FoundPods(
-        PROCESS,
-        tuple(Manifest(pod=each.pod, spec=each.spec, source=str(runtime)) for each in found),
-        tuple(forecast for each in found for forecast in forecasts_of_processes(each)),
-        tuple(target for each in found for target in targets_of_processes(each)),
-    )
-
-
-def _pods_of_node(options: RunOptions, section: NodeSection) -> FoundPods:
-    """Imported late: the bus, YAML, and where they are installed gRPC and the API's client."""
-    from ebbtide.doctor.node import look_at_node
-
-    found = look_at_node(options, section)
-    targets = tuple(target for entry in found.entries for target in targets_of_containers(entry))
-    return FoundPods(
-        options.mode, found.manifests, found.forecasts, targets, found.seen, found.known, found.parts
-    )
 
 
 # What the httpGet hooks of running pods would ask, by address: for the drill, which only connects.
@@ -322,9 +305,8 @@ def _targets_of(label: str, containers: Iterable[ContainerSpec], pod_ip: str) ->
                 yield HookTarget(name, request.host, request.port)
 
 
-# The pods that a daemon runs as local processes, from the records it keeps for its own next life.
-#
-# Only read: a record that cannot be used is passed over, and stays.
+# The pods that a daemon runs as local processes, from the records it keeps for its own next life. Only read:
+# a record that cannot be used is passed over, and stays.
 
 
 _record_decoder = msgspec.msgpack.Decoder(PodRecord)
@@ -332,6 +314,8 @@ _record_decoder = msgspec.msgpack.Decoder(PodRecord)
 
 def running_pods(runtime: Path) -> list[PodRecord]:
     """The pods of this boot with at least one process alive, oldest first. Raises PermissionError."""
+    # A record outlives its pod when the daemon was killed, and a process id is given out anew: only a process
+    # that began when the record says is the one.
     folder = runtime / "process" / "pods"
     try:
         paths = sorted(folder.iterdir(), key=lambda path: path.name)

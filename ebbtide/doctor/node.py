@@ -68,26 +68,22 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
         paths = [path for path in sorted(folder.iterdir())[:FILES_MAX] if path.suffix in STATIC_POD_SUFFIXES]
     except OSError:
         return ()
-    found = [(path, pod) for path in paths if (pod := _read_static_pod(path)) is not None]
-    return tuple(
-        StaticPod(f"{pod.metadata.namespace}/{pod.metadata.name}", str(path), pod.spec.priority_class_name)
-        for path, pod in found
-        if pod.spec.priority is None
-    )
+    found = []
+    for path in paths:
+        try:
+            with open(path, "rb") as file:
+                pod = msgspec.convert(yaml.safe_load(file.read(FILE_BYTES_MAX)), _StaticManifest)
+        except (OSError, ValueError, RecursionError, yaml.YAMLError, msgspec.ValidationError):
+            continue
+        if pod.spec.priority is None:
+            label = f"{pod.metadata.namespace}/{pod.metadata.name}"
+            found.append(StaticPod(label, str(path), pod.spec.priority_class_name))
+    return tuple(found)
 
 
-def _read_static_pod(path: Path) -> _StaticManifest | None:
-    try:
-        with open(path, "rb") as file:
-            document = yaml.safe_load(file.read(FILE_BYTES_MAX))
-        return msgspec.convert(document, _StaticManifest)
-    except (OSError, ValueError, RecursionError, yaml.YAMLError, msgspec.ValidationError):
-        return None
-
-
-# A node's pods as the API server lists them: what a shutdown needs of each, and what tells agents apart.
-#
-# The first is the daemon's own projection; images and host paths are of no use to it, so they are read here.
+# A node's pods as the API server lists them: what a shutdown needs of each, and what tells agents apart. The
+# first is the daemon's own projection; images and host paths are of no use to it, so they are read here, from
+# the same bytes, since a second list would be of another moment.
 
 
 #: Labels whose values say what a pod is.
@@ -147,11 +143,27 @@ class _Objects(msgspec.Struct):
 
 def pods_of_list(body: bytes) -> ListedPods:
     """From a PodList as JSON. Raises ValueError."""
+    known, pods = [], []
     pairs = zip(_decoded_list(body, _Objects).items, _decoded_list(body, _Pods).items, strict=True)
-    going = [
-        (project_pod(each), pod) for each, pod in pairs if (each.status.phase or "") not in TERMINAL_PHASES
-    ]
-    return ListedPods(tuple(each for each, _ in going), tuple(_node_pod(each, pod) for each, pod in going))
+    for listed, pod in pairs:
+        if listed.status.phase in TERMINAL_PHASES:
+            continue
+        each, labels = project_pod(listed), pod.metadata.labels or {}
+        terms = [each.name, *(container.image for container in pod.spec.containers or ())]
+        terms += [labels[name] for name in TELLING_LABELS if name in labels]
+        known.append(each)
+        pods.append(
+            NodePod(
+                uid=each.uid,
+                label=f"{each.namespace}/{each.name}",
+                host_network=each.host_network,
+                daemon=each.daemon,
+                volumes=each.volumes,
+                paths=tuple(volume.host_path.path for volume in pod.spec.volumes or () if volume.host_path),
+                terms=tuple(term.lower() for term in terms),
+            )
+        )
+    return ListedPods(tuple(known), tuple(pods))
 
 
 def _decoded_list(body: bytes, kind: type[T]) -> T:
@@ -161,22 +173,7 @@ def _decoded_list(body: bytes, kind: type[T]) -> T:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
 
 
-def _node_pod(each: KnownPod, pod: _Pod) -> NodePod:
-    labels = pod.metadata.labels or {}
-    said = [each.name, *(container.image for container in pod.spec.containers or ())]
-    said += [labels[name] for name in TELLING_LABELS if name in labels]
-    volumes = pod.spec.volumes or ()
-    return NodePod(
-        uid=each.uid,
-        label=f"{each.namespace}/{each.name}",
-        host_network=each.host_network,
-        daemon=each.daemon,
-        volumes=each.volumes,
-        paths=tuple(volume.host_path.path for volume in volumes if volume.host_path is not None),
-        terms=tuple(text.lower() for text in said),
-    )
-
-
+#: systemd answers in milliseconds; what it cannot say in this time, its process table does.
 MACHINE_SECONDS_MAX = 3.0
 
 
@@ -212,6 +209,7 @@ def look_at_node(options: RunOptions, section: NodeSection) -> FoundNode:
 
 async def _look_at_all(options: RunOptions, parts: NodeParts) -> FoundNode:
     looks = _NodeLooks(parts, lasting_folder(options))
+    # Side by side: each of them may use up its time, and a person waits for the whole.
     async with trio.open_nursery() as nursery:
         for look in (looks.machine, looks.runtime, looks.cluster):
             nursery.start_soon(look)
@@ -263,6 +261,7 @@ class _NodeLooks:
         store = PodStore()
         store.restore(PodCache(self._lasting, self._parts.node, lambda level, line: None).load())
         store.set_manifests(read_manifests(self._parts.static_pods, self._parts.node))
+        # In this order: what the API server says now is newer than what the daemon kept.
         if self._api.answers:
             store.replace(self._listed.known, resource_version="")
         if self._runtime.problem and not self._entries:
