@@ -47,12 +47,10 @@ from ebbtide.events.model import Container, Hook, Pod
 
 
 LABEL_LENGTH_MAX = 63
-SUBDOMAIN_LENGTH_MAX = 253
 UID_LENGTH_MAX = 128
 PORT_NAME_LENGTH_MAX = 15
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
-_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 #: Also a file name of the process edge's, so no path can hide in it.
 _UID = re.compile(r"[A-Za-z0-9][-._A-Za-z0-9]*")
 _PORT_NAME = re.compile(r"(?=.*[a-z])(?!.*--)[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -68,7 +66,7 @@ def dns_label(node: Node, path: str) -> str:
 
 def dns_subdomain(node: Node, path: str) -> str:
     """A pod's name."""
-    return _matching_name(node, path, _DNS_SUBDOMAIN, SUBDOMAIN_LENGTH_MAX)
+    return _matching_name(node, path, readers.DNS_SUBDOMAIN, readers.SUBDOMAIN_LENGTH_MAX)
 
 
 def pod_uid(node: Node | None, path: str, namespace: str, name: str) -> str:
@@ -90,7 +88,7 @@ def is_port_name(value: str) -> bool:
 
 def _matching_name(node: Node, path: str, pattern: re.Pattern[str], length_max: int) -> str:
     value = readers.text(node, path)
-    dots = " or '.'" if pattern is _DNS_SUBDOMAIN else ""
+    dots = " or '.'" if pattern is readers.DNS_SUBDOMAIN else ""
     if len(value) > length_max or not pattern.fullmatch(value):
         raise DocumentError(
             f"{path} is {quote(value)}: it must be at most {length_max} lower case letters, digits and '-'"
@@ -310,7 +308,6 @@ def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> 
 # cannot run. The exception is tcpSocket, which old objects may have: it is accepted, and fails when it runs.
 
 
-PORT_MAX = 65_535
 INT64_MAX = 2**63 - 1
 HEADERS_MAX = 128
 #: A hook's detail is for people: what does not fit a line says no more.
@@ -402,6 +399,7 @@ def _http_get_hook(fields: ObjectFields) -> HookAction:
 
 
 def _sleep_hook(fields: ObjectFields) -> HookAction:
+    # Any number that fits: which of them are too long `check_sleep` says, in the API server's words.
     node = fields.need("seconds")
     return SleepAction(seconds=readers.number(node, fields.at("seconds"), -INT64_MAX - 1, INT64_MAX))
 
@@ -421,9 +419,12 @@ _HOOK_READERS: dict[str, Callable[[ObjectFields], HookAction]] = {
 def _hook_port(node: Node, path: str) -> int | str:
     """A number, a number in quotes, or a port's name; which port that is, the hook finds out when it runs."""
     if not isinstance(node.value, str):
-        return readers.number(node, path, 1, PORT_MAX)
+        return readers.number(node, path, 1, readers.PORT_MAX)
+    # The length comes before int(): on a long text that takes the square of its length.
     digits = node.value.isascii() and node.value.isdecimal()
-    fits = digits and len(node.value) <= len(str(PORT_MAX)) and 1 <= int(node.value) <= PORT_MAX
+    fits = (
+        digits and len(node.value) <= len(str(readers.PORT_MAX)) and 1 <= int(node.value) <= readers.PORT_MAX
+    )
     if not fits and (digits or not is_port_name(node.value)):
         raise DocumentError(f"{path} is {quote(node.value)}: it must be a port or a port's name", node.line)
     return node.value
@@ -554,6 +555,7 @@ class _Containers:
             raise DocumentError(f"two containers are called {quote(name)}: rename one", name_node.line)
         self._names.append(name)
         sidecar = is_init and _has_value(fields.get("restartPolicy"), "Always")
+        # Before the command: that may refer to the variables, not they to it.
         environment = Environment(self._metadata, self._uid, self._reading.expander)
         environment.read(fields)
         argv = container_command(fields, environment.variables, self._reading.expander)
@@ -567,7 +569,7 @@ class _Containers:
         node, path = fields.get("ports"), fields.at("ports")
         for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
             port = ObjectFields(each, f"{path}[{index}]")
-            number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, PORT_MAX)
+            number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, readers.PORT_MAX)
             if port_name := _optional_text(port, "name"):
                 ports.setdefault(port_name, number)
         return ContainerSpec(
@@ -603,6 +605,8 @@ def _priority_notes(spec: ObjectFields, pod: Pod) -> tuple[tuple[str, str], ...]
     name = _optional_text(spec, "priorityClassName")
     if not name or pod.priority is not None:
         return ()
+    # Not filled in from the table, though we could: the kubelet would not, and a plan that differs from what
+    # it does is no plan.
     value = _CLASS_PRIORITIES.get(name)
     cure = f"write spec.priority: {value}" if value else "write its number in spec.priority"
     message = f"{short_name(pod)} names the priority class {quote(name)} only, which counts as 0: {cure}"
@@ -659,6 +663,7 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
         manifests += parse_manifests(name, raw, allow_zero_sleep=allow_zero_sleep)
+        # After each file: the sum of many small ones is not bounded by what one may hold.
         if len(manifests) > PODS_MAX:
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
@@ -730,6 +735,7 @@ def _pod_nodes(document: Node) -> Iterator[Node]:
 
 
 def _no_pod(kind: Node | None, line: int) -> DocumentError:
+    # Other objects have templates of pods in them: without a name, a UID and a node there is no pod to end.
     found = describe(kind) if kind is not None else "missing"
     return DocumentError(
         f"kind is {found}: only Pod, List and PodList are read (kubectl get pods -o yaml)", line
@@ -737,6 +743,8 @@ def _no_pod(kind: Node | None, line: int) -> DocumentError:
 
 
 def _refuse_twins(manifests: Sequence[Manifest]) -> None:
+    # By UID as well: all that is known of a pod is kept by it, and the second would take the first one's
+    # place.
     seen: dict[str, Manifest] = {}
     for manifest in manifests:
         for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):

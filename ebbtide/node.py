@@ -58,11 +58,13 @@ class LocalNode:
     @cached_property
     def _running(self) -> dict[str, Any]:
         """What the daemon runs with; nothing where none answers, or one of an older version."""
+        # A second question to a daemon that did not answer the first would be a second wait.
         if self.status.document is None:
             return {}
         try:
             answer: dict[str, Any] = ask("configuration", self._named.control_socket)
         except ControlError:
+            # It knows no such request, or has not read a configuration yet: as if there were none to ask.
             return {}
         return answer
 
@@ -89,6 +91,7 @@ class LocalNode:
         from ebbtide.config import configuration_from_values, load_named
 
         running = self._running
+        # Whoever names a file wants to know about that file: before it is installed, say.
         if self._named.config or not running:
             return load_named(self._named.config)
         return configuration_from_values(running["values"], running["sources"], RUNNING_DAEMON)

@@ -41,6 +41,7 @@ def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int 
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
     )
+    # About single pods, like the plan's own: where nothing is planned there is nothing to warn of.
     notes = tuple(note for manifest in going for note in manifest.notes) if plan.enabled else ()
     return msgspec.structs.replace(plan, warnings=plan.warnings + notes)
 
@@ -172,6 +173,7 @@ def termination_lines(
     """One line for each means with its kinds and reason, and one for the pods that are handed over."""
     by: dict[tuple[TerminationMode, str], list[str]] = {}
     for each in chosen:
+        # The kinds stand in front of the line: said once more in the reason, no two kinds would share one.
         reason = each.reason.replace(f"a shutdown of kind {each.kind}", f"mode {seen.mode}")
         by.setdefault((each.means, reason), []).append(each.kind)
     lines = [

@@ -200,6 +200,8 @@ def _disarmed(to: DaemonStatus, event: d.Disarmed, record: Record) -> None:
 
 
 def _daemon_started(to: DaemonStatus, event: f.DaemonStarted, record: Record) -> None:
+    # A lock that was kept over the restart is not enough: the signal has to be trusted too, which takes a
+    # look at logind by this process.
     to.armed, to.why_not = False, "starting"
     to.starts_wall_ns = record.wall_ns
     to.forget_health()
@@ -239,6 +241,8 @@ def _pod_planned(to: DaemonStatus, event: d.PodPlanned, record: Record) -> None:
 
 
 def _wave_started(to: DaemonStatus, event: d.WaveStarted, record: Record) -> None:
+    # None where the part of the journal with the plan cannot be read: `ebbtide.recover` fills it in at the
+    # end.
     wave = to.waves.get(event.wave)
     if wave is not None:
         wave.phase, wave.began_ns, wave.deadline_ns = "running", record.mono_ns, event.deadline_ns
@@ -255,6 +259,7 @@ def _pod_phase(to: DaemonStatus, uid: str, phase: str, record: Record) -> None:
     # "ended": known from the actors' states only (`ebbtide.recover`), which do not tell how.
     if pod is not None and pod.phase != "ended":
         pod.phase = phase
+        # From its first stop on: its grace runs through hook, signal and SIGKILL.
         pod.began_ns = pod.began_ns or record.mono_ns
 
 
@@ -424,6 +429,7 @@ def node_json(status: DaemonStatus) -> dict[str, Any]:
 
 def cached_pods(journal: Path) -> dict[str, Any] | None:
     """How many pods the daemon knows, beside ``journal``, and when that last changed; None: no cache."""
+    # From the file, which says it also where no daemon answers.
     path = journal.parent / POD_CACHE
     try:
         with open(path, "rb") as file:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -35,6 +36,10 @@ PATH_LENGTH_MAX = 4096
 
 #: Less cannot hold one shutdown of a full node together with a checkpoint.
 SIZE_MIN, SIZE_MAX = 2**20, 2**40
+
+#: A pod's and a Node's name (RFC 1123).
+DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+SUBDOMAIN_LENGTH_MAX = 253
 
 #: The gates that concern shutdown.
 GATES = (
@@ -213,14 +218,6 @@ def gates(node: Node, name: str) -> dict[str, bool]:
 
 def show_plain(value: Any) -> Any:
     return value
-
-
-def show_list(value: Iterable[Any]) -> list[Any]:
-    return list(value)
-
-
-def show_duration(value_ns: int) -> str:
-    return format_duration(value_ns)
 
 
 def show_periods(value: Iterable[Period]) -> list[dict[str, int]]:

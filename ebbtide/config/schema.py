@@ -46,9 +46,6 @@ _LEFT_PODS = ("keep", "delete")
 
 #: systemd.unit(5): what a unit's name may hold; templates' instances have an @.
 _UNIT_NAME = re.compile(r"[A-Za-z0-9:_.\\@-]{1,247}\.service")
-#: The API's rule for a Node's name: a DNS subdomain (RFC 1123).
-_NODE_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
-NODE_NAME_LENGTH_MAX = 253
 #: As the kubelet's and crictl's own settings write a socket.
 _UNIX_SCHEME = "unix://"
 
@@ -97,7 +94,7 @@ def _kubeconfig_or_in_cluster(node: Node, path: str) -> str:
 
 def is_node_name(name: str) -> bool:
     """Whether a Node of the API can have this name."""
-    return len(name) <= NODE_NAME_LENGTH_MAX and _NODE_NAME_PATTERN.fullmatch(name) is not None
+    return len(name) <= readers.SUBDOMAIN_LENGTH_MAX and readers.DNS_SUBDOMAIN.fullmatch(name) is not None
 
 
 def _node_name(node: Node, path: str) -> str:
@@ -239,7 +236,7 @@ TRACING_FIELDS = {
         "timeout_ns", _bounded_duration(NS_PER_SECOND // 1000, TIMEOUT_NS_MAX), format_duration
     ),
     "compression": SectionField("compression", readers.one_of(COMPRESSIONS)),
-    "alsoSend": SectionField("signals", _also_send, readers.show_list),
+    "alsoSend": SectionField("signals", _also_send, list),
     "flush": SectionField("flush_ns", _bounded_duration(0, TRACE_FLUSH_NS_MAX), format_duration),
 }
 
@@ -308,7 +305,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         int,
         Doc(
             readers.duration,
-            readers.show_duration,
+            format_duration,
             "duration",
             "How long a shutdown may take in all. 0s: graceful shutdown is off, no lock is taken.",
             kubelet=True,
@@ -318,7 +315,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         int,
         Doc(
             readers.duration,
-            readers.show_duration,
+            format_duration,
             "duration",
             "The part of shutdownGracePeriod that is kept for critical pods (priority 2000000000 and above), "
             "which end last.",
@@ -363,7 +360,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         int,
         Doc(
             readers.whole_seconds,
-            readers.show_duration,
+            format_duration,
             "duration, whole seconds up to 1h",
             "Asked of logind on top of the periods, for the 2 s between stop signal and SIGKILL, for "
             "statuses and for the release. Not granted, it is a warning and cuts nothing.",
@@ -383,7 +380,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         int,
         Doc(
             readers.whole_seconds,
-            readers.show_duration,
+            format_duration,
             "duration, whole seconds up to 1h",
             "How long the end of a shutdown may wait until pod statuses are delivered.",
         ),
@@ -403,7 +400,7 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
         tuple[str, ...],
         Doc(
             readers.paths,
-            readers.show_list,
+            list,
             "list of up to 4 absolute paths",
             "Where the journal goes on, in this order, when its own directory cannot be written any more.",
         ),

@@ -51,6 +51,7 @@ ENDED_PHASES = frozenset(PHASE_LOOKS) - {"waiting", "SIGKILL"}
 
 def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
     """One frame; ``now_ns`` is the monotonic clock."""
+    # Least widths, or the columns would jump each time that a longer phase comes or goes.
     body = Table.grid(padding=(0, 1), expand=True)
     body.add_column(no_wrap=True, min_width=22)
     body.add_column(no_wrap=True, min_width=19)
@@ -66,6 +67,7 @@ def live_frame(status: DaemonStatus, now_ns: int) -> RenderableType:
 
 def _frame_head(status: DaemonStatus, now_ns: int) -> RenderableType:
     budget_ns = max(1, status.deadline_ns - status.began_ns)
+    # The view is drawn for a moment longer than the shutdown: what was left then stays.
     end_ns = status.released_ns or now_ns
     used_ns = min(max(0, end_ns - status.began_ns), budget_ns)
     ended = sum(pod.phase in ENDED_PHASES for pod in status.pods.values())
@@ -171,6 +173,7 @@ def _pod_notes(pod: PodRecord) -> Iterator[tuple[int, str]]:
     exits = sorted(
         (each.exited_ns, each.name, each.sidecar) for each in pod.containers if each.exited_ns is not None
     )
+    # Sidecars are stopped after the containers that they serve, so what one took counts from the exit before.
     for (before_ns, _, _), (exited_ns, name, sidecar) in pairwise(exits):
         if sidecar:
             yield exited_ns, f"sidecar {name} ended {_seconds(exited_ns - before_ns)} after the rest"

@@ -44,6 +44,8 @@ POWER_KEY = re.compile(r"^\s*HandlePowerKey\s*=\s*ignore\s*$", re.MULTILINE)
 
 async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
     """Is there such a unit, and is it active? None: the service manager does not say. Raises BusError."""
+    # Loaded, not got: a unit that is installed and was never started is not in memory, and would count as
+    # missing. One that is not installed can be loaded too, which its LoadState then says.
     try:
         (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit)
     except BusRefused as error:
@@ -81,6 +83,7 @@ async def last_boot_ns(bus: Bus) -> int | None:
         return None
     if not isinstance(finish_us, int) or not finish_us:
         return None
+    # The one counts from the kernel's begin on, the other back from it.
     return (finish_us + (firmware_us if isinstance(firmware_us, int) else 0)) * (NS_PER_SECOND // 1_000_000)
 
 
@@ -104,6 +107,7 @@ def acpid_runs() -> bool:
 
 def kubelet_process(node: str) -> KubeletState:
     """The kubelet of this node: the one that was given its name, else the first that was given none."""
+    # On a machine that runs clusters in containers all of their kubelets are seen.
     found = [(pid, argv) for pid, argv in commands() if is_program(argv, KUBELET_PROGRAMS[0])]
     ours = [each for each in found if command_line_flag(each[1], "hostname-override").lower() == node]
     unnamed = [each for each in found if not command_line_flag(each[1], "hostname-override")]

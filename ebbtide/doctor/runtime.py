@@ -41,17 +41,16 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     """Raises nothing of the runtime's: ``problem`` says it."""
     if socket is None:
         return RunningSandboxes(RuntimeState(problem="no socket is named or found"))
-    if not socket.is_socket() or not os.access(socket, os.W_OK):
-        return RunningSandboxes(
-            RuntimeState(
-                str(socket),
-                problem="nothing listens there"
-                if not socket.exists()
-                else "permission denied: use sudo"
-                if socket.is_socket()
-                else "it is not a socket",
-            )
-        )
+    # Looked at before it is dialled: gRPC would say of all three only that it is unavailable.
+    problem = ""
+    if not socket.exists():
+        problem = "nothing listens there"
+    elif not socket.is_socket():
+        problem = "it is not a socket"
+    elif not os.access(socket, os.W_OK):
+        problem = "permission denied: use sudo"
+    if problem:
+        return RunningSandboxes(RuntimeState(str(socket), problem=problem))
     endpoint = f"unix://{socket}"
     probed = await probe_runtime(endpoint)
     if not probed.name:
@@ -61,11 +60,14 @@ async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
             link, table = CriClient(endpoint), PodTable()
             async with trio.open_nursery() as nursery:
                 await nursery.start(link.run)
+                # The table holds a descriptor of each first process, so that a signal cannot reach another
+                # one that got its number; a look has no use for them and would run out of descriptors.
                 try:
                     await Listing(link, table, lambda _: None, lambda _: None).refresh()
                 finally:
                     table.close()
                     nursery.cancel_scope.cancel()
+            # The daemon's own pod is in no wave, and whoever runs the doctor inside of it is not told of it.
             own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
             pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
     except (CallFailed, trio.TooSlowError) as error:
