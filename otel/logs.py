@@ -74,8 +74,15 @@ class Logs:
         for raw in records:
             if not raw.cause:
                 self._fact = raw
-            if raw.episode and raw.episode not in self._trace_ids:
-                self._begin(raw, header, journal_id)
+            # A shutdown's first record is its fact, whose hash gives the trace: of one that was not seen to
+            # begin nothing can be said, because no record would find its span.
+            first = self._fact
+            begins = raw.episode and raw.episode not in self._trace_ids
+            if begins and first is not None and first.seq == raw.episode:
+                self._begun.clear()
+                # The former shutdown may have its last record behind this one, in the same step.
+                _keep(self._trace_ids, raw.episode, trace_id_of(first.hash), TRACES_MAX)
+                _keep(self._resources, raw.episode, resource_of(header, journal_id), RESOURCES_MAX)
             record = self._record(header, raw)
             made += () if record is None else (record,)
         return made
@@ -91,6 +98,7 @@ class Logs:
             return None
         if isinstance(event, PodStopBegan):
             self._begun[event.uid] = None
+        # Described before anything is left out: names are learned also from what gives no record.
         message = describe(self._names, event, Stamp(raw.mono_ns, raw.wall_ns))
         trace = self._trace_ids.get(raw.episode)
         if message is None or message.level > LEVEL_MAX or trace is None:
@@ -113,18 +121,6 @@ class Logs:
             episode=raw.episode,
             seq=raw.seq,
         )
-
-    def _begin(self, raw: RawRecord, header: Header, journal_id: bytes) -> None:
-        """A shutdown's first record is its fact, whose hash gives the trace; one not seen has none.
-
-        The former one may have its last record behind it, in the same step.
-        """
-        first = self._fact
-        if first is None or first.seq != raw.episode:
-            return
-        self._begun.clear()
-        _keep(self._trace_ids, raw.episode, trace_id_of(first.hash), TRACES_MAX)
-        _keep(self._resources, raw.episode, resource_of(header, journal_id), RESOURCES_MAX)
 
 
 def _keep(kept: dict[int, Kept], episode: int, value: Kept, count_max: int) -> None:

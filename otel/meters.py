@@ -168,6 +168,7 @@ MeterChange = Callable[[Meters, Any, Record], None]
 def fold(meters: Meters, records: Iterable[Record]) -> None:
     """Take over what is new."""
     for record in records:
+        # Once each: after a restart the same records are read again, from the last checkpoint on.
         if record.seq <= meters.seq:
             continue
         meters.seq = record.seq
@@ -193,6 +194,8 @@ def _add_time(of: dict[str, Histogram], name: str, value_ns: int) -> None:
 
 def _started(to: Meters, event: f.DaemonStarted, record: Record) -> None:
     to.starts += 1
+    # A new process has armed nothing yet, and nobody has answered it; the service manager may have kept the
+    # lock for it.
     to.armed, to.lock_held = False, event.lock_inherited
     to.answers = {}
 
@@ -207,7 +210,7 @@ def _logind_read(to: Meters, event: f.LogindRead, record: Record) -> None:
 
 
 def _kubelet(to: Meters, event: f.KubeletRead, record: Record) -> None:
-    """One that nobody can tell of is not there."""
+    # One that nobody can tell of is no sample at all: 0 would say that it is known not to run.
     to.answers.pop("kubelet", None)
     if event.active is not None:
         to.answers["kubelet"] = event.active
@@ -248,7 +251,7 @@ def _failed(to: Meters, event: d.ActorFailed, record: Record) -> None:
 # --- a shutdown --------------------------------------------------------------------------------
 
 
-#: Why a pod had its outcome; of one that was killed it depends on what cut its time (`_cause`).
+#: Why a pod had its outcome; of one that was killed it depends on what cut its time.
 CAUSES = {
     "graceful": "exited",
     "failed": "runtime",
@@ -256,15 +259,6 @@ CAUSES = {
     "rejected": "late",
     "unknown": "unknown",
 }
-
-
-def _cause(outcome: str, pod: OpenPod | None) -> str:
-    """``hook``: it used the grace up; ``period``: the wave gave less than the pod asks; else ``grace``."""
-    if outcome != "killed":
-        return CAUSES[outcome]
-    if pod is None:
-        return "unknown"
-    return "hook" if pod.hook_cut else "period" if pod.short else "grace"
 
 
 def _count_fate(last: LastShutdown, key: tuple[str, str, str, str]) -> None:
@@ -309,8 +303,13 @@ def _pod_ended(to: Meters, event: d.PodEnded, record: Record) -> None:
     if event.means:
         _count_pair(to.pods_by_means, event.means, event.outcome)
     pod = to.open_pods.pop(event.uid, None)
+    # Of a kill the first of these that holds: its hook used the grace up, its wave gave it less than it asks
+    # for, or its own grace was too short. What to change is another thing for each of them.
+    cause = CAUSES.get(event.outcome, "unknown")
+    if event.outcome == "killed" and pod is not None:
+        cause = "hook" if pod.hook_cut else "period" if pod.short else "grace"
     wave = str(event.wave), str(to.priorities.get(event.wave, ""))
-    _count_fate(to.last, (*wave, event.outcome, _cause(event.outcome, pod)))
+    _count_fate(to.last, (*wave, event.outcome, cause))
     if event.outcome not in ("graceful", "killed"):
         return
     _add_time(to.stop_times, event.outcome, event.elapsed_ns)
@@ -329,6 +328,7 @@ def _refused(to: Meters, event: d.DeleteRefused, record: Record) -> None:
 
 
 def _certified(to: Meters, event: d.DetachCertified, record: Record) -> None:
+    # By the words of the metric's label, which outlives this field: a boolean would have to be renamed there.
     verdict = "safe" if event.safe else "unsafe"
     to.certificates[verdict] = to.certificates.get(verdict, 0) + 1
 
@@ -339,7 +339,8 @@ def _rejected(to: Meters, event: d.PodRejected, record: Record) -> None:
 
 
 def _released(to: Meters, event: d.ReleaseLock, record: Record) -> None:
-    """The end of a shutdown; whether the machine did go down is counted when somebody knows (`_closed`)."""
+    # With the release the machine goes down, and nobody may be left to say more: so the shutdown's end is
+    # this. Whether it did go down is counted when somebody knows (`_closed`).
     to.armed = to.lock_held = False
     if to.episode:
         to.last.end_wall_ns, to.last.outcome = record.wall_ns, "complete"
@@ -400,10 +401,11 @@ def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
     """
     found = [Meters(journal_id=journal_id)]
     for source in sources:
-        with suppress(OSError, ValueError, msgspec.DecodeError):  # msgspec raises ValueError on bad UTF-8
-            found.append(
-                msgspec.msgpack.decode(source.read(METERS_FILE_NAME, 0, METERS_BYTES_MAX), type=Meters)
-            )
+        # A file that cannot be used is as good as none: the sums begin anew with what is left of the journal.
+        # (msgspec raises ValueError on bad UTF-8.)
+        with suppress(OSError, ValueError, msgspec.DecodeError):
+            data = source.read(METERS_FILE_NAME, 0, METERS_BYTES_MAX)
+            found.append(msgspec.msgpack.decode(data, type=Meters))
     usable = (meters for meters in found if meters.fits and meters.journal_id == journal_id)
     return max(usable, key=lambda each: each.seq)
 
@@ -415,7 +417,9 @@ def fold_before(sources: Sequence[Source], journal_id: bytes, seq: int) -> Meter
         if raw.seq >= seq:
             break
         if raw.tag in METERED:
+            # One record that cannot be read costs its own count, and not the sums of all others.
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode_record(raw),))
+    # Also where the last records before it changed nothing: else they were folded again and again.
     meters.seq = max(meters.seq, seq - 1)
     return meters

@@ -11,7 +11,7 @@ textfile collector; as OTLP it is in `otel.otlp`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, get_args
 
 from ebbtide.events.base import NS_PER_SECOND
@@ -58,12 +58,20 @@ class ReadContext(NamedTuple):
 SampleReader = Callable[[Meters, ReadContext], Iterable[Sample]]
 
 
-def read_meter(pick: Callable[[Meters], int], *, seconds: bool = False) -> SampleReader:
-    return lambda meters, around: (Sample((), pick(meters), seconds),)
+def read_value(pick: Callable[[Meters, ReadContext], int | None], *, seconds: bool = False) -> SampleReader:
+    """One value without labels; none where it is not known: that is no zero."""
+
+    def read(meters: Meters, around: ReadContext) -> tuple[Sample, ...]:
+        value = pick(meters, around)
+        return () if value is None else (Sample((), value, seconds),)
+
+    return read
 
 
-def read_context(pick: Callable[[ReadContext], int], *, seconds: bool = False) -> SampleReader:
-    return lambda meters, around: (Sample((), pick(around), seconds),)
+def read_counts(pick: Callable[[Meters], dict[str, int]], name: str, values: Sequence[str]) -> SampleReader:
+    # All values, also those that were never counted: a counter that begins with 1 shows no increase, and an
+    # alert on the first killed pod of a node's life would stay silent.
+    return lambda meters, around: [Sample(((name, value),), pick(meters).get(value, 0)) for value in values]
 
 
 def read_rows(pick: Callable[[Meters], dict[str, dict[str, int]]], *names: str) -> SampleReader:
@@ -79,24 +87,12 @@ def read_histograms(pick: Callable[[Meters], dict[str, Histogram]], name: str) -
     return lambda meters, around: [Sample(((name, key),), each) for key, each in pick(meters).items()]
 
 
-def read_pods(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """All outcomes, also those of no pod: a counter that begins with 1 shows no increase."""
-    for outcome in get_args(PodOutcome):
-        yield Sample((("outcome", outcome),), meters.pods.get(outcome, 0))
-
-
 def read_shutdowns(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """All kinds and ends, for the same reason."""
+    """All kinds and ends, as all values of a count."""
     for kind in get_args(ShutdownKind):
         for outcome in OUTCOMES_OVER:
             labels = (("kind", kind), ("outcome", outcome))
             yield Sample(labels, meters.shutdowns.get(kind, {}).get(outcome, 0))
-
-
-def read_age(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """Nothing where there was none: an age that is not known is no age of zero."""
-    if meters.last_graceful_wall_ns:
-        yield Sample((), max(0, around.now_wall_ns - meters.last_graceful_wall_ns), True)
 
 
 def read_fates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
@@ -110,45 +106,16 @@ def read_fates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
         yield Sample(labels, each.pods)
 
 
-def read_live(pick: Callable[[Meters], int]) -> SampleReader:
-    """What only a daemon that runs can say; a journal says how it was."""
-    return lambda meters, around: (Sample((), pick(meters)),) if around.live else ()
-
-
 def read_answers(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    """Of whom somebody knows; and only a daemon that runs does."""
+    """Of whom somebody knows: only a daemon that runs does, a journal says how it was."""
     for part, answers in meters.answers.items() if around.live else ():
         yield Sample((("part", part),), int(answers))
-
-
-#: What a certificate says.
-VERDICTS = ("safe", "unsafe")
-
-
-def read_certificates(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    for verdict in VERDICTS:
-        yield Sample((("verdict", verdict),), meters.certificates.get(verdict, 0))
 
 
 def read_last_shutdown(meters: Meters, around: ReadContext) -> Iterator[Sample]:
     if meters.last.start_wall_ns:
         outcome = meters.last.outcome or "running"
         yield Sample((("kind", meters.last.kind), ("outcome", outcome)), 1)
-
-
-def read_at_risk(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    if around.at_risk is not None:
-        yield Sample((), around.at_risk)
-
-
-def read_export_pending(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    if around.export_pending is not None:
-        yield Sample((), around.export_pending)
-
-
-def read_export_behind(meters: Meters, around: ReadContext) -> Iterator[Sample]:
-    if around.export_pending is not None:
-        yield Sample((), around.export_behind_ns, True)
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -179,76 +146,83 @@ CATALOG: tuple[Metric, ...] = (
         "graceful_shutdown_start_time_seconds",
         "gauge",
         "Unix time at which the last graceful shutdown began, 0 if there was none (KEP-2712).",
-        read_meter(lambda meters: meters.last.start_wall_ns, seconds=True),
+        read_value(lambda meters, _: meters.last.start_wall_ns, seconds=True),
         kep=True,
     ),
     Metric(
         "graceful_shutdown_end_time_seconds",
         "gauge",
         "Unix time at which the last graceful shutdown ended, 0 while it runs (KEP-2712).",
-        read_meter(lambda meters: meters.last.end_wall_ns, seconds=True),
+        read_value(lambda meters, _: meters.last.end_wall_ns, seconds=True),
         kep=True,
     ),
     Metric(
         "sleep_action_terminated_early_total",
         "counter",
         "Sleep hooks that ended before their time (KEP-3960).",
-        read_meter(lambda meters: meters.sleeps_early),
+        read_value(lambda meters, _: meters.sleeps_early),
         kep=True,
     ),
     Metric(
         "ebbtide_enabled",
         "gauge",
         "1 if the configuration asks for graceful shutdowns.",
-        read_meter(lambda meters: int(meters.enabled)),
+        read_value(lambda meters, _: int(meters.enabled)),
     ),
     Metric(
         "ebbtide_armed",
         "gauge",
         "1 if the next shutdown will be held back: the lock is held and the signal is trusted.",
-        read_live(lambda meters: int(meters.armed)),
+        read_value(lambda meters, around: int(meters.armed) if around.live else None),
     ),
     Metric(
         "ebbtide_lock_held",
         "gauge",
         "1 if logind's delay lock is held.",
-        read_live(lambda meters: int(meters.lock_held)),
+        read_value(lambda meters, around: int(meters.lock_held) if around.live else None),
     ),
     Metric(
         "ebbtide_grant_seconds",
         "gauge",
         "What logind allows: InhibitDelayMaxUSec.",
-        read_meter(lambda meters: meters.grant_ns, seconds=True),
+        read_value(lambda meters, _: meters.grant_ns, seconds=True),
     ),
     Metric(
         "ebbtide_requested_seconds",
         "gauge",
         "The sum of the configured periods.",
-        read_meter(lambda meters: meters.requested_ns, seconds=True),
+        read_value(lambda meters, _: meters.requested_ns, seconds=True),
     ),
     Metric(
         "ebbtide_reserve_seconds",
         "gauge",
         "What is asked of logind on top of the periods.",
-        read_meter(lambda meters: meters.reserve_ns, seconds=True),
+        read_value(lambda meters, _: meters.reserve_ns, seconds=True),
     ),
     Metric(
         "ebbtide_grant_sufficient",
         "gauge",
         "1 if the grant covers the periods and the reserve.",
-        read_meter(lambda meters: int(meters.sufficient)),
+        read_value(lambda meters, _: int(meters.sufficient)),
     ),
     Metric(
         "ebbtide_pods_at_risk",
         "gauge",
         "Pods that would be killed if the machine went down now, as earlier shutdowns saw their workloads.",
-        read_at_risk,
+        read_value(lambda _, around: around.at_risk),
     ),
     Metric(
         "ebbtide_seconds_since_last_graceful_shutdown",
         "gauge",
         "Age of the last shutdown whose lock was released in order.",
-        read_age,
+        read_value(
+            lambda meters, around: (
+                max(0, around.now_wall_ns - meters.last_graceful_wall_ns)
+                if meters.last_graceful_wall_ns
+                else None
+            ),
+            seconds=True,
+        ),
     ),
     Metric(
         "ebbtide_last_shutdown",
@@ -260,7 +234,7 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_last_shutdown_start_time_seconds",
         "gauge",
         "Unix time at which the running or the last shutdown began, 0 if there was none.",
-        read_meter(lambda meters: meters.last.start_wall_ns, seconds=True),
+        read_value(lambda meters, _: meters.last.start_wall_ns, seconds=True),
     ),
     Metric(
         "ebbtide_last_shutdown_pods",
@@ -274,7 +248,12 @@ CATALOG: tuple[Metric, ...] = (
         "Shutdowns that are over, by kind and outcome.",
         read_shutdowns,
     ),
-    Metric("ebbtide_pods_total", "counter", "Pods of all shutdowns by their outcome.", read_pods),
+    Metric(
+        "ebbtide_pods_total",
+        "counter",
+        "Pods of all shutdowns by their outcome.",
+        read_counts(lambda meters: meters.pods, "outcome", get_args(PodOutcome)),
+    ),
     Metric(
         "ebbtide_hooks_total",
         "counter",
@@ -303,7 +282,7 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_kubelet_lock",
         "gauge",
         "1 if a kubelet holds a delay lock of its own, for its own graceful shutdown.",
-        read_live(lambda meters: int(meters.kubelet_lock)),
+        read_value(lambda meters, around: int(meters.kubelet_lock) if around.live else None),
     ),
     Metric(
         "ebbtide_pods_by_means_total",
@@ -315,73 +294,75 @@ CATALOG: tuple[Metric, ...] = (
         "ebbtide_handovers_total",
         "counter",
         "Shutdowns that were handed over from the API to the container runtime.",
-        read_meter(lambda meters: meters.handovers),
+        read_value(lambda meters, _: meters.handovers),
     ),
     Metric(
         "ebbtide_deletes_refused_total",
         "counter",
         "Deletes of pods that the API server did not take in time.",
-        read_meter(lambda meters: meters.refused_deletes),
+        read_value(lambda meters, _: meters.refused_deletes),
     ),
     Metric(
         "ebbtide_certificates_total",
         "counter",
         "Certificates of a node that goes down, by whether its volumes were safe to detach.",
-        read_certificates,
+        read_counts(lambda meters: meters.certificates, "verdict", ("safe", "unsafe")),
     ),
     Metric(
         "ebbtide_daemon_starts_total",
         "counter",
         "Starts of the daemon that the journal knows of.",
-        read_meter(lambda meters: meters.starts),
+        read_value(lambda meters, _: meters.starts),
     ),
     Metric(
         "ebbtide_journal_storage_failures_total",
         "counter",
         "Writes and syncs of the journal that failed.",
-        read_meter(lambda meters: meters.storage_failures),
+        read_value(lambda meters, _: meters.storage_failures),
     ),
     Metric(
         "ebbtide_journal_late_total",
         "counter",
         "Effects that started before their order was durable, because the disk did not answer.",
-        read_meter(lambda meters: meters.late_durability),
+        read_value(lambda meters, _: meters.late_durability),
     ),
     Metric(
         "ebbtide_journal_unsynced_records",
         "gauge",
         "Records that a power cut would lose now.",
-        read_context(lambda around: around.journal_unsynced),
+        read_value(lambda _, around: around.journal_unsynced),
     ),
     Metric(
         "ebbtide_journal_lost",
         "gauge",
         "1 if no location is left to write the journal to.",
-        read_context(lambda around: int(around.journal_lost)),
+        read_value(lambda _, around: int(around.journal_lost)),
     ),
     Metric(
         "ebbtide_journal_away",
         "gauge",
         "1 if the journal is not at its first location.",
-        read_context(lambda around: int(around.journal_away)),
+        read_value(lambda _, around: int(around.journal_away)),
     ),
     Metric(
         "ebbtide_actor_failures_total",
         "counter",
         "Actors that failed and whose pods passed to the fallback.",
-        read_meter(lambda meters: meters.actor_failures),
+        read_value(lambda meters, _: meters.actor_failures),
     ),
     Metric(
         "ebbtide_export_pending_shutdowns",
         "gauge",
         "Shutdowns of whose trace a collector has not acknowledged everything yet.",
-        read_export_pending,
+        read_value(lambda _, around: around.export_pending),
     ),
     Metric(
         "ebbtide_export_behind_seconds",
         "gauge",
         "Age of the oldest shutdown of whose trace something is not acknowledged yet.",
-        read_export_behind,
+        read_value(
+            lambda _, around: None if around.export_pending is None else around.export_behind_ns, seconds=True
+        ),
     ),
 )
 
@@ -399,10 +380,13 @@ def exposition(meters: Meters, around: ReadContext, prefix: str = "") -> str:
     for metric in CATALOG:
         samples = tuple(metric.read(meters, around))
         name = metric_name(metric, prefix)
+        # A metric of which nothing is known is not named at all: its help alone would look like a zero.
         if samples:
             lines += (f"# HELP {name} {metric.help}", f"# TYPE {name} {metric.kind}")
         for labels, value, seconds in samples:
             if isinstance(value, Histogram):
+                # Here buckets are cumulative, in the meters they are not: a sum that was added to one bucket
+                # only cannot disagree with itself.
                 total = 0
                 for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
                     total += count

@@ -99,6 +99,7 @@ def _key_value(name: str, value: AttributeValue) -> common.KeyValue:
 
 
 def _any_value(value: AttributeValue) -> common.AnyValue:
+    # Before int: Python's True is one.
     if isinstance(value, bool):
         return common.AnyValue(bool_value=value)
     if isinstance(value, int):
@@ -113,6 +114,43 @@ def _any_value(value: AttributeValue) -> common.AnyValue:
 
 def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
     """The same request as OTLP/JSON, in one line: ids in hex, 64-bit integers as strings."""
+    made_spans = []
+    for span in spans:
+        events = [
+            {
+                "timeUnixNano": str(event.time_ns),
+                "name": event.name,
+                "attributes": _json_attributes(event.attributes),
+            }
+            for event in span.events
+        ]
+        links = [
+            {
+                "traceId": link.trace_id.hex(),
+                "spanId": link.span_id.hex(),
+                "attributes": _json_attributes(link.attributes),
+                "flags": SPAN_FLAGS,
+            }
+            for link in span.links
+        ]
+        status = {"code": int(_STATUS_CODES[span.status]), "message": span.status_text}
+        made = {
+            "traceId": span.trace_id.hex(),
+            "spanId": span.span_id.hex(),
+            "parentSpanId": span.parent_id.hex(),
+            "flags": SPAN_FLAGS,
+            "name": span.name,
+            "kind": int(_SPAN_KIND),
+            "startTimeUnixNano": str(span.start_ns),
+            "endTimeUnixNano": str(span.end_ns),
+            "attributes": _json_attributes(span.attributes),
+            "events": events,
+            "links": links,
+            "status": status if span.status != "unset" else {},
+        }
+        # As protobuf leaves its defaults out, so that a reader finds the same in both forms. An empty status
+        # stays: it is there in protobuf's own JSON of the same request.
+        made_spans.append({key: value for key, value in made.items() if value not in ("", [])})
     document = {
         "resourceSpans": [
             {
@@ -120,7 +158,7 @@ def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
                 "scopeSpans": [
                     {
                         "scope": {"name": TRACES_SCOPE, "version": str(resource.version)},
-                        "spans": [_json_span(span) for span in spans],
+                        "spans": made_spans,
                         "schemaUrl": SCHEMA_URL,
                     }
                 ],
@@ -129,41 +167,6 @@ def encode_traces_json(spans: Sequence[Span], resource: Resource) -> bytes:
         ]
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-def _json_span(span: Span) -> dict[str, Any]:
-    made = {
-        "traceId": span.trace_id.hex(),
-        "spanId": span.span_id.hex(),
-        "parentSpanId": span.parent_id.hex(),
-        "flags": SPAN_FLAGS,
-        "name": span.name,
-        "kind": int(_SPAN_KIND),
-        "startTimeUnixNano": str(span.start_ns),
-        "endTimeUnixNano": str(span.end_ns),
-        "attributes": _json_attributes(span.attributes),
-        "events": [
-            {
-                "timeUnixNano": str(event.time_ns),
-                "name": event.name,
-                "attributes": _json_attributes(event.attributes),
-            }
-            for event in span.events
-        ],
-        "links": [
-            {
-                "traceId": link.trace_id.hex(),
-                "spanId": link.span_id.hex(),
-                "attributes": _json_attributes(link.attributes),
-                "flags": SPAN_FLAGS,
-            }
-            for link in span.links
-        ],
-        "status": {"code": int(_STATUS_CODES[span.status]), "message": span.status_text},
-    }
-    return {key: value for key, value in made.items() if value not in ("", [])} | {
-        "status": made["status"] if span.status != "unset" else {}
-    }
 
 
 def _json_attributes(attributes: Attributes) -> list[dict[str, Any]]:
@@ -190,16 +193,15 @@ LOG_FLAGS_SAMPLED = 1
 
 
 def encode_logs(records: Sequence[LogRecord], resource: Resource) -> bytes:
-    """The bytes of an ``ExportLogsServiceRequest``, all of one resource; the same records, the same bytes.
-
-    The observed time is the record's own: there is no clock here, and a later one would say nothing more.
-    """
+    """The bytes of an ``ExportLogsServiceRequest``, all of one resource; the same records, the same bytes."""
     request = ExportLogsServiceRequest()
     of_resource = request.resource_logs.add(schema_url=SCHEMA_URL)
     of_resource.resource.attributes.extend(key_values(resource.attributes))
     of_scope = of_resource.scope_logs.add(schema_url=SCHEMA_URL)
     of_scope.scope.name, of_scope.scope.version = LOGS_SCOPE, str(resource.version)
     for record in records:
+        # The observed time is the record's own: there is no clock here, and a later one would say nothing
+        # more. Without one some back ends fill in their own, and the same record has two.
         made = of_scope.log_records.add(
             time_unix_nano=record.time_ns,
             observed_time_unix_nano=record.time_ns,
@@ -217,9 +219,6 @@ def encode_logs(records: Sequence[LogRecord], resource: Resource) -> bytes:
 
 
 # --- metrics --------------------------------------------------------------------------------------
-#
-# Sums are cumulative from the first record that was folded, so a collector sees a restart of the daemon, or a
-# reboot, as what it is for them: nothing.
 
 #: The instrumentation scope.
 METRICS_SCOPE = "ebbtide.metrics"
@@ -244,14 +243,14 @@ def encode_metrics(meters: Meters, around: ReadContext, resource: Resource, pref
             made.histogram.aggregation_temporality = _CUMULATIVE
         elif metric.kind == "counter":
             made.sum.aggregation_temporality, made.sum.is_monotonic = _CUMULATIVE, True
-        # What is of a moment has no begin.
+        # What is of a moment has no begin: with one, a back end would take it for a sum since then.
         begun_ns = 0 if metric.kind == "gauge" else meters.begun_wall_ns
         points = made.sum.data_points if metric.kind == "counter" else made.gauge.data_points
         for labels, value, seconds in samples:
             if isinstance(value, Histogram):
                 made.histogram.data_points.add(
                     attributes=key_values(labels),
-                    bucket_counts=value.counts,
+                    bucket_counts=value.counts,  # each its own, unlike in Prometheus' text
                     explicit_bounds=BOUNDS_SECONDS,
                     count=sum(value.counts),
                     sum=value.sum_ns / NS_PER_SECOND,

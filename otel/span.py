@@ -113,6 +113,7 @@ class SpanIds:
     """The span ids of one trace. What they have in common is hashed once."""
 
     def __init__(self, trace: bytes) -> None:
+        # Copied for each id: a shutdown of a thousand pods has ten thousand, and they begin alike.
         self._begun = hashlib.sha256(length_prefixed(SPAN_DOMAIN, trace))
 
     def of(self, role: str, key: str, attempt: int = 0) -> bytes:
@@ -158,6 +159,7 @@ def hook_span_id(trace: bytes, order_key: str) -> bytes:
 
 def traceparent(trace: bytes, span: bytes) -> str:
     """The header ``traceparent`` (W3C Trace Context, level 1): sampled. Raises ValueError."""
+    # A receiver must ignore a header with an id of zeros (W3C), and would begin a trace of its own.
     if len(trace) != TRACE_ID_BYTES or len(span) != SPAN_ID_BYTES or not any(trace) or not any(span):
         raise ValueError("a trace id has 16 bytes, a span id 8, and neither is all zero")
     return f"00-{trace.hex()}-{span.hex()}-01"
@@ -179,19 +181,18 @@ def span_of(trace_id: bytes, event: Event, begun: Container[str] = ()) -> bytes:
     tag, ids, uid = type(event).__name__, SpanIds(trace_id), pod_of(event)
     if isinstance(event, Order) and tag in ORDER_ROLES:
         return order_span_id(trace_id, tag, event.key)
+    # Never planned, so it has no span as a pod: its rejection is one.
     if isinstance(event, PodRejected):
         return ids.of(REJECT_ROLE, uid)
     if uid:
-        return ids.of(ROOT_ROLE, "") if _may_have_no_span(event, begun) else ids.of(POD_ROLE, uid)
+        # A pod has no span until its stop begins, and never one if the machine went down before that: a line
+        # that named it would lead nowhere. An end that nobody saw, after no time, may be of such a pod.
+        has_no_span = isinstance(event, PodPlanned)
+        if isinstance(event, PodEnded):
+            has_no_span = event.outcome == "unknown" and not event.elapsed_ns and uid not in begun
+        return ids.of(ROOT_ROLE, "") if has_no_span else ids.of(POD_ROLE, uid)
     wave = getattr(event, "wave", None)
     return ids.of(ROOT_ROLE, "") if wave is None else ids.of(WAVE_ROLE, str(wave))
-
-
-def _may_have_no_span(event: Event, begun: Container[str]) -> bool:
-    """A pod has no span until its stop begins, and never one if the machine went down before that."""
-    if isinstance(event, PodEnded):
-        return event.outcome == "unknown" and not event.elapsed_ns and event.uid not in begun
-    return isinstance(event, PodPlanned)
 
 
 def pod_of(event: Event) -> str:

@@ -43,7 +43,9 @@ CHUNK_BYTES = 4096
 
 
 def lower_priority() -> None:
-    """What is refused here (a system call filter) is no reason not to go on."""
+    # What is refused here, by a system call filter, is no reason not to go on: the spans go out all the same,
+    # only less politely. The limit on memory is for a library that leaks: it ends this process, whose work
+    # can be made again from the journal, and not a pod that the kernel chooses.
     with suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, 0, NICE)
     with suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -56,6 +58,7 @@ class InputLines:
     """Standard input, line by line; None at its end."""
 
     def __init__(self) -> None:
+        # A copy, because the stream closes what it was given, and the interpreter its own standard input.
         self._stream = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
         self._buffer = b""
 
@@ -73,6 +76,8 @@ class DaemonPipe:
     """Standard output; a daemon that has gone, or does not read, is not waited for."""
 
     def __init__(self) -> None:
+        # In a shutdown the daemon has better to do than to read: a full pipe loses a line of the log, and
+        # must not hold the delivery up.
         os.set_blocking(sys.stdout.fileno(), False)
 
     def log(self, level: int, text: str) -> None:
@@ -117,7 +122,8 @@ async def run_exporter() -> int:
 
 
 async def _locked(directory: str) -> bool:
-    """The lock is given back with the process."""
+    # Never closed: the lock is given back with the process, however that ends. Two exporters on one cursor
+    # would each put it back to what they know, and send the same spans again at every start.
     descriptor = os.open(
         os.path.join(directory, cursors.LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
     )
@@ -134,13 +140,14 @@ async def _locked(directory: str) -> bool:
 async def _listen(
     requests: InputLines, pipe: DaemonPipe, exporters: Sequence[Exporter], nursery: trio.Nursery
 ) -> None:
-    """What is durable concerns all of them, a flush the traces, the first one."""
+    # What is durable concerns all of them; a flush, that somebody waits for, the traces alone.
     while (line := await requests.next()) is not None:
         request = msgspec.json.decode(line, type=DaemonRequest)
         for exporter in exporters:
             exporter.learn(request.durable)
         if request.flush:
             nursery.start_soon(_flush, pipe, exporters[0], request)
+    # The daemon has gone, so the machine may be about to go: what is here is sent if it goes quickly.
     for exporter in exporters:
         exporter.leave()
     with trio.move_on_after(LINGER_SECONDS):

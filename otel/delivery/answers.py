@@ -89,6 +89,8 @@ def parse_status(data: bytes) -> StatusMessage:
 
 def printable_line(text: bytes | str) -> str:
     """A server's text in one printable line of bounded length."""
+    # It ends up in a terminal and in the daemon's log: no line feed may begin a line there that looks like
+    # one of ours, and no escape sequence may move the cursor.
     decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
     line = " ".join(decoded[: 2 * REASON_CHARACTERS_MAX].split())
     return "".join(each if each.isprintable() else "�" for each in line)[:REASON_CHARACTERS_MAX]
@@ -106,6 +108,8 @@ def message_fields(data: bytes) -> Iterator[MessageField]:
             value, at = _parse_varint(data, at)
             yield number, value
             continue
+        # Groups (3 and 4) are in no message of OTLP: like any other kind that is not known they have no
+        # length to step over, so there is no reading on behind one.
         size, at = _parse_varint(data, at) if kind == _BYTES else (_FIXED_SIZES.get(kind, -1), at)
         if size < 0 or at + size > len(data):
             raise NotProtobuf("a field is cut short" if size >= 0 else f"wire type {kind}")
@@ -114,6 +118,7 @@ def message_fields(data: bytes) -> Iterator[MessageField]:
 
 
 def _parse_varint(data: bytes, at: int) -> tuple[int, int]:
+    # Ten bytes hold 64 bits; a number that goes on behind them is no number, and is not read to its end.
     value = 0
     for index, byte in enumerate(data[at : at + VARINT_BYTES_MAX]):
         value |= (byte & 0x7F) << (7 * index)
@@ -181,6 +186,9 @@ Answer = Accepted | Again | Rejected | Refused
 #: Longer than that is no advice but a mistake.
 AFTER_NS_MAX = 300 * NS_PER_SECOND
 
+# As OTLP's specification has them. What stands in none of these is the fault of no span (credentials, a path,
+# a server that fails): such spans are kept, because the same bytes may be welcome once somebody has mended
+# it.
 HTTP_RETRYABLE = (429, 502, 503, 504)
 HTTP_REJECTED = (400, 413, 415, 422)
 HTTP_TOO_LARGE = 413
@@ -227,6 +235,8 @@ def answer_of_grpc(code: int, name: str, text: str, details: bytes) -> Answer:
         retry_ns = parse_status(details).retry_ns
     except NotProtobuf:
         retry_ns = None
+    # RESOURCE_EXHAUSTED is "not now" only where the server says when to come again; else the request was
+    # larger than it takes (OTLP specification, "Failures").
     text = printable_line(text)
     reason = f"gRPC {name}: {text}" if text else f"gRPC {name}"
     if code in GRPC_RETRYABLE or (code == GRPC_EXHAUSTED and retry_ns is not None):
@@ -242,7 +252,8 @@ def answer_of_message(body: bytes) -> Answer:
 
 
 def _acknowledged(body: bytes, protobuf: bool) -> Answer:
-    """Only an answer that OTLP knows is an acknowledgement: a welcome page is not, an empty one neither."""
+    # Only an answer that OTLP knows is an acknowledgement. A web server on the wrong port answers 200 with
+    # its welcome page to whatever it is sent, and spans that went there would be lost without a word.
     if not protobuf:
         return Again("the answer is not OTLP's: is this the right endpoint?")
     try:
@@ -255,6 +266,7 @@ def _acknowledged(body: bytes, protobuf: bool) -> Answer:
 def _parse_retry_after(text: str, now_wall_s: float) -> int | None:
     """Retry-After: whole seconds or a date (RFC 9110, 10.2.3); what cannot be read says nothing."""
     text = text.strip()
+    # Nine digits are far beyond the most that is believed; of more, int() of a hostile header takes its time.
     if text.isascii() and text.isdecimal():
         return min(int(text[:9]) * NS_PER_SECOND, AFTER_NS_MAX)
     try:
@@ -279,10 +291,18 @@ def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
     """
     found: set[bytes] = set()
     for _, value in headers:
-        for part in _secret_parts(value):
+        scheme, _, rest = value.partition(" ")
+        parts = [value, rest.strip()]
+        if scheme.lower() == BASIC_SCHEME:
+            # A server that repeats a login says it in plain text.
+            with suppress(ValueError):
+                login = base64.b64decode(rest.strip()).decode()
+                parts += (login, login.partition(":")[2])
+        for part in parts:
             forms = (part, html.escape(part), json.dumps(part)[1:-1], quote(part, safe=""))
             found.update(form.encode() for form in forms)
     patterns = []
+    # The longest first: of a value that holds another one the rest would else stay readable.
     for text in sorted(found - {b""}, key=len, reverse=True):
         whole = re.escape(text)
         patterns.append(whole if len(text) > SHORT_BYTES_MAX else rb"(?<!\w)" + whole + rb"(?!\w)")
@@ -290,15 +310,3 @@ def mask_for(headers: Sequence[tuple[str, str]]) -> Mask:
         return lambda data: data
     any_of_them = re.compile(b"|".join(patterns))
     return lambda data: any_of_them.sub(lambda match: b"*" * len(match[0]), data)
-
-
-def _secret_parts(value: str) -> Iterator[str]:
-    yield value
-    scheme, _, rest = value.partition(" ")
-    yield rest.strip()
-    if scheme.lower() == BASIC_SCHEME:
-        try:
-            pair = base64.b64decode(rest.strip()).decode()
-        except ValueError:
-            return
-        yield from (pair, pair.partition(":")[2])

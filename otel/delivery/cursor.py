@@ -74,7 +74,7 @@ def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | N
     """
     try:
         with open(Path(directory) / name, "rb") as file:
-            data = file.read(CURSOR_BYTES_MAX + 1)
+            data = file.read(CURSOR_BYTES_MAX + 1)  # one more, to see that it is larger
         cursor = msgspec.json.decode(data, type=Cursor)
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None
@@ -84,6 +84,7 @@ def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | N
 
 def load_first(directories: Sequence[str | os.PathLike[str]], name: str = FILE_NAME) -> Cursor | None:
     """The furthest of those that are there: the journal may have moved and come back."""
+    # By the clock and not by its number: in a journal that was begun anew numbers begin anew as well.
     found = []
     for directory in directories:
         try:
@@ -109,6 +110,7 @@ def keep_from(
 
     ``end_seq``: the journal's last durable record.
     """
+    # A signal without a cursor of this journal has delivered nothing that anybody knows of, and needs all.
     found = [load_first(directories, name) for name in names]
     ours = [each for each in found if each is not None and each.of(journal_id.hex(), end_seq)]
     return min(each.from_seq for each in ours) if len(ours) == len(names) else 1
@@ -117,4 +119,5 @@ def keep_from(
 def settled_seq(directories: Sequence[str | os.PathLike[str]], journal_id: Callable[[], bytes]) -> int:
     """The record up to which every span has arrived, for the metrics; 0 where nothing is known."""
     cursor = load_first(directories)
+    # Of another journal it says nothing: the number would count records that this one never had.
     return cursor.seq if cursor is not None and cursor.journal == journal_id().hex() else 0

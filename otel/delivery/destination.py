@@ -93,6 +93,7 @@ def resolve(*places: Given) -> Destination | None:
         return None
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
+    # From the last to the first: what is said first is written last, and so it wins.
     for each in reversed(places):
         for name in (*names, "compression", "signals"):
             if (value := getattr(each, name)) is not None:
@@ -100,6 +101,7 @@ def resolve(*places: Given) -> Destination | None:
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
+    # Only here: which protocol counts is known when all places have been asked.
     check_headers(protocol, values.get("headers", ()))
     parts = urlsplit(first.traces_endpoint or first.endpoint or "")
     path, query = parts.path, parts.query
@@ -140,6 +142,7 @@ def checked_header(name: str, value: str) -> tuple[str, str]:
         raise BadDestination(f"the header {name} cannot be set here: it is written by ebbtide")
     if value != value.strip():
         raise BadDestination(f"the value of header {name} begins or ends with a space: take it out")
+    # A line feed would let whoever writes a value write headers of his own.
     if not _VALUE.fullmatch(value) or value == HIDDEN:
         raise BadDestination(f"the value of header {name} must be printable ASCII, and not a placeholder")
     return name.lower(), value
@@ -164,6 +167,7 @@ def from_environment(environ: Mapping[str, str]) -> Given:
 
     An empty variable is as good as none. Raises BadDestination, naming the variable.
     """
+    # Set for another exporter (or "none") by whoever set the rest: then the rest is not meant for us.
     exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
     off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
     if off or (exporters != [""] and "otlp" not in exporters):
@@ -193,6 +197,7 @@ def _named(variable: str, read: Any, *args: Any) -> Any:
     try:
         return read(*args)
     except BadDestination as error:
+        # Without its cause: a traceback of that would show the value, which may be somebody's secret.
         raise BadDestination(f"{variable}: {error}") from None
 
 

@@ -104,12 +104,10 @@ class ExportRun:
         async with trio.open_nursery() as nursery:
             for signal, exporter in zip(self.signals, self.exporters, strict=True):
                 nursery.start_soon(follow, exporter, cursors.load_first(self._job.locations, signal.cursor))
-        if "metrics" in self._job.destination.signals:
-            await self._send_metrics()
-        return not any(reasons)
-
-    async def _send_metrics(self) -> None:
-        """The metrics as they stand now; the next exporter sends newer ones."""
+        if "metrics" not in self._job.destination.signals:
+            return not any(reasons)
+        # Last, when everything that they count has been read. They change nothing in what is reported: those
+        # of the next exporter contain them.
         with trio.move_on_after(METRICS_SECONDS_MAX):
             sender = sender_for(destination_for(self._job.destination, METRICS_PATH), METRICS_METHOD)
             try:
@@ -119,10 +117,13 @@ class ExportRun:
             if reason:
                 self._log.log(4, f"metrics: {reason}")
             await sender.aclose()
+        return not any(reasons)
 
 
 def _volatile(locations: Sequence[str]) -> tuple[str, ...]:
     """The fallbacks that go with the boot: what stands there only is not durable, whatever was synced."""
+    # What cannot be read makes no location volatile: then spans may go out that a power cut takes from the
+    # journal, and nobody waits for ever for spans that never become durable.
     mounts = []
     with suppress(OSError), open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as file:
         mounts = [line.split()[1:3] for line in file]
@@ -206,6 +207,8 @@ def meters_of(sources: Sequence[Source], tail: Tail) -> tuple[Meters, Resource] 
     header = segments[-1].header if segments else None
     if header is None:
         return None
+    # The daemon's sums reach further back than the journal does: retention has removed what they count. Of
+    # what is behind them only what a power cut cannot take is added, because a counter never goes back.
     meters = kept_meters(sources, tail.journal_id)
     tail.from_seq = meters.seq + 1
     while batches := tail.read(METRICS_READ_RECORDS):

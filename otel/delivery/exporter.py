@@ -117,6 +117,8 @@ class Exporter:
 
     async def run(self, found: Cursor | None) -> str:
         """Until there is nothing left to do; why it did not all go, or nothing."""
+        # A cursor is believed only up to the journal's end as it is now: one that is ahead of it is of
+        # another journal, or the end was lost with a disk, and would leave out what is yet to be written.
         reason = ""
         try:
             end_seq = self._tail.end_seq()
@@ -159,6 +161,8 @@ class Exporter:
         """Until nothing is left and no shutdown is under way, or the daemon has gone and nothing more
         comes.
         """
+        # Done for a while, and not only once: between two records of a shutdown there is a moment with
+        # nothing to do, and a process that ended there would be started again for the next one.
         while True:
             if not self._done:
                 await self._next_change()
@@ -171,6 +175,8 @@ class Exporter:
 
     @property
     def _done(self) -> bool:
+        # A look that was under way when the daemon left may have begun before its last words: one more
+        # decides.
         caught_up = self._empty_looks > (1 if self._leaving else 0)
         complete = self._leaving or not self._pending.episode or bool(self._tail.damage)
         return caught_up and not self._pending and complete
@@ -194,6 +200,7 @@ class Exporter:
 
     async def _read(self) -> None:
         while True:
+            # Made before the look: what is learned while it goes on wakes the wait behind it.
             self._poke = trio.Event()
             batches = await self._blocking(self._tail.read, READ_RECORDS)
             for batch in batches:
@@ -225,6 +232,7 @@ class Exporter:
     async def _settled(self, spans: Sequence[Span]) -> None:
         self.delivered += len(spans)
         self._report_well("")
+        # Dropped before the cursor is written, never after: it says where the first that is left begins.
         self._pending.drop(len(spans))
         self._change()
         await self._progress.settled(self._pending)
@@ -258,6 +266,7 @@ class Exporter:
         while self._pending.settled_seq < seq:
             if reason := self._sending.unwell or (self._tail.damage if not self._pending else ""):
                 return reason
+            # Looked at again without a change as well: that a server takes too long is told by time alone.
             with trio.move_on_after(LOOK_SECONDS):
                 await self._next_change()
         return ""
@@ -335,6 +344,7 @@ class PendingSpans:
 
     def next(self, count_max: int) -> tuple[Sequence[Span], Resource]:
         """The first spans, all of one shutdown; there must be one. They stay until `drop`."""
+        # Of one shutdown, because a request has one resource, and two boots of a node are two.
         first = self._spans[0]
         taken: list[Span] = []
         for span in self._spans:
@@ -347,6 +357,8 @@ class PendingSpans:
         """The first so many are settled."""
         for _ in range(count):
             self._spans.popleft()
+        # Where to begin is kept for the shutdowns that still have spans here, and for the open one: its spans
+        # may end long after all the others are settled.
         needed = {self.episode, self._spans[0].episode if self._spans else self.episode}
         oldest = min(needed - {0}, default=0)
         for episode in [each for each in self._outside if each < oldest or not oldest]:
@@ -397,6 +409,7 @@ class DeliveryProgress:
     async def save(self, pending: PendingSpans) -> None:
         """One that cannot be written costs a repetition."""
         self._saved_at = trio.current_time()
+        # Never back: while the journal is read again from ``from_seq`` on, less is settled here than was.
         seq, from_seq = self.cursor.seq, self.cursor.from_seq
         if pending.read_seq:
             seq, from_seq = max(seq, pending.settled_seq), max(from_seq, pending.from_seq)
@@ -415,6 +428,7 @@ class DeliveryProgress:
             last_seq=last.seq,
             reason=loss.reason,
         )
+        # Written with what is settled next, however soon: nothing else says that these spans will never come.
         self.cursor = self.cursor.with_rejection(rejection)
         self._saved_at = -math.inf
         return rejection

@@ -73,6 +73,7 @@ class GrpcSender:
         done = trio.Event()
         token = trio.lowlevel.current_trio_token()
 
+        # Called in a thread of the library, perhaps when our loop has ended already.
         def wake(_: Any) -> None:
             with suppress(trio.RunFinishedError):
                 token.run_sync_soon(done.set)
@@ -82,6 +83,7 @@ class GrpcSender:
             with trio.move_on_after(self._timeout_seconds + SLACK_SECONDS) as scope:
                 await done.wait()
         except BaseException:
+            # Cancelled: the library would go on with the call, and send what may be sent again elsewhere.
             call.cancel()
             raise
         if scope.cancelled_caught:
@@ -101,10 +103,9 @@ class GrpcSender:
 
 
 def _certificate_files(destination: Destination) -> tuple[bytes | None, bytes | None, bytes | None]:
-    """Root certificates, key, and certificate chain, as the library wants them.
-
-    It takes any bytes, and calls the server unavailable later: so they are read as for HTTP before.
-    """
+    """Root certificates, key, and certificate chain, as the library wants them."""
+    # It takes any bytes, and calls the server unavailable later, for ever: so they are first read as for
+    # HTTP, where what is wrong with them has a name.
     tls_context(destination)
     paths = (destination.certificate, destination.client_key, destination.client_certificate)
     try:

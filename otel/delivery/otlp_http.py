@@ -76,6 +76,7 @@ class HttpSender:
 
     async def send(self, payload: bytes) -> Answer:
         """Until it is answered or its time is over; raises nothing but cancellation."""
+        # No time in the header of the compressed bytes: the same spans are the same request.
         body = gzip.compress(payload, compresslevel=6, mtime=0) if self._gzip else payload
         try:
             with trio.fail_after(self._timeout_seconds):
@@ -104,6 +105,7 @@ class HttpSender:
         await self._drop()
 
     async def _connect(self) -> trio.abc.Stream:
+        # Ours from here on: where the handshake fails or takes too long, `_drop` finds it and closes it.
         plain_stream = await trio.open_tcp_stream(self._host, self._port)
         self._stream = plain_stream
         if self._context is not None:
@@ -126,6 +128,8 @@ class HttpSender:
         )
         await stream.send_all(b"".join(connection.send(event) or b"" for event in events))
         response = await self._response(stream)
+        # Kept only where both sides are through and neither said "close": else the next request would find it
+        # dead, and wait for the answer of nobody.
         if connection.our_state is h11.DONE and connection.their_state is h11.DONE:
             connection.start_next_cycle()
         else:
@@ -146,8 +150,10 @@ class HttpSender:
             elif isinstance(event, h11.Data):
                 parts.append(bytes(event.data))
                 size += len(event.data)
+                # An endless answer would fill our memory before our time is over.
                 if size > ANSWER_BYTES_MAX:
                     raise AnswerTooLarge("the answer is too long for OTLP: is this the right endpoint?")
+            # 1xx is not the answer yet; everything else that is left is its end.
             elif not isinstance(event, h11.InformationalResponse):
                 break
         if head is None:
@@ -159,6 +165,7 @@ class HttpSender:
 
     async def _drop(self) -> None:
         stream, self._stream = self._stream, None
+        # Without TLS' goodbye: a server that is slow to say it would have our time.
         if stream is not None:
             await trio.aclose_forcefully(stream)
 
@@ -180,7 +187,8 @@ def tls_context(destination: Destination) -> ssl.SSLContext:
 
 
 def _failure_text(error: Exception) -> str:
-    """One line for the record: never a header."""
+    # One line for the record, and never a header: what h11 and ssl say of themselves may repeat what was
+    # sent.
     if isinstance(error, h11.ProtocolError):
         return "the answer is not HTTP: is this the right endpoint?"
     if isinstance(error, trio.BrokenResourceError | trio.ClosedResourceError):

@@ -101,18 +101,21 @@ class RetryingSender:
             count = min(len(todo), self._spans_max)
             answer = await self._ask(todo[:count], resource)
             if isinstance(answer, Rejected) and answer.too_large and count > 1:
+                # Halved until it fits. One span alone that is too large is rejected like any other.
                 self._spans_max = max(1, count // 2)
                 continue
             batch, todo = todo[:count], todo[count:]
             if isinstance(answer, Rejected):
                 self._lost(Loss(tuple(batch), len(batch), answer.reason))
             elif answer.rejected:
+                # Which ones a partial success does not say: the whole batch stands for them on record.
                 reason = answer.reason or "partial success, without a reason"
                 self._lost(Loss(tuple(batch), min(answer.rejected, len(batch)), reason))
             await self._settled(batch)
 
     async def _ask(self, batch: Sequence[Span], resource: Resource) -> Accepted | Rejected:
         """The same bytes until there is an answer that settles them."""
+        # Encoded once: a retry must be the same bytes, by which a back end knows spans that it has already.
         payload = self._encode(batch, resource)
         if len(payload) > BATCH_BYTES_MAX:
             return Rejected(f"a request of {len(payload)} bytes is too large", too_large=True)
@@ -122,6 +125,7 @@ class RetryingSender:
                 answer = await self._sender.send(payload)
             finally:
                 self._asked_at = None
+            # Not tried again here: a wrong token is as wrong in a second, and servers lock out who insists.
             if isinstance(answer, Refused):
                 self._set_reason(answer.reason)
                 raise GaveUp(answer.reason, refused=True)
@@ -130,16 +134,14 @@ class RetryingSender:
                 self._failing_since = None
                 self._set_reason("")
                 return answer
-            await self._pause(answer)
-
-    async def _pause(self, answer: Again) -> None:
-        now = trio.current_time()
-        self._failing_since = now if self._failing_since is None else self._failing_since
-        self._set_reason(answer.reason)
-        pause_seconds = self._backoff.next_ns(answer.after_ns) / NS_PER_SECOND
-        if now + pause_seconds - self._failing_since > self._give_up_seconds:
-            raise GaveUp(answer.reason, refused=False)
-        await trio.sleep(pause_seconds)
+            now = trio.current_time()
+            self._failing_since = now if self._failing_since is None else self._failing_since
+            self._set_reason(answer.reason)
+            pause_seconds = self._backoff.next_ns(answer.after_ns) / NS_PER_SECOND
+            # Given up before a pause that would only end in that: whoever waits for us is told at once.
+            if now + pause_seconds - self._failing_since > self._give_up_seconds:
+                raise GaveUp(answer.reason, refused=False)
+            await trio.sleep(pause_seconds)
 
     def _set_reason(self, reason: str) -> None:
         if reason != self.reason:
@@ -148,7 +150,7 @@ class RetryingSender:
 
 
 def wall_ns() -> int:
-    """When something was put on record: for people."""
+    # When something was put on record, for people; no decision hangs on this clock.
     return time.time_ns()
 
 
@@ -172,6 +174,7 @@ class Backoff:
 
         The jitter keeps a thousand nodes that lost their collector together from coming back together.
         """
+        # The exponent is bounded by itself: two to the power of a week's failures takes long to compute.
         step_ns = min(BACKOFF_FIRST_NS * BACKOFF_FACTOR ** min(self.failures, 16), BACKOFF_NS_MAX)
         self.failures += 1
         pause_ns = int(step_ns * (1 + self._draw()) / 2)

@@ -77,6 +77,7 @@ class Tail:
             for batch in self._release():
                 given.append(batch)
                 count += len(batch.records)
+            # The disk is far behind: memory is bounded, and nothing more can be given before it catches up.
             if sum(len(batch.records) for batch in self._held) > HELD_MAX:
                 break
             self._passing = self._passing or self._pass()
@@ -91,6 +92,8 @@ class Tail:
         given = []
         while self._held:
             batch = self._held[0]
+            # Back to the last end of a step that is durable: a projection of half a step would end spans
+            # with what the other half may still say otherwise.
             keep = len(batch.records)
             while keep and not (
                 batch.records[keep - 1].seq <= self.durable_seq and batch.records[keep - 1].flags
@@ -133,6 +136,7 @@ class Tail:
         }
         names = tuple(sizes)
         path = self._path
+        # Anew also where a file was of no use: its header may have been in the making at the last look.
         if path is None or names != self._names or path.tail or not path.segments:
             path = find_path(self._sources, self._journal)
             self._journal = self._journal or path.journal_id.hex()[:8]
@@ -149,8 +153,17 @@ class Tail:
         if self._at is not None and self._at.segment == segment.number and self._header is not None:
             scan.end, scan.header = self._at, self._header
         else:
-            self._enter(segment.header.link)
-            self.learn(0 if volatile else segment.header.link.seq)
+            # A new segment goes on from its link: what was read behind that place, in a file that failed, has
+            # no part in the journal. It cannot have been given: it was never durable.
+            link = segment.header.link
+            self._open_step = []
+            while self._held and self._held[-1].records[-1].seq > link.seq:
+                batch = self._held.pop()
+                kept = [raw for raw in batch.records if raw.seq <= link.seq]
+                if kept:
+                    self._held.append(Batch(batch.header, kept))
+            self.learn(0 if volatile else link.seq)
+        # Read beyond the place from which the next segment goes on: all that counts of this one is known.
         if limit is not None and limit.segment == segment.number and scan.end.offset > limit.offset:
             return
         for piece in scan.pieces():
@@ -162,6 +175,8 @@ class Tail:
             fresh = [raw for raw in records[:whole] if raw.seq > after]
             if fresh:
                 self._held.append(Batch(piece.header, fresh))
+            # Noted before the pause: an error in the next piece ends this pass, and the next pass begins
+            # here.
             self._at, self._header = scan.end, scan.header
             self.learn(0 if volatile else scan.durable_seq)
             yield
@@ -173,12 +188,3 @@ class Tail:
                 self.damage = f"{segment.name} is damaged behind record {scan.end.seq}: {scan.damage}"
         elif limit is not None and not volatile:
             self.learn(limit.seq)
-
-    def _enter(self, link: Link) -> None:
-        """A new segment goes on from its link: what was read behind that place has no part in the journal."""
-        self._open_step = []
-        while self._held and self._held[-1].records[-1].seq > link.seq:
-            batch = self._held.pop()
-            kept = [raw for raw in batch.records if raw.seq <= link.seq]
-            if kept:
-                self._held.append(Batch(batch.header, kept))

@@ -66,7 +66,6 @@ def wave_started(trace: Trace, event: WaveStarted) -> None:
 
 
 def wave_ended(trace: Trace, event: WaveEnded) -> None:
-    """A wave of 0 s is signalled and not waited for: it misses nothing."""
     wave = trace.open_waves.pop(event.wave, None)
     if wave is None:
         return
@@ -77,13 +76,17 @@ def wave_ended(trace: Trace, event: WaveEnded) -> None:
     if event.mounted:
         mounted = tuple(facts_of(trace, uid).label for uid in event.mounted[:NAMES_MAX])
         attributes = (*attributes, (at.WAVE_MOUNTED, mounted))
+    # A wave of 0 s is signalled and not waited for: it misses nothing.
     had_time = wave.attributes[at.PERIOD] != 0
-    if event.outcome == "overran" and had_time and not trace.asked_to_stop:
-        trace.fail(
-            wave, "deadline-missed", f"deadline missed by {_missed_by(names, len(event.mounted))}", attributes
-        )
-    else:
+    if event.outcome != "overran" or not had_time or trace.asked_to_stop:
         trace.end(wave, attributes)
+        return
+    # Three by name: this is the line that a back end shows in its list. All stand in the attributes.
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    missed_by = f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
+    if event.mounted and not names:
+        missed_by = f"the volumes of {counted(len(event.mounted), 'pod')}"
+    trace.fail(wave, "deadline-missed", f"deadline missed by {missed_by}", attributes)
 
 
 def wave_failed(trace: Trace, subject: str) -> None:
@@ -91,13 +94,6 @@ def wave_failed(trace: Trace, subject: str) -> None:
     wave = trace.open_waves.pop(int(subject), None) if subject.isdecimal() else None
     if wave is not None:
         trace.end(wave, ((at.WAVE_OUTCOME, "failed"),))
-
-
-def _missed_by(names: tuple[str, ...], mounted: int) -> str:
-    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    if names or not mounted:
-        return f"{counted(len(names), 'pod')}: {shown}" if names else "nobody"
-    return f"the volumes of {counted(mounted, 'pod')}"
 
 
 # --- pods --------------------------------------------------------------------------------------
@@ -128,7 +124,8 @@ def facts_of(trace: Trace, uid: str) -> PodFacts:
 
 
 def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
-    """The fallback may say it once more in the same step, with a truer grace: the first record counts."""
+    # The fallback may say it once more in the same step, with a truer grace. The first record counts: from it
+    # the span has its id and its parent, and somebody may have been told them.
     if event.uid in trace.open_pods:
         return
     facts = facts_of(trace, event.uid)
@@ -144,7 +141,6 @@ def pod_stop_began(trace: Trace, event: PodStopBegan) -> None:
 
 
 def pod_ended(trace: Trace, event: PodEnded) -> None:
-    """What still runs of a pod that has ended on record ends with it, unseen."""
     trace.outcomes[event.uid] = event.outcome
     pod = trace.open_pods.pop(event.uid, None)
     fate: Attributes = ((at.POD_OUTCOME, event.outcome), (at.REASON, event.reason))
@@ -159,6 +155,7 @@ def pod_ended(trace: Trace, event: PodEnded) -> None:
         return
     if trace.gone:
         fate = (*fate, (at.CUT, True))
+    # What still runs of a pod that has ended on record ends with it, unseen: a span outlives no parent.
     for child in pod.children.values():
         if event.outcome == "failed" and child.name in (STOP_ROLE, KILL_ROLE):
             trace.fail(child, "survived-sigkill", event.reason, ((at.CUT, True),))
@@ -175,7 +172,7 @@ def _end_pod(trace: Trace, pod: OpenSpan, error: at.Error | None, reason: str, f
 
 
 def _pod_error(trace: Trace, event: PodEnded) -> at.Error | None:
-    """Killed, or there when the budget was over. What a power cut or a release took missed nothing."""
+    # What a power cut took, or people asked not to wait for, missed no deadline.
     if event.outcome == "unknown" and not trace.gone and not trace.asked_to_stop:
         return "deadline-missed"
     return POD_ERRORS.get(event.outcome)
@@ -289,19 +286,18 @@ def kill_ordered(trace: Trace, event: KillContainer) -> None:
     if span is None:
         return
     stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
+    # Below the stop that it ends: the time that was waited for nothing is then the part before it.
     if stop is not None:
         span.parent_id = stop.span_id
     span.attributes.update(trace.findings.pop((event.uid, event.container), ()))
 
 
 def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
-    """Each process becomes an event of the stop; the first one's state goes on to the kill as well.
-
-    Its last lines stay in the journal: what a program wrote is not for every back end.
-    """
     stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
     if stop is None:
         return
+    # Of each process what the kernel says. Its last lines stay in the journal: what a program wrote may hold
+    # anybody's data, and a back end is often somebody else's.
     for process in event.processes:
         what: Attributes = (
             (at.PID, process.pid),
@@ -312,6 +308,7 @@ def autopsy_taken(trace: Trace, event: AutopsyTaken) -> None:
             (at.CONNECTIONS, process.connections),
         )
         stop.note("autopsy", trace.now_ns, what)
+    # The container's first process is the one that has the stop signal: its state tells why it was killed.
     for process in event.processes[:1]:
         trace.findings[(event.uid, event.container)] = _process_state(process)
 

@@ -160,11 +160,12 @@ class Projection:
         return self._resources[episode]
 
     def _begin(self, raw: RawRecord, header: Header, journal_id: bytes, spans: list[Span]) -> Trace | None:
-        """The fact that opens an episode is its first record, even where it still belonged to another."""
         former, first = self._trace, self._fact
         if former is not None and not former.over:  # the journal has a gap
             abandon_trace(former)
             self._take(former, spans)
+        # The fact that opens an episode is its first record, even where it still belonged to another. Without
+        # it there is no trace id, and no span of this shutdown would be anybody's.
         if first is None or first.seq != raw.episode:
             return None
         self._resources[raw.episode] = resource_of(header, journal_id)
@@ -177,8 +178,9 @@ class Projection:
         return trace
 
     def _take(self, trace: Trace, spans: list[Span]) -> None:
-        """What has ended, unless it is not ours to project."""
         ended, trace.finished = trace.finished, []
+        # Of another version nothing is given at all: half of a trace by other rules could not be told from a
+        # whole one, and the ids of its spans would be taken.
         if trace.version in VERSIONS:
             spans += ended
         else:

@@ -105,10 +105,9 @@ def shutdown_began(trace: Trace, event: ShutdownBegan) -> None:
 
 
 def shutdown_released(trace: Trace) -> None:
-    """The first release ends the shutdown. What comes after it has spans of its own.
-
-    Where the fallback was first, pods may be there whose end follows in this very step.
-    """
+    """The first release ends the shutdown. What comes after it has spans of its own."""
+    # Where the fallback was first, pods may be there whose end follows in this very step: they are counted
+    # before the root is finished, because afterwards nothing can be written into it.
     if trace.open_pods:
         trace.left_behind(len(trace.open_pods))
     _end_root(trace, "complete", trace.now_ns)
@@ -142,17 +141,51 @@ def _end_root(trace: Trace, outcome: str, end_ns: int, *, cut: bool = False) -> 
 def shutdown_closed(trace: Trace, event: EpisodeClosed) -> None:
     """What is still open ends here, or where the record of its boot ended."""
     if event.followed:
-        trace.carried = {uid: _spans_to_continue(trace, pod) for uid, pod in trace.open_pods.items()}
+        # The next shutdown waits for the same hooks and signals: there they are spans again, linked to these.
+        trace.carried = {
+            uid: [
+                CarriedSpan(
+                    place, child.key, tuple(child.attributes.items()), trace.link(child.span_id, "continued")
+                )
+                for place, child in pod.children.items()
+                if place[0] in CONTINUED_ROLES
+            ]
+            for uid, pod in trace.open_pods.items()
+        }
     if trace.gone and trace.start is not None:
-        _next_boot(trace, event.outcome, trace.start)
+        # The time without a daemon, in a trace of its own: hours of it would leave nothing to see in this
+        # one.
+        start = trace.start
+        trace_id = boot_trace_id(start.raw.hash)
+        attributes: Attributes = (
+            (at.EPISODE, trace.root.attributes[at.EPISODE]),
+            (at.BOOT_ID, start.boot_id),
+            (at.OUTCOME, event.outcome),
+            (at.LAST_WAVE, trace.last_wave),
+        )
+        span = Span(
+            trace_id,
+            SpanIds(trace_id).of(NEXT_BOOT, ""),
+            b"",
+            NEXT_BOOT,
+            start.cut_ns,
+            max(start.cut_ns + LENGTH_NS_MIN, trace.now_ns),
+            attributes,
+            trace.episode,
+            trace.raw.seq,
+            links=(trace.link(trace.root.span_id, "shutdown"),),
+        )
+        trace.finished.append(span)
     close_trace(trace, event.outcome, trace.cut_ns, gone=trace.gone)
 
 
 def close_trace(trace: Trace, outcome: str, end_ns: int, *, gone: bool) -> None:
     """Everything ends, the shutdown's own span last."""
+    # A cancel that a boot's end overtook was not carried through: it is cut like everything else.
     cancel = trace.named.pop("cancel", None)
     if cancel is not None and not gone:
         trace.end(cancel)
+    # The root last: whoever sends spans in the order of their ends knows by it that a trace is whole.
     for span in list(trace.opened.values()):
         if span is not trace.root:
             trace.end(span, ((at.CUT, True),), end_ns)
@@ -210,7 +243,7 @@ def end_daemon_start(trace: Trace) -> None:
 
 
 def abandon_trace(trace: Trace) -> None:
-    """Another shutdown begins, and nothing closed this one: what is between is missing."""
+    # Nothing closed it: what is between this and the next shutdown is missing from the journal.
     close_trace(trace, "truncated", trace.last_ns, gone=True)
 
 
@@ -219,6 +252,7 @@ def shutdown_resumed(trace: Trace, event: Resumed) -> None:
     if trace.start is None or trace.start.moved:
         return
     span = trace.begin("resume", "", trace.root.span_id, ((at.ACTION, event.action),))
+    # From the former process's last record on: nobody can say when exactly it died.
     span.start_ns = trace.start.cut_ns
     span.links.append(trace.link(trace.root.span_id, "shutdown"))
     trace.end(span)
@@ -347,7 +381,7 @@ def statuses_ordered(trace: Trace, event: DeliverStatuses) -> None:
 
 
 def export_ordered(trace: Trace, event: FlushTraces) -> None:
-    """The wait for the back end. It is part of what took the time, so it is a span like any other."""
+    # The wait for the back end is part of what took the time, so it is a span like any other.
     begin_for_node(trace, "FlushTraces", event.key, ())
 
 
@@ -371,7 +405,7 @@ def statuses_settled(trace: Trace, event: StatusesSettled) -> None:
 
 
 def release_ordered(trace: Trace, event: ReleaseLock) -> None:
-    """Its outcome may be lost with the machine: the shutdown does not wait for it, nor does its span."""
+    # Its outcome may be lost with the machine: the shutdown's span does not wait for it.
     begin_for_node(trace, "ReleaseLock", event.key, ())
 
 

@@ -69,6 +69,7 @@ class OpenSpan:
         """Something that happened within it; nothing once it is over."""
         if self.over:
             return
+        # Counted, where there are too many: a back end that cuts them itself says nothing of it.
         if len(self.events) < EVENTS_MAX:
             self.events.append(SpanEvent(name, time_ns, attributes))
         else:
@@ -122,6 +123,7 @@ class Spans:
         span.attributes.update(attributes)
         if span.dropped:
             span.attributes[at.DROPPED] = span.dropped
+        # Never before its begin, whatever the clocks of two boots say.
         end_ns = self.now_ns if end_ns is None else end_ns
         self.finished.append(
             Span(
@@ -209,6 +211,7 @@ class Trace(Spans):
     def __init__(self, first: RawRecord, episode: int, header: Header) -> None:
         super().__init__(trace_id_of(first.hash), episode, first)
         self.boot_id = header.identity.boot_id
+        #: Until `ShutdownBegan` says which one was recorded.
         self.version = PROJECTION_VERSION
         self.offset_ns = first.wall_ns - first.mono_ns
         self.fact = first
