@@ -54,6 +54,8 @@ class DirectorySource:
         self.location = os.fspath(path)
 
     def files(self) -> list[StoredFile]:
+        # One that does not exist is empty: a fallback location is made when it is first needed. Every other
+        # error is raised, because a journal that cannot be listed is not one without segments.
         try:
             with os.scandir(self.location) as entries:
                 found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
@@ -90,6 +92,8 @@ class Segment(NamedTuple):
         """The first record, None when the segment holds none that is whole."""
         if self.header is None:
             return None
+        # A checkpoint may be large, most first records are not: a little is read first, and more where that
+        # was not enough, so that looking at a hundred segments does not read a hundred of them whole.
         size = min(self.size - len(self.header_bytes), PEEK_BYTES)
         while True:
             data = self.header_bytes[-32:] + self.source.read(self.name, len(self.header_bytes), size)
@@ -149,6 +153,8 @@ def _look(source: Source, name: str, size: int, modified_ns: int, number: int, j
         raise  # of the reader, not of the file: nothing is known of the journal
     except (DamagedHeader, OSError) as error:
         return blank._replace(problem=str(error))
+    # A file that was copied under another's name would be a second segment of that number, and its own would
+    # be missing: the name is where the links look.
     if (header.segment, header.journal_id.hex()[:8]) != (number, journal):
         return blank._replace(problem="the header belongs to another file name")
     return blank._replace(header=header, header_bytes=data[:length])
@@ -177,7 +183,12 @@ def find_path(sources: Sequence[Source], journal: str = "") -> JournalPath:
         # begin.
         fronts = (at for at, segment in enumerate(segments) if segment.begins_with_checkpoint())
         segments = segments[next(fronts, 0) :]
-    gap = _gap_before(segments[0], missing, ours) if missing else ""
+    # Retention takes the oldest segments and leaves a checkpoint at the front; all else is a gap.
+    gap, first = "", segments[0] if segments else None
+    if missing and first is not None and any(segment.number <= missing for segment in ours):
+        gap = f"segment {missing} before {first.name} is damaged or missing, and older ones are there"
+    elif missing and first is not None and not first.begins_with_checkpoint():
+        gap = f"{first.name} needs segment {missing}, which is missing"
     before_gap = max((number for number in whole if gap and number < missing), default=0)
     older, _ = _walk_back(whole, before_gap)
     tail = tuple(segment for segment in ours if segment.header is None and segment.number > tip)
@@ -193,6 +204,7 @@ def _copy_rank(segment: Segment) -> tuple[int, int]:
 
 def _walk_back(whole: dict[int, Segment], tip: int) -> tuple[tuple[Segment, ...], int]:
     """The segments that lead to the tip, and the number of the one missing before them (0: none)."""
+    # Numbers only ever fall on the way back, or a header that was made up would lead in circles.
     path: list[Segment] = []
     number = tip
     while number in whole and (not path or number < path[-1].number):
@@ -201,12 +213,3 @@ def _walk_back(whole: dict[int, Segment], tip: int) -> tuple[tuple[Segment, ...]
         assert header is not None
         number = header.link.segment
     return tuple(reversed(path)), number if path else 0
-
-
-def _gap_before(first: Segment, missing: int, ours: Sequence[Segment]) -> str:
-    """Retention takes the oldest segments and leaves a checkpoint at the front; all else is a gap."""
-    if any(segment.number <= missing for segment in ours):
-        return f"segment {missing} before {first.name} is damaged or missing, and older ones are there"
-    if not first.begins_with_checkpoint():
-        return f"{first.name} needs segment {missing}, which is missing"
-    return ""

@@ -39,6 +39,8 @@ encode_event = _encoder.encode
 
 def decode_event(tag: str, payload: bytes) -> Event:
     """Raises UnknownType, BadPayload."""
+    # What a payload has and its type has not is passed over: a newer version has added a field. A payload
+    # with a field of another kind is refused, because nobody can know what was meant.
     decoder = _decoders.get(tag)
     if decoder is None:
         kind = TYPES.get(tag)
@@ -47,6 +49,7 @@ def decode_event(tag: str, payload: bytes) -> Event:
         decoder = _decoders[tag] = msgspec.msgpack.Decoder(kind)
     try:
         return decoder.decode(payload)
+    # A name that is no UTF-8 raises an error of its own, which msgspec's does not contain.
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadPayload(f"{tag}: {error}") from error
 
@@ -129,6 +132,8 @@ def encode_trailer(seq: int, header_hash: bytes, previous_hash: bytes) -> bytes:
 
 def encode_boundary(seq: int, header: bytes) -> bytes:
     """A segment header as a frame: where records are carried over, the chain restarts at its hash."""
+    # The last 32 bytes are the header's own hash in the place of a chain hash: the records behind it were
+    # hashed onto that when they were first written, and keep their hashes.
     framed = _frame((seq, 0, 0, 0, 0, 0), FLAG_BOUNDARY, b"", b"", header[:-HASH_BYTES], _NO_HASH)
     return framed[:-HASH_BYTES] + header[-HASH_BYTES:]
 
@@ -141,6 +146,8 @@ def _frame(
     payload: bytes,
     previous_hash: bytes,
 ) -> bytes:
+    # Refused here and not where it is read: a reader takes such a length for damage, so that one event would
+    # cost the journal everything behind it.
     length = FRAME_BYTES_MIN + len(actor) + len(tag) + len(payload)
     if length > FRAME_BYTES_MAX:
         raise FrameTooLarge(f"{tag.decode()} of {length} bytes is above {FRAME_BYTES_MAX}: split the event")
@@ -217,12 +224,16 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
         if magic != FRAME_MAGIC or hash_from < payload_from or length > FRAME_BYTES_MAX:
             stop = "no frame begins here"
             break
+        # The rest of it is not in the buffer: more is read, or, at the end of the file, it is cut short.
         if hash_from + HASH_BYTES > end:
             break
         digest = buffer[hash_from : hash_from + HASH_BYTES]
+        # Every flag but LAST ends the run: what it means is decided outside of this loop.
         if flags > FLAG_LAST or sha256(buffer[pos - HASH_BYTES : hash_from]).digest() != digest:
             stop = _why_no_frame(buffer[pos:hash_from], crc, flags)
             break
+        # A chain that holds over a wrong number was written so: a bug of a writer, which nothing may be built
+        # on.
         seq += 1
         if number != seq:
             stop, seq = f"record {number} stands where {seq} belongs", seq - 1
@@ -255,7 +266,9 @@ def parse_frames(buffer: bytes, pos: int, end: int, seq: int) -> ParsedFrames:
 
 
 def _why_no_frame(body: bytes, crc: int, flags: int) -> str:
-    """The CRC is not looked at while the chain holds: the chain hash covers it, and the frame twice over."""
+    # Looked at only here: while the chain holds, its hash covers the CRC and the frame as well, and a second
+    # pass over every payload would tell nothing new. Of a frame that does not fit the CRC tells what is
+    # wrong: its own bytes, or its place. Trailers and boundaries, which end a run of records, come here too.
     if zlib.crc32(body[_CRC_FROM:]) != crc:
         return "a frame's checksum is wrong"
     return {

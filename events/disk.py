@@ -123,9 +123,8 @@ class DirectoryFile:
             await _in_thread(self._limiter, os.close, self._descriptor)
 
     def _use(self, work: Callable[[int], None]) -> None:
-        """The last that leaves a closed file closes its descriptor: until then the number is not free, and
-        a write that hung goes on into no other file.
-        """
+        # The last that leaves a closed file closes its descriptor: until then the number is not free, and a
+        # write that hung for a minute goes on into no file that was opened meanwhile.
         with self._guard:
             if self._closing:
                 raise OSError(errno.EBADF, "the segment was given up")
@@ -197,6 +196,8 @@ async def _take(
     *args: *Ts,
 ) -> int:
     """A descriptor that ``function`` opens, under ``taking``; closed when its caller has given up."""
+    # An open that hangs in its thread is abandoned, and may succeed a minute later, when nobody wants the
+    # file any more: then the thread closes it. Both look at the same list, and either may be first.
     taken: list[int] = []
     abandoned = threading.Event()
 
@@ -220,6 +221,7 @@ async def _take(
 
 def _close(taken: list[int]) -> None:
     """At most once, whichever thread is first."""
+    # By taking it off the list, which is atomic: a number that was closed twice may be another file by then.
     try:
         descriptor = taken.pop()
     except IndexError:
@@ -228,6 +230,8 @@ def _close(taken: list[int]) -> None:
 
 
 def _create(directory: Path, name: str) -> int:
+    # Exclusively: a file of that name is evidence of somebody's. Its name is made durable before any record
+    # is in it, or a synced record could stand in a file that no directory lists after a power cut.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     descriptor = os.open(directory / name, flags, FILE_MODE)
     try:
@@ -239,6 +243,8 @@ def _create(directory: Path, name: str) -> int:
 
 
 def _remove(directory: Path, name: str) -> None:
+    # Synced one by one: a power cut may leave the newer of two and take the older, never the other way round,
+    # and what is left begins with a checkpoint at every moment.
     os.unlink(directory / name)
     sync_directory(directory)
 
@@ -255,6 +261,8 @@ def _lock(directory: Path, owner: str) -> int:
     _make_directory(directory, DIRECTORY_MODE)
     descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
+        # flock and no pid file: it goes with its process, however that ends, and needs nobody to clean up.
+        # The text is for whoever finds it taken.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, owner.encode(), 0)
@@ -285,6 +293,7 @@ def _set_reserve(path: Path, size_bytes: int) -> None:
     if size_bytes == 0:
         path.unlink(missing_ok=True)
         return
+    # Allocated and not only sized: a sparse file would keep nothing aside.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
@@ -353,6 +362,9 @@ class LocationTakeover:
         there = await bounded(storage.call, _segment_names, storage.source, self._journal_id, None)
         for name in there:
             file = (storage.location, name)
+            # A sync that failed once is not believed again: the kernel has forgotten what is missing. Then
+            # the bytes are read back and written anew, which is true whether the page cache or the disk had
+            # them.
             if file not in self._doubtful:
                 try:
                     await bounded(storage.sync_file, name, seconds=SYNC_HANG_SECONDS)

@@ -9,6 +9,8 @@ FILE_MODE = 0o600
 
 
 def write_all(descriptor: int, data: bytes) -> None:
+    # A write may take a part only (a signal, a disk that fills up); without a view the rest would be copied
+    # again for each.
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -24,11 +26,9 @@ def sync_directory(directory: Path) -> None:
 
 
 def replace_file(directory: Path, name: str, data: bytes) -> None:
-    """A whole file, durable when it returns, or none at all; one that was there is replaced. Raises OSError.
-
-    The content is synced before the rename, and the name after it: the other way round a power cut could
-    leave an empty file under the right name.
-    """
+    """A whole file, durable when it returns, or none; one that was there is replaced. Raises OSError."""
+    # The content is synced before the rename, and the name after it: the other way round a power cut could
+    # leave an empty file under the right name.
     part = directory / f"{name}.part"
     descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
     try:

@@ -124,14 +124,20 @@ VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
 
 
 class Names:
-    """What must be remembered from one event to the next: names and waves of pods, and the lock."""
+    """A directory: by which name, and as of which wave, a text calls the pod of a UID.
+
+    No fold of a shutdown: it says nothing of how far one is or how it ended. It goes over the whole journal,
+    since pods are named outside of a shutdown as well and before they are planned, and it is all that a
+    daemon's log keeps from one event to the next. What a shutdown *was* stands in `events.record`, which
+    knows a pod's name only while it builds that one shutdown.
+    """
 
     def __init__(self, labels: Mapping[str, str] | None = None) -> None:
         #: UID to ``namespace/name``.
         self.labels = dict(labels or {})
-        #: UID to the wave that the pod was last planned into.
+        #: UID to the wave that the pod was last planned into: a timeline's column, for events that name none.
         self.waves: dict[str, int] = {}
-        #: Whether the shutdown that runs holds a lock that it can give back.
+        #: As the last `ShutdownBegan` said it: a release that gave nothing back must not read as if it had.
         self.lock_held = True
 
     def of(self, uid: str) -> str:
@@ -155,6 +161,8 @@ def _learn_pod(names: Names, event: f.PodAppeared | f.PodJoined) -> None:
 
 
 def _learn_listed(names: Names, event: f.InventoryTaken) -> None:
+    # Named on and on, never forgotten: an order, an autopsy or a late outcome may come long after the pod has
+    # gone, and a node sees a few thousand UIDs between two boots.
     names.labels.update((pod.uid, pod.label) for pod in event.pods)
 
 
@@ -168,6 +176,7 @@ def _learn_rejected(names: Names, event: d.PodRejected) -> None:
 
 
 def _learn_began(names: Names, event: d.ShutdownBegan) -> None:
+    # A wave of the shutdown before would put a pod that is named by nothing else into the wrong column.
     names.lock_held = event.lock_held
     names.waves.clear()
 
@@ -284,7 +293,8 @@ def _order_ended_level(event: f.OrderEnded) -> int:
 
 
 def _order_ended_log(names: Names, event: f.OrderEnded, message: Message) -> Iterator[Message]:
-    """A failed stop stands in its pod's reason, a failed arming in ours; a failed start in no other event."""
+    # A failed stop stands in its pod's reason, a failed arming in `Disarmed`: twice in the log they would
+    # read like two failures. A failed start stands in no other event.
     if message.level <= WARNING and event.key.startswith((START_POD_KEY, START_KUBELET_KEY)):
         yield message._replace(level=ERROR)
 
@@ -335,7 +345,7 @@ def _disarmed_text(names: Names, event: d.Disarmed, at: Stamp) -> str:
 
 
 def _resumed_text(names: Names, event: d.Resumed, at: Stamp) -> str:
-    """What the last boot left comes first: that is the news."""
+    # What the last boot left comes first: that is the news of a start.
     previous = f"last shutdown: {event.previous}; " if event.previous else ""
     return f"{previous}start: {event.action.replace('-', ' ')}"
 
@@ -345,7 +355,7 @@ def _resumed_level(event: d.Resumed) -> int:
 
 
 def _resumed_log(names: Names, event: d.Resumed, message: Message) -> Iterator[Message]:
-    """What the last boot left, and what is done about it, are two lines; a plain start is none."""
+    # What the last boot left, and what is done about it, are two lines; a plain start is none.
     left, _, start = message.text.rpartition("; ")
     if left:
         yield message._replace(text=left)
@@ -458,7 +468,7 @@ def _autopsy_text(names: Names, event: f.AutopsyTaken, at: Stamp) -> str:
 
 
 def _autopsy_log(names: Names, event: f.AutopsyTaken, message: Message) -> Iterator[Message]:
-    """A line a process: each may be long."""
+    # A line a process: each may be long, and a log cuts long lines.
     name = names.of(event.uid)
     for process in event.processes:
         yield Message(message.level, f"autopsy of {name}/{event.container}: {process_text(process)}")

@@ -46,6 +46,8 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
             for of, data in pieces:
                 if of != name and member is not None:
                     member.close()
+                # The size is not known before the last piece: ZIP64 from the begin, or a large one fails
+                # there.
                 if of != name:
                     name, member = of, archive.open(_member(SEGMENTS_FOLDER + of), "w", force_zip64=True)
                 assert member is not None
@@ -56,6 +58,8 @@ def write_pack(file: IO[bytes], manifest: Mapping[str, Any], pieces: Iterable[tu
 
 
 def _member(name: str) -> zipfile.ZipInfo:
+    # No time, user or umask of whoever packs: the same journal is the same bytes, so two copies of one ticket
+    # can be compared by their checksum.
     info = zipfile.ZipInfo(name, NO_TIME)
     info.compress_type = zipfile.ZIP_DEFLATED
     info.create_system = _UNIX
@@ -91,10 +95,11 @@ class PackedSource:
         )
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        """Readers go forward, so the member stays open where the last one stopped."""
+        # So the member stays open where the last read stopped.
         try:
             member = self._open.get(name) or self._archive.open(SEGMENTS_FOLDER + name)
             self._open[name] = member
+            # Going back unpacks from the begin; readers go forward.
             if member.tell() != offset:
                 member.seek(offset)
             return member.read(size)
@@ -164,6 +169,8 @@ def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:
     back = max([at for at, start in enumerate(starts) if start <= last_seq], default=0)
     pieces = [ExcerptPiece(segment, segment.size) for segment in segments[front : back + 1]]
     following = segments[back + 1].header if back + 1 < len(segments) else None
+    # Cut where the journal ends, or where the next segment goes on: what a process left behind that place
+    # counts for nothing in the whole, and would be damage in the part.
     if pieces and segments[back].number == verdict.end.segment:
         pieces[-1] = ExcerptPiece(segments[back], verdict.end.offset)
     elif following is not None and pieces:

@@ -66,7 +66,7 @@ class History:
         self._sources = tuple(sources)
         self._segments, self._gap = (self.path.older or self.path.segments), self.path.gap
         if from_checkpoint:
-            # Before a checkpoint no gap counts.
+            # Before a checkpoint no gap counts: it has the whole state, and nothing older is asked for.
             for at in range(len(self.path.segments) - 1, -1, -1):
                 if self.path.segments[at].begins_with_checkpoint():
                     self._segments, self._gap = self.path.segments[at:], ""
@@ -159,58 +159,24 @@ class History:
                 break
             limit = following.header.link if following is not None and following.header is not None else None
             scan = Scan(segment, limit)
-            yield from self._steps(scan)
+            self._header = scan.header
+            for piece in scan.pieces():
+                # Nothing of a step is given before its end has been read: where that is missing none of its
+                # orders was released, and whoever applied the half of it would know more than ever happened.
+                if not piece.whole:
+                    self._open_step += piece.records
+                    continue
+                records = [*self._open_step, *piece.records[: piece.whole]]
+                self._open_step = piece.records[piece.whole :]
+                self._end, self._header = piece.whole_end, piece.header
+                yield Batch(piece.header, records)
+            if not self._open_step:
+                # Behind the last record there may be a trailer: a writer goes on behind that.
+                self._end = scan.end
             self._durable_seq = max(self._durable_seq, scan.durable_seq)
             if not self._judge(segment, scan, limit):
                 break
-        self._judge_tail()
-        self._findings += self.stated
-        self._read = True
-
-    def _begin(self) -> None:
-        self._read = False
-        self._findings, self._open_step, self._header = [], [], None
-        self._end, self._durable_seq, self._first_seq = Link(), 0, 0
-        first = self._segments[0].header if self._segments else None
-        if first is not None:
-            self._end, self._first_seq = first.link, first.link.seq + 1
-
-    def _steps(self, scan: Scan) -> Iterator[Batch]:
-        self._header = scan.header
-        for piece in scan.pieces():
-            if not piece.whole:
-                self._open_step += piece.records
-                continue
-            records = [*self._open_step, *piece.records[: piece.whole]]
-            self._open_step = piece.records[piece.whole :]
-            self._end, self._header = piece.whole_end, piece.header
-            yield Batch(piece.header, records)
-        if not self._open_step:
-            self._end = scan.end
-
-    def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
-        """Whether reading may go on in the next segment."""
-        seq = scan.end.seq + 1
-        if limit is not None:
-            if scan.damage is not None:
-                self._find(Case(damage="record", place="linked"), segment, scan.end.offset, seq, scan.damage)
-            return scan.damage is None
-        if scan.damage is None and not self._open_step:
-            return True
-        found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
-        self._durable_seq = max(self._durable_seq, found.durable_seq)
-        case = Case(
-            damage="record" if scan.damage else "none",
-            durable="below" if seq <= self._durable_seq else "above",
-            sealed="sealed" if scan.sealed or found.sealed else "open",
-            step="incomplete" if self._open_step else "whole",
-        )
-        reason = scan.damage or "the journal ends in the middle of a step"
-        self._find(case, segment, scan.end.offset, seq, reason)
-        return True
-
-    def _judge_tail(self) -> None:
-        """What lies behind the last segment that was read: a gap, damaged headers, headers not for us."""
+        # What lies behind the last segment that was read: a gap, damaged headers, headers not for us.
         if self._gap:
             case = Case(damage="missing", place="linked")
             self._find(case, self.path.segments[0], 0, self._end.seq + 1, self._gap)
@@ -224,6 +190,41 @@ class History:
                 sealed="sealed" if found.sealed else "open",
             )
             self._find(case, segment, 0, seq, segment.problem)
+        self._findings += self.stated
+        self._read = True
+
+    def _begin(self) -> None:
+        self._read = False
+        self._findings, self._open_step, self._header = [], [], None
+        self._end, self._durable_seq, self._first_seq = Link(), 0, 0
+        first = self._segments[0].header if self._segments else None
+        if first is not None:
+            self._end, self._first_seq = first.link, first.link.seq + 1
+
+    def _judge(self, segment: Segment, scan: Scan, limit: Link | None) -> bool:
+        """Whether reading may go on in the next segment."""
+        # Up to a link everything was durable, or a later process could not have gone on from it: damage there
+        # is never a tear, and what stands behind it is chained to bytes that are lost.
+        seq = scan.end.seq + 1
+        if limit is not None:
+            if scan.damage is not None:
+                self._find(Case(damage="record", place="linked"), segment, scan.end.offset, seq, scan.damage)
+            return scan.damage is None
+        if scan.damage is None and not self._open_step:
+            return True
+        # At the tip a crash may have torn off what was never known durable. Whether it was is told by whole
+        # frames behind the damage, if any are left: each says what was known durable when it was written.
+        found = find_evidence(segment, scan.end.offset) if scan.damage else Evidence(0, False)
+        self._durable_seq = max(self._durable_seq, found.durable_seq)
+        case = Case(
+            damage="record" if scan.damage else "none",
+            durable="below" if seq <= self._durable_seq else "above",
+            sealed="sealed" if scan.sealed or found.sealed else "open",
+            step="incomplete" if self._open_step else "whole",
+        )
+        reason = scan.damage or "the journal ends in the middle of a step"
+        self._find(case, segment, scan.end.offset, seq, reason)
+        return True
 
     def _find(self, case: Case, segment: Segment, offset: int, seq: int, reason: str) -> None:
         if row_for(case).state != "intact":
@@ -273,10 +274,19 @@ class Scan:
             while True:
                 parsed = parse_frames(buffer, pos, len(buffer), self.end.seq)
                 if parsed.records:
-                    yield self._piece(parsed, behind - len(buffer))
+                    base, last = behind - len(buffer), parsed.records[-1]
+                    self.end = Link(self._segment.number, base + parsed.pos, last.seq, last.hash)
+                    self.durable_seq = max(self.durable_seq, parsed.durable_seq)
+                    # A record behind a trailer: whatever was sealed there goes on.
+                    self.sealed, end = False, self.end
+                    if parsed.whole:
+                        whole = parsed.records[parsed.whole - 1]
+                        end = Link(self._segment.number, base + parsed.whole_pos, whole.seq, whole.hash)
+                    yield ScannedPiece(self.header, parsed.records, parsed.whole, end)
                 pos = self._special(buffer, parsed)
                 if pos == parsed.pos:
                     break
+            # The hash before the next frame stays in front of it: the chain goes on over the seam.
             buffer = buffer[pos - HASH_BYTES :]
         if self.damage is None and len(buffer) > HASH_BYTES:
             self.damage = "a frame is cut short"
@@ -288,21 +298,11 @@ class Scan:
             size = min(CHUNK_BYTES, self._size - offset)
             return self._segment.source.read(self._segment.name, offset, size) if size > 0 else b""
         except PermissionError:
-            raise
+            raise  # of the reader, not of the file
+        # A bad sector is damage like any other: what stands before it can be used.
         except OSError as error:
             self.damage = f"cannot be read: {error}"
             return b""
-
-    def _piece(self, parsed: ParsedFrames, base: int) -> ScannedPiece:
-        last = parsed.records[-1]
-        self.end = Link(self._segment.number, base + parsed.pos, last.seq, last.hash)
-        self.durable_seq = max(self.durable_seq, parsed.durable_seq)
-        self.sealed = False
-        if not parsed.whole:
-            return ScannedPiece(self.header, parsed.records, 0, self.end)
-        whole = parsed.records[parsed.whole - 1]
-        end = Link(self._segment.number, base + parsed.whole_pos, whole.seq, whole.hash)
-        return ScannedPiece(self.header, parsed.records, parsed.whole, end)
 
     def _special(self, buffer: bytes, parsed: ParsedFrames) -> int:
         """Step over a trailer or a carried header; the new position, or the old one to stop there."""
@@ -323,21 +323,20 @@ class Scan:
             if fits and self.sealed:
                 self.durable_seq = max(self.durable_seq, durable_seq)
         else:
-            fits = self._carried_header_fits(frame, before)
+            # A carried header is whole in its frame, and links to the very record that stands before it here.
+            try:
+                self.header, header_length = parse_header(frame[FRAME_HEAD.size :])
+                link = self.header.link
+                fits = header_length == len(frame) - FRAME_HEAD.size
+                fits = fits and (link.seq, link.hash) == (self.end.seq, before)
+                self.sealed = False
+            except (DamagedHeader, IncompatibleHeader):
+                fits = False
         if not fits:
             self.damage = f"a {parsed.stop} does not fit"
             return parsed.pos
         self.end = self.end._replace(offset=self.end.offset + length, hash=frame[-HASH_BYTES:])
         return parsed.pos + length
-
-    def _carried_header_fits(self, frame: bytes, before: bytes) -> bool:
-        try:
-            header, length = parse_header(frame[FRAME_HEAD.size :])
-        except (DamagedHeader, IncompatibleHeader):
-            return False
-        self.header, self.sealed = header, False
-        fits = length == len(frame) - FRAME_HEAD.size
-        return fits and (header.link.seq, header.link.hash) == (self.end.seq, before)
 
 
 class Evidence(NamedTuple):
@@ -349,6 +348,8 @@ class Evidence(NamedTuple):
 
 def find_evidence(segment: Segment, offset: int) -> Evidence:
     """Look for frames from ``offset`` on by their magic and checksum. The chain is not needed for that."""
+    # Without it anybody's bytes that look like a frame would do; but a checksum does not come by accident,
+    # and what is found can only make the verdict worse: corrupt, where it would have been called torn.
     durable_seq, sealed, behind, buffer = 0, False, offset, b""
     while (size := min(CHUNK_BYTES, segment.size - behind)) > 0:
         try:
@@ -369,6 +370,7 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
                 durable_seq = max(durable_seq, head[4])
                 sealed = sealed or head[9] == FLAG_TRAILER
             at = buffer.find(FRAME_MAGIC_BYTES, at + max(length, 1))
+        # The first bytes of a magic number may be the last ones of this chunk.
         buffer = buffer[at:] if at >= 0 else buffer[1 - len(FRAME_MAGIC_BYTES) :]
     return Evidence(durable_seq, sealed)
 
@@ -400,18 +402,14 @@ def without_short_copies(path: JournalPath) -> JournalPath:
             break
     if copies < 2:
         return path
-    reached = [_last_whole_seq(segment) for segment in path.segments[-copies:]]
+    # The number of the last record of each one's last whole step, whatever links into it.
+    reached = []
+    for segment in path.segments[-copies:]:
+        assert segment.header is not None
+        seqs = [piece.whole_end.seq for piece in Scan(segment, None).pieces() if piece.whole]
+        reached.append(seqs[-1] if seqs else segment.header.link.seq)
+    # Of two that reach as far the later one counts: it is where the writer went on.
     best = max(range(copies), key=lambda at: (reached[at], at))
     kept = len(path.segments) - copies + best + 1
     dropped = tuple(segment._replace(problem=SHORTER_COPY) for segment in path.segments[kept:])
     return path._replace(segments=path.segments[:kept], tail=(*dropped, *path.tail))
-
-
-def _last_whole_seq(segment: Segment) -> int:
-    """The number of the last record of a segment's last whole step, whatever links into it."""
-    assert segment.header is not None
-    seq, scan = segment.header.link.seq, Scan(segment, None)
-    for piece in scan.pieces():
-        if piece.whole:
-            seq = piece.whole_end.seq
-    return seq

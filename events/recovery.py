@@ -68,6 +68,10 @@ class Row(NamedTuple):
 
 _HURT: tuple[Damage, ...] = ("header", "record")
 
+# The first row that matches is the only one: a test goes over every combination. Rows stand in the order of
+# what they ask, not by weight: whether anything later went on from before the place, whether it can be read
+# at all, then the kind of damage. A missing segment is worth something only where another one links to it.
+
 # fmt: off
 TABLE: tuple[Row, ...] = (
     Row("passed over", (), (), ("passed",), (), (), (),
@@ -155,6 +159,9 @@ class Verdict(NamedTuple):
 
     def start(self, fresh_id: bytes) -> WriterStart:
         """Where a writer goes on. ``fresh_id`` (16 random bytes) is used for a journal of its own."""
+        # Behind corruption nothing is written: the link would vouch for bytes that were lost, and the next
+        # reader would find a journal that looks whole. A journal of its own keeps the old one as it was
+        # found.
         if self.header is None or (self.worst and self.worst.row.continues == "fresh"):
             return WriterStart(fresh_id, Link(), self.next_number)
         return WriterStart(self.journal_id, self.end, self.next_number)
@@ -174,6 +181,8 @@ class ForeignJournal(Exception):
 
 def refuse_foreign(header: Header | None, machine_id: str) -> None:
     """Reading another machine's journal is fine, writing into it is not. Raises ForeignJournal."""
+    # A disk that was moved, or an image that was copied with its journal: two machines would write one
+    # history, and a start would go on with a shutdown that another machine left open.
     if header is not None and header.identity.machine_id != machine_id:
         raise ForeignJournal(
             f"the journal was written by machine {header.identity.machine_id} ({header.identity.node}) and "
@@ -212,6 +221,7 @@ def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
 def _finding_from_document(
     *, case: dict[str, Any], segment: str, offset: int, seq: int, reason: str
 ) -> Finding:
+    # Built from a file that anybody may have edited: a value that no reader finds has no row in the table.
     found = Case(**case)
     if not all(value in allowed for value, allowed in zip(found, columns(), strict=True)):
         raise ValueError(f"no such finding: {', '.join(map(str, found))}")

@@ -54,6 +54,8 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
     an open episode or an undelivered status, or the first above a projection's cursor, whichever is least
     (None: nothing is needed). Above the hard cap they go all the same.
     """
+    # Only as a whole up to a place where reading can begin: ``gone`` moves from checkpoint to checkpoint, and
+    # a segment in between goes with the one before or stays with the one behind.
     gone, left_bytes = 0, sum(segment.size for segment in held)
     for upto in range(1, len(held)):
         # Reading begins at the first segment of the path that stays, not at a stray copy before it.
@@ -63,6 +65,8 @@ def removable(held: Sequence[Held], now_wall_ns: int, keep_from_seq: int | None,
             continue
         too_old = now_wall_ns - held[upto - 1].modified_ns > limits.age_ns
         needed = loses and front and keep_from_seq is not None and front.seq_from > keep_from_seq
+        # What is needed stays up to the hard cap only: above it a full disk would take the journal of the
+        # next shutdown, and that is worth more than a span that nobody fetched for months.
         if left_bytes <= limits.hard_bytes and (needed or not (too_old or left_bytes > limits.total_bytes)):
             break
         left_bytes -= sum(segment.size for segment in held[gone:upto])
@@ -82,6 +86,8 @@ async def trim(
     segments, held = await storages[0].call(_survey, [storage.source for storage in storages])
     gone = segments[: removable(held, now_wall_ns, keep_from_seq, limits)]
     by_location = {storage.location: storage for storage in storages}
+    # The oldest first, each durable before the next: where this dies in between, what is left is still one
+    # end of the journal without a hole.
     for segment in gone:
         await by_location[segment.source.location].remove(segment.name)
     return [segment.name for segment in gone]

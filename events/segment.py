@@ -103,6 +103,7 @@ def encode_header(header: Header) -> bytes:
         *header.link,
     )
     length = HEADER_PREFIX.size + len(fixed) + _TEXT_LENGTH.size + len(body) + HASH_BYTES
+    # Nobody could read what stands behind it: better no segment than one that its own reader calls damaged.
     if length > HEADER_BYTES_MAX:
         raise ValueError(f"a segment header of {length} bytes is above {HEADER_BYTES_MAX}: shorten its names")
     prefix = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length)
@@ -128,6 +129,8 @@ def parse_header(data: bytes) -> tuple[Header, int]:
     content, digest = data[: length - HASH_BYTES], data[length - HASH_BYTES : length]
     if hashlib.sha256(content).digest() != digest:
         raise DamagedHeader("the header does not match its hash")
+    # Only now: a version, or a feature, that is not known must not be a bit that was flipped. "Use a newer
+    # version" would send people looking for one that does not exist.
     version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")
@@ -203,6 +206,8 @@ class Chain:
 
     def begin_segment(self, anchor: Stamp) -> list[SegmentItem]:
         """The trailer of the current segment, if there is one, and the header of the next."""
+        # The first segment of a process has none of its own before it; the former process's end is not ours
+        # to seal, since nobody knows what of it is durable.
         items = [self.seal()] if self._header_hash else []
         self._anchor = anchor
         header = self._header(self.end, carries=False)
@@ -211,6 +216,7 @@ class Chain:
 
     def append(self, record: Record, durable_seq: int) -> SegmentItem:
         """One more record. Raises ValueError where its number is not the next, and FrameTooLarge."""
+        # A gap would read as damage ever after. It is refused while whoever made it is still on the stack.
         if record.seq != self.end.seq + 1:
             raise ValueError(f"record {record.seq} cannot follow record {self.end.seq} in the journal")
         return self._extend(encode_frame(record, self.end.hash, durable_seq), record)
@@ -221,6 +227,8 @@ class Chain:
 
     def carry(self, durable: Link, items: Sequence[SegmentItem]) -> tuple[bytes, list[SegmentItem]]:
         """A segment that goes on behind ``durable`` with ``items``: its first bytes, and them in place."""
+        # Headers that were queued behind the failure become frames of this file: it is one segment now, and
+        # each boundary keeps the hash onto which the records behind it are chained.
         header = self._header(durable, carries=True)
         parts, moved, end = [header], [], durable._replace(segment=self._next_number - 1, offset=len(header))
         for item in items:
@@ -237,6 +245,8 @@ class Chain:
         return SegmentItem(frame, self.end, record)
 
     def _header(self, link: Link, *, carries: bool) -> bytes:
+        # A number is never used twice, also where the file that had it could not be made: a name that exists
+        # may be half of that attempt.
         number, anchor = self._next_number, self._anchor
         self._next_number += 1
         header = encode_header(

@@ -142,6 +142,8 @@ class Writer:
 
         An event that is larger than a frame may be is reported, and the journal says so in its place.
         """
+        # A sequence without a gap matters more than one event: readers stop at a gap for good. So what cannot
+        # be written is replaced in its place, under its number, by a fact that says so.
         items = []
         for record in records:
             try:
@@ -151,6 +153,8 @@ class Writer:
                 failed = StorageFailed(location=self.location, error=str(error))
                 instead = msgspec.structs.replace(record, event=failed)
                 items.append(self._chain.append(instead, self.synced_seq))
+        # Asked for at once and not when somebody waits: the sync is then under way while the step's effects
+        # are still being handed out.
         self._queue(items)
         for record in records:
             if getattr(record.event, "barrier", None) == "synced":
@@ -238,10 +242,9 @@ class Driver:
         return self._at > 0
 
     async def open(self) -> None:
-        """Become the writer of the first location that works. Raises JournalLocked.
-
-        Where the history cannot be brought together at any, a gap in it is better than no evidence at all.
-        """
+        """Become the writer of the first location that works. Raises JournalLocked."""
+        # Three rounds over all locations, each asking for less: the whole history, what lies there, only the
+        # lock. Where the history cannot be brought together at any, a gap is better than no evidence at all.
         reason = "there is no location"
         for settle_at in (self._settle, self._settle_alone, self._acquire):
             for at, storage in enumerate(self._storages):
@@ -260,11 +263,14 @@ class Driver:
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             nursery.start_soon(self._sync_loop)
+            # Before the first record: a disk that is filled up meanwhile has room for the shutdown then.
             await self._reserve()
             await self._write_loop()
             nursery.cancel_scope.cancel()
 
     async def release(self) -> None:
+        # Also of the locations before: they were left behind with their lock, so that no other process begins
+        # to write there what this one may come back to.
         for storage in self._storages[: self._at + 1]:
             with suppress(OSError):
                 await bounded(storage.release)
@@ -273,6 +279,8 @@ class Driver:
 
     async def _write_loop(self) -> None:
         while not self._backlog.settled:
+            # Headers and trailers each by themselves, with the syncs that they need; records in one write, as
+            # many as are there: under load the disk sets the pace, and each write takes more along.
             item = self._backlog.next()
             try:
                 if self._broken is not None:
@@ -284,6 +292,8 @@ class Driver:
                 elif item.record is None:
                     await self._seal(item)
                 else:
+                    # Taken before they are written: a write that fails half-way leaves them among the
+                    # pending, and the next file has them.
                     file, data = self._open_file(), self._backlog.take_records()
                     end = self._backlog.taken()
                     await bounded(file.write, data)
@@ -311,6 +321,8 @@ class Driver:
         """A trailer says that all before it is durable: it is written after a sync, and synced itself."""
         file = self._open_file()
         await self._sync(file)
+        # Taken only now: where the sync fails the trailer is still queued, and is laid out anew with the
+        # rest.
         self._backlog.take()
         await bounded(file.write, item.data)
         self._backlog.publish_written(item.end)
@@ -330,6 +342,7 @@ class Driver:
             if self._file is None or self._broken is not None or not self._backlog.unsynced:
                 await self._backlog.changed()
                 continue
+            # A little later one sync covers much more; who waits for it (a barrier) gets it at once.
             with trio.move_on_after(SYNC_SECONDS_MAX):
                 await self._backlog.sync_asked()
             file = self._file
@@ -338,21 +351,22 @@ class Driver:
                     await self._sync(file)
 
     async def _sync(self, file: SegmentFile) -> None:
-        """One at a time: of two syncs the kernel tells only one that data was lost.
-
-        A sync that ends after its file was given up says nothing about the one that replaced it.
-        """
+        # One at a time: of two syncs the kernel tells only one that data was lost.
         async with self._syncing:
             if self._broken is not None:
                 raise self._broken
+            # The end is taken before: what is written while the sync runs may be in it, or not.
             end = self._backlog.written
             try:
                 await bounded(file.sync, seconds=SYNC_HANG_SECONDS)
             except OSError as error:
+                # Told to the write loop, which alone decides about files: two that moved on would do it
+                # twice.
                 if file is self._file:
                     self._broken = error
                     self._backlog.kick()
                 raise
+            # A sync that ends after its file was given up says nothing about the one that replaced it.
             if file is self._file and end[:2] > self._backlog.durable[:2]:
                 self._backlog.publish_durable(end)
 
@@ -361,40 +375,43 @@ class Driver:
     async def _move(self, error: OSError) -> None:
         """Go on in another file, at the first location that takes it."""
         while not self._backlog.lost:
-            # What the file still holds is written again elsewhere; only its descriptor is of interest.
+            # After a failed sync the kernel calls pages clean that never reached the disk, and the next sync
+            # of that file would succeed without them. So no file is used again, and what it holds is written
+            # once more elsewhere; only its descriptor is of interest, and closing it may hang as well.
             file, self._file = self._file, None
             if file is not None:
                 self._nursery.start_soon(close_file, file)
             self._broken = None
+            # A full disk is given the space that was kept for this, once: a second time it is not there.
             in_reserve, self._reserved = error.errno in NO_SPACE and self._reserved, False
             try:
-                await self._carry(in_reserve, error)
-                return
+                if in_reserve:
+                    self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
+                    await bounded(self._storages[self._at].set_reserve, 0)
+                else:
+                    self._reports.failed(self.location, str(error))
+                    if self._at + 1 == len(self._storages):
+                        self._reports.lost(str(error), self._backlog.lose())
+                        return
+                    self._at += 1
+                storage = self._storages[self._at]
+                # The history stays where it is: bringing it here takes longer than pods may have to wait. The
+                # new file links to it by its place, and the way back brings the two together again.
+                await self._takeover.acquire(storage)
+                data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
+                end = self._backlog.chain.end
+                name = segment_file_name(end.segment, self._backlog.chain.journal_id)
+                self._file, self._syncing = await begin_file(storage, name, data), trio.Lock()
             except OSError as another:
                 error = another
             except JournalLocked as locked:
                 error = OSError(errno.EBUSY, str(locked))
-
-    async def _carry(self, in_reserve: bool, error: OSError) -> None:
-        if in_reserve:
-            self._reports.failed(self.location, f"{error}; the journal goes on in its reserve")
-            await bounded(self._storages[self._at].set_reserve, 0)
-        else:
-            self._reports.failed(self.location, str(error))
-            if self._at + 1 == len(self._storages):
-                self._reports.lost(str(error), self._backlog.lose())
+            else:
+                self._reports.moved(storage.location, first_seq)
+                self._backlog.publish_written(end)
+                if not in_reserve:
+                    self._nursery.start_soon(self._reserve)
                 return
-            self._at += 1
-        storage = self._storages[self._at]
-        await self._takeover.acquire(storage)
-        data, first_seq = self._backlog.carry(), self._backlog.durable.seq + 1
-        end = self._backlog.chain.end
-        file = await begin_file(storage, segment_file_name(end.segment, self._backlog.chain.journal_id), data)
-        self._file, self._syncing = file, trio.Lock()
-        self._reports.moved(storage.location, first_seq)
-        self._backlog.publish_written(end)
-        if not in_reserve:
-            self._nursery.start_soon(self._reserve)
 
     # --- beginning -----------------------------------------------------------------------------
 
@@ -489,6 +506,7 @@ class Backlog:
         self._published.unpark_all()
 
     def publish_durable(self, end: Link) -> None:
+        # By place and not by number: a trailer and a header have the number of the record before them.
         while self._pending and self._pending[0].end[:2] <= end[:2]:
             self._pending.popleft()
         self.durable = end
@@ -526,6 +544,7 @@ class Backlog:
 
     async def queue_changed(self) -> None:
         """Until something was queued, or made durable, since the last call returned."""
+        # Made anew only behind the wait: what was queued since the last call has set the old one.
         await self._queue_changed.wait()
         self._queue_changed = trio.Event()
 
@@ -554,6 +573,8 @@ def transition_line(record: Record) -> str | None:
     row = ROWS.get(type(event))
     if row is None or not row.last_resort:
         return None
+    # Lists by their length: a line of the kernel's log has no room for the names of a hundred pods, and one
+    # that is cut in the middle is worth less than a count.
     fields = []
     for name in event.__struct_fields__:
         value = getattr(event, name)
@@ -565,6 +586,9 @@ def transition_line(record: Record) -> str | None:
 
 def write_last_resort(line: str) -> None:
     """Write a line wherever it may survive. Never raises: nobody is left to be told."""
+    # The kernel's log first: it is shipped, shown on the console, and kept by pstore on most machines.
+    # Standard error stands in for it where /dev/kmsg is not ours to write; pstore by itself lasts over the
+    # reboot.
     data = f"{line}\n".encode()
     if not _write_line(KERNEL_LOG, data):
         with suppress(OSError, ValueError):
@@ -573,6 +597,7 @@ def write_last_resort(line: str) -> None:
 
 
 def _write_line(path: str, data: bytes) -> bool:
+    # Never waited for: this is the last that is left when a disk hangs, and the pods are still to be ended.
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:

@@ -18,8 +18,12 @@ def span(duration_ns: int) -> str:
     """``0``, ``40us``, ``705ms``, ``10.006s``, ``1min 2.345s``, ``2h 5min``; cut off, never rounded up."""
     if duration_ns < 0:
         return f"-{span(-duration_ns)}"
+    # Below a second one unit is enough: nobody compares hooks by microseconds that took milliseconds.
+    if duration_ns < _NS_PER_US:
+        return "0"
     if duration_ns < NS_PER_SECOND:
-        return _below_a_second(duration_ns)
+        millis = duration_ns // _NS_PER_MS
+        return f"{millis}ms" if millis else f"{duration_ns // _NS_PER_US}us"
     seconds, rest_ns = divmod(duration_ns, NS_PER_SECOND)
     parts: list[str] = []
     for name, size in _UNITS:
@@ -29,14 +33,6 @@ def span(duration_ns: int) -> str:
     if seconds or millis:
         parts.append(f"{seconds}.{millis:03d}s" if millis else f"{seconds}s")
     return " ".join(parts)
-
-
-def _below_a_second(duration_ns: int) -> str:
-    millis = duration_ns // _NS_PER_MS
-    if millis:
-        return f"{millis}ms"
-    micros = duration_ns // _NS_PER_US
-    return f"{micros}us" if micros else "0"
 
 
 def plural(count: int, noun: str) -> str:
@@ -56,10 +52,9 @@ def rfc3339(wall_ns: int) -> str:
 
 
 def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar.
-
-    Years that begin in March put the leap day last: so a month's length follows from its place in the year.
-    """
+    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar."""
+    # Without `datetime`, which cuts at microseconds. Years that begin in March put the leap day last: so a
+    # month's length follows from its place in the year.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from ebbtide.events.record.format import span
-from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import ContainerRecord, PodRecord, ShutdownRecord, WaveRecord
 
 #: ``killed``: it ended by our SIGKILL, or has not ended in spite of it.
 StopPartKind = Literal["hook", "stop", "killed"]
@@ -35,7 +35,16 @@ class StopPart(NamedTuple):
 def stop_parts(pod: PodRecord, shutdown: ShutdownRecord) -> Iterator[StopPart]:
     """In the order of their begin; those of one moment in the manifest's order."""
     until_ns = pod_end_ns(pod, shutdown)
-    found = [_hook_part(hook, until_ns) for hook in pod.hooks]
+    found = []
+    for hook in pod.hooks:
+        # Of one whose end nobody saw the record tells up to the pod's own end.
+        ended_ns = max(hook.began_ns, until_ns) if hook.ended_ns is None else hook.ended_ns
+        detail = f" {hook.detail}" if hook.detail else ""
+        result = hook.result or "not ended"
+        early = ", early" if hook.early and result == "done" else ""
+        reason = f": {hook.reason}" if hook.reason and result != "done" else ""
+        text, seen = f"hook {hook.kind}{detail}: {result}{early}{reason}", hook.ended_ns is not None
+        found.append(StopPart("hook", hook.container, hook.began_ns, ended_ns, seen, text))
     found += [_stop_part(each, until_ns, pod) for each in pod.containers if stop_began_ns(each) is not None]
     yield from sorted(found, key=lambda part: part.began_ns)
 
@@ -55,17 +64,6 @@ def wave_end_ns(wave: WaveRecord, shutdown: ShutdownRecord) -> int:
     later = [each.began_ns for each in shutdown.waves[wave.index + 1 :] if each.began_ns is not None]
     ends = (*later[:1], shutdown.pods_ended_ns, shutdown.ended_ns)
     return next((end_ns for end_ns in ends if end_ns is not None), shutdown.last_ns)
-
-
-def _hook_part(hook: HookRecord, until_ns: int) -> StopPart:
-    ended_ns = max(hook.began_ns, until_ns) if hook.ended_ns is None else hook.ended_ns
-    detail = f" {hook.detail}" if hook.detail else ""
-    result = hook.result or "not ended"
-    early = ", early" if hook.early and result == "done" else ""
-    reason = f": {hook.reason}" if hook.reason and result != "done" else ""
-    seen = hook.ended_ns is not None
-    text = f"hook {hook.kind}{detail}: {result}{early}{reason}"
-    return StopPart("hook", hook.container, hook.began_ns, ended_ns, seen, text)
 
 
 def stop_began_ns(container: ContainerRecord) -> int | None:
@@ -89,22 +87,19 @@ def _stop_part(container: ContainerRecord, until_ns: int, pod: PodRecord) -> Sto
             text += f", {container.stop_signal} after {span(container.signalled_ns - began_ns)}"
     if killed and container.killed_ns is not None:
         text += f", SIGKILL after {span(container.killed_ns - began_ns)}"
-    text += f", {_exit_text(container)}"
+    how = "ended" if container.exit_code is None else f"exit code {container.exit_code}"
+    if container.exit_signal:
+        how = f"ended by {container.exit_signal}"
+    text += f", {how if seen else 'not seen to end'}"
     return StopPart("killed" if killed else "stop", container.name, began_ns, ended_ns, seen, text)
 
 
 def was_killed(container: ContainerRecord) -> bool:
-    """By us: of a process that was not ours to wait for our SIGKILL is all that is known. Or by a kubelet."""
+    """By our SIGKILL, or by a kubelet's."""
+    # A kubelet's leaves no order of ours: it shows in how the container ended. Of a process that was not ours
+    # to wait for, ours is all that is known, so only an end of another kind speaks against it.
     if container.killed_ns is None:
         by_kubelet = container.asked_ns is not None and container.signalled_ns is None
         return by_kubelet and (container.exit_code == 137 or container.exit_signal == "SIGKILL")
     by_itself = container.exit_code not in (None, 137) or container.exit_signal not in ("", "SIGKILL")
     return not (container.exited_ns is not None and by_itself)
-
-
-def _exit_text(container: ContainerRecord) -> str:
-    if container.exited_ns is None:
-        return "not seen to end"
-    if container.exit_signal:
-        return f"ended by {container.exit_signal}"
-    return "ended" if container.exit_code is None else f"exit code {container.exit_code}"
