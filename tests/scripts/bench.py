@@ -16,7 +16,7 @@ from ebbtide.actors.actor import Handler
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
-from ebbtide.events.decisions import ActorFailed, Arm, TakeInventory
+from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded, Tick
 from tests.scripts.show import BASE_NS
 
@@ -107,12 +107,6 @@ class Bench:
     def open_key(self, kind: type[Order]) -> str:
         """The newest open order of a kind; empty if there is none."""
         return next((key for key, order in reversed(self.orders.items()) if type(order) is kind), "")
-
-    def arm_key(self) -> str:
-        return self.open_key(Arm)
-
-    def inventory_key(self) -> str:
-        return self.open_key(TakeInventory)
 
     # --- failures -----------------------------------------------------------------------------
 

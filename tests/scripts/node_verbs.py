@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from ebbtide.events.base import Fact
 from ebbtide.events.decisions import AwaitStatuses, CheckMounts
 from ebbtide.events.facts import (
     ApiRead,
@@ -38,38 +39,22 @@ def policies(command: Command) -> dict[str, Any]:
     }
 
 
-def healthy(bench: Bench) -> None:
-    """What the edges of a node say soon after the start."""
-    bench.feed(KubeletRead(unit="kubelet.service", active=True))
-    bench.feed(RuntimeRead(reachable=True))
-    bench.feed(ApiRead(reachable=True))
+#: What the edges of a node say soon after the start.
+HEALTHY = (
+    KubeletRead(unit="kubelet.service", active=True),
+    RuntimeRead(reachable=True),
+    ApiRead(reachable=True),
+)
 
-
-def _kubelet(bench: Bench, command: Command) -> Output:
-    bench.feed(KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]))
-    return None
-
-
-def _runtime(bench: Bench, command: Command) -> Output:
-    bench.feed(RuntimeRead(reachable=command.words[0] == "up"))
-    return None
-
-
-def _api(bench: Bench, command: Command) -> Output:
-    bench.feed(ApiRead(reachable=command.words[0] == "up", taint="untainted" not in command.words))
-    return None
-
-
-def _joins(bench: Bench, command: Command) -> Output:
-    for line in command.body:
-        bench.feed(PodJoined(pod=pod(line)))
-    return None
-
-
-def _unmounted(bench: Bench, command: Command) -> Output:
-    for uid in command.words:
-        bench.feed(VolumesUnmounted(uid=uid))
-    return None
+FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
+    "kubelet": lambda command: KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]),
+    "runtime": lambda command: RuntimeRead(reachable=command.words[0] == "up"),
+    "api": lambda command: ApiRead(
+        reachable=command.words[0] == "up", taint="untainted" not in command.words
+    ),
+    "joins": lambda command: (PodJoined(pod=pod(line)) for line in command.body),
+    "unmounted": lambda command: (VolumesUnmounted(uid=uid) for uid in command.words),
+}
 
 
 def _mounts(bench: Bench, command: Command) -> Output:
@@ -90,12 +75,4 @@ def _statuses(bench: Bench, command: Command) -> Output:
     return None
 
 
-VERBS: dict[str, Callable[[Bench, Command], Output]] = {
-    "kubelet": _kubelet,
-    "runtime": _runtime,
-    "api": _api,
-    "joins": _joins,
-    "unmounted": _unmounted,
-    "mounts": _mounts,
-    "statuses": _statuses,
-}
+VERBS: dict[str, Callable[[Bench, Command], Output]] = {"mounts": _mounts, "statuses": _statuses}

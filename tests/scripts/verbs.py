@@ -1,13 +1,13 @@
-"""The commands of interaction scripts: one handler a verb, each turns words into facts."""
+"""The commands of interaction scripts: a verb is a fact made of its words, or does something to the bench."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any, cast, get_args
 
-from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import PodEnded, WaveStarted
+from ebbtide.events.base import NS_PER_SECOND, Fact
+from ebbtide.events.decisions import Arm, PodEnded, TakeInventory, WaveStarted
 from ebbtide.events.facts import (
     AutopsyTaken,
     BusLost,
@@ -40,11 +40,17 @@ _TRUTH = {"yes": True, "no": False, "unknown": None}
 
 def run(bench: Bench, command: Command) -> list[str]:
     """Carry a command out; what it prints, or the records that it led to."""
-    verb = VERBS.get(command.verb)
-    if verb is None:
-        raise ScriptError(f"line {command.line}: no verb {command.verb!r}; there are {', '.join(VERBS)}")
+    output: Output = None
     bench.shown = []
-    output = verb(bench, command)
+    if command.verb in VERBS:
+        output = VERBS[command.verb](bench, command)
+    elif command.verb in FACTS:
+        facts = FACTS[command.verb](command)
+        for fact in (facts,) if isinstance(facts, Fact) else facts:
+            bench.feed(fact)
+    else:
+        known = ", ".join((*VERBS, *FACTS))
+        raise ScriptError(f"line {command.line}: no verb {command.verb!r}; there are {known}")
     return [show.line(record) for record in bench.shown] if output is None else output
 
 
@@ -60,47 +66,7 @@ def _kind(command: Command) -> ShutdownKind:
     return cast("ShutdownKind", command.words[0] if command.words else command.options.get("kind", "unknown"))
 
 
-# --- the daemon --------------------------------------------------------------------------------
-
-
-def _start(bench: Bench, command: Command) -> Output:
-    bench.daemon_runs = True
-    bench.feed(
-        DaemonStarted(
-            version="0",
-            pid=1,
-            mode=command.options.get("mode", "process"),
-            node="n",
-            boot_id=command.options.get("boot", "b1"),
-            userspace_id=command.options.get("userspace", "u1"),
-            preparing=_truth(command, "preparing", "no"),
-            lock_inherited=bool(_truth(command, "lock", "no")),
-            kind=_kind(command),
-            grant_ns=_duration(command, "grant"),
-            failed_starts=int(command.options.get("failed", "0")),
-        )
-    )
-    return None
-
-
-def _die(bench: Bench, command: Command) -> Output:
-    """SIGKILL of the daemon: until a start no order is answered. ``clock`` sets that of another boot."""
-    bench.daemon_runs = False
-    bench.system = bench.restored()
-    if "clock" in command.options:
-        bench.now_ns = show.BASE_NS + _duration(command, "clock")
-    return []
-
-
-def _away(bench: Bench, command: Command) -> Output:
-    """Time passes without a daemon: no tick is admitted."""
-    bench.now_ns += duration_ns(command.words[0])
-    return []
-
-
-def _settings(bench: Bench, command: Command) -> Output:
-    bench.feed(SettingsLoaded(settings=settings(command)))
-    return None
+# --- facts: what an edge or a person reports ----------------------------------------------------
 
 
 def settings(command: Command) -> Settings:
@@ -121,15 +87,131 @@ def settings(command: Command) -> Settings:
     )
 
 
+def _started(command: Command) -> DaemonStarted:
+    return DaemonStarted(
+        version="0",
+        pid=1,
+        mode=command.options.get("mode", "process"),
+        node="n",
+        boot_id=command.options.get("boot", "b1"),
+        userspace_id=command.options.get("userspace", "u1"),
+        preparing=_truth(command, "preparing", "no"),
+        lock_inherited=bool(_truth(command, "lock", "no")),
+        kind=_kind(command),
+        grant_ns=_duration(command, "grant"),
+        failed_starts=int(command.options.get("failed", "0")),
+    )
+
+
+def _logind_read(command: Command) -> LogindRead:
+    return LogindRead(
+        owner=":1.1",
+        grant_ns=_duration(command, "grant", "40s"),
+        preparing=bool(_truth(command, "preparing", "no")),
+        kind=_kind(command),
+        kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
+    )
+
+
+def _signal(command: Command) -> PrepareForShutdown:
+    return PrepareForShutdown(
+        active=True,
+        kind=_kind(command),
+        grant_ns=_duration(command, "grant", "40s"),
+        lock_held=bool(_truth(command, "lock", "yes")),
+        kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
+    )
+
+
+def _drop_ins(command: Command) -> DropInsRead:
+    return DropInsRead(
+        others_ns=_duration(command, "others"),
+        ours_ns=_duration(command, "ours") if "ours" in command.options else None,
+        overridden_by=command.options.get("overridden", ""),
+    )
+
+
+def _exits(command: Command) -> Iterator[ContainerExited]:
+    """``exit web-0 db-0/proxy code=0``: each of them, one after the other."""
+    signal = command.options.get("signal", "")
+    code = command.options.get("code", "" if signal else "0")
+    for word in command.words:
+        uid, _, container = word.partition("/")
+        yield ContainerExited(
+            uid=uid, container=container or "main", exit_code=int(code) if code else None, signal=signal
+        )
+
+
+def _autopsy(command: Command) -> AutopsyTaken:
+    uid, _, container = command.words[0].partition("/")
+    ignored = tuple(each for each in command.options.get("ignores", "").split(",") if each)
+    first = ProcessReport(pid=7, parent_pid=1, command="app", state="S", signals_ignored=ignored)
+    seen = () if "gone" in command.words else (first,)
+    return AutopsyTaken(uid=uid, container=container or "main", processes=seen)
+
+
+#: Verbs that are a fact, or some.
+FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
+    **node_verbs.FACTS,
+    "settings": lambda command: SettingsLoaded(settings=settings(command)),
+    "stop": lambda command: StopRequested(
+        system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
+    ),
+    "logind": _logind_read,
+    "signal": _signal,
+    "cancel": lambda command: PrepareForShutdown(active=False),
+    "preparing": lambda command: PreparingRead(preparing=bool(_TRUTH[command.words[0]])),
+    "bus-lost": lambda command: BusLost(error=command.words[0]),
+    "drop-ins": _drop_ins,
+    "exit": _exits,
+    "appears": lambda command: (PodAppeared(pod=pod(line)) for line in command.body),
+    "autopsy": _autopsy,
+    "hurry": lambda command: HurryRequested(pod=command.words[0], asked_by=0),
+    "release": lambda command: ReleaseRequested(asked_by=0),
+}
+
+
+# --- the daemon, the node and the clock --------------------------------------------------------
+
+
+def _start(bench: Bench, command: Command) -> Output:
+    bench.daemon_runs = True
+    bench.feed(_started(command))
+    return None
+
+
+def _die(bench: Bench, command: Command) -> Output:
+    """SIGKILL of the daemon: until a start no order is answered. ``clock`` sets that of another boot."""
+    bench.daemon_runs = False
+    bench.system = bench.restored()
+    if "clock" in command.options:
+        bench.now_ns = show.BASE_NS + _duration(command, "clock")
+    return []
+
+
+def _away(bench: Bench, command: Command) -> Output:
+    """Time passes without a daemon: no tick is admitted."""
+    bench.now_ns += duration_ns(command.words[0])
+    return []
+
+
 def _node(bench: Bench, command: Command) -> Output:
     """A node that is armed, without a word: start, settings, logind read, arming done."""
     mode = command.options.get("mode", "process")
     _start(bench, Command(command.line, "start", [], {"mode": mode}))
     if mode != "process":
-        node_verbs.healthy(bench)
-    _settings(bench, command)
+        for fact in node_verbs.HEALTHY:
+            bench.feed(fact)
+    bench.feed(SettingsLoaded(settings=settings(command)))
     _armed(bench, command)
     return [f"armed, {len(bench.records)} records"]
+
+
+def _armed(bench: Bench, command: Command) -> Output:
+    """What an edge reports when arming succeeds: the read, then the outcome."""
+    bench.feed(_logind_read(command))
+    bench.feed(OrderEnded(key=bench.open_key(Arm), result="done"))
+    return None
 
 
 def _fresh(bench: Bench, command: Command) -> Output:
@@ -142,89 +224,23 @@ def _shutdown(bench: Bench, command: Command) -> Output:
     """An armed node whose shutdown has begun; shows only the waves. Settings and grant are options."""
     if not bench.records:
         _node(bench, command)
-    _signal(bench, command)
+    bench.feed(_signal(command))
     _inventory(bench, Command(command.line, "inventory", [], {}, command.body))
     bench.shown = [record for record in bench.shown if isinstance(record.event, WaveStarted)]
     return None
 
 
-def _stop(bench: Bench, command: Command) -> Output:
-    bench.feed(
-        StopRequested(
-            system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
-        )
-    )
+def _after(bench: Bench, command: Command) -> Output:
+    bench.advance(bench.now_ns + duration_ns(command.words[0]))
     return None
 
 
-# --- logind ------------------------------------------------------------------------------------
-
-
-def _logind(bench: Bench, command: Command) -> Output:
-    bench.feed(
-        LogindRead(
-            owner=":1.1",
-            grant_ns=_duration(command, "grant", "40s"),
-            preparing=bool(_truth(command, "preparing", "no")),
-            kind=_kind(command),
-            kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
-        )
-    )
-    return None
-
-
-def _armed(bench: Bench, command: Command) -> Output:
-    """What an edge reports when arming succeeds: the read, then the outcome."""
-    _logind(bench, command)
-    bench.feed(OrderEnded(key=bench.arm_key(), result="done"))
-    return None
-
-
-def _signal(bench: Bench, command: Command) -> Output:
-    bench.feed(
-        PrepareForShutdown(
-            active=True,
-            kind=_kind(command),
-            grant_ns=_duration(command, "grant", "40s"),
-            lock_held=bool(_truth(command, "lock", "yes")),
-            kubelet_lock=bool(_truth(command, "kubelet-lock", "no")),
-        )
-    )
-    return None
-
-
-def _cancel(bench: Bench, command: Command) -> Output:
-    bench.feed(PrepareForShutdown(active=False))
-    return None
-
-
-def _preparing(bench: Bench, command: Command) -> Output:
-    bench.feed(PreparingRead(preparing=bool(_TRUTH[command.words[0]])))
-    return None
-
-
-def _bus_lost(bench: Bench, command: Command) -> Output:
-    bench.feed(BusLost(error=command.words[0]))
-    return None
-
-
-def _drop_ins(bench: Bench, command: Command) -> Output:
-    bench.feed(
-        DropInsRead(
-            others_ns=_duration(command, "others"),
-            ours_ns=_duration(command, "ours") if "ours" in command.options else None,
-            overridden_by=command.options.get("overridden", ""),
-        )
-    )
-    return None
-
-
-# --- pods --------------------------------------------------------------------------------------
+# --- orders, and looking -----------------------------------------------------------------------
 
 
 def _inventory(bench: Bench, command: Command) -> Output:
     """Pods as the edge lists them for the newest open `TakeInventory`, which the last part answers."""
-    key = command.options.get("key") or bench.inventory_key()
+    key = command.options.get("key") or bench.open_key(TakeInventory)
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
     pods = tuple(map(pod, command.body))
     bench.feed(
@@ -235,70 +251,16 @@ def _inventory(bench: Bench, command: Command) -> Output:
     return None
 
 
-def _exit(bench: Bench, command: Command) -> Output:
-    """``exit web-0 db-0/proxy code=0``: each of them, one after the other."""
-    for word in command.words:
-        uid, _, container = word.partition("/")
-        code = command.options.get("code", "" if "signal" in command.options else "0")
-        bench.feed(
-            ContainerExited(
-                uid=uid,
-                container=container or "main",
-                exit_code=int(code) if code else None,
-                signal=command.options.get("signal", ""),
-            )
-        )
-    return None
-
-
-def _appears(bench: Bench, command: Command) -> Output:
-    for line in command.body:
-        bench.feed(PodAppeared(pod=pod(line)))
-    return None
-
-
-def _autopsy(bench: Bench, command: Command) -> Output:
-    uid, _, container = command.words[0].partition("/")
-    ignored = tuple(each for each in command.options.get("ignores", "").split(",") if each)
-    first = ProcessReport(pid=7, parent_pid=1, command="app", state="S", signals_ignored=ignored)
-    seen = () if "gone" in command.words else (first,)
-    bench.feed(AutopsyTaken(uid=uid, container=container or "main", processes=seen))
-    return None
-
-
-def _hurry(bench: Bench, command: Command) -> Output:
-    bench.feed(HurryRequested(pod=command.words[0], asked_by=0))
-    return None
-
-
-def _release(bench: Bench, command: Command) -> Output:
-    bench.feed(ReleaseRequested(asked_by=0))
-    return None
-
-
-# --- orders, time, and looking -----------------------------------------------------------------
-
-
-def _ends(result: Result) -> Verb:
-    def end(bench: Bench, command: Command) -> Output:
-        for key in _matching(bench, command):
-            bench.feed(OrderEnded(key=key, result=result, reason=command.options.get("reason", "")))
-        return None
-
-    return end
-
-
-def _matching(bench: Bench, command: Command) -> list[str]:
+def _end(bench: Bench, command: Command) -> Output:
+    """The verb is the result."""
     keys = [key for key in bench.orders if fnmatchcase(key, f"*{command.words[0]}*")]
     if not keys:
         raise ScriptError(
             f"line {command.line}: no open order is like {command.words[0]!r}: {list(bench.orders)}"
         )
-    return keys
-
-
-def _after(bench: Bench, command: Command) -> Output:
-    bench.advance(bench.now_ns + duration_ns(command.words[0]))
+    for key in keys:
+        reason = command.options.get("reason", "")
+        bench.feed(OrderEnded(key=key, result=cast("Result", command.verb), reason=reason))
     return None
 
 
@@ -343,32 +305,15 @@ def _outcomes(bench: Bench, command: Command) -> Output:
 
 VERBS: dict[str, Verb] = {
     **node_verbs.VERBS,
+    **dict.fromkeys(get_args(Result), _end),
     "start": _start,
     "die": _die,
     "away": _away,
-    "settings": _settings,
     "node": _node,
     "fresh": _fresh,
     "shutdown": _shutdown,
-    "stop": _stop,
-    "logind": _logind,
     "armed": _armed,
-    "signal": _signal,
-    "cancel": _cancel,
-    "preparing": _preparing,
-    "bus-lost": _bus_lost,
-    "drop-ins": _drop_ins,
     "inventory": _inventory,
-    "exit": _exit,
-    "appears": _appears,
-    "autopsy": _autopsy,
-    "hurry": _hurry,
-    "release": _release,
-    "done": _ends("done"),
-    "failed": _ends("failed"),
-    "timed-out": _ends("timed-out"),
-    "cancelled": _ends("cancelled"),
-    "unknown": _ends("unknown"),
     "after": _after,
     "manual": _manual,
     "automatic": _automatic,
