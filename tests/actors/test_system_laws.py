@@ -12,8 +12,7 @@ from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.model import Container, Hook, Period, Pod, Settings
-from tests.actors.node_play import NODE_MOVES, NodePlay, on_node
-from tests.actors.play import MOVES, Move, Play
+from tests.actors.play import MOVES, NODE_MOVES, Move, NodePlay, Play, on_node
 from tests.scripts.bench import WALL_BASE_NS, Saboteur
 
 PRIORITIES = (-5, 0, 1000, 2_000_000_000)
@@ -114,10 +113,15 @@ LAWS = settings(
 )
 
 
-def perform(play: Play, drawn: list[Move]) -> None:
+def perform(play: Play, drawn: list[Move], failing: str = "", at: int = -1) -> None:
+    """A shutdown. At the move number ``at`` an actor begins to fail, if one is named."""
+    # Starts that fail hand everything to the fallback: one failure at a time.
+    play.may_fail_to_start = failing != "FallbackActor"
     play.make(("answer-all", 0))
     play.make(("signal", 1))
-    for move in drawn:
+    for number, move in enumerate(drawn):
+        if number == at:
+            play.bench.saboteur = Saboteur(failing)
         play.make(move)
     play.finish()
 
@@ -133,15 +137,7 @@ def test_laws_hold_under_any_schedule(play: Play, drawn: list[Move]) -> None:
 @given(plays, st.lists(moves, max_size=25), st.sampled_from(sorted(ACTOR_TYPE_BY_NAME)), st.integers(0, 20))
 def test_laws_hold_when_an_actor_fails(play: Play, drawn: list[Move], actor: str, at: int) -> None:
     """Whichever actor raises at whatever event: every pod still has one fate, and the lock goes."""
-    # Starts that fail hand everything to the fallback: one failure at a time.
-    play.may_fail_to_start = actor != "FallbackActor"
-    play.make(("answer-all", 0))
-    play.make(("signal", 1))
-    for number, move in enumerate(drawn):
-        if number == at:
-            play.bench.saboteur = Saboteur(actor)
-        play.make(move)
-    play.finish()
+    perform(play, drawn, actor, at)
 
 
 @LAWS
@@ -162,14 +158,7 @@ def test_laws_hold_on_a_node_when_an_actor_fails(
     play: NodePlay, drawn: list[Move], actor: str, at: int
 ) -> None:
     """Whichever actor raises at whatever event, also the one that knows who ends the pods."""
-    play.may_fail_to_start = actor != "FallbackActor"
-    play.make(("answer-all", 0))
-    play.make(("signal", 1))
-    for number, move in enumerate(drawn):
-        if number == at:
-            play.bench.saboteur = Saboteur(actor)
-        play.make(move)
-    play.finish()
+    perform(play, drawn, actor, at)
 
 
 @LAWS

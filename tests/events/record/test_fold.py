@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,8 @@ from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
 from tests.commands import same_as_golden
 from tests.events.record.worlds import PARTS, histories
+from tests.journals import SHUTDOWN
 
-GOLDEN = Path(__file__).parents[2] / "golden"
 MS = 1_000_000
 
 
@@ -64,44 +65,10 @@ def assert_orderly(account: ShutdownRecord) -> None:
     assert [notice.seq for notice in account.notices[:-2]] == sorted(n.seq for n in account.notices[:-2])
 
 
-def golden() -> ShutdownRecord:
-    (account,) = agree_once(History([DirectorySource(GOLDEN / "shutdown-v1")]))
-    return account
-
-
-def agree_once(history: History) -> list[ShutdownRecord]:
-    found = list(agree(history))
-    return found[: len(found) // 2]
-
-
-def test_the_golden_shutdown_is_told() -> None:
-    """Its waves, its straggler and why, the restart in the middle, and the next boot's word."""
-    account = golden()
-    assert [(wave.outcome, wave.ended_ns) for wave in account.waves] == [
-        ("overran", 10_002 * MS),
-        ("complete", 10_707 * MS),
-        ("complete", 11_609 * MS),
-    ]
-    stuck = next(pod for pod in account.pods if pod.name == "stuck-0")
-    assert (stuck.outcome, stuck.began_ns, stuck.ended_ns) == ("killed", 1 * MS, 10_007 * MS)
-    assert stuck.containers[0].killed_ns == 10_002 * MS
-    assert stuck.autopsies[0].processes[0].signals_ignored == ("SIGTERM",)
-    assert [process.action for process in account.processes] == ["", "resume", "close-complete"]
-    assert [notice.code for notice in account.notices] == [
-        "hook-failed",
-        "restarted",
-        "wave-overran",
-        "pod-killed",
-    ]
-    assert (account.ended_ns, account.grant_ns) == (11_611 * MS, 25_000 * MS)
-    assert account.configuration.reserve_ns == 5_000 * MS
-
-
 def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_path: Path) -> None:
     """Where older segments were removed the states of the checkpoint say what was in force."""
-    last = sorted((GOLDEN / "shutdown-v1").iterdir())[1:]
-    for file in last:
-        (tmp_path / file.name).write_bytes(file.read_bytes())
+    for file in sorted(SHUTDOWN.iterdir())[1:]:
+        shutil.copy(file, tmp_path)
     (account,) = list(shutdown_records(History([DirectorySource(tmp_path)])))
     assert [period.seconds for period in account.configuration.periods] == [10, 5, 5]
     assert account.configuration.reserve_ns == 5_000 * MS
@@ -109,6 +76,9 @@ def test_a_journal_that_begins_with_a_checkpoint_knows_its_configuration(tmp_pat
 
 
 def test_the_golden_account_as_a_whole() -> None:
-    """Every field, as it stands in the golden file: others build on them."""
-    text = msgspec.json.format(msgspec.json.encode(golden(), order="deterministic"), indent=1).decode()
+    """Its waves, its straggler and why, the restart in the middle, and the next boot's word: every field, as
+    it stands in the golden file.
+    """
+    account = next(agree(History([DirectorySource(SHUTDOWN)])))
+    text = msgspec.json.format(msgspec.json.encode(account, order="deterministic"), indent=1).decode()
     same_as_golden(Path(__file__).parent / "golden" / "account.json", f"{text}\n")
