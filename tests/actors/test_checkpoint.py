@@ -49,25 +49,17 @@ def test_a_fresh_system_has_nothing_open() -> None:
     assert System().next_deadline_ns() is None
 
 
-def test_unknown_actor_is_named() -> None:
-    """A checkpoint of a newer version is refused with the actor's name, not with a traceback."""
-    state = ActorState(actor="OracleActor", subject="", state=msgspec.Raw(b"\x80"))
-    checkpoint = msgspec.structs.replace(take_checkpoint(System()), actors=(state,))
-    with pytest.raises(BadPayload) as refused:
-        restore(checkpoint, 1)
-    assert "OracleActor" in str(refused.value)
-
-
 @pytest.mark.parametrize(
     "actor, bad",
     [
+        ("OracleActor", b"\x80"),
         ("NodeStatusActor", msgspec.msgpack.encode({"in_episode": "perhaps"})),
         ("EpisodeActor", b"\x81\xa7boot_id\xa2\xff\xfe"),
     ],
-    ids=["type", "utf-8"],
+    ids=["actor", "type", "utf-8"],
 )
-def test_unreadable_state_is_named(actor: str, bad: bytes) -> None:
-    """A state that does not fit its type, or is no text, is refused with its actor's name."""
+def test_what_cannot_be_restored_is_named(actor: str, bad: bytes) -> None:
+    """An actor of a newer version, a state that does not fit its type, or is no text: by its name."""
     state = ActorState(actor=actor, subject="", state=msgspec.Raw(bad))
     checkpoint = msgspec.structs.replace(take_checkpoint(System()), actors=(state,))
     with pytest.raises(BadPayload) as refused:

@@ -79,6 +79,15 @@ class Bed:
     def admitted(self) -> list[Event]:
         return [fact for fact, _ in self.system.seen]
 
+    async def run(self, for_seconds: float = 0) -> list[Event]:
+        """So long, and until nothing is left to do; what was admitted."""
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.sequencer.run)
+            await trio.sleep(for_seconds)
+            await settle()
+            nursery.cancel_scope.cancel()
+        return self.admitted()
+
 
 LEAVES = {StopRequested: [Leave(reason="told to")]}
 
@@ -91,11 +100,7 @@ async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) 
     bed = Bed(FakeSystem(0, answers=LEAVES))
     for fact in (POD, ENDED, BUS):
         bed.inbox.push(fact)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(bed.sequencer.run)
-        await settle()
-        nursery.cancel_scope.cancel()
-    assert bed.admitted() == [BUS, Tick(), ENDED, POD]
+    assert await bed.run() == [BUS, Tick(), ENDED, POD]
 
 
 async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock) -> None:
@@ -104,11 +109,7 @@ async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock
     bed = Bed(FakeSystem(3 * NS_PER_SECOND, 5 * NS_PER_SECOND, answers=LEAVES))
     bed.inbox.push(ENDED)
     bed.inbox.push(ContainerExited(uid="u", container="c"))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(bed.sequencer.run)
-        await settle()
-        nursery.cancel_scope.cancel()
-    assert bed.admitted() == [Tick(), ENDED, ContainerExited(uid="u", container="c")]
+    assert await bed.run() == [Tick(), ENDED, ContainerExited(uid="u", container="c")]
 
 
 async def test_a_group_is_admitted_as_a_whole(autojump_clock: MockClock) -> None:
@@ -117,20 +118,13 @@ async def test_a_group_is_admitted_as_a_whole(autojump_clock: MockClock) -> None
     bed = Bed(FakeSystem())
     bed.sequencer.observers.append(lambda records: bed.inbox.push(BUS) if records[0].seq == 1 else None)
     bed.inbox.push(*parts)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(bed.sequencer.run)
-        await settle()
-        nursery.cancel_scope.cancel()
-    assert bed.admitted() == [*parts, BUS]
+    assert await bed.run() == [*parts, BUS]
 
 
 async def test_a_tick_comes_when_its_deadline_does(autojump_clock: MockClock) -> None:
     """The sequencer sleeps until the earliest deadline, no longer and no shorter."""
     bed = Bed(FakeSystem(2 * NS_PER_SECOND, 7 * NS_PER_SECOND))
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(bed.sequencer.run)
-        await trio.sleep(10)
-        nursery.cancel_scope.cancel()
+    await bed.run(for_seconds=10)
     for (_, stamp), due_seconds in zip(bed.system.seen, (2, 7), strict=True):
         assert 0 <= stamp.mono_ns - due_seconds * NS_PER_SECOND < 1_000_000
 

@@ -100,3 +100,10 @@ def read(sources: Sequence[Source]) -> tuple[list[Record], Verdict]:
     history = History(sources)
     records = list(history.records())
     return records, history.verdict
+
+
+def assert_whole(sources: Sequence[Source], last_seq: int) -> None:
+    """Every record is there once, up to this one, and the journal is intact."""
+    records, verdict = read(sources)
+    assert [record.seq for record in records] == list(range(1, last_seq + 1))
+    assert verdict.state == "intact"

@@ -11,46 +11,36 @@ OLD_NS, YOUNG_NS = 0, NOW_NS - 1
 LIMITS = Limits(total_bytes=250, age_ns=1_000, hard_bytes=450)
 
 
-def held(
-    count: int, *, modified_ns: int = YOUNG_NS, checkpoint: bool = True, current: bool = True
-) -> list[Held]:
+def held(count: int, *, checkpoint: bool = True, current: bool = True) -> list[Held]:
     """Segments of 100 bytes with 10 records each."""
-    return [Held(100, modified_ns, 10 * at + 1, checkpoint, current) for at in range(count)]
+    return [Held(100, YOUNG_NS, 10 * at + 1, checkpoint, current) for at in range(count)]
 
 
-def test_a_small_young_journal_stays() -> None:
-    """Nothing goes without a reason."""
-    assert removable(held(2), NOW_NS, None, LIMITS) == 0
-
-
-def test_the_oldest_go_until_the_size_is_right() -> None:
-    """400 bytes with 250 allowed: two go."""
-    assert removable(held(4), NOW_NS, None, LIMITS) == 2
-
-
-def test_old_segments_go_whatever_the_size() -> None:
-    """By the time of their last write."""
-    assert removable([*held(1, modified_ns=OLD_NS), *held(2)[1:]], NOW_NS, None, LIMITS) == 1
-
-
-def test_the_last_segment_never_goes() -> None:
-    """It is being written."""
-    assert removable(held(1, modified_ns=OLD_NS), NOW_NS, None, Limits(0, 0, 0)) == 0
-    assert removable(held(9, modified_ns=OLD_NS), NOW_NS, None, Limits(0, 0, 0)) == 8
-    assert removable([], NOW_NS, None, LIMITS) == 0
+OLD = Held(100, OLD_NS, 1, checkpoint=True, current=True)
 
 
 @pytest.mark.parametrize(
-    ("keep_from_seq", "gone"), [(1, 0), (10, 0), (11, 1), (15, 1), (20, 1), (21, 2), (99, 2)]
+    ("segments", "keep_from_seq", "limits", "gone"),
+    [
+        pytest.param(held(2), None, LIMITS, 0, id="small and young"),
+        pytest.param(held(4), None, LIMITS, 2, id="of 400 bytes 250 are allowed"),
+        pytest.param([OLD, *held(2)[1:]], None, LIMITS, 1, id="old by its last write, whatever the size"),
+        pytest.param([OLD], None, Limits(0, 0, 0), 0, id="the last one is being written"),
+        pytest.param([OLD] * 9, None, Limits(0, 0, 0), 8, id="all but the last"),
+        pytest.param([], None, LIMITS, 0, id="none"),
+        pytest.param(held(6), 1, LIMITS, 2, id="all needed, but above the hard cap"),
+        # An open episode, an undelivered status, an unexported span: from their first record on.
+        *(
+            pytest.param(held(4), keep_from_seq, LIMITS, gone, id=f"needed from {keep_from_seq} on")
+            for keep_from_seq, gone in ((1, 0), (10, 0), (11, 1), (15, 1), (20, 1), (21, 2), (99, 2))
+        ),
+    ],
 )
-def test_what_somebody_still_needs_stays(keep_from_seq: int, gone: int) -> None:
-    """An open episode, an undelivered status, an unexported span: from their first record on."""
-    assert removable(held(4), NOW_NS, keep_from_seq, LIMITS) == gone
-
-
-def test_above_the_hard_cap_even_that_goes() -> None:
-    """600 bytes, all needed: two go, until 400 are below the cap of 450."""
-    assert removable(held(6), NOW_NS, 1, LIMITS) == 2
+def test_the_oldest_go_while_there_is_a_reason(
+    segments: list[Held], keep_from_seq: int | None, limits: Limits, gone: int
+) -> None:
+    """Their size or their age; what somebody still needs stays, up to the hard cap."""
+    assert removable(segments, NOW_NS, keep_from_seq, limits) == gone
 
 
 def test_what_is_left_begins_with_a_checkpoint() -> None:

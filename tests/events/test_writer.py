@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 import trio
 import trio.testing
 from trio.testing import MockClock
 
+from ebbtide.events import writer as writer_module
 from ebbtide.events.base import Checkpoint, Record
 from ebbtide.events.codec import FRAME_BYTES_MAX
-from ebbtide.events.decisions import PodsEnded
+from ebbtide.events.decisions import PodEnded, PodsEnded, WaveStarted
 from ebbtide.events.disk import HANG_SECONDS, SYNC_HANG_SECONDS, JournalLocked
 from ebbtide.events.facts import BusLost, StorageFailed
 from ebbtide.events.recovery import Verdict
-from ebbtide.events.writer import RESERVE_BYTES
+from ebbtide.events.writer import LINE_BYTES_MAX, RESERVE_BYTES, transition_line, write_last_resort
 from ebbtide.replay.sim.scenario import Draws
-from tests.events.making import OTHER_ID, Told, make_writer, read, rotate, running, stamp, step, write_steps
+from tests.events.making import (
+    OTHER_ID,
+    Told,
+    assert_whole,
+    make_writer,
+    read,
+    rotate,
+    running,
+    stamp,
+    step,
+    write_steps,
+)
 from tests.journals import NEW
 from tests.world.disk import Fault, SimulatedDisk, SimulatedFile
 
@@ -78,9 +92,7 @@ async def test_a_step_cut_short_by_a_crash_is_not_applied(autojump_clock: MockCl
     assert (verdict.state, verdict.exit_code) == ("torn", 4)
     async with running([main], verdict.start(OTHER_ID)) as writer:
         await write_steps(writer, 1)
-    records, verdict = read([main])
-    assert seqs(records) == list(range(1, 9))
-    assert verdict.state == "intact"
+    assert_whole([main], 8)
 
 
 async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: MockClock) -> None:
@@ -93,9 +105,7 @@ async def test_rotation_seals_one_segment_and_begins_the_next(autojump_clock: Mo
             await trio.testing.wait_all_tasks_blocked()
         writer.append(step(9))
         await writer.wait_synced(11)
-    records, verdict = read([main])
-    assert seqs(records) == list(range(1, 12))
-    assert verdict.state == "intact"
+    assert_whole([main], 11)
     assert len(main.files_by_name) == 2
 
 
@@ -117,9 +127,7 @@ async def test_a_failing_disk_moves_the_journal(
                 await writer.wait_written(writer.last_seq)
         assert await writer.wait_synced(writer.last_seq)
         last = writer.last_seq
-    records, verdict = read([main, other])
-    assert seqs(records) == list(range(1, last + 1))
-    assert verdict.state == "intact"
+    assert_whole([main, other], last)
     if operation < main.operations - 1:
         assert [where for where, _ in told.failed] in (["main"], [])
         assert [where for where, _ in told.moved] in ([], ["main"], ["other"], ["other", "main"])
@@ -155,9 +163,7 @@ async def test_a_full_disk_goes_on_in_its_reserve(autojump_clock: MockClock) -> 
     async with running([main], told=told) as writer:
         await write_steps(writer, 30)
         assert await writer.wait_synced(writer.last_seq)
-    records, verdict = read([main])
-    assert seqs(records) == list(range(1, 92))
-    assert verdict.state == "intact"
+    assert_whole([main], 91)
     assert [where for where, _ in told.moved] == ["main"]
     assert "reserve" in told.failed[0][1]
 
@@ -225,9 +231,7 @@ async def _crash(operation: int, seed: int, power: bool) -> tuple[Verdict, int]:
         await write_steps(writer, 2)
         assert await writer.wait_synced(writer.last_seq)
         last = writer.last_seq
-    records, after = read([survivor.crash(power=True)])
-    assert after.state == "intact"
-    assert seqs(records) == list(range(1, last + 1))
+    assert_whole([survivor.crash(power=True)], last)
     return verdict, promised
 
 
@@ -266,9 +270,7 @@ async def test_a_later_segment_goes_back_to_the_first_location(autojump_clock: M
         await trio.testing.wait_all_tasks_blocked()
         assert (main.reserved_bytes, other.reserved_bytes) == (RESERVE_BYTES, RESERVE_BYTES)
     assert [where for where, _ in told.moved] == ["other", "main"]
-    records, verdict = read([main.crash(power=True)])
-    assert seqs(records) == list(range(1, 22))
-    assert verdict.state == "intact"
+    assert_whole([main.crash(power=True)], 21)
 
 
 @pytest.mark.parametrize("operation", range(7, 14))
@@ -309,9 +311,7 @@ async def test_the_next_process_brings_the_history_home(autojump_clock: MockCloc
     async with running([main, other], verdict.start(OTHER_ID)) as writer:
         await write_steps(writer, 1)
         assert await writer.wait_synced(writer.last_seq)
-    records, verdict = read([main.crash(power=True)])
-    assert seqs(records) == list(range(1, 15))
-    assert verdict.state == "intact"
+    assert_whole([main.crash(power=True)], 14)
 
 
 async def test_an_event_that_no_frame_holds_is_told_of_in_its_place() -> None:
@@ -328,3 +328,52 @@ async def test_an_event_that_no_frame_holds_is_told_of_in_its_place() -> None:
     (failed,) = [one.event for one in records if isinstance(one.event, StorageFailed)]
     assert failed.error.startswith("BusLost of 16777")
     assert told.failed == [("main", failed.error)]
+
+
+# --- the last resort: one line a transition, wherever it may survive -----------------------------
+
+
+def test_a_transition_is_one_line_of_plain_fields() -> None:
+    """Tuples are counted, texts are quoted."""
+    ended = PodEnded(uid="u1", wave=0, outcome="killed", reason="ignored SIGTERM")
+    record = msgspec.structs.replace(step(5)[1], event=ended)
+    line = transition_line(record)
+    assert line is not None
+    assert line.startswith(
+        "ebbtide: 6 5000000 PodEnded uid='u1' wave=0 outcome='killed' reason='ignored SIGTERM'"
+    )
+    started = WaveStarted(wave=1, priority=0, period_ns=1, deadline_ns=2, kill_by_ns=3)
+    assert "pods=0" in (transition_line(msgspec.structs.replace(record, event=started)) or "")
+
+
+def test_what_is_no_transition_has_no_line() -> None:
+    """A log in trouble is not flooded."""
+    assert [transition_line(record) for record in step(1)] == [None, None, None]
+
+
+def test_a_line_is_bounded() -> None:
+    """The kernel's log refuses longer ones."""
+    record = msgspec.structs.replace(
+        step(1)[0], event=PodEnded(uid="u", wave=0, outcome="killed", reason="x" * 5000)
+    )
+    assert len(transition_line(record) or "") == LINE_BYTES_MAX
+
+
+def test_the_kernel_log_and_pstore_get_the_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both, where both are there."""
+    places = [tmp_path / "kmsg", tmp_path / "pmsg0"]
+    for place, name in zip(places, ("KERNEL_LOG", "PSTORE"), strict=True):
+        place.touch()
+        monkeypatch.setattr(writer_module, name, str(place))
+    write_last_resort("ebbtide: 1 WaveEnded")
+    assert [place.read_text() for place in places] == ["ebbtide: 1 WaveEnded\n"] * 2
+
+
+def test_without_them_standard_error_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And nothing is raised, whatever is missing or refuses."""
+    monkeypatch.setattr(writer_module, "KERNEL_LOG", str(tmp_path / "none"))
+    monkeypatch.setattr(writer_module, "PSTORE", "/dev/full")
+    write_last_resort("ebbtide: 1 WaveEnded")
+    assert capsys.readouterr().err == "ebbtide: 1 WaveEnded\n"
