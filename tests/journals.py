@@ -1,8 +1,9 @@
 """The one way to make a small journal: records that fit each other, and segments with a chain that holds.
 
-`step`, `steps` and `checkpoint` make records, `changed` and `without` edit some, `Journal` lays segments out
-without a disk, and `segment` makes a journal of one. Where a test is about the writer itself,
-`tests.events.making` runs a real one; where a system has to decide, `tests.replay.shutdown.Book` lets it.
+`pod`, `started` and `began` make what most of them tell of; `step`, `steps` and `checkpoint` make records,
+`changed` and `without` edit some; `Journal` lays segments out without a disk, `segment` makes a journal of
+one. Where a test is about the writer itself, `tests.events.making` runs a real one; where a system has to
+decide, `tests.replay.shutdown.Book` lets it.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ import msgspec
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
 from ebbtide.events.catalog import DirectorySource, StoredFile
+from ebbtide.events.decisions import ShutdownBegan
+from ebbtide.events.facts import DaemonStarted
+from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
@@ -33,6 +37,43 @@ IDENTITY = Identity("node-1", "machine-1", "boot-1", VERSION, LOGIC_FLAGS)
 NEW = WriterStart(JOURNAL_ID, Link(), 1)
 
 Files = Mapping[str, bytes | bytearray]
+
+
+# --- what most of them tell of -----------------------------------------------------------------
+
+
+def pod(
+    name: str,
+    priority: int | None = 0,
+    *containers: Container,
+    grace: int | None = 30,
+    hook: Hook | str | None = None,
+    uid: str = "",
+    namespace: str = "shop",
+) -> Pod:
+    """By default of one container. ``hook``: its preStop hook, or the program that one runs."""
+    made = Hook(kind="exec", detail=hook) if isinstance(hook, str) else hook
+    return Pod(
+        uid=uid or f"uid-{name}",
+        namespace=namespace,
+        name=name,
+        priority=priority,
+        grace_seconds=grace,
+        containers=containers or (Container(name="main", hook=made),),
+    )
+
+
+def started(boot_id: str = "boot-1", *, preparing: bool = False, **others: Any) -> DaemonStarted:
+    """In a boot that goes down, with the lock that the last process left."""
+    usual = {"version": "0.1.0", "pid": 7, "mode": "process", "node": "node-1", "userspace_id": boot_id}
+    usual |= {"boot_id": boot_id, "preparing": preparing, "lock_inherited": preparing}
+    return DaemonStarted(**usual | others)
+
+
+def began(**others: Any) -> ShutdownBegan:
+    """Of no grant, which a test gives where it is about time."""
+    times = ("grant_ns", "requested_ns", "budget_ns", "deadline_ns", "release_by_ns")
+    return ShutdownBegan(**{"kind": "poweroff", "lock_held": True} | dict.fromkeys(times, 0) | others)
 
 
 # --- records -----------------------------------------------------------------------------------

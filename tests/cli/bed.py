@@ -12,7 +12,6 @@ from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
 from ebbtide.events.facts import (
     ClockStepped,
     ContainerExited,
-    DaemonStarted,
     InventoryTaken,
     LogindRead,
     OrderEnded,
@@ -21,8 +20,9 @@ from ebbtide.events.facts import (
     SettingsLoaded,
     Tick,
 )
-from ebbtide.events.model import Container, Period, Pod, Settings
+from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.events.segment import Identity
+from tests import journals
 from tests.journals import checkpoint, segment, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -30,14 +30,8 @@ IDENTITY = Identity("node-1", "machine-1", "boot-1", "0.1", ())
 
 
 def pod(name: str, priority: int = 0, grace_seconds: int = 30) -> Pod:
-    return Pod(
-        uid=f"00000000-0000-4000-8000-{sum(name.encode()):012d}",
-        namespace="shop",
-        name=name,
-        priority=priority,
-        grace_seconds=grace_seconds,
-        containers=(Container(name="main"),),
-    )
+    uid = f"00000000-0000-4000-8000-{sum(name.encode()):012d}"
+    return journals.pod(name, priority, grace=grace_seconds, uid=uid)
 
 
 PODS = (pod("web-0"), pod("web-1", grace_seconds=90), pod("db-0", priority=1000))
@@ -77,17 +71,7 @@ class Node:
 
     def start(self) -> None:
         """A daemon comes up and is armed."""
-        self.feed(
-            DaemonStarted(
-                version="0.1",
-                pid=1,
-                mode="process",
-                node="node-1",
-                boot_id="boot-1",
-                userspace_id="boot-1",
-                preparing=False,
-            )
-        )
+        self.feed(journals.started(version="0.1", pid=1))
         periods = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
         self.feed(SettingsLoaded(settings=Settings(by_pod_priority=periods)))
         self.feed(LogindRead(owner=":1.1", grant_ns=60 * NS_PER_SECOND, preparing=False))

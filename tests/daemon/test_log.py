@@ -16,7 +16,7 @@ from ebbtide import log as console
 from ebbtide.demo.view import PodRow, _pods_table
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Event, Record
+from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import PodEnded, ShutdownBegan
 from ebbtide.events.messages import Names
@@ -33,7 +33,7 @@ from ebbtide.log import (
 )
 from ebbtide.otel.span import span_id_of
 from ebbtide.text import visible
-from tests.journals import SHUTDOWN, steps
+from tests.journals import SHUTDOWN, began, steps
 
 
 def golden(kind: type) -> Record:
@@ -161,18 +161,6 @@ def report(command: str = "sleep", connections: int = 0) -> ProcessReport:
 
 def autopsy(command: str = "sleep", connections: int = 0) -> f.AutopsyTaken:
     return f.AutopsyTaken(uid="u", container="main", processes=(report(command, connections),))
-
-
-def began(*, lock_held: bool) -> d.ShutdownBegan:
-    return d.ShutdownBegan(
-        kind="poweroff",
-        grant_ns=NS_PER_SECOND,
-        requested_ns=NS_PER_SECOND,
-        budget_ns=NS_PER_SECOND,
-        deadline_ns=NS_PER_SECOND,
-        release_by_ns=NS_PER_SECOND,
-        lock_held=lock_held,
-    )
 
 
 POD = Pod(uid="u", namespace="shop", name="web-0", containers=(Container(name="main"),))

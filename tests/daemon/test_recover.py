@@ -29,7 +29,6 @@ from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.facts import (
     ContainerExited,
-    DaemonStarted,
     HurryRequested,
     InventoryTaken,
     LogindRead,
@@ -38,11 +37,11 @@ from ebbtide.events.facts import (
     ReleaseRequested,
     SettingsLoaded,
 )
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import HEADER_PREFIX, Identity, Link, WriterStart, header_length
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
-from tests.journals import SHUTDOWN
+from tests.journals import SHUTDOWN, pod, started
 from tests.replay import shutdown
 
 T = TypeVar("T")
@@ -52,16 +51,7 @@ MACHINE = "m"
 FRESH = bytes(range(16))
 GRANT_NS = 20 * NS_PER_SECOND
 SETTINGS = SettingsLoaded(settings=Settings(by_pod_priority=(Period(priority=0, seconds=10),)))
-PODS = (
-    Pod(
-        uid="u",
-        namespace="default",
-        name="web",
-        priority=0,
-        grace_seconds=30,
-        containers=(Container(name="c", hook=Hook(kind="exec")),),
-    ),
-)
+PODS = (pod("web", 0, Container(name="c", hook=Hook(kind="exec")), uid="u", namespace="default"),)
 
 
 class Life:
@@ -83,20 +73,9 @@ class Life:
         return records
 
     async def start(self, at_seconds: int, *, preparing: bool = False) -> list[Record]:
-        return await self.admit(
-            DaemonStarted(
-                version="0",
-                pid=1,
-                mode="process",
-                node="n",
-                boot_id="b",
-                userspace_id="b",
-                preparing=preparing,
-                lock_inherited=preparing,
-                failed_starts=self.recovered.failed_starts,
-            ),
-            at_seconds,
-        )
+        failed_starts = self.recovered.failed_starts
+        fact = started("b", preparing=preparing, version="0", pid=1, node="n", failed_starts=failed_starts)
+        return await self.admit(fact, at_seconds)
 
     async def begin_shutdown(self) -> None:
         """Its only pod's hook runs at the end of this."""

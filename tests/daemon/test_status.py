@@ -8,19 +8,17 @@ from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.model import Pod
 from ebbtide.log import LineContext, log_lines
 from ebbtide.status import DaemonStatus
-from tests.journals import steps
+from tests.journals import began, steps
 
 POD = Pod(uid="u", namespace="shop", name="web-0")
 
 
-BEGAN = d.ShutdownBegan(
-    kind="poweroff",
+BEGAN = began(
     grant_ns=35 * NS_PER_SECOND,
     requested_ns=30 * NS_PER_SECOND,
     budget_ns=30 * NS_PER_SECOND,
     deadline_ns=30 * NS_PER_SECOND,
     release_by_ns=34 * NS_PER_SECOND,
-    lock_held=True,
 )
 STARTED = f.DaemonStarted(version="1", pid=7, mode="auto", node="n", boot_id="b", userspace_id="b")
 

@@ -40,7 +40,8 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Pod
-from tests.otel.records import RELEASE, TICK, Teller, began, exited, pod, signal, wave
+from tests.journals import pod
+from tests.otel.records import RELEASE, TICK, Teller, began, exited, signal, wave
 
 WEB, DB, PROXY = pod("web-0"), pod("db-0"), pod("proxy-0")
 UNMOUNT, CHECK = "WaveActor/unmount/0/7", "NodeStatusActor/mounts//1"

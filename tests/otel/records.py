@@ -18,7 +18,7 @@ from ebbtide.events.decisions import (
     WaveStarted,
 )
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
-from ebbtide.events.model import Container, PlannedPod, Pod
+from ebbtide.events.model import PlannedPod, Pod
 from ebbtide.events.segment import Header, Identity, Link
 from ebbtide.otel.attributes import TABLE
 from ebbtide.otel.span import AttributeValue, Span
@@ -30,18 +30,6 @@ MS = 1_000_000
 
 #: Of the values of attributes, by what the table calls them.
 TYPES = {"string": str, "int": int, "bool": bool, "string[]": tuple}
-
-
-def pod(name: str, grace_seconds: int = 30) -> Pod:
-    containers = (Container(name="main"),)
-    return Pod(
-        uid=f"uid-{name}",
-        namespace="shop",
-        name=name,
-        priority=0,
-        grace_seconds=grace_seconds,
-        containers=containers,
-    )
 
 
 def documented(spans: list[Span]) -> list[Span]:

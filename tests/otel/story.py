@@ -45,7 +45,8 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Pod, ProcessReport
 from ebbtide.otel.traces.trace import EVENTS_MAX
-from tests.otel.records import MS, TICK, Teller, another, began, exited, pod, signal, start, wave
+from tests.journals import pod
+from tests.otel.records import MS, TICK, Teller, another, began, exited, signal, start, wave
 
 WEB, STUCK, LATE, SPARED = pod("web-0"), pod("stuck-0"), pod("late-0"), pod("db-0")
 LIST = "EpisodeActor/inventory//0"

@@ -20,7 +20,6 @@ from ebbtide.events.decisions import (
     PodPlanned,
     PodRejected,
     ReleaseLock,
-    ShutdownBegan,
 )
 from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
 from ebbtide.events.model import Container, Hook, Pod, workload_name
@@ -29,19 +28,11 @@ from ebbtide.otel.meters import BOUNDS_SECONDS, WORKLOADS_MAX, Meters, fold
 from ebbtide.otel.metrics import CATALOG, ReadContext, exact_seconds, exposition
 from ebbtide.otel.otlp import encode_metrics
 from ebbtide.otel.span import Resource
-from tests.journals import SHUTDOWN, steps
+from tests.journals import SHUTDOWN, began, steps
 
 AROUND = ReadContext(now_wall_ns=1_700_000_100 * NS_PER_SECOND)
 
-BEGAN = ShutdownBegan(
-    kind="reboot",
-    grant_ns=0,
-    requested_ns=0,
-    budget_ns=0,
-    deadline_ns=0,
-    release_by_ns=0,
-    lock_held=True,
-)
+BEGAN = began(kind="reboot")
 
 
 def records() -> list[Record]:

@@ -34,8 +34,8 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
-from tests.journals import write_files
-from tests.replay.shutdown import Book, ended, started
+from tests.journals import pod, started, write_files
+from tests.replay.shutdown import Book, ended
 
 #: In force when it was made; a later journal of borders stands beside it.
 FLAGS = (STATES_DIGEST,)
@@ -51,17 +51,6 @@ DEAF, UNDYING, HANGING = ("deaf", "late-deaf"), ("undying",), ("hanging",)
 REFUSED = ("refused",)
 
 Facts = Iterator[tuple[int, Event]]
-
-
-def pod(name: str, priority: int = 0, *containers: Container, grace: int = 30) -> Pod:
-    return Pod(
-        uid=f"uid-{name}",
-        namespace="shop",
-        name=name,
-        priority=priority,
-        grace_seconds=grace,
-        containers=containers or (Container(name="main"),),
-    )
 
 
 def hooked(kind: str, seconds: int = 0) -> Container:
@@ -96,7 +85,7 @@ class Life:
         self._left: dict[str, None] = {}
 
     def start(self, boot: str, *, preparing: bool = False, failed_starts: int = 0) -> Facts:
-        yield 1, replace(started(boot, preparing), failed_starts=failed_starts)
+        yield 1, started(boot, preparing=preparing, failed_starts=failed_starts)
         yield 1, SettingsLoaded(settings=SETTINGS)
         yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=preparing)
         yield 1, DropInsRead(others_ns=GRANT_NS)

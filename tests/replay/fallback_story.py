@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import KillContainer, SendSignal
 from ebbtide.events.facts import ContainerExited, OrderEnded, Tick
-from tests.replay.shutdown import Book, ended, first_life, started
+from tests.journals import started
+from tests.replay.shutdown import Book, ended, first_life
 
 #: Signals are heard by some of them; the others are killed.
 DEAF = ("uid-stuck-0", "uid-db-0")
 
 
 def third_start(book: Book) -> Iterator[tuple[int, Event]]:
-    yield 800, replace(started("boot-1", preparing=True), failed_starts=2)
+    yield 800, started("boot-1", preparing=True, failed_starts=2)
     for _ in range(40):
         for opened in list(book.system.open_orders.values()):
             order = opened.order

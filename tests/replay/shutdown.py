@@ -19,7 +19,6 @@ from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
 from ebbtide.events.facts import (
     AutopsyTaken,
     ContainerExited,
-    DaemonStarted,
     DropInsRead,
     InventoryTaken,
     LogindRead,
@@ -29,7 +28,7 @@ from ebbtide.events.facts import (
     Tick,
 )
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
-from tests.journals import IDENTITY, Journal, checkpoint, write_files
+from tests.journals import IDENTITY, Journal, checkpoint, pod, started, write_files
 
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
 WAVES = (Period(priority=0, seconds=10), Period(priority=1000, seconds=5), Period(priority=2000, seconds=5))
@@ -37,16 +36,6 @@ GRANT_NS = 25 * NS_PER_SECOND
 
 
 def pods() -> tuple[Pod, ...]:
-    def pod(name: str, priority: int, *containers: Container, grace: int = 30) -> Pod:
-        return Pod(
-            uid=f"uid-{name}",
-            namespace="shop",
-            name=name,
-            priority=priority,
-            grace_seconds=grace,
-            containers=containers or (Container(name="main"),),
-        )
-
     return (
         pod("web-0", 0, Container(name="main", hook=Hook(kind="exec", detail="drain"))),
         pod("web-1", 0, Container(name="main", hook=Hook(kind="sleep", sleep_seconds=4))),
@@ -85,19 +74,6 @@ class Book:
 
     def _stamp(self) -> Stamp:
         return Stamp(self.now_ns, WALL_NS + self.now_ns)
-
-
-def started(boot: str, preparing: bool) -> DaemonStarted:
-    return DaemonStarted(
-        version="0.1.0",
-        pid=7,
-        mode="process",
-        node="node-1",
-        boot_id=boot,
-        userspace_id=boot,
-        preparing=preparing,
-        lock_inherited=preparing,
-    )
 
 
 def armed(grant_ns: int, arm: int = 0) -> Iterator[tuple[int, Event]]:

@@ -13,9 +13,9 @@ from ebbtide.events.model import Period, Settings
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
 from tests.events.record.worlds import PARTS, told
-from tests.journals import SHUTDOWN, write_files
+from tests.journals import SHUTDOWN, pod, write_files
 from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import pod, shutdown
+from tests.replay.two_shutdowns import shutdown
 
 MS = 1_000_000
 

@@ -11,6 +11,7 @@ from ebbtide.events.model import Container, Hook, Pod, Settings
 from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord
 from ebbtide.replay.advise import Stop, observed_stops
 from ebbtide.replay.fit import MisfitCode, fit
+from tests import journals
 from tests.replay.test_advise import account, ended, killed
 from tests.replay.whatif.bed import HIGH, SECOND, pod, settings
 
@@ -161,17 +162,8 @@ def test_a_recorded_sleep_is_taken_for_the_new_one() -> None:
 
 def test_a_hook_of_its_own_time_is_taken_as_it_was() -> None:
     """An exec hook beside a sleep: whichever is longer."""
-    both = Pod(
-        uid="u",
-        namespace="shop",
-        name="web",
-        priority=0,
-        grace_seconds=60,
-        containers=(
-            Container(name="main", hook=Hook(kind="exec")),
-            Container(name="side", hook=Hook(kind="sleep", sleep_seconds=2)),
-        ),
-    )
+    asleep = Container(name="side", hook=Hook(kind="sleep", sleep_seconds=2))
+    both = journals.pod("web", 0, Container(name="main", hook=Hook(kind="exec")), asleep, grace=60)
     (misfit,) = fit(plan(both), [both], past(ended("web-1", 30))).misfits
     assert misfit.needed_ns == 32 * SECOND
 

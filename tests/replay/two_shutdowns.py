@@ -8,34 +8,21 @@ from pathlib import Path
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import FlushTraces, RunHook, SendSignal, TakeInventory
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PrepareForShutdown, SettingsLoaded, Tick
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings
-from tests.journals import write_files
-from tests.replay.shutdown import Book, armed, ended, started
+from ebbtide.events.model import Period, Pod, Settings
+from tests.journals import pod, started, write_files
+from tests.replay.shutdown import Book, armed, ended
 
 SECOND_NS = NS_PER_SECOND
 
 
-def pod(name: str, priority: int, hook: str = "") -> Pod:
-    """A pod of one container; ``hook`` names the program of its preStop hook."""
-    made = Hook(kind="exec", detail=hook) if hook else None
-    return Pod(
-        uid=f"uid-{name}",
-        namespace="shop",
-        name=name,
-        priority=priority,
-        grace_seconds=30,
-        containers=(Container(name="main", hook=made),),
-    )
-
-
 BEFORE = (
-    pod("web-6c9f7d8b5-q7zwt", 0, "drain"),
+    pod("web-6c9f7d8b5-q7zwt", 0, hook="drain"),
     pod("cache-0", 0),
     pod("old-0", 0),
     pod("db-0", 1000),
 )
 AFTER = (
-    pod("web-5d4f8c7b9-x2k4z", 0, "drain"),
+    pod("web-5d4f8c7b9-x2k4z", 0, hook="drain"),
     pod("cache-0", 0),
     pod("db-0", 1000),
     pod("new-0", 1000),

@@ -10,6 +10,7 @@ from ebbtide.actors.policy.grace_periods import effective_periods, migrate_two_v
 from ebbtide.actors.policy.plan import Plan, make_plan, planned_waves, seconds_text
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Budget, Container, Hook, HookKind, Period, Pod, Settings
+from tests import journals
 
 PAIR = migrate_two_values(30 * NS_PER_SECOND, 10 * NS_PER_SECOND)
 RESERVE_NS = 5 * NS_PER_SECOND
@@ -22,15 +23,7 @@ def pod(
     hook: Hook | None = None,
     namespace: str = "default",
 ) -> Pod:
-    containers = (Container(name="main", hook=hook),)
-    return Pod(
-        uid=name,
-        namespace=namespace,
-        name=name,
-        priority=priority,
-        grace_seconds=grace,
-        containers=containers,
-    )
+    return journals.pod(name, priority, grace=grace, hook=hook, uid=name, namespace=namespace)
 
 
 def plan(

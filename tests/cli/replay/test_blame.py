@@ -12,9 +12,9 @@ from ebbtide import replay
 from ebbtide.events.model import Period, Settings
 from tests.cli.replay.conftest import golden
 from tests.commands import Run
-from tests.journals import SHUTDOWN, write_files
+from tests.journals import SHUTDOWN, pod, write_files
 from tests.replay.shutdown import Book
-from tests.replay.two_shutdowns import pod, shutdown
+from tests.replay.two_shutdowns import shutdown
 
 #: Golden file to the command; the journal is the golden shutdown, or that of two shutdowns.
 TABLES: dict[str, tuple[str, ...]] = {
@@ -157,7 +157,7 @@ def test_nothing_is_written(run: Run, two: Path, verb: tuple[str, ...]) -> None:
 def test_names_are_shown_and_never_obeyed(run: Run, tmp_path: Path, verb: tuple[str | Path, ...]) -> None:
     """Whatever a pod, a hook's program or a reason is called, the terminal hears no control character."""
     book = Book(flags=())
-    evil = pod("web\x1b[31m\n0", 0, "drain\x1b]0;owned\x07")
+    evil = pod("web\x1b[31m\n0", 0, hook="drain\x1b]0;owned\x07")
     settings = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
     after_ms = {f"hook {evil.name}": 10, evil.name: 100}
     shutdown(book, "boot-1", settings, 20, (evil,), after_ms)

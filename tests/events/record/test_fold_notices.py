@@ -9,28 +9,22 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.model import Container, Hook, PlannedPod, PlannedWave, Pod
+from ebbtide.events.model import PlannedPod, PlannedWave
 from ebbtide.events.record.builder import NOTICE_TEXTS
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
 from tests.events.record import node_happenings
-from tests.journals import history, steps
+from tests.journals import began, history, pod, started, steps
 
 S = 1_000_000_000
-WEB = Pod(
-    uid="u-web",
-    namespace="shop",
-    name="web-0",
-    containers=(Container(name="main", hook=Hook(kind="exec", detail="drain")),),
-)
-BEGAN = d.ShutdownBegan(
+WEB = pod("web-0", None, uid="u-web", grace=None, hook="drain")
+BEGAN = began(
     kind="reboot",
     grant_ns=20 * S,
     requested_ns=10 * S,
     budget_ns=10 * S,
     deadline_ns=110 * S,
     release_by_ns=115 * S,
-    lock_held=True,
 )
 PLAN = d.PlanMade(
     waves=(PlannedWave(priority=7, period_seconds=10, pods=(PlannedPod(uid="u-web", grace_seconds=5),)),),
@@ -59,18 +53,6 @@ def ended(key: str, result: f.Result) -> f.OrderEnded:
     return f.OrderEnded(key=key, result=result, reason="it refuses")
 
 
-def started(preparing: bool = True) -> f.DaemonStarted:
-    return f.DaemonStarted(
-        version="2",
-        pid=9,
-        mode="process",
-        node="n",
-        boot_id="boot-1",
-        userspace_id="boot-1",
-        preparing=preparing,
-    )
-
-
 def hook(result: d.HookResult, reason: str = "exit code 3") -> tuple[Event, ...]:
     started = d.HookStarted(uid="u-web", container="main", kind="exec", until_ns=105 * S)
     over = d.HookEnded(uid="u-web", container="main", result=result, reason=reason, elapsed_ns=2 * S)
@@ -84,11 +66,7 @@ def fate(outcome: d.PodOutcome) -> tuple[Event, ...]:
 #: Code to the events after the signal, and what the notice says.
 TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     "lock-not-held": (
-        (
-            d.ShutdownBegan(
-                **{name: getattr(BEGAN, name) for name in BEGAN.__struct_fields__} | {"lock_held": False}
-            ),
-        ),
+        (began(lock_held=False),),
         "without the delay lock",
     ),
     "overtime": (
@@ -130,7 +108,10 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
     ),
     "release-requested": ((f.ReleaseRequested(asked_by=0),), "uid 0 asked to let the machine go"),
     "cancelled": ((d.ShutdownCancelled(reason="cancelled"),), "was withdrawn (cancelled)"),
-    "restarted": ((started(), d.Resumed(action="resume")), "none had run for at most 1s (resume)"),
+    "restarted": (
+        (started(preparing=True), d.Resumed(action="resume")),
+        "none had run for at most 1s (resume)",
+    ),
     "actor-failed": (
         (PLANNED, d.ActorFailed(actor="HookActor", subject="u-web", error="KeyError")),
         "HookActor of shop/web-0 failed (KeyError)",
@@ -257,7 +238,7 @@ def test_who_asked_for_it_is_known_from_the_schedule() -> None:
     gone = f.ScheduleRead()
     for account in (tell(BEGAN, before=(asked,)), tell(BEGAN, asked, gone)):
         assert (account.asked_by_uid, account.asked_tty, account.wall_message) == (1000, "pts/3", "kernel")
-    for before in ((asked, gone), (asked, started(preparing=False))):
+    for before in ((asked, gone), (asked, started())):
         assert tell(BEGAN, before=before).asked_by_uid is None
 
 
@@ -283,6 +264,6 @@ def test_a_rejected_pod_has_its_name_and_no_wave() -> None:
 
 def test_the_first_record_of_a_shutdown_may_be_a_start() -> None:
     """The process is then the one that was there at the signal, and none that came in between."""
-    (account,) = shutdown_records(history(steps(started(), BEGAN)))
+    (account,) = shutdown_records(history(steps(started(preparing=True), BEGAN)))
     assert [(process.seq, process.at_ns) for process in account.processes] == [(1, None)]
     assert not account.notices

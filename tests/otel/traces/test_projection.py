@@ -51,6 +51,7 @@ from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span, hook_span_id, order_span_id, trace_id_of
 from ebbtide.otel.traces.projection import RESOURCES_MAX, Projection, UnknownProjection
 from ebbtide.otel.traces.trace import EVENTS_MAX, LENGTH_NS_MIN
+from tests.journals import pod
 from tests.otel.records import (
     JOURNAL_ID,
     MS,
@@ -65,7 +66,6 @@ from tests.otel.records import (
     going_down,
     named,
     planned,
-    pod,
     signal,
     start,
     wave,

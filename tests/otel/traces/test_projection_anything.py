@@ -35,19 +35,8 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import AutopsyTaken, InventoryTaken, OrderEnded, ReleaseRequested
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel.span import Span
-from tests.otel.records import (
-    RELEASE,
-    TICK,
-    Teller,
-    another,
-    began,
-    exited,
-    planned,
-    pod,
-    signal,
-    start,
-    wave,
-)
+from tests.journals import pod
+from tests.otel.records import RELEASE, TICK, Teller, another, began, exited, planned, signal, start, wave
 
 PODS = (pod("web-0"), pod("db-0"))
 PROCESS = ProcessReport(pid=1, parent_pid=0, command="app", state="running")

@@ -8,8 +8,9 @@ from ebbtide.events.decisions import DeletePod, PodEnded, PodPlanned
 from ebbtide.events.facts import OrderEnded
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span, order_span_id, span_of
+from tests.journals import pod
 from tests.otel.node_story import AWAIT, CHECK, DB, PROXY, STOP, UNMOUNT, WEB, node
-from tests.otel.records import MS, TICK, Teller, attributes, began, exited, named, pod, signal, wave
+from tests.otel.records import MS, TICK, Teller, attributes, began, exited, named, signal, wave
 
 
 def only(spans: list[Span], name: str) -> Span:

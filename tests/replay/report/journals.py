@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.model import Period, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
@@ -11,6 +11,7 @@ from ebbtide.replay.report.page import report
 from ebbtide.replay.sim.scenario import Behaviour, BehaviourRule, DurationQuantiles, Faults
 from ebbtide.replay.sim.simulate import MemorySource, SimulationRequest, simulate
 from ebbtide.replay.timeline import Line, timeline
+from tests.journals import pod
 
 Files = dict[str, bytes]
 
@@ -40,20 +41,6 @@ HOSTILE = (
     "x" * 253,
     "' onmouseover='window.hit=1",
 )
-
-
-def pod(name: str, priority: int = 0, hook: str = "", grace_seconds: int = 30) -> Pod:
-    """A pod of one container; ``hook`` names the program of its preStop hook."""
-    made = Hook(kind="exec", detail=hook) if hook else None
-    containers = (Container(name="main", hook=made),)
-    return Pod(
-        uid=f"uid-{priority}-{name}",
-        namespace="shop",
-        name=name,
-        priority=priority,
-        grace_seconds=grace_seconds,
-        containers=containers,
-    )
 
 
 STORY = (

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import Source
-from ebbtide.events.model import Container, Hook, Period, Pod, Settings
+from ebbtide.events.model import Hook, Period, Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.replay.sim import scenario as drawing
@@ -24,6 +24,7 @@ from ebbtide.replay.whatif.run import (
     outline,
     run_again,
 )
+from tests import journals
 
 LOW, HIGH = 0, 1000
 SECOND = NS_PER_SECOND
@@ -40,14 +41,7 @@ def settings(low: int = 20, high: int = 10, **others: object) -> Settings:
 
 
 def pod(name: str, priority: int = LOW, grace: int | None = 60, hook: Hook | None = None) -> Pod:
-    return Pod(
-        uid=f"uid-{name}",
-        namespace="shop",
-        name=name,
-        priority=priority,
-        grace_seconds=grace,
-        containers=(Container(name="main", hook=hook),),
-    )
+    return journals.pod(name, priority, grace=grace, hook=hook)
 
 
 def behaves(

@@ -7,7 +7,6 @@ from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory
 from ebbtide.events.facts import (
     ContainerExited,
-    DaemonStarted,
     InventoryTaken,
     LogindRead,
     OrderEnded,
@@ -18,6 +17,7 @@ from ebbtide.events.model import Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Identity
 from ebbtide.replay.sim.simulate import SimulatedJournal
+from tests.journals import started
 
 MS = 1_000_000
 WALL_NS = 1_700_000_000 * NS_PER_SECOND
@@ -31,16 +31,7 @@ class Theatre:
         self.pods, self.mute = pods, tuple[type[Order], ...]()
         self.mono_ns = NS_PER_SECOND
         self.journal.begin(Identity("node-1", "machine-1", "boot-1", "1"), self.system, self._stamp())
-        started = DaemonStarted(
-            version="1",
-            pid=1,
-            mode="process",
-            node="node-1",
-            boot_id="boot-1",
-            userspace_id="boot-1",
-            preparing=False,
-        )
-        self.feed(started)
+        self.feed(started(version="1", pid=1))
         self.feed(SettingsLoaded(settings=settings))
         self.feed(LogindRead(owner=":1.1", grant_ns=grant_ns, preparing=False))
 
