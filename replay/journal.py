@@ -35,10 +35,6 @@ from ebbtide.events.recovery import Verdict
 if TYPE_CHECKING:
     from ebbtide.events.record.model import ShutdownRecord
 
-# A shutdown by its name: ``last``, ``-1``, ``-2``, … or its id. One place, for the commands and the library.
-#
-# It is no more than that, so that a command which only chooses loads nothing else.
-
 
 #: ``last`` is ``-1``.
 LAST = "last"
@@ -63,7 +59,11 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
 
     Raises NoSuchShutdown, which says how many there are.
     """
-    back = 1 if name == LAST else _backwards(name)
+    digits = name.removeprefix("-")
+    back = 1 if name == LAST else 0
+    # Ten digits and more may be too long for a number, or for a queue's length; no journal has so many.
+    if digits != name and digits.isascii() and digits.isdecimal() and len(digits) < 10:
+        back = int(digits)
     latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
     count = 0
     for each in found:
@@ -75,13 +75,6 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
         return latest[0]
     known = f"there are {count}, the last is {latest[-1].id}" if count else "there is none yet"
     raise NoSuchShutdown(f"no shutdown {name!r} in this journal: {known}")
-
-
-def _backwards(name: str) -> int:
-    """3 for ``-3``; 0 for what is no such name."""
-    digits = name[1:]
-    fits = name.startswith("-") and digits.isascii() and digits.isdecimal() and len(digits) < 10
-    return int(digits) if fits else 0
 
 
 _BLANK_PAYLOAD = encode_event(Tick())

@@ -33,8 +33,6 @@ from ebbtide.replay.states import (
 )
 from ebbtide.replay.timeline import Line, Timeline, actor_name, is_actor, is_pod, short_name
 
-# Walking through a shutdown event by event, forwards and back, with what each event changed.
-#
 # Forwards the steps are executed as they are reached. Some thousand events behind the place are kept, with
 # the changes they made, and going back undoes those; further back the journal is executed again from its
 # nearest checkpoint. So memory does not grow with the shutdown.
@@ -157,7 +155,8 @@ class Stepper:
     # --- reading ------------------------------------------------------------------------------
 
     def _start(self, seq: int) -> None:
-        """At this record, with half of what may be kept before it."""
+        # With half of what may be kept before it, so that neither the next steps back nor the next ones
+        # forwards make it read the journal again.
         kept_from = max(self.first_seq, seq - self._kept_max // 2)
         checkpoint = max((each for each in self._checkpoints if each <= kept_from), default=0)
         self._execution = Execution()
@@ -189,7 +188,8 @@ class Stepper:
             return False
         lines = {line.seq: line for line in self._shown.lines(batch)}
         points = self._execution.step(batch.header, batch.records)
-        # What is too far behind, in whole steps.
+        # What is too far behind, in whole steps: going back over half of one would undo a change whose
+        # beginning is not there any more.
         spare = max(0, len(self._kept) - self._kept_max)
         while 0 < spare < len(self._kept) and self._kept[spare].line.cause:
             spare += 1
@@ -199,9 +199,6 @@ class Stepper:
             SteppedEvent(point, lines[point.raw.seq]) for point in points if point.raw.seq in lines
         ]
         return True
-
-
-# What an event changed, field by field; and the tests that a walk through a shutdown stops at.
 
 
 class FieldChange(NamedTuple):
@@ -225,7 +222,11 @@ def field_changes(
     With ``field`` only what may be that field, or the end of whose path it may be: it is found faster.
     """
     for change in changes:
-        for path, before, after in _differing(change):
+        was, now = change.before, change.after
+        differing = [*differing_values(was and was.state, now and now.state)]
+        if was is not None and now is not None and was.failed != now.failed:
+            differing.append(DifferingValue("failed", was.failed, now.failed))
+        for path, before, after in differing:
             if field is None or _may_hold(path, before, after, field):
                 # Fields at their default are left out where only one side is there.
                 every = type(before) is type(after)
@@ -234,20 +235,13 @@ def field_changes(
                     for value in (before, after)
                 )
                 for each in {**old, **new}:
-                    was, now = old.get(each), new.get(each)
-                    if was != now and not (was in _NOTHING and now in _NOTHING):
-                        yield FieldChange(change.actor, each, was, now)
-
-
-def _differing(change: StateChange) -> Iterator[DifferingValue]:
-    before, after = change.before, change.after
-    yield from differing_values(before and before.state, after and after.state)
-    if before is not None and after is not None and before.failed != after.failed:
-        yield DifferingValue("failed", before.failed, after.failed)
+                    left, right = old.get(each), new.get(each)
+                    if left != right and not (left in _NOTHING and right in _NOTHING):
+                        yield FieldChange(change.actor, each, left, right)
 
 
 def _may_hold(path: str, before: Any, after: Any, field: str) -> bool:
-    """A single value is called by its path; of a roll it is known what it holds."""
+    """A single value is called by its path; of a checklist it is known what is shown."""
     name = field.rpartition(".")[2]
     if isinstance(after, PodChecklist) or isinstance(before, PodChecklist):
         return name in CHECKLIST_FIELDS
@@ -292,8 +286,6 @@ class Watch(NamedTuple):
     def is_of(self, label: str, names: Names) -> bool:
         return not self.actor or names_actor(self.actor, label, names)
 
-
-# --- where a walk stops ------------------------------------------------------------------------
 
 _WAVES = (WaveStarted.__name__, WaveEnded.__name__)
 

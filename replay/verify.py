@@ -9,7 +9,7 @@ from operator import gt
 from typing import NamedTuple
 
 from ebbtide.events.base import Checkpoint
-from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
+from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import Divergence, Replayer
@@ -45,68 +45,44 @@ def verify(history: History, only: int = 0) -> Verification:
     diverges only after it says nothing against it. ``history`` needs the logic flags of this version
     (`actors.system.LOGIC_FLAGS`), so that what has others is refused. Raises OSError.
     """
-    return _Run(only).go(history)
-
-
-class _Run:
-    """One pass."""
-
-    def __init__(self, only: int) -> None:
-        self.replayer = Replayer()
-        self._clock = _Clock()
-        self._only = only
-        self._episodes: dict[int, None] = {}
-        self._events = 0
-        self._relevant = not only
-
-    def go(self, history: History) -> Verification:
-        failure: BadPayload | UnknownType | None = None
-        batches = history.batches()
-        try:
-            for batch in batches:
-                self._count(batch.records)
-                if not self.replayer.events and not _is_begin(batch.records[0]):
-                    break
-                if self._diverges(batch):
-                    self._relevant |= self._touches(batch.records)
-                    break
-            else:
-                self.replayer.finish()
-        except (UnknownType, BadPayload) as error:
-            failure = error
-        for batch in batches:
-            self._count(batch.records)
-            self._relevant |= self._touches(batch.records)
-        self._episodes.pop(0, None)
-        return Verification(
-            1 if self._only else len(self._episodes),
-            self._events if self._only else self.replayer.events,
-            self.replayer.divergence if self._relevant else None,
-            failure,
-            self.replayer.system.next_seq if failure is not None else 0,
-            history.verdict,
+    replayer, clock = Replayer(), _Clock()
+    episodes: dict[int, None] = {}
+    events = 0
+    failure: BadPayload | UnknownType | None = None
+    executes, relevant = True, not only
+    for batch in history.batches():
+        records = batch.records
+        episodes.update(dict.fromkeys([raw.episode for raw in records]))
+        events += [raw.episode for raw in records].count(only) if only else 0
+        if not replayer.events and records[0].seq != 1 and records[0].tag != Checkpoint.__name__:
+            # Where the journal's begin is lost, what is left of it can be looked at, and not executed.
+            executes = False
+        if executes:
+            # Whichever comes first: another decision, or a time before the last one. A record that replays
+            # may have a time that nobody wrote, because the logic takes every time for true.
+            back = clock.goes_back(batch)
+            try:
+                replayer.feed(records if back is None else records[: back[0]])
+                if back is not None and replayer.divergence is None:
+                    replayer.went_back(records[back[0]], back[1])
+            except (UnknownType, BadPayload) as error:
+                failure = error
+            executes = failure is None and replayer.divergence is None
+        divergence = replayer.divergence
+        relevant |= divergence is not None and any(
+            raw.episode == only and raw.seq >= divergence.seq for raw in records
         )
-
-    def _diverges(self, batch: Batch) -> bool:
-        """Whichever comes first: another decision, or a time before the last one."""
-        back = self._clock.goes_back(batch)
-        if back is None:
-            return self.replayer.feed(batch.records) is not None
-        at, before_ns = back
-        if self.replayer.feed(batch.records[:at]) is None:
-            self.replayer.went_back(batch.records[at], before_ns)
-        return True
-
-    def _count(self, records: list[RawRecord]) -> None:
-        self._episodes.update(dict.fromkeys([raw.episode for raw in records]))
-        if self._only:
-            self._events += [raw.episode for raw in records].count(self._only)
-
-    def _touches(self, records: list[RawRecord]) -> bool:
-        divergence = self.replayer.divergence
-        return divergence is not None and any(
-            raw.episode == self._only and raw.seq >= divergence.seq for raw in records
-        )
+    if executes:
+        replayer.finish()
+    episodes.pop(0, None)
+    return Verification(
+        1 if only else len(episodes),
+        events if only else replayer.events,
+        replayer.divergence if relevant else None,
+        failure,
+        replayer.system.next_seq if failure is not None else 0,
+        history.verdict,
+    )
 
 
 class _Clock:
@@ -124,8 +100,3 @@ class _Clock:
         if not any(map(gt, before_ns, mono_ns)):
             return None
         return next((at, was) for at, was in enumerate(before_ns) if was > mono_ns[at])
-
-
-def _is_begin(raw: RawRecord) -> bool:
-    """Where the journal's begin is lost, what is left of it can be looked at, and not executed."""
-    return raw.seq == 1 or raw.tag == Checkpoint.__name__
