@@ -488,6 +488,16 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
             grace_ns = pod.grace_ns if pod.grace_ns is not None else 0
             wanted = pod.wanted_grace_seconds
             short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
+            signals = {each.name: each.stop_signal for each in pod.containers}
+            firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
+            deaf = any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
+            # A hook that ended because its container had was not cut: with more time it would do no more.
+            exits = {each.name: each.exited_ns for each in pod.containers}
+            hook_cut = False
+            for hook in pod.hooks:
+                gone_ns = exits.get(hook.container)
+                gone = gone_ns is not None and hook.ended_ns is not None and gone_ns <= hook.ended_ns
+                hook_cut |= hook.result not in ("done", "failed") and not gone
             yield Stop(
                 shutdown=shutdown.id,
                 node=shutdown.node,
@@ -499,8 +509,8 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
                 grace_ns=grace_ns,
                 observed=observed,
                 limited=not observed.ended and short,
-                deaf=not observed.ended and _ignores_stop_signal(pod),
-                hook_cut=any(_is_cut(hook, pod) for hook in pod.hooks),
+                deaf=not observed.ended and deaf,
+                hook_cut=hook_cut,
                 parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
             )
 
@@ -522,19 +532,6 @@ def _observed(pod: PodRecord, shutdown: ShutdownRecord) -> Observation | None:
     known = [each for each in ends if each is not None]
     known += [] if known or shutdown.pods_ended_ns is None else [shutdown.pods_ended_ns]
     return Observation(max(0, min(known, default=shutdown.last_ns) - pod.began_ns), ended=False)
-
-
-def _is_cut(hook: HookRecord, pod: PodRecord) -> bool:
-    """One that ended because its container had is none: with more time it would have done no more."""
-    exits = (each.exited_ns for each in pod.containers if each.name == hook.container)
-    gone = any(at_ns is not None and hook.ended_ns is not None and at_ns <= hook.ended_ns for at_ns in exits)
-    return hook.result not in ("done", "failed") and not gone
-
-
-def _ignores_stop_signal(pod: PodRecord) -> bool:
-    signals = {each.name: each.stop_signal for each in pod.containers}
-    firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
-    return any(signals.get(container, "SIGTERM") in first.signals_ignored for container, first in firsts)
 
 
 # What each container had in a pod's stop: a grace has to cover the slowest of them, and no sum over all.

@@ -67,11 +67,22 @@ def diff(a: ShutdownRecord, b: ShutdownRecord) -> Difference:
         *_compare("configuration", "", map(_configured_times, sides), map(_configured_facts, sides)),
     ]
     # How often each warning came, not which: a pod's own stands with the pod, and moments never agree.
-    had, has = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
-    whole += [Change("notice", "", code, had[code], has[code]) for code in {**had, **has}]
+    then, now = (Counter(each.code for each in side.notices if not each.pod) for side in sides)
+    whole += [Change("notice", "", code, then[code], now[code]) for code in {**then, **now}]
     # A wave and a pod stay together however their changes are sorted: half of one explains nothing.
     waves = [[each for each in wave if each.differs] for wave in _waves(a, b)]
-    pods = [[each for each in _pod(pair, a, b) if each.differs] for pair in pod_pairs(a, b)]
+    pods = []
+    for pair in pod_pairs(a, b):
+        if pair.a is not None and pair.b is not None:
+            both = (pair.a, pair.b)
+            changes = list(
+                _compare("pod", pair.label, map(_pod_times, both, sides), map(_pod_facts, both, sides))
+            )
+        else:
+            # Of a pod that only one of them had there is nothing to compare but that.
+            had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
+            changes = [Change("pod", pair.label, "outcome", had, has)]
+        pods.append([each for each in changes if each.differs])
     changed = sorted(filter(None, pods), key=_size)
     groups = [[each for each in whole if each.differs], *sorted(filter(None, waves), key=_size), *changed]
     return Difference(tuple(each for group in groups for each in group), len(pods) - len(changed))
@@ -155,16 +166,6 @@ def _wave_times(wave: WaveRecord | None, shutdown: ShutdownRecord) -> Values:
 
 def _wave_facts(wave: WaveRecord | None) -> Values:
     return {} if wave is None else {"outcome": wave.outcome, "pods": len(wave.pods)}
-
-
-def _pod(pair: PodPair, a: ShutdownRecord, b: ShutdownRecord) -> Iterator[Change]:
-    """Of a pod that only one of them had there is nothing to compare but that."""
-    if pair.a is None or pair.b is None:
-        had, has = (None if pod is None else pod.outcome or "unknown" for pod in pair)
-        yield Change("pod", pair.label, "outcome", had, has)
-        return
-    sides = (pair.a, pair.b), (a, b)
-    yield from _compare("pod", pair.label, map(_pod_times, *sides), map(_pod_facts, *sides))
 
 
 def _pod_times(pod: PodRecord, shutdown: ShutdownRecord) -> Values:

@@ -77,7 +77,15 @@ def explain(history: History, divergence: Divergence, version: str) -> Explanati
         writer, step = header.identity, records
         if records[-1].seq >= seq:
             break
-    actor, flags = _whose(divergence), replayer.system.flags
+    # Whose decision it is. A digest and a checkpoint hold the states of all, and their field begins with the
+    # actor whose state differs; of what an edge said in place of a decision, whoever should have decided.
+    actor = divergence.expected.actor
+    parts = divergence.field.split()
+    if divergence.expected.type in _OF_ALL and len(parts) > 1:
+        actor = parts[1] if parts[0] == "actors" else parts[0]
+    elif not divergence.expected.cause:
+        actor = divergence.produced.actor or actor
+    flags = replayer.system.flags
     before = _state(replayer, actor)
     produced = replayer.believe(step) if step else []
     after = _state(replayer, actor)
@@ -127,16 +135,6 @@ def _rest_matches(replayer: Replayer, steps: Iterable[Batch]) -> bool | None:
         return replayer.finish() is None if decisions else None
     except (UnknownType, BadPayload):
         return False  # what cannot be read does not agree
-
-
-def _whose(divergence: Divergence) -> str:
-    """The actor's label. Of a digest or a checkpoint: whose state it is that differs."""
-    parts = divergence.field.split()
-    if divergence.expected.type in _OF_ALL and len(parts) > 1:
-        return parts[1] if parts[0] == "actors" else parts[0]
-    if divergence.expected.cause:
-        return divergence.expected.actor
-    return divergence.produced.actor or divergence.expected.actor
 
 
 def _state(replayer: Replayer, label: str) -> Any:

@@ -170,30 +170,29 @@ class _SegmentWriter:
         if self._step:
             return self._step.popleft()
         event = decode_event(raw.tag, raw.payload)
-        if isinstance(event, Checkpoint):
-            return self._checkpoint(event, raw)
-        assert self._system is not None
-        stamp = Stamp(raw.mono_ns, raw.wall_ns)
-        self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
-        return self._step.popleft()
-
-    def _checkpoint(self, mark: Checkpoint, raw: RawRecord) -> Record:
+        if not isinstance(event, Checkpoint):
+            assert self._system is not None
+            stamp = Stamp(raw.mono_ns, raw.wall_ns)
+            self._step.extend(self._system.step(self._names.pseudonymized(event), stamp))
+            return self._step.popleft()
+        # Only the first one is taken over, and says what the copy is of. The others are taken of what the
+        # pseudonyms have led to; from the original each has nothing but the flags that a new version brought.
         if self._system is None:
-            self._system = _state(mark, raw.seq, self._names)
-            event = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
+            self._system = _state(event, raw.seq, self._names)
+            mark = msgspec.structs.replace(take_checkpoint(self._system), redacted=self._statement)
         else:
-            self._system.flags = mark.logic_flags
-            event = take_checkpoint(self._system)
+            self._system.flags = event.logic_flags
+            mark = take_checkpoint(self._system)
             self._system.next_seq = raw.seq + 1
         return Record(
             seq=raw.seq,
             mono_ns=raw.mono_ns,
             wall_ns=raw.wall_ns,
-            episode=event.episode,
+            episode=mark.episode,
             cause=0,
             actor=raw.actor,
             last=bool(raw.flags & FLAG_LAST),
-            event=event,
+            event=mark,
         )
 
 

@@ -450,24 +450,27 @@ def differing_values(before: Any, after: Any, path: str = "") -> Iterator[Differ
     if before is after:
         return
     same = type(before) is type(after) and not isinstance(before, _WHOLE)
+    # Of two tuples that hold the same things in the same places each is compared by itself. Where one came or
+    # went, or where the elements are a word each, the two are shown as a whole: places mean nothing there.
+    alike = (
+        same
+        and isinstance(before, tuple)
+        and len(before) == len(after)
+        and all(
+            isinstance(old, msgspec.Struct)
+            and type(old) is type(new)
+            and type(old) not in _WHOLE
+            and element_name(old, at) == element_name(new, at)
+            for at, (old, new) in enumerate(zip(before, after, strict=True))
+        )
+    )
     if same and isinstance(before, msgspec.Struct):
         for name in field_names(type(before)):
             old, new = getattr(before, name), getattr(after, name)
             if old is not new:
                 yield from differing_values(old, new, f"{path}.{name}" if path else name)
-    elif same and isinstance(before, tuple) and _alike(before, after):
+    elif alike:
         for at, (old, new) in enumerate(zip(before, after, strict=True)):
             yield from differing_values(old, new, f"{path}[{element_name(old, at)}]")
     elif before != after:
         yield DifferingValue(path, before, after)
-
-
-def _alike(before: tuple[Any, ...], after: tuple[Any, ...]) -> bool:
-    """Whether they hold the same things, in the same places, that are more than a word each."""
-    return len(before) == len(after) and all(
-        isinstance(old, msgspec.Struct)
-        and type(old) is type(new)
-        and type(old) not in _WHOLE
-        and element_name(old, at) == element_name(new, at)
-        for at, (old, new) in enumerate(zip(before, after, strict=True))
-    )

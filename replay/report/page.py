@@ -382,15 +382,16 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord) -> Markup:
     # The plan gives whole seconds. What the pod had differs where its stop began late in its wave, or where
     # an elastic budget handed on what an earlier wave left.
     had_ns = planned_ns = pod.grace_seconds * NS_PER_SECOND
-    grace = f"{pod.grace_seconds}s"
+    grace, sorts_as = f"{pod.grace_seconds}s", str(pod.grace_seconds)
     if pod.grace_ns is not None and pod.grace_ns != planned_ns:
         had_ns, grace = pod.grace_ns, f"{span(pod.grace_ns)} (planned {grace})"
+        sorts_as = f"{had_ns // NS_PER_SECOND}.{had_ns % NS_PER_SECOND // NS_PER_US:06d}"
     why = tag("span", pod.reason or "The record ends before its fate.", class_="why")
     return tag(
         "tr",
         tag("th", tag("bdi", pod.label), " late" if pod.late else "", scope="row"),
         tag("td", pod.wave if pod.wave >= 0 else "–", data_v=pod.wave, data_l="wave "),
-        tag("td", grace, data_v=had_ns // NS_PER_US, data_l="grace "),
+        tag("td", grace, data_v=sorts_as, data_l="grace "),
         tag("td", outcome_badge(fate(pod))),
         tag("td", took, data_v=took_ns // NS_PER_US),
         tag("td", why, _pod_details(pod, had_ns)),
@@ -398,7 +399,7 @@ def _pod_row(shutdown: ShutdownRecord, pod: PodRecord) -> Markup:
 
 
 def _pod_details(pod: PodRecord, had_ns: int) -> Markup:
-    """What unfolds; nothing for a pod of one container that did as it was told. ``had_ns``: its grace."""
+    """What unfolds; nothing for a pod of one container that ended when asked. ``had_ns``: its grace."""
     asked = pod.wanted_grace_seconds
     cut = asked is not None and asked * NS_PER_SECOND > had_ns and pod.wave >= 0
     remarks = (

@@ -353,15 +353,15 @@ def test_the_grace_is_what_the_pod_had() -> None:
     def grace_cell(grace_ns: int | None) -> tuple[str, str]:
         told = replace(pod, grace_seconds=10, wanted_grace_seconds=12, grace_ns=grace_ns)
         made = sections.pods_section(replace(ACCOUNT, pods=(told,)))
-        cell = re.search(r'<td data-v="([0-9]+)" data-l="grace ">([^<]*)</td>', made)
+        cell = re.search(r'<td data-v="([0-9.]+)" data-l="grace ">([^<]*)</td>', made)
         assert cell is not None
         assert ("Its spec asks for 12s." in made) == (grace_ns != 12_000_000_000)
         return cell[1], cell[2]
 
-    assert grace_cell(None) == ("10000000", "10s")
-    assert grace_cell(10_000_000_000) == ("10000000", "10s")
-    assert grace_cell(7_998_000_000) == ("7998000", "7.998s (planned 10s)")
-    assert grace_cell(12_000_000_000) == ("12000000", "12s (planned 10s)")
+    assert grace_cell(None) == ("10", "10s")
+    assert grace_cell(10_000_000_000) == ("10", "10s")
+    assert grace_cell(7_998_000_000) == ("7.998000", "7.998s (planned 10s)")
+    assert grace_cell(12_000_000_000) == ("12.000000", "12s (planned 10s)")
 
 
 def test_events_that_nobody_can_read() -> None:
