@@ -210,7 +210,7 @@ def tempo(folder: Path) -> Iterator[Tempo]:
                         "grpc": {"endpoint": f"127.0.0.1:{ports['otlp_grpc']}"},
                     }
                 }
-            },
+            }
         },
         "ingester": {"lifecycler": {"address": "127.0.0.1", "min_ready_duration": "0s"}},
         "querier": {"frontend_worker": {"frontend_address": f"127.0.0.1:{ports['grpc']}"}},

@@ -7,19 +7,9 @@ from pathlib import Path
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record, Stamp
 from ebbtide.events.decisions import ReleaseLock, SendSignal, TakeInventory
-from ebbtide.events.facts import (
-    ClockStepped,
-    ContainerExited,
-    InventoryTaken,
-    LogindRead,
-    OrderEnded,
-    PodAppeared,
-    PrepareForShutdown,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.events.segment import Identity
 from tests import journals
@@ -64,28 +54,28 @@ class Node:
 
     def _answer(self, order: Order) -> None:
         if isinstance(order, TakeInventory):
-            self.feed(InventoryTaken(key=order.key, as_of_ns=0, source="test", pods=tuple(self.pods)))
-        self.feed(OrderEnded(key=order.key, result="done"))
+            self.feed(f.InventoryTaken(key=order.key, as_of_ns=0, source="test", pods=tuple(self.pods)))
+        self.feed(f.OrderEnded(key=order.key, result="done"))
         if isinstance(order, SendSignal):
-            self.feed(ContainerExited(uid=order.uid, container=order.container, exit_code=0))
+            self.feed(f.ContainerExited(uid=order.uid, container=order.container, exit_code=0))
 
     def start(self) -> None:
         """A daemon comes up and is armed."""
         self.feed(journals.started(version="0.1", pid=1))
         periods = (Period(priority=0, seconds=20), Period(priority=1000, seconds=10))
-        self.feed(SettingsLoaded(settings=Settings(by_pod_priority=periods)))
-        self.feed(LogindRead(owner=":1.1", grant_ns=60 * NS_PER_SECOND, preparing=False))
+        self.feed(f.SettingsLoaded(settings=Settings(by_pod_priority=periods)))
+        self.feed(f.LogindRead(owner=":1.1", grant_ns=60 * NS_PER_SECOND, preparing=False))
         for each in self.pods:
-            self.feed(PodAppeared(pod=each))
+            self.feed(f.PodAppeared(pod=each))
 
     def shut_down(self, kind: str = "poweroff") -> None:
         """A whole shutdown, up to the release."""
         self.feed(
-            PrepareForShutdown(active=True, kind=kind, grant_ns=60 * NS_PER_SECOND, lock_held=True)  # type: ignore[arg-type]
+            f.PrepareForShutdown(active=True, kind=kind, grant_ns=60 * NS_PER_SECOND, lock_held=True)  # type: ignore[arg-type]
         )
         while not self.released and (due_ns := self.system.next_deadline_ns()) is not None:
             self.mono_ns = max(self.mono_ns, due_ns)
-            self.feed(Tick())
+            self.feed(f.Tick())
 
     @property
     def released(self) -> bool:
@@ -93,11 +83,11 @@ class Node:
 
     def feed_clock(self, seconds: int) -> None:
         """A fact that leads to nothing."""
-        self.feed(ClockStepped(delta_ns=seconds * NS_PER_SECOND))
+        self.feed(f.ClockStepped(delta_ns=seconds * NS_PER_SECOND))
 
     def cancel(self) -> None:
         """The machine stays up after all."""
-        self.feed(PrepareForShutdown(active=False))
+        self.feed(f.PrepareForShutdown(active=False))
 
 
 def write(

@@ -19,9 +19,7 @@ from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, P
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.drill import Measured, judge_budget, measure_connection, measure_exec, measure_sync
 from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
-from ebbtide.doctor.rules import (
-    examine,
-)
+from ebbtide.doctor.rules import examine
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import OrderEnded

@@ -31,10 +31,7 @@ def test_the_means_by_kind() -> None:
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"api": API._replace(problem="gone")},
-        {"kubelet": KUBELET._replace(active=False)},
-    ],
+    [{"api": API._replace(problem="gone")}, {"kubelet": KUBELET._replace(active=False)}],
     ids=["api", "kubelet"],
 )
 def test_a_way_that_is_closed(changes: dict[str, object]) -> None:

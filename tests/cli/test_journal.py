@@ -14,13 +14,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.records import (
-    INTRODUCTIONS,
-    PodLabels,
-    record_json_line,
-    record_text_line,
-    rfc3339,
-)
+from ebbtide.cli.common.records import INTRODUCTIONS, PodLabels, record_json_line, record_text_line, rfc3339
 from ebbtide.cli.common.selection import parse_moment
 from ebbtide.events import segment
 from ebbtide.events.base import NS_PER_SECOND
@@ -297,10 +291,7 @@ def damage(path: Path, how: str) -> None:
     """Break a journal's file in one way."""
     data = path.read_bytes()
     middle = len(data) // 2
-    broken = {
-        "torn": data[:-10],
-        "corrupt": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :],
-    }
+    broken = {"torn": data[:-10], "corrupt": data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]}
     path.write_bytes(broken[how])
 
 

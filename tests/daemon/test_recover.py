@@ -22,21 +22,12 @@ from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import LOGIC_FLAGS, System
 from ebbtide.control import ControlError, Request
 from ebbtide.daemon import RECOVER_SECONDS_MAX, control_verbs, recover_in_time
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import HASH_BYTES
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
-from ebbtide.events.facts import (
-    ContainerExited,
-    HurryRequested,
-    InventoryTaken,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    ReleaseRequested,
-    SettingsLoaded,
-)
 from ebbtide.events.model import Container, Hook, Period, Settings
 from ebbtide.events.segment import HEADER_PREFIX, Identity, Link, WriterStart, header_length
 from ebbtide.events.writer import Writer
@@ -50,7 +41,7 @@ Ts = TypeVarTuple("Ts")
 MACHINE = "m"
 FRESH = bytes(range(16))
 GRANT_NS = 20 * NS_PER_SECOND
-SETTINGS = SettingsLoaded(settings=Settings(by_pod_priority=(Period(priority=0, seconds=10),)))
+SETTINGS = f.SettingsLoaded(settings=Settings(by_pod_priority=(Period(priority=0, seconds=10),)))
 PODS = (pod("web", 0, Container(name="c", hook=Hook(kind="exec")), uid="u", namespace="default"),)
 
 
@@ -81,12 +72,12 @@ class Life:
         """Its only pod's hook runs at the end of this."""
         await self.start(0)
         await self.admit(SETTINGS, 0)
-        await self.admit(LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=False), 0)
-        await self.admit(OrderEnded(key="LogindActor/arm//0", result="done"), 0)
-        signal = PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+        await self.admit(f.LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=False), 0)
+        await self.admit(f.OrderEnded(key="LogindActor/arm//0", result="done"), 0)
+        signal = f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
         await self.admit(signal, 1)
         key = next(key for key in self.system.open_orders if "/inventory/" in key)
-        await self.admit(InventoryTaken(key=key, as_of_ns=0, source="test", pods=PODS), 1)
+        await self.admit(f.InventoryTaken(key=key, as_of_ns=0, source="test", pods=PODS), 1)
 
     @property
     def episode(self) -> EpisodeState:
@@ -122,7 +113,7 @@ async def restart(folder: Path, times: int, *, preparing: bool = True) -> None:
     for number in range(times):
         async with life(folder) as again:
             await again.start(2 + number, preparing=preparing)
-            await again.admit(LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=preparing), 2 + number)
+            await again.admit(f.LogindRead(owner=":1", grant_ns=GRANT_NS, preparing=preparing), 2 + number)
 
 
 @pytest.mark.parametrize("times", [0, 1, 2, 4])
@@ -142,7 +133,7 @@ async def test_the_verbs_work_after_any_number_of_restarts(tmp_path: Path, times
         assert status.needed_ns == 15 * NS_PER_SECOND
         await last.verbs["hurry"](Request("hurry", "web"), 0)
         await last.verbs["release"](Request("release"), 0)
-        assert last.heard == [HurryRequested(pod="web", asked_by=0), ReleaseRequested(asked_by=0)]
+        assert last.heard == [f.HurryRequested(pod="web", asked_by=0), f.ReleaseRequested(asked_by=0)]
 
 
 async def test_the_verbs_work_where_the_shutdowns_records_are_gone(tmp_path: Path) -> None:
@@ -165,9 +156,9 @@ async def test_the_last_outcome_is_known_after_restarts(tmp_path: Path) -> None:
     """A cancelled shutdown is still shown as the last one two starts later, and cannot be hurried."""
     async with life(tmp_path) as first:
         await first.begin_shutdown()
-        await first.admit(PrepareForShutdown(active=False), 2)
-        await first.admit(OrderEnded(key="HookActor/hook:c/u/0", result="done"), 3)
-        await first.admit(ContainerExited(uid="u", container="c", exit_code=0), 4)
+        await first.admit(f.PrepareForShutdown(active=False), 2)
+        await first.admit(f.OrderEnded(key="HookActor/hook:c/u/0", result="done"), 3)
+        await first.admit(f.ContainerExited(uid="u", container="c", exit_code=0), 4)
     await restart(tmp_path, 2, preparing=False)
     async with life(tmp_path) as last:
         status = last.recovered.status
@@ -193,7 +184,7 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
             assert again.recovered.failed_starts == failed
             await again.start(2 + failed, preparing=True)
             await again.admit(SETTINGS, 2 + failed)
-            await again.admit(OrderEnded(key="HookActor/hook:x/u/0", result="unknown"), 2 + failed)
+            await again.admit(f.OrderEnded(key="HookActor/hook:x/u/0", result="unknown"), 2 + failed)
     async with life(tmp_path) as third:
         records = await third.start(4, preparing=True)
         failed_actors = [record.event.actor for record in records if isinstance(record.event, ActorFailed)]
@@ -206,7 +197,7 @@ async def test_a_start_that_led_to_something_ends_the_count(tmp_path: Path) -> N
         await first.start(0)
     async with life(tmp_path) as second:
         await second.start(1)
-        await second.admit(OrderEnded(key="x/unknown//0", result="failed", reason="unknown"), 1)
+        await second.admit(f.OrderEnded(key="x/unknown//0", result="failed", reason="unknown"), 1)
     async with life(tmp_path) as third:
         assert third.recovered.failed_starts == 0
 
@@ -225,8 +216,8 @@ async def test_facts_after_a_divergence_are_not_lost(monkeypatch: pytest.MonkeyP
             monkeypatch.setattr(container, "HookStarted", other)
             await first.begin_shutdown()
             monkeypatch.undo()
-            await first.admit(OrderEnded(key="HookActor/hook:c/u/0", result="done"), 2)
-            await first.admit(ContainerExited(uid="u", container="c", exit_code=0), 3)
+            await first.admit(f.OrderEnded(key="HookActor/hook:c/u/0", result="done"), 2)
+            await first.admit(f.ContainerExited(uid="u", container="c", exit_code=0), 3)
             assert first.episode.phase == "flushing"
         async with life(Path(name)) as second:
             divergence = second.recovered.divergence

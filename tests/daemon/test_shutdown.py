@@ -7,15 +7,7 @@ import signal
 import pytest
 import trio
 
-from ebbtide.events.decisions import (
-    Armed,
-    DeadlineMoved,
-    EpisodeClosed,
-    PodEnded,
-    ReleaseLock,
-    ShutdownBegan,
-    ShutdownCancelled,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import ScheduleRead
 from tests.daemon.rig import LOCK_NAME, Rig
 
@@ -37,9 +29,9 @@ async def test_waves_end_before_the_machine_goes(rig: Rig, kind: str) -> None:
     assert [mark.what for mark in web] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [mark.what for mark in db] == ["up", "TERM", "gone"]
     assert web[-1].at_ns < db[1].at_ns < db[2].at_ns < let_go_ns
-    began = rig.events(ShutdownBegan)
+    began = rig.events(d.ShutdownBegan)
     assert [(event.kind, event.lock_held) for event in began] == [(kind, True)]
-    assert len(rig.events(ReleaseLock)) == 1
+    assert len(rig.events(d.ReleaseLock)) == 1
 
 
 async def test_the_store_is_emptied_before_the_lock_goes(rig: Rig) -> None:
@@ -67,13 +59,13 @@ async def test_a_cancel_in_the_middle_is_honoured(rig: Rig) -> None:
     await rig.bed.power_off()
     await rig.traced("web", "TERM")
     await rig.bed.restart_logind(clean=True)
-    await rig.recorded(EpisodeClosed, outcome="cancelled")
+    await rig.recorded(d.EpisodeClosed, outcome="cancelled")
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
     assert [mark.what for mark in rig.trace("db")] == ["up"]
-    assert {event.outcome for event in rig.events(PodEnded)} == {"graceful", "spared"}
+    assert {event.outcome for event in rig.events(d.PodEnded)} == {"graceful", "spared"}
     await rig.status("armed")
     assert len(await rig.bed.ours()) == 1
-    await rig.counted(Armed, 2)
+    await rig.counted(d.Armed, 2)
     await rig.logged("shutdown closed: cancelled")
 
 
@@ -91,10 +83,10 @@ async def test_a_second_signal_is_the_same_episode(rig: Rig) -> None:
     async with rig.bed.inhibitor("somebody"):
         await rig.bed.power_off()
         rig.signal(signal.SIGCONT)
-        await rig.recorded(DeadlineMoved)
-        await rig.recorded(ReleaseLock)
+        await rig.recorded(d.DeadlineMoved)
+        await rig.recorded(d.ReleaseLock)
     await rig.bed.started()
-    assert len(rig.events(ShutdownBegan)) == 1
+    assert len(rig.events(d.ShutdownBegan)) == 1
     assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
 
 
@@ -108,11 +100,11 @@ async def test_a_second_episode_takes_over_what_the_first_began(rig: Rig) -> Non
     await rig.bed.power_off()
     await rig.traced("web", "TERM")
     await rig.bed.restart_logind(clean=True)
-    await rig.recorded(ShutdownCancelled)
+    await rig.recorded(d.ShutdownCancelled)
     await rig.until_ours()
     await rig.bed.power_off("reboot")
     await rig.bed.started()
-    assert [event.kind for event in rig.events(ShutdownBegan)] == ["poweroff", "reboot"]
+    assert [event.kind for event in rig.events(d.ShutdownBegan)] == ["poweroff", "reboot"]
     assert [mark.what for mark in rig.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
 
 
@@ -123,8 +115,8 @@ async def test_a_release_that_did_not_go_down(rig: Rig) -> None:
     await rig.up("web")
     await rig.bed.start_unit("failed")
     await rig.bed.power_off()
-    await rig.recorded(ShutdownCancelled, reason="did-not-go-down")
-    await rig.recorded(EpisodeClosed, outcome="cancelled")
+    await rig.recorded(d.ShutdownCancelled, reason="did-not-go-down")
+    await rig.recorded(d.EpisodeClosed, outcome="cancelled")
     await rig.status("armed")
     assert len(await rig.bed.ours()) == 1
 
@@ -138,11 +130,11 @@ async def test_a_shutdown_that_runs_at_the_start_is_begun_without_a_lock(rig: Ri
     async with rig.bed.inhibitor("somebody"):
         await rig.bed.power_off()
         rig.launch()
-        await rig.recorded(ShutdownBegan)
+        await rig.recorded(d.ShutdownBegan)
         await rig.ended("web")
-        (began,) = rig.events(ShutdownBegan)
+        (began,) = rig.events(d.ShutdownBegan)
         assert (began.kind, began.lock_held) == ("poweroff", False)
-        await rig.recorded(ReleaseLock)
+        await rig.recorded(d.ReleaseLock)
         assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
 
 
@@ -172,7 +164,7 @@ async def test_sigterm_while_the_system_stops_is_overtime(rig: Rig) -> None:
     assert [mark.what for mark in rig.trace("db")] == ["up", "TERM", "gone"]
     extended = [int(said["EXTEND_TIMEOUT_USEC"]) for said in rig.store.said if "EXTEND_TIMEOUT_USEC" in said]
     assert extended == [9_000_000]
-    assert len(rig.events(ReleaseLock)) == 1
+    assert len(rig.events(d.ReleaseLock)) == 1
 
 
 async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
@@ -183,7 +175,7 @@ async def test_a_plain_stop_leaves_the_pods(rig: Rig) -> None:
     assert await rig.stop() == 0
     assert await rig.bed.none_of_ours()
     assert rig.lives("web")
-    assert rig.events(ShutdownBegan) == []
+    assert rig.events(d.ShutdownBegan) == []
 
 
 async def test_a_late_pod_is_rejected(rig: Rig) -> None:
@@ -215,6 +207,6 @@ async def test_people_hurry_and_release(rig: Rig) -> None:
     await rig.ebbtide("release")
     await rig.bed.started()
     with trio.fail_after(5):
-        await rig.recorded(ReleaseLock)
+        await rig.recorded(d.ReleaseLock)
     assert "uid 0 asked to hurry web" in rig.log()
     assert "uid 0 asked to release" in rig.log()

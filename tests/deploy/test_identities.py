@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from ebbtide.events.decisions import (
-    AnnounceNode,
-    DeletePod,
-    MeansChosen,
-    PodEnded,
-    PostEvent,
-    PublishCertificate,
-    StopKubelet,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, OrderEnded
 from tests.deploy.granted import applied, token
 from tests.node import identities
@@ -69,7 +61,7 @@ def outcomes(daemon: Daemon, *kinds: type[Any]) -> dict[str, set[str]]:
 
 
 def means(daemon: Daemon) -> list[tuple[str, str]]:
-    return [(chosen.means, chosen.reason) for chosen in daemon.events(MeansChosen)]
+    return [(chosen.means, chosen.reason) for chosen in daemon.events(d.MeansChosen)]
 
 
 async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) -> None:
@@ -77,14 +69,14 @@ async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) 
     daemon = await shut_down(beside, auto(beside, tmp_path, Client(await token(beside, "node-1"), ACCOUNT)))
     assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [True]
     assert means(daemon) == [("api", "a shutdown of kind poweroff")]
-    assert outcomes(daemon, DeletePod, PostEvent, PublishCertificate) == {
+    assert outcomes(daemon, d.DeletePod, d.PostEvent, d.PublishCertificate) == {
         "DeletePod": {"done"},
         "PostEvent": {"done"},
         "PublishCertificate": {"done"},
     }
     # A later announcement may overtake an earlier one.
-    assert outcomes(daemon, AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
-    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    assert outcomes(daemon, d.AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
+    assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
     node = await beside.api.get("/api/v1/nodes/node-1")
     assert TAINT in {taint["key"] for taint in node["spec"]["taints"]}
     assert "Forbidden" not in beside.log("ebbtide")
@@ -95,12 +87,12 @@ async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path
     """NodeRestriction keeps it from tainting itself, which is known before; all else works."""
     daemon = await shut_down(beside, auto(beside, tmp_path, identities.kubelet("node-1")))
     assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [False]
-    assert outcomes(daemon, DeletePod, PostEvent, PublishCertificate) == {
+    assert outcomes(daemon, d.DeletePod, d.PostEvent, d.PublishCertificate) == {
         "DeletePod": {"done"},
         "PostEvent": {"done"},
         "PublishCertificate": {"done"},
     }
-    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
     node = await beside.api.get("/api/v1/nodes/node-1")
     assert node["spec"]["unschedulable"] is True
     assert TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
@@ -111,10 +103,13 @@ async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path
 async def test_without_an_identity_the_status_stands_in_a_file(beside: Bed, tmp_path: Path) -> None:
     """Mode cri asks nobody: pods end, the node's status is in its own folder, and the rest is said once."""
     daemon = await shut_down(beside, Daemon(beside, tmp_path / "state/journal", "cri", server=""))
-    assert [ended.outcome for ended in daemon.events(PodEnded)] == ["graceful"]
+    assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
     # The pod is gone before the kubelet is: nothing waits for its end.
-    assert len(daemon.events(StopKubelet)) == 1
-    assert outcomes(daemon, AnnounceNode, PostEvent) == {"AnnounceNode": {"done"}, "PostEvent": {"failed"}}
+    assert len(daemon.events(d.StopKubelet)) == 1
+    assert outcomes(daemon, d.AnnounceNode, d.PostEvent) == {
+        "AnnounceNode": {"done"},
+        "PostEvent": {"failed"},
+    }
     status = json.loads((daemon.folder / "run/cri/node.json").read_text())
     assert [(each["type"], each["status"]) for each in status["conditions"]] == [("Ready", "False")]
     assert beside.log("ebbtide").count("no kubeconfig is there") == 1

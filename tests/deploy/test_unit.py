@@ -8,15 +8,8 @@ from typing import Any, TypeVar
 import pytest
 import trio
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Event
-from ebbtide.events.decisions import (
-    Armed,
-    EpisodeClosed,
-    MeansChosen,
-    ReleaseLock,
-    ShutdownBegan,
-    StopKubelet,
-)
 from ebbtide.events.facts import ApiRead, KubeletRead, OrderEnded, RuntimeRead
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine, machine_bed
@@ -80,17 +73,17 @@ async def test_a_node_in_its_sandbox(node: Node) -> None:
     """Both clients answer, the kubelet's unit is stopped for a reboot, and the whole is undone at the end."""
     machine = node.machine
     await machine.boot()
-    await until(node, Armed, bool)
+    await until(node, d.Armed, bool)
     await until(node, RuntimeRead, lambda read: read.reachable)
     await until(node, ApiRead, lambda read: read.reachable and read.taint)
     await until(node, KubeletRead, lambda read: read.active)
     await machine.reboot()
-    await until(node, EpisodeClosed, lambda closed: closed.outcome == "complete")
-    assert [began.kind for began in node.events(ShutdownBegan)] == ["reboot"]
-    assert [chosen.means for chosen in node.events(MeansChosen)] == ["cri"]
-    (stop,) = node.events(StopKubelet)
+    await until(node, d.EpisodeClosed, lambda closed: closed.outcome == "complete")
+    assert [began.kind for began in node.events(d.ShutdownBegan)] == ["reboot"]
+    assert [chosen.means for chosen in node.events(d.MeansChosen)] == ["cri"]
+    (stop,) = node.events(d.StopKubelet)
     assert [ended.result for ended in node.events(OrderEnded) if ended.key == stop.key] == ["done"]
-    assert len(node.events(ReleaseLock)) == 1
+    assert len(node.events(d.ReleaseLock)) == 1
     assert node.replays() > 0
     await uninstall(node)
 

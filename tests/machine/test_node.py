@@ -9,15 +9,7 @@ from collections.abc import Callable
 import pytest
 import trio
 
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    GrantAssessed,
-    PodEnded,
-    PodsEnded,
-    ReleaseLock,
-    ShutdownBegan,
-    ShutdownDetected,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.beds.rootfs import SOFT_REBOOTS
@@ -55,7 +47,7 @@ async def booted(node: Node) -> None:
     """Armed, with both pods, and granted what their waves need: with less, web has no time for its hook."""
     await node.machine.boot()
     await node.armed("web", "db")
-    await until(lambda: any(assessed.sufficient for assessed in node.events(GrantAssessed)[-1:]))
+    await until(lambda: any(assessed.sufficient for assessed in node.events(d.GrantAssessed)[-1:]))
 
 
 async def until(holds: Callable[[], object], seconds: float = WAIT_SECONDS_MAX) -> None:
@@ -70,9 +62,9 @@ def waited_for_us(node: Node, kind: str) -> None:
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
     assert [mark.what for mark in node.trace("db")] == ["up", "TERM", "gone"]
     assert node.trace("web")[-1].at_ns < node.trace("db")[1].at_ns
-    assert [began.kind for began in node.events(ShutdownBegan)] == [kind]
-    assert len(node.events(ReleaseLock)) == 1
-    assert node.events(PodsEnded)[-1].unfinished == ()
+    assert [began.kind for began in node.events(d.ShutdownBegan)] == [kind]
+    assert len(node.events(d.ReleaseLock)) == 1
+    assert node.events(d.PodsEnded)[-1].unfinished == ()
     assert node.replays() > 0
 
 
@@ -102,7 +94,7 @@ async def test_poweroff_waits_and_the_next_boot_says_complete(node: Node) -> Non
     (ended,) = (line for line in map(json.loads, lines) if line["EBBTIDE_EVENT"] == "PodEnded")
     assert ended["EBBTIDE_TRACE_ID"] == await trace_of_the_last(node)
     assert ended["_SYSTEMD_UNIT"] == "ebbtide.service"
-    assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
+    assert [closed.outcome for closed in node.events(d.EpisodeClosed)] == ["complete"]
     assert "last shutdown: complete" in await node.log()
     await node.machine.pull_the_plug()
 
@@ -114,10 +106,7 @@ async def trace_of_the_last(node: Node) -> str:
 
 @pytest.mark.parametrize(
     "command, kind",
-    [
-        (("systemctl", "halt"), "halt"),
-        (("shutdown", "-h", "now"), "poweroff"),
-    ],
+    [(("systemctl", "halt"), "halt"), (("shutdown", "-h", "now"), "poweroff")],
     ids=["halt", "shutdown-h-now"],
 )
 async def test_every_way_down_waits(node: Node, command: tuple[str, ...], kind: str) -> None:
@@ -134,9 +123,9 @@ async def test_a_reboot_waits_and_comes_back(node: Node) -> None:
     await node.machine.reboot()
     await until(lambda: len(node.trace("web", "up")) >= 2)
     await node.armed()
-    assert [began.kind for began in node.events(ShutdownBegan)] == ["reboot"]
+    assert [began.kind for began in node.events(d.ShutdownBegan)] == ["reboot"]
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
-    assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
+    assert [closed.outcome for closed in node.events(d.EpisodeClosed)] == ["complete"]
     await node.machine.pull_the_plug()
 
 
@@ -150,9 +139,9 @@ async def test_a_soft_reboot_waits_and_is_another_userspace(node: Node) -> None:
     await node.machine.wait_booted()
     await node.armed()
     assert node.machine.init == before
-    assert [began.kind for began in node.events(ShutdownBegan)] == ["soft-reboot"]
+    assert [began.kind for began in node.events(d.ShutdownBegan)] == ["soft-reboot"]
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone", "up"]
-    assert [closed.outcome for closed in node.events(EpisodeClosed)] == ["complete"]
+    assert [closed.outcome for closed in node.events(d.EpisodeClosed)] == ["complete"]
     started = node.events(DaemonStarted)
     assert started[0].boot_id == started[-1].boot_id
     assert started[0].userspace_id != started[-1].userspace_id
@@ -167,7 +156,7 @@ async def test_a_scheduled_shutdown_is_known_cancelled_and_kept(node: Node) -> N
     assert (scheduled.kind, scheduled.uid, scheduled.wall_message) == ("poweroff", 0, "new kernel")
     await node.machine.run("shutdown", "-c")
     assert (await until_recorded(node, 2))[-1].at_wall_ns == 0
-    assert node.events(ShutdownBegan) == []
+    assert node.events(d.ShutdownBegan) == []
     due_us = time.time_ns() // 1000 + 2_000_000
     await node.machine.run(*INHIBITORS, MANAGER, "ScheduleShutdown", "st", "poweroff", str(due_us))
     assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
@@ -181,7 +170,7 @@ async def test_bypassing_logind_ends_the_pods_in_overtime(node: Node) -> None:
     await node.machine.run("systemctl", *bypass)
     assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
     waited_for_us(node, "unknown")
-    assert [detected.overtime for detected in node.events(ShutdownDetected)] == [True]
+    assert [detected.overtime for detected in node.events(d.ShutdownDetected)] == [True]
 
 
 async def test_force_ends_in_overtime_as_well(node: Node) -> None:
@@ -189,10 +178,10 @@ async def test_force_ends_in_overtime_as_well(node: Node) -> None:
     await booted(node)
     await node.machine.run("systemctl", "--force", "poweroff", check=False)
     assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
-    assert [detected.overtime for detected in node.events(ShutdownDetected)] == [True]
-    assert {event.outcome for event in node.events(PodEnded)} == {"graceful"}
+    assert [detected.overtime for detected in node.events(d.ShutdownDetected)] == [True]
+    assert {event.outcome for event in node.events(d.PodEnded)} == {"graceful"}
     assert [node.trace(pod)[-1].what for pod in ("web", "db")] == ["gone", "gone"]
-    assert len(node.events(ReleaseLock)) == 1
+    assert len(node.events(d.ReleaseLock)) == 1
     assert node.replays() > 0
 
 
@@ -236,8 +225,8 @@ async def test_the_sandbox_lets_the_daemon_do_its_work(machine: Machine) -> None
     await machine.run("systemctl", "poweroff")
     assert await machine.wait_left(LEFT_SECONDS_MAX) == 0
     assert [mark.what for mark in node.trace("web")] == ["up", "hook", "hooked", "TERM", "gone"]
-    assert [began.grant_ns for began in node.events(ShutdownBegan)] == [14_000_000_000]
-    assert [event.outcome for event in node.events(PodEnded)] == ["graceful", "killed"]
+    assert [began.grant_ns for began in node.events(d.ShutdownBegan)] == [14_000_000_000]
+    assert [event.outcome for event in node.events(d.PodEnded)] == ["graceful", "killed"]
     (autopsy,) = node.events(AutopsyTaken)
     assert autopsy.processes[0].command == "python3"
     assert autopsy.processes[0].state == "sleeping"

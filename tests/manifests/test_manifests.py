@@ -199,8 +199,7 @@ def test_what_may_be_absent_is_no_obstacle() -> None:
     optional = {"name": "s", "key": "k", "optional": True}
     found = read(
         with_main(
-            env=[{"name": "A", "valueFrom": {"secretKeyRef": optional}}],
-            envFrom=[{"configMapRef": optional}],
+            env=[{"name": "A", "valueFrom": {"secretKeyRef": optional}}], envFrom=[{"configMapRef": optional}]
         )
     )
     assert found.obstacles == ()

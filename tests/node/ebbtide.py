@@ -101,11 +101,7 @@ class Daemon:
         await self.until(self.armed, "it does not arm")
 
     def argv(self) -> list[str]:
-        paths = {
-            "config": self.config,
-            "journal": self.journal,
-            "runtime": self.folder / "run",
-        }
+        paths = {"config": self.config, "journal": self.journal, "runtime": self.folder / "run"}
         words = [f"--{name}={path}" for name, path in paths.items()]
         if self.mode == "process":
             words.append(f"--pods={self.pods}")

@@ -13,11 +13,7 @@ from tests.node.shutdowns import power_off
 
 pytestmark = [pytest.mark.node, pytest.mark.slow]
 UNGRACEFUL = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
-FATES = {
-    "stubborn": ("Failed", "Terminated"),
-    "web": ("Succeeded", ""),
-    "critical": ("Succeeded", ""),
-}
+FATES = {"stubborn": ("Failed", "Terminated"), "web": ("Succeeded", ""), "critical": ("Succeeded", "")}
 
 
 def container_of(made: Object) -> Object:

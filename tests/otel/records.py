@@ -5,18 +5,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
 from ebbtide.events.codec import FLAG_LAST, RawRecord, encode_event
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    PlanMade,
-    PodPlanned,
-    PodStopBegan,
-    ReleaseLock,
-    ShutdownBegan,
-    ShutdownDetected,
-    WaveStarted,
-)
 from ebbtide.events.facts import ContainerExited, DaemonStarted, InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.model import PlannedPod, Pod
 from ebbtide.events.segment import Header, Identity, Link
@@ -81,10 +72,10 @@ class Teller:
         """
         numbers = []
         for event in events:
-            if type(event) is ShutdownBegan and not self.episode:
+            if type(event) is d.ShutdownBegan and not self.episode:
                 self.episode = first
             numbers.append(self.episode)
-            if type(event) is EpisodeClosed:
+            if type(event) is d.EpisodeClosed:
                 self.episode = 0
         if self.episode == first:
             numbers = [first, *(number or first for number in numbers[1:])]
@@ -111,7 +102,7 @@ class Teller:
         return documented([span for step in self.steps for span in projection.feed(*step, JOURNAL_ID)])
 
 
-def began(**changes: object) -> ShutdownBegan:
+def began(**changes: object) -> d.ShutdownBegan:
     values: dict[str, object] = {
         "kind": "poweroff",
         "grant_ns": 40 * NS_PER_SECOND,
@@ -121,7 +112,7 @@ def began(**changes: object) -> ShutdownBegan:
         "release_by_ns": 40 * NS_PER_SECOND,
         "lock_held": True,
     }
-    return ShutdownBegan(**(values | changes))  # type: ignore[arg-type]
+    return d.ShutdownBegan(**(values | changes))  # type: ignore[arg-type]
 
 
 def signal() -> PrepareForShutdown:
@@ -130,15 +121,15 @@ def signal() -> PrepareForShutdown:
 
 def another(**changes: object) -> tuple[Event, ...]:
     """What a signal leads to while a cancelled shutdown ends: that one is closed, the next one begins."""
-    detected = ShutdownDetected(kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
-    closed = EpisodeClosed(outcome="cancelled", last_wave=0, followed=True)
+    detected = d.ShutdownDetected(kind="poweroff", grant_ns=40 * NS_PER_SECOND, lock_held=True)
+    closed = d.EpisodeClosed(outcome="cancelled", last_wave=0, followed=True)
     return detected, closed, began(**changes)
 
 
 def wave(index: int, *pods: Pod, period_seconds: int = 10) -> tuple[Event, ...]:
     """A wave and its pods begin."""
     period_ns = period_seconds * NS_PER_SECOND
-    started = WaveStarted(
+    started = d.WaveStarted(
         wave=index,
         priority=0,
         period_ns=period_ns,
@@ -146,14 +137,14 @@ def wave(index: int, *pods: Pod, period_seconds: int = 10) -> tuple[Event, ...]:
         kill_by_ns=0,
         pods=tuple(PlannedPod(uid=each.uid, grace_seconds=period_seconds) for each in pods),
     )
-    stops = (PodStopBegan(uid=each.uid, wave=index, grace_ns=period_ns, kill_by_ns=0) for each in pods)
+    stops = (d.PodStopBegan(uid=each.uid, wave=index, grace_ns=period_ns, kill_by_ns=0) for each in pods)
     return (started, *stops)
 
 
 def planned(*pods: Pod) -> tuple[Event, ...]:
     return (
-        PlanMade(waves=(), pods=len(pods)),
-        *(PodPlanned(wave=0, grace_seconds=10, pod=each) for each in pods),
+        d.PlanMade(waves=(), pods=len(pods)),
+        *(d.PodPlanned(wave=0, grace_seconds=10, pod=each) for each in pods),
     )
 
 
@@ -177,7 +168,7 @@ def exited(of: Pod, **changes: object) -> ContainerExited:
     return ContainerExited(**(values | changes))  # type: ignore[arg-type]
 
 
-RELEASE = ReleaseLock(key="LogindActor/release//0")
+RELEASE = d.ReleaseLock(key="LogindActor/release//0")
 TICK = Tick()
 
 

@@ -5,44 +5,9 @@ Its export is golden, so that a change of any span or attribute is seen in revie
 
 from __future__ import annotations
 
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import (
-    ActorFailed,
-    AnnounceNode,
-    DeadlineMoved,
-    DeliverStatuses,
-    EpisodeClosed,
-    FallbackEngaged,
-    FlushTraces,
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    PlanMade,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    PodsEnded,
-    ReleaseLock,
-    Resumed,
-    RunHook,
-    SendSignal,
-    ShutdownCancelled,
-    StatusesSettled,
-    TakeInventory,
-    WaveEnded,
-)
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ClockStepped,
-    DurabilityLate,
-    HurryRequested,
-    InventoryTaken,
-    OrderEnded,
-    PodAppeared,
-    ReleaseRequested,
-    StorageFailed,
-    StorageMoved,
-)
 from ebbtide.events.model import Pod, ProcessReport
 from ebbtide.otel.traces.trace import EVENTS_MAX
 from tests.journals import pod
@@ -62,48 +27,48 @@ def everything() -> Teller:
     return teller
 
 
-def _stop(of: Pod, ordinal: int = 0) -> SendSignal:
+def _stop(of: Pod, ordinal: int = 0) -> d.SendSignal:
     key = f"HookActor/stop:main/{of.uid}/{ordinal}"
-    return SendSignal(key=key, uid=of.uid, container="main", signal="SIGTERM")
+    return d.SendSignal(key=key, uid=of.uid, container="main", signal="SIGTERM")
 
 
-def _hook(of: Pod) -> tuple[HookStarted, RunHook]:
+def _hook(of: Pod) -> tuple[d.HookStarted, d.RunHook]:
     key = f"HookActor/hook:main/{of.uid}/0"
     until_ns = 60 * NS_PER_SECOND
-    started = HookStarted(uid=of.uid, container="main", kind="exec", until_ns=until_ns)
-    return started, RunHook(key=key, uid=of.uid, container="main", timeout_ns=until_ns)
+    started = d.HookStarted(uid=of.uid, container="main", kind="exec", until_ns=until_ns)
+    return started, d.RunHook(key=key, uid=of.uid, container="main", timeout_ns=until_ns)
 
 
-def _ended(of: Pod, outcome: str, reason: str) -> PodEnded:
-    return PodEnded(uid=of.uid, wave=0, outcome=outcome, reason=reason)  # type: ignore[arg-type]
+def _ended(of: Pod, outcome: str, reason: str) -> d.PodEnded:
+    return d.PodEnded(uid=of.uid, wave=0, outcome=outcome, reason=reason)  # type: ignore[arg-type]
 
 
 def _a_bad_one(teller: Teller) -> None:
     """A hook, the daemon, an actor and the disk fail; a pod is killed, and a status stays behind."""
-    listing, announce = TakeInventory(key=LIST), AnnounceNode(key=ANNOUNCE, ready=False)
+    listing, announce = d.TakeInventory(key=LIST), d.AnnounceNode(key=ANNOUNCE, ready=False)
     teller.tell(signal(), began(), listing, announce)
     pods = (WEB, STUCK)
-    found = InventoryTaken(key=LIST, as_of_ns=1, source="process", pods=pods)
-    planned = [PodPlanned(wave=0, grace_seconds=10, pod=each) for each in pods]
-    teller.tell(found, PlanMade(waves=(), pods=2), *planned, *wave(0, *pods), after_ms=1)
+    found = f.InventoryTaken(key=LIST, as_of_ns=1, source="process", pods=pods)
+    planned = [d.PodPlanned(wave=0, grace_seconds=10, pod=each) for each in pods]
+    teller.tell(found, d.PlanMade(waves=(), pods=2), *planned, *wave(0, *pods), after_ms=1)
     teller.tell(TICK, *_hook(WEB), _stop(STUCK))
-    teller.tell(OrderEnded(key=LIST, result="done"), after_ms=2)
-    result = OrderEnded(key=_hook(WEB)[1].key, result="failed", reason="exit code 3", exit_code=3)
-    failed = HookEnded(uid=WEB.uid, container="main", result="failed", reason="exit code 3")
+    teller.tell(f.OrderEnded(key=LIST, result="done"), after_ms=2)
+    result = f.OrderEnded(key=_hook(WEB)[1].key, result="failed", reason="exit code 3", exit_code=3)
+    failed = d.HookEnded(uid=WEB.uid, container="main", result="failed", reason="exit code 3")
     teller.tell(result, failed, _stop(WEB), after_ms=700)
-    teller.tell(start("boot-1"), Resumed(action="resume"), after_ms=1500)
-    again = AnnounceNode(key="NodeStatusActor/announce//2", ready=False)
-    teller.tell(OrderEnded(key=ANNOUNCE, result="unknown"), again)
-    teller.tell(OrderEnded(key=again.key, result="timed-out", reason="no answer in 2 s"), after_ms=2000)
-    teller.tell(TICK, PodPlanned(wave=0, grace_seconds=5, pod=LATE, late=True), *wave(1, LATE))
-    rejected = PodRejected(uid="uid-new-0", label="shop/new-0", reason="NodeShutdown", message="no")
-    teller.tell(PodAppeared(pod=pod("new-0")), rejected)
+    teller.tell(start("boot-1"), d.Resumed(action="resume"), after_ms=1500)
+    again = d.AnnounceNode(key="NodeStatusActor/announce//2", ready=False)
+    teller.tell(f.OrderEnded(key=ANNOUNCE, result="unknown"), again)
+    teller.tell(f.OrderEnded(key=again.key, result="timed-out", reason="no answer in 2 s"), after_ms=2000)
+    teller.tell(TICK, d.PodPlanned(wave=0, grace_seconds=5, pod=LATE, late=True), *wave(1, LATE))
+    rejected = d.PodRejected(uid="uid-new-0", label="shop/new-0", reason="NodeShutdown", message="no")
+    teller.tell(f.PodAppeared(pod=pod("new-0")), rejected)
     _misfortunes(teller)
-    teller.tell(TICK, ActorFailed(actor="WaveActor", subject="1", error="KeyError"))
-    teller.tell(TICK, FallbackEngaged(pods=(LATE.uid,), reason="WaveActor failed"))
-    sleep = HookStarted(uid=LATE.uid, container="main", kind="sleep", until_ns=60 * NS_PER_SECOND)
+    teller.tell(TICK, d.ActorFailed(actor="WaveActor", subject="1", error="KeyError"))
+    teller.tell(TICK, d.FallbackEngaged(pods=(LATE.uid,), reason="WaveActor failed"))
+    sleep = d.HookStarted(uid=LATE.uid, container="main", kind="sleep", until_ns=60 * NS_PER_SECOND)
     teller.tell(TICK, sleep)
-    early = HookEnded(uid=LATE.uid, container="main", result="done", reason="it has exited", early=True)
+    early = d.HookEnded(uid=LATE.uid, container="main", result="done", reason="it has exited", early=True)
     teller.tell(exited(LATE), early, _ended(LATE, "graceful", "exit code 0"), after_ms=200)
     _a_killed_pod(teller)
     teller.tell(exited(WEB), _ended(WEB, "graceful", "exit code 0; preStop failed"), after_ms=1)
@@ -111,12 +76,12 @@ def _a_bad_one(teller: Teller) -> None:
 
 
 def _misfortunes(teller: Teller) -> None:
-    teller.tell(HurryRequested(pod="stuck-0", asked_by=1000))
-    teller.tell(DurabilityLate(key=LIST, barrier="synced", waited_ns=20 * MS))
-    teller.tell(StorageFailed(location="/var/lib/ebbtide/journal", error="Input/output error"))
-    teller.tell(StorageMoved(location="/run/ebbtide/journal", first_seq=3))
-    teller.tell(ClockStepped(delta_ns=-1500 * MS))
-    moved = DeadlineMoved(deadline_ns=teller.mono_ns + NS_PER_SECOND, release_by_ns=0, kill_by_ns=0)
+    teller.tell(f.HurryRequested(pod="stuck-0", asked_by=1000))
+    teller.tell(f.DurabilityLate(key=LIST, barrier="synced", waited_ns=20 * MS))
+    teller.tell(f.StorageFailed(location="/var/lib/ebbtide/journal", error="Input/output error"))
+    teller.tell(f.StorageMoved(location="/run/ebbtide/journal", first_seq=3))
+    teller.tell(f.ClockStepped(delta_ns=-1500 * MS))
+    moved = d.DeadlineMoved(deadline_ns=teller.mono_ns + NS_PER_SECOND, release_by_ns=0, kill_by_ns=0)
     teller.tell(signal(), moved)
 
 
@@ -131,43 +96,43 @@ def _a_killed_pod(teller: Teller) -> None:
         signals_ignored=("SIGTERM",),
         connections=2,
     )
-    teller.tell(AutopsyTaken(uid=STUCK.uid, container="main", processes=(process,)), after_ms=5000)
-    kill = KillContainer(key=f"HookActor/kill:main/{STUCK.uid}/0", uid=STUCK.uid, container="main")
-    overran = WaveEnded(wave=0, outcome="overran", stragglers=(STUCK.uid,))
+    teller.tell(f.AutopsyTaken(uid=STUCK.uid, container="main", processes=(process,)), after_ms=5000)
+    kill = d.KillContainer(key=f"HookActor/kill:main/{STUCK.uid}/0", uid=STUCK.uid, container="main")
+    overran = d.WaveEnded(wave=0, outcome="overran", stragglers=(STUCK.uid,))
     teller.tell(TICK, kill, overran, after_ms=250)
     gone = exited(STUCK, exit_code=None, signal="SIGKILL")
     teller.tell(gone, _ended(STUCK, "killed", "SIGKILL for main: had 10 s"), after_ms=4)
 
 
 def _the_end(teller: Teller) -> None:
-    deliver = DeliverStatuses(key="NodeStatusActor/deliver//3", statuses=((WEB.uid, "Succeeded", "", ""),))
-    export = FlushTraces(key="NodeStatusActor/traces//4", timeout_ns=NS_PER_SECOND)
-    teller.tell(TICK, PodsEnded(), deliver, export)
-    teller.tell(OrderEnded(key=export.key, result="failed", reason="no exporter runs"), after_ms=1)
-    release = ReleaseLock(key="LogindActor/release//5")
-    teller.tell(TICK, StatusesSettled(undelivered=1), release, after_ms=2000)
-    teller.tell(OrderEnded(key=release.key, result="done"), after_ms=1)
-    teller.tell(TICK, EpisodeClosed(outcome="complete"), after_ms=1)
+    deliver = d.DeliverStatuses(key="NodeStatusActor/deliver//3", statuses=((WEB.uid, "Succeeded", "", ""),))
+    export = d.FlushTraces(key="NodeStatusActor/traces//4", timeout_ns=NS_PER_SECOND)
+    teller.tell(TICK, d.PodsEnded(), deliver, export)
+    teller.tell(f.OrderEnded(key=export.key, result="failed", reason="no exporter runs"), after_ms=1)
+    release = d.ReleaseLock(key="LogindActor/release//5")
+    teller.tell(TICK, d.StatusesSettled(undelivered=1), release, after_ms=2000)
+    teller.tell(f.OrderEnded(key=release.key, result="done"), after_ms=1)
+    teller.tell(TICK, d.EpisodeClosed(outcome="complete"), after_ms=1)
 
 
 def _a_cancelled_one(teller: Teller) -> None:
     """Called off in the middle, and another one begins before it is over."""
     teller.tell(signal(), began(), after_ms=60_000)
-    planned = [PodPlanned(wave=at, grace_seconds=10, pod=each) for at, each in enumerate((WEB, SPARED))]
+    planned = [d.PodPlanned(wave=at, grace_seconds=10, pod=each) for at, each in enumerate((WEB, SPARED))]
     teller.tell(TICK, *planned, *wave(0, WEB), _stop(WEB, 1), after_ms=1)
     for _ in range(EVENTS_MAX + 1):
-        teller.tell(HurryRequested(pod="nobody", asked_by=0))
+        teller.tell(f.HurryRequested(pod="nobody", asked_by=0))
     spared = _ended(SPARED, "spared", "the shutdown was cancelled")
-    cancelled = ShutdownCancelled(reason="cancelled")
-    teller.tell(signal(), cancelled, spared, WaveEnded(wave=0, outcome="cancelled"), after_ms=100)
+    cancelled = d.ShutdownCancelled(reason="cancelled")
+    teller.tell(signal(), cancelled, spared, d.WaveEnded(wave=0, outcome="cancelled"), after_ms=100)
 
 
 def _one_cut_short(teller: Teller) -> None:
     teller.tell(signal(), *another(kind="reboot"), after_ms=500)
-    teller.tell(TICK, PodPlanned(wave=0, grace_seconds=10, pod=WEB), *wave(0, WEB), after_ms=1)
-    teller.tell(ReleaseRequested(asked_by=1000), after_ms=100)
+    teller.tell(TICK, d.PodPlanned(wave=0, grace_seconds=10, pod=WEB), *wave(0, WEB), after_ms=1)
+    teller.tell(f.ReleaseRequested(asked_by=1000), after_ms=100)
     teller.boot("boot-2", wall_ns=teller.wall_ns + 90 * NS_PER_SECOND)
     teller.mono_ns = NS_PER_SECOND
     lost = _ended(WEB, "unknown", "the machine went down before its end was seen")
-    cut = EpisodeClosed(outcome="truncated", last_wave=0)
-    teller.tell(start("boot-2"), lost, cut, Resumed(action="close-truncated"))
+    cut = d.EpisodeClosed(outcome="truncated", last_wave=0)
+    teller.tell(start("boot-2"), lost, cut, d.Resumed(action="close-truncated"))

@@ -8,19 +8,9 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportM
 from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from prometheus_client.parser import text_string_to_metric_families
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import (
-    DeleteRefused,
-    DetachCertified,
-    EpisodeClosed,
-    HandedOver,
-    HookEnded,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    ReleaseLock,
-)
 from ebbtide.events.facts import ApiRead, DaemonStarted, KubeletRead, LogindRead, RuntimeRead
 from ebbtide.events.model import Container, Hook, Pod, workload_name
 from ebbtide.events.reader import History
@@ -55,13 +45,13 @@ def values(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
-def planned(name: str, *containers: Container) -> PodPlanned:
+def planned(name: str, *containers: Container) -> d.PodPlanned:
     pod = Pod(uid=f"uid-{name}", namespace="shop", name=name, containers=containers)
-    return PodPlanned(wave=0, grace_seconds=30, pod=pod)
+    return d.PodPlanned(wave=0, grace_seconds=30, pod=pod)
 
 
-def ended(name: str, outcome: str, elapsed_ns: int = NS_PER_SECOND) -> PodEnded:
-    return PodEnded(uid=f"uid-{name}", wave=0, outcome=outcome, reason="", elapsed_ns=elapsed_ns)  # type: ignore[arg-type]
+def ended(name: str, outcome: str, elapsed_ns: int = NS_PER_SECOND) -> d.PodEnded:
+    return d.PodEnded(uid=f"uid-{name}", wave=0, outcome=outcome, reason="", elapsed_ns=elapsed_ns)  # type: ignore[arg-type]
 
 
 def test_prometheus_reads_the_text() -> None:
@@ -99,16 +89,18 @@ def test_sums_go_on_after_they_were_written_down(cut: int) -> None:
 
 def test_end_is_zero_while_a_shutdown_runs() -> None:
     """KEP-2712's end time says 0 until the lock is ordered released, also in a second shutdown."""
-    meters = folded(BEGAN, ReleaseLock(key="k"), EpisodeClosed(outcome="complete"), BEGAN)
+    meters = folded(BEGAN, d.ReleaseLock(key="k"), d.EpisodeClosed(outcome="complete"), BEGAN)
     assert (meters.last.start_wall_ns, meters.last.end_wall_ns) == (4 * NS_PER_SECOND, 0)
     assert meters.shutdowns == {"reboot": {"complete": 1}}
 
 
 def test_counters_never_go_down() -> None:
     """A shutdown counts once it is known how it ended, not when it seems to."""
-    meters = folded(BEGAN, ReleaseLock(key="k"))
+    meters = folded(BEGAN, d.ReleaseLock(key="k"))
     assert meters.shutdowns == {}
-    assert folded(EpisodeClosed(outcome="cancelled"), meters=meters).shutdowns == {"reboot": {"cancelled": 1}}
+    assert folded(d.EpisodeClosed(outcome="cancelled"), meters=meters).shutdowns == {
+        "reboot": {"cancelled": 1}
+    }
 
 
 @pytest.mark.parametrize(
@@ -118,15 +110,15 @@ def test_counters_never_go_down() -> None:
 def test_a_kill_has_its_cause(asked: int | None, hook: str, cause: str) -> None:
     """A hook that used the grace up, a wave that gave less than the pod asks for, or the pod's own grace."""
     pod = Pod(uid="uid-web-0", namespace="shop", name="web-0", grace_seconds=asked)
-    ran = HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
-    meters = folded(BEGAN, PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
+    ran = d.HookEnded(uid="uid-web-0", container="main", result=hook)  # type: ignore[arg-type]
+    meters = folded(BEGAN, d.PodPlanned(wave=0, grace_seconds=30, pod=pod), ran, ended("web-0", "killed"))
     (fates,) = meters.last.fates
     assert (fates.outcome, fates.cause, fates.pods) == ("killed", cause, 1)
 
 
 def test_rejected_pods_are_in_no_wave() -> None:
     """A pod that came too late is counted, without a wave."""
-    event = PodRejected(uid="u", label="shop/late", reason="NodeShutdown", message="")
+    event = d.PodRejected(uid="u", label="shop/late", reason="NodeShutdown", message="")
     (fates,) = folded(BEGAN, event, event).last.fates
     assert (fates.wave, fates.outcome, fates.cause, fates.pods) == ("", "rejected", "late", 2)
 
@@ -140,7 +132,7 @@ def test_a_journal_does_not_say_how_the_node_stands() -> None:
 
 def test_a_cut_has_no_end() -> None:
     """A shutdown that the power ended has an outcome, and no end that anybody saw."""
-    meters = folded(BEGAN, EpisodeClosed(outcome="truncated"))
+    meters = folded(BEGAN, d.EpisodeClosed(outcome="truncated"))
     assert (meters.last.end_wall_ns, meters.last.outcome) == (0, "truncated")
 
 
@@ -172,7 +164,7 @@ def test_hooks_by_kind_and_result() -> None:
     meters = folded(
         BEGAN,
         planned("web-0", sleeper),
-        HookEnded(uid="uid-web-0", container="main", result="done", early=True),
+        d.HookEnded(uid="uid-web-0", container="main", result="done", early=True),
     )
     assert (meters.hooks, meters.sleeps_early) == ({"sleep": {"done": 1}}, 1)
 
@@ -282,12 +274,12 @@ def test_what_an_earlier_process_saw_is_no_health() -> None:
 def test_pods_count_by_their_means_and_what_was_refused_is_counted() -> None:
     """A pod of mode process has no means; a certificate counts by what it says."""
     lines = text(
-        PodEnded(uid="a", wave=0, outcome="graceful", reason="", means="api"),
-        PodEnded(uid="b", wave=0, outcome="killed", reason="", means="cri"),
-        PodEnded(uid="c", wave=0, outcome="graceful", reason=""),
-        DeleteRefused(uid="b", reason="429"),
-        HandedOver(reason="the API server did not take a delete"),
-        DetachCertified(safe=False),
+        d.PodEnded(uid="a", wave=0, outcome="graceful", reason="", means="api"),
+        d.PodEnded(uid="b", wave=0, outcome="killed", reason="", means="cri"),
+        d.PodEnded(uid="c", wave=0, outcome="graceful", reason=""),
+        d.DeleteRefused(uid="b", reason="429"),
+        d.HandedOver(reason="the API server did not take a delete"),
+        d.DetachCertified(safe=False),
         LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
     )
     assert 'ebbtide_pods_by_means_total{means="api",outcome="graceful"} 1' in lines

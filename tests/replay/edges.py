@@ -17,22 +17,9 @@ from msgspec.structs import replace
 
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.actors.system import STATES_DIGEST
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ContainerExited,
-    DropInsRead,
-    HurryRequested,
-    InventoryTaken,
-    LogindRead,
-    PodAppeared,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.journals import pod, started, write_files
 from tests.replay.shutdown import Book, ended
@@ -86,26 +73,26 @@ class Life:
 
     def start(self, boot: str, *, preparing: bool = False, failed_starts: int = 0) -> Facts:
         yield 1, started(boot, preparing=preparing, failed_starts=failed_starts)
-        yield 1, SettingsLoaded(settings=SETTINGS)
-        yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=preparing)
-        yield 1, DropInsRead(others_ns=GRANT_NS)
+        yield 1, f.SettingsLoaded(settings=SETTINGS)
+        yield 1, f.LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=preparing)
+        yield 1, f.DropInsRead(others_ns=GRANT_NS)
         yield from self.answers()
 
     def signal(self) -> Facts:
-        yield 60_000, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+        yield 60_000, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
         yield from self.answers()
 
     def until(self, seconds: int) -> Facts:
         """Answers and ticks, as long as they are due within so many seconds."""
         end_ns = self.book.now_ns + seconds * NS_PER_SECOND
         while (due_ns := self.book.system.next_deadline_ns()) is not None and due_ns <= end_ns:
-            yield self._ms_to(due_ns), Tick()
+            yield self._ms_to(due_ns), f.Tick()
             yield from self.answers()
         yield from self.idle(end_ns)
 
     def idle(self, end_ns: int) -> Facts:
         if end_ns > self.book.now_ns:
-            yield self._ms_to(end_ns), HurryRequested(pod="nobody", asked_by=0)
+            yield self._ms_to(end_ns), f.HurryRequested(pod="nobody", asked_by=0)
 
     def _ms_to(self, at_ns: int) -> int:
         return max(0, -(-(at_ns - self.book.now_ns) // 1_000_000))
@@ -136,9 +123,9 @@ class Life:
         if failed:
             return
         if isinstance(order, SendSignal) and name not in (*DEAF, *UNDYING, "edge"):
-            yield 100, ContainerExited(uid=order.uid, container=order.container, exit_code=0)
+            yield 100, f.ContainerExited(uid=order.uid, container=order.container, exit_code=0)
         if isinstance(order, KillContainer) and name not in UNDYING:
-            yield 0, ContainerExited(uid=order.uid, container=order.container, signal="SIGKILL")
+            yield 0, f.ContainerExited(uid=order.uid, container=order.container, signal="SIGKILL")
 
     def _inventory(self, order: TakeInventory) -> Facts:
         pods = self.pods + (self.new if order.refresh else ())
@@ -146,31 +133,31 @@ class Life:
         for part, found in enumerate((pods[:half], pods[half:]), 1):
             yield (
                 1,
-                InventoryTaken(key=order.key, as_of_ns=1, source="process", part=part, parts=2, pods=found),
+                f.InventoryTaken(key=order.key, as_of_ns=1, source="process", part=part, parts=2, pods=found),
             )
 
-    def _autopsy(self, order: TakeAutopsy) -> AutopsyTaken:
+    def _autopsy(self, order: TakeAutopsy) -> f.AutopsyTaken:
         report = ProcessReport(
             pid=70, parent_pid=7, command="x", state="sleeping", signals_ignored=("SIGTERM",)
         )
-        return AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
+        return f.AutopsyTaken(uid=order.uid, container=order.container, processes=(report,))
 
 
 def whole(life: Life) -> Facts:
     """Every wave to its end, a pod in the nanosecond of the deadline, late ones in and before it."""
     yield from life.start("boot-1")
     yield from life.signal()
-    yield 900, PodAppeared(pod=pod("late-deaf"))
+    yield 900, f.PodAppeared(pod=pod("late-deaf"))
     yield from life.answers()
-    yield 0, PodAppeared(pod=pod("late-last", 2000))
+    yield 0, f.PodAppeared(pod=pod("late-last", 2000))
     yield from life.answers()
     yield from life.until(2)
     ms_left = life._ms_to(_wave_deadline_ns(life.book))
-    yield ms_left, Tick()
-    yield 0, ContainerExited(uid="uid-edge", container="main", exit_code=0)
+    yield ms_left, f.Tick()
+    yield 0, f.ContainerExited(uid="uid-edge", container="main", exit_code=0)
     yield from life.answers()
-    yield 0, PodAppeared(pod=pod("late-zero", 1000))
-    yield 0, HurryRequested(pod="shop/last", asked_by=1000)
+    yield 0, f.PodAppeared(pod=pod("late-zero", 1000))
+    yield 0, f.HurryRequested(pod="shop/last", asked_by=1000)
     yield from life.answers()
     yield from life.until(20)
 
@@ -184,26 +171,26 @@ def _wave_deadline_ns(book: Book) -> int:
 def cut_in_the_first_wave(life: Life) -> Facts:
     yield from life.start("boot-2")
     yield from life.signal()
-    yield 500, HurryRequested(pod="deaf", asked_by=0)
+    yield 500, f.HurryRequested(pod="deaf", asked_by=0)
     yield from life.answers()
 
 
 def cut_before_any(life: Life) -> Facts:
     yield from life.start("boot-3")
-    yield 1, PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+    yield 1, f.PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
 
 
 def cancelled(life: Life) -> Facts:
     yield from life.start("boot-4")
     yield from life.signal()
-    yield 1000, PreparingRead(preparing=False)
+    yield 1000, f.PreparingRead(preparing=False)
     yield from life.answers()
     yield from life.until(10)
 
 
 def released_by_hand(life: Life) -> Facts:
     yield from life.signal()
-    yield 10, ReleaseRequested(asked_by=0)
+    yield 10, f.ReleaseRequested(asked_by=0)
     yield from life.answers()
     yield from life.until(3)
 
@@ -221,14 +208,14 @@ def begun(life: Life) -> Facts:
 def elastic(life: Life) -> Facts:
     """Under an elastic budget; a second signal moves the deadline, and one in the first's own moment."""
     yield from life.start("boot-6")
-    yield 1, SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
-    yield 1, LogindRead(owner=":1.4", grant_ns=0, preparing=False)
+    yield 1, f.SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
+    yield 1, f.LogindRead(owner=":1.4", grant_ns=0, preparing=False)
     yield from life.answers()
-    yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
+    yield 1, f.LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
     yield from life.answers()
     yield from life.signal()
-    yield 0, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
-    yield 700, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
+    yield 0, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+    yield 700, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
     yield from life.answers()
     yield from life.until(20)
 
@@ -240,7 +227,7 @@ QUICK = (pod("web"), pod("long-nap", 0, hooked("sleep", 2)), pod("db", 2000), po
 def unused(life: Life) -> Facts:
     """An elastic budget with something to hand on, and a configuration that asks for other files."""
     yield from life.start("boot-6")
-    yield 1, SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
+    yield 1, f.SettingsLoaded(settings=replace(SETTINGS, budget="elastic"))
     yield from life.answers()
     yield from life.signal()
     yield from life.until(20)
@@ -256,35 +243,35 @@ def listed_late(life: Life) -> Facts:
 def drop_ins(life: Life) -> Facts:
     """More is needed than there is: written, failed, tried again, and taken away when nobody needs it."""
     yield 1, started("boot-9", preparing=False)
-    yield 1, SettingsLoaded(settings=SETTINGS)
-    yield 1, LogindRead(owner=":1.4", grant_ns=5 * NS_PER_SECOND, preparing=False)
-    yield 1, DropInsRead(others_ns=5 * NS_PER_SECOND)
+    yield 1, f.SettingsLoaded(settings=SETTINGS)
+    yield 1, f.LogindRead(owner=":1.4", grant_ns=5 * NS_PER_SECOND, preparing=False)
+    yield 1, f.DropInsRead(others_ns=5 * NS_PER_SECOND)
     for result in ("failed", "done"):
         for key in [key for key in life.book.system.open_orders if "/drop-in/" in key]:
-            yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND)
+            yield 1, f.DropInsRead(others_ns=6 * NS_PER_SECOND)
             yield 1, ended(key, result)
         yield from life.until(70)
-    yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND, ours_ns=GRANT_NS)
-    yield 1, LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
-    yield 1, SettingsLoaded(settings=Settings())
+    yield 1, f.DropInsRead(others_ns=6 * NS_PER_SECOND, ours_ns=GRANT_NS)
+    yield 1, f.LogindRead(owner=":1.4", grant_ns=GRANT_NS, preparing=False)
+    yield 1, f.SettingsLoaded(settings=Settings())
     yield from life.answers()
-    yield 1, DropInsRead(others_ns=6 * NS_PER_SECOND)
+    yield 1, f.DropInsRead(others_ns=6 * NS_PER_SECOND)
 
 
 def unarmed(life: Life) -> Facts:
     """Arming that fails, is unknown, or comes too late; switched off, and on again."""
     yield 1, started("boot-7", preparing=False)
-    yield 1, SettingsLoaded(settings=SETTINGS)
+    yield 1, f.SettingsLoaded(settings=SETTINGS)
     yield 1, ended(next(iter(life.book.system.open_orders)), "failed", "no bus")
     yield from life.until(3)
-    yield 1, SettingsLoaded(settings=Settings())
+    yield 1, f.SettingsLoaded(settings=Settings())
     yield from life.answers()
-    yield 1, SettingsLoaded(settings=SETTINGS)
+    yield 1, f.SettingsLoaded(settings=SETTINGS)
     arm = [key for key in life.book.system.open_orders if "/arm/" in key]
-    yield 1, SettingsLoaded(settings=Settings())
+    yield 1, f.SettingsLoaded(settings=Settings())
     for key in arm:
         yield 1, ended(key, "unknown")
-    yield 1, SettingsLoaded(settings=SETTINGS)
+    yield 1, f.SettingsLoaded(settings=SETTINGS)
     for key in [key for key in life.book.system.open_orders if "/arm/" in key]:
         yield 1, ended(key, "failed", OPERATION_IN_PROGRESS)
     yield from life.answers()
@@ -302,28 +289,28 @@ def led(life: Life, *, after: Facts, listings: tuple[str, ...] = ()) -> Facts:
 def unplanned(life: Life) -> Facts:
     """Up to the signal; what is asked of the runtime has no answer yet."""
     yield from life.start("boot-8")
-    yield 60_000, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
+    yield 60_000, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS, lock_held=True)
 
 
 def hurried(life: Life) -> Facts:
-    yield 100, HurryRequested(pod="shop/deaf", asked_by=0)
-    yield 0, HurryRequested(pod="nobody", asked_by=0)
+    yield 100, f.HurryRequested(pod="shop/deaf", asked_by=0)
+    yield 0, f.HurryRequested(pod="nobody", asked_by=0)
     yield from life.answers()
-    yield 100, PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
+    yield 100, f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=GRANT_NS // 2, lock_held=True)
     yield from life.answers()
 
 
 def called_off(life: Life) -> Facts:
-    yield 100, PreparingRead(preparing=False)
+    yield 100, f.PreparingRead(preparing=False)
     yield from life.answers()
-    yield 100, PodAppeared(pod=pod("late-deaf"))
+    yield 100, f.PodAppeared(pod=pod("late-deaf"))
     yield from life.answers()
 
 
 def let_go(life: Life) -> Facts:
-    yield 100, ReleaseRequested(asked_by=0)
+    yield 100, f.ReleaseRequested(asked_by=0)
     yield from life.answers()
-    yield 0, ContainerExited(uid="uid-edge", container="main", exit_code=0)
+    yield 0, f.ContainerExited(uid="uid-edge", container="main", exit_code=0)
 
 
 def started_again(life: Life) -> Facts:

@@ -15,18 +15,8 @@ from pathlib import Path
 
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, Stamp
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ContainerExited,
-    DropInsRead,
-    InventoryTaken,
-    LogindRead,
-    OrderEnded,
-    PrepareForShutdown,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Container, Hook, Period, Pod, ProcessReport, Settings
 from tests.journals import IDENTITY, Journal, checkpoint, pod, started, write_files
 
@@ -77,38 +67,38 @@ class Book:
 
 
 def armed(grant_ns: int, arm: int = 0) -> Iterator[tuple[int, Event]]:
-    yield 1, LogindRead(owner=":1.4", grant_ns=grant_ns, preparing=False)
-    yield 1, DropInsRead(others_ns=5 * NS_PER_SECOND, ours_ns=grant_ns)
-    yield 1, OrderEnded(key=f"LogindActor/arm//{arm}", result="done", elapsed_ns=900_000)
+    yield 1, f.LogindRead(owner=":1.4", grant_ns=grant_ns, preparing=False)
+    yield 1, f.DropInsRead(others_ns=5 * NS_PER_SECOND, ours_ns=grant_ns)
+    yield 1, f.OrderEnded(key=f"LogindActor/arm//{arm}", result="done", elapsed_ns=900_000)
 
 
-def ended(key: str, result: str = "done", reason: str = "") -> OrderEnded:
-    return OrderEnded(key=key, result=result, reason=reason, elapsed_ns=40_000)  # type: ignore[arg-type]
+def ended(key: str, result: str = "done", reason: str = "") -> f.OrderEnded:
+    return f.OrderEnded(key=key, result=result, reason=reason, elapsed_ns=40_000)  # type: ignore[arg-type]
 
 
 def first_life() -> Iterator[tuple[int, Event]]:
     yield 1, started("boot-1", preparing=False)
-    yield 1, SettingsLoaded(settings=Settings(by_pod_priority=WAVES), sources={"reserve": "default"})
+    yield 1, f.SettingsLoaded(settings=Settings(by_pod_priority=WAVES), sources={"reserve": "default"})
     yield from armed(GRANT_NS)
-    yield 60_000, PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
-    yield 1, InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=pods())
+    yield 60_000, f.PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+    yield 1, f.InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=pods())
     yield 0, ended("EpisodeActor/inventory//0")
     yield 0, ended("NodeStatusActor/announce//0")
     yield 0, ended("HookActor/stop:main/uid-stuck-0/0")
     yield 700, ended("HookActor/hook:main/uid-web-0/0", "failed", "exit code 3")
     yield 0, ended("HookActor/stop:main/uid-web-0/0")
-    yield 100, ContainerExited(uid="uid-web-0", container="main", exit_code=0)
-    yield 500, ContainerExited(uid="uid-web-1", container="main", exit_code=0)
+    yield 100, f.ContainerExited(uid="uid-web-0", container="main", exit_code=0)
+    yield 500, f.ContainerExited(uid="uid-web-1", container="main", exit_code=0)
 
 
 def second_life() -> Iterator[tuple[int, Event]]:
     yield 800, started("boot-1", preparing=True)
     yield 0, ended("EpisodeActor/inventory//1", "unknown")
-    yield 0, SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
-    yield 7651, Tick()
+    yield 0, f.SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
+    yield 7651, f.Tick()
     yield (
         1,
-        AutopsyTaken(
+        f.AutopsyTaken(
             uid="uid-stuck-0",
             container="main",
             processes=(
@@ -119,17 +109,17 @@ def second_life() -> Iterator[tuple[int, Event]]:
         ),
     )
     yield 0, ended("HookActor/autopsy:main/uid-stuck-0/0")
-    yield 249, Tick()
-    yield 3, ContainerExited(uid="uid-stuck-0", container="main", signal="SIGKILL")
+    yield 249, f.Tick()
+    yield 3, f.ContainerExited(uid="uid-stuck-0", container="main", signal="SIGKILL")
     yield 0, ended("HookActor/kill:main/uid-stuck-0/0")
-    yield 400, ContainerExited(uid="uid-api-0", container="main", exit_code=0)
-    yield 300, ContainerExited(uid="uid-api-0", container="proxy", exit_code=143)
-    yield 900, ContainerExited(uid="uid-db-0", container="main", exit_code=0)
+    yield 400, f.ContainerExited(uid="uid-api-0", container="main", exit_code=0)
+    yield 300, f.ContainerExited(uid="uid-api-0", container="proxy", exit_code=143)
+    yield 900, f.ContainerExited(uid="uid-db-0", container="main", exit_code=0)
 
 
 def third_life() -> Iterator[tuple[int, Event]]:
     yield 30_000, started("boot-2", preparing=False)
-    yield 1, SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
+    yield 1, f.SettingsLoaded(settings=Settings(by_pod_priority=WAVES))
 
 
 def write(flags: tuple[str, ...] = LOGIC_FLAGS) -> Book:

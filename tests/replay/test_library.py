@@ -65,8 +65,7 @@ def test_who_asks_for_a_shutdown_that_is_not_there_hears_which_there_are(name: s
 
 
 @pytest.mark.parametrize(
-    ("tag", "payload", "data"),
-    [("FromTheFuture", b"\x81\xa1a\x01", {"a": 1}), ("Tick", b"\xc1", "c1")],
+    ("tag", "payload", "data"), [("FromTheFuture", b"\x81\xa1a\x01", {"a": 1}), ("Tick", b"\xc1", "c1")]
 )
 def test_what_cannot_be_read_is_handed_out_as_such(tag: str, payload: bytes, data: object) -> None:
     """Another version's event, or one that was miswritten: its tag and what can be made of it."""

@@ -11,21 +11,10 @@ import pytest
 from msgspec import inspect
 
 from ebbtide.actors.system import ACTOR_TYPES, LOGIC_FLAGS
+from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import PostEvent, PublishCertificate
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ContainerStarted,
-    DaemonStarted,
-    HurryRequested,
-    InventoryTaken,
-    MountsRead,
-    OrderEnded,
-    ReleaseRequested,
-    ScheduleRead,
-    SettingsLoaded,
-)
 from ebbtide.events.model import Pod, ProcessReport, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
@@ -167,12 +156,12 @@ POD = Pod(uid="0b1c", namespace="shop", name="web-0")
 def test_equal_names_get_equal_pseudonyms() -> None:
     """A pod is the same pod in an inventory, a key and a person's words."""
     inventory, started, ended, by_uid, by_label, by_name = told(
-        InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=(POD,)),
-        ContainerStarted(uid="0b1c", container="main"),
-        OrderEnded(key="HookActor/stop:main/0b1c/0", result="done"),
-        HurryRequested(pod="0b1c", asked_by=1000),
-        HurryRequested(pod="shop/web-0", asked_by=0),
-        HurryRequested(pod="web-0", asked_by=1000),
+        f.InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="process", pods=(POD,)),
+        f.ContainerStarted(uid="0b1c", container="main"),
+        f.OrderEnded(key="HookActor/stop:main/0b1c/0", result="done"),
+        f.HurryRequested(pod="0b1c", asked_by=1000),
+        f.HurryRequested(pod="shop/web-0", asked_by=0),
+        f.HurryRequested(pod="web-0", asked_by=1000),
     )
     pod = inventory.pods[0]
     assert started.uid == pod.uid != "0b1c"
@@ -185,13 +174,13 @@ def test_equal_names_get_equal_pseudonyms() -> None:
 def test_a_uid_of_digits_is_no_waves_number() -> None:
     """A key's subject that is a pod is replaced as the pod is."""
     inventory, ended = told(
-        InventoryTaken(
+        f.InventoryTaken(
             key="EpisodeActor/inventory//0",
             as_of_ns=1,
             source="process",
             pods=(Pod(uid="77", namespace="n", name="p"),),
         ),
-        OrderEnded(key="HookActor/kill:main/77/0", result="done"),
+        f.OrderEnded(key="HookActor/kill:main/77/0", result="done"),
     )
     assert f"/{inventory.pods[0].uid}/" in ended.key
 
@@ -199,14 +188,14 @@ def test_a_uid_of_digits_is_no_waves_number() -> None:
 def test_outputs_are_dropped_and_messages_replaced() -> None:
     """What a process wrote is not there at all; a message is another message; a command another command."""
     autopsy, schedule, release = told(
-        AutopsyTaken(
+        f.AutopsyTaken(
             uid="u",
             container="c",
             processes=(ProcessReport(pid=1, parent_pid=0, command="psql", state="sleeping"),),
             last_lines=("password: hunter2",),
         ),
-        ScheduleRead(uid=1000, tty="pts/3", wall_message="Bob reboots"),
-        ReleaseRequested(asked_by=1001),
+        f.ScheduleRead(uid=1000, tty="pts/3", wall_message="Bob reboots"),
+        f.ReleaseRequested(asked_by=1001),
     )
     assert autopsy.last_lines == ()
     assert (autopsy.processes[0].command, autopsy.processes[0].state) == ("command~1", "sleeping")
@@ -217,9 +206,9 @@ def test_outputs_are_dropped_and_messages_replaced() -> None:
 def test_what_says_nothing_of_anybody_stays() -> None:
     """An exit code, a gate, the origin of a default; of a file only the line."""
     ended, other, loaded = told(
-        OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="exit code 3"),
-        OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="http://10.0.0.7/drain: refused"),
-        SettingsLoaded(
+        f.OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="exit code 3"),
+        f.OrderEnded(key="HookActor/hook:c/u/0", result="failed", reason="http://10.0.0.7/drain: refused"),
+        f.SettingsLoaded(
             settings=Settings(gates={"GracefulNodeShutdown": True}),
             sources={"reserve": "default", "budget": "/etc/acme/node.yaml:7"},
         ),
@@ -233,14 +222,14 @@ def test_what_says_nothing_of_anybody_stays() -> None:
 def test_a_nodes_volumes_and_owners_get_names_of_their_own() -> None:
     """A volume belongs to its pod, a driver's path to nobody; of an owner the kind stays."""
     taken, mounts, node, event, certificate, of_node = told(
-        InventoryTaken(
+        f.InventoryTaken(
             key="EpisodeActor/inventory//0",
             as_of_ns=1,
             source="api",
             pods=(Pod(uid="0b1c", namespace="shop", name="web-0", owner="StatefulSet/web"),),
         ),
-        MountsRead(key="NodeStatusActor/mounts//0", mounted=(("0b1c", "data"), ("", "/var/lib/kubelet/x"))),
-        DaemonStarted(
+        f.MountsRead(key="NodeStatusActor/mounts//0", mounted=(("0b1c", "data"), ("", "/var/lib/kubelet/x"))),
+        f.DaemonStarted(
             version="1", pid=1, mode="api", node="node-7", boot_id="b", userspace_id="b", preparing=False
         ),
         PostEvent(key="k", kind="StatefulSet", namespace="shop", name="web", reason="R", message="for 10 s"),

@@ -31,10 +31,7 @@ from tests.replay.again import checkpoint_of, made_again
 
 ROOT = Path(__file__).resolve().parents[2]
 #: The journals of every set of logic flags that was ever in force, and how many records each has.
-GOLDENS = {
-    SHUTDOWN: ((), 96),
-    SHUTDOWN.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99),
-}
+GOLDENS = {SHUTDOWN: ((), 96), SHUTDOWN.with_name("shutdown-v1-states-digest"): ((STATES_DIGEST,), 99)}
 GOLDEN = SHUTDOWN.with_name("shutdown-v1-states-digest")
 
 

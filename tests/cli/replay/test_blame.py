@@ -71,13 +71,7 @@ def test_critical_chain_as_json(run: Run) -> None:
     document = told(run, "critical-chain", "--journal", SHUTDOWN)
     assert (document["kind"], document["totalSeconds"]) == ("CriticalChain", 11.611)
     segments = document["segments"]
-    assert [segment["what"] for segment in segments] == [
-        "inventory",
-        "wave",
-        "wave",
-        "wave",
-        "statuses",
-    ]
+    assert [segment["what"] for segment in segments] == ["inventory", "wave", "wave", "wave", "statuses"]
     assert (document["episode"]["endedSeconds"], document["releasedSeconds"]) == (11.611, 11.613)
     assert [part["what"] for part in segments[2]["within"][0]["within"]] == ["stop", "stop"]
     assert document["daemonAway"] == [{"beganSeconds": 1.301, "atMostSeconds": 0.8}]

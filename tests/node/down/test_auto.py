@@ -7,17 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.events.decisions import (
-    AwaitStatuses,
-    DeletePod,
-    KillContainer,
-    LeftUndone,
-    MeansChosen,
-    ReleaseLock,
-    SendSignal,
-    StartKubelet,
-    StopKubelet,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import OrderEnded
 from tests.node.bed import Bed
 from tests.node.contenders import OFF
@@ -27,7 +17,7 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 
 #: The kubelet's own graceful shutdown, as long as ours.
 ON = {"shutdownGracePeriod": "10s", "shutdownGracePeriodCriticalPods": "4s"}
-OURS = (SendSignal, KillContainer, DeletePod, StopKubelet)
+OURS = (d.SendSignal, d.KillContainer, d.DeletePod, d.StopKubelet)
 
 
 @pytest.fixture
@@ -62,10 +52,10 @@ async def test_the_kubelet_is_left_to_it(beside: Going) -> None:
     assert not [each for kind in OURS for each in beside.daemon.events(kind)]
     assert beside.outcomes() == {"web": "graceful", "deaf": "killed", "critical": "graceful"}
     await beside.final("web", "deaf", "critical")
-    order = beside.daemon.events(AwaitStatuses)[0]
+    order = beside.daemon.events(d.AwaitStatuses)[0]
     ended = [each for each in beside.daemon.events(OrderEnded) if each.key == order.key]
     assert [each.result for each in ended] == ["done"]
-    assert not beside.daemon.events(LeftUndone)
+    assert not beside.daemon.events(d.LeftUndone)
     assert not tainted(await beside.node())
 
 
@@ -86,8 +76,8 @@ async def test_a_reboot_keeps_the_pods(by_auto: Going) -> None:
     await by_auto.arm((0, 8))
     await by_auto.down("reboot")
     assert by_auto.means() == "cri"
-    assert by_auto.daemon.events(StopKubelet)
-    assert not by_auto.daemon.events(StartKubelet)
+    assert by_auto.daemon.events(d.StopKubelet)
+    assert not by_auto.daemon.events(d.StartKubelet)
     found = await by_auto.object("web")
     assert found is not None
     assert found["status"]["phase"] == "Running"
@@ -105,8 +95,8 @@ async def test_without_an_api_server_it_goes_on(by_auto: Going) -> None:
     await by_auto.bed.stop("kube-apiserver")
     await by_auto.daemon.until(lambda: not by_auto.daemon_sees_api(), "it does not notice")
     await by_auto.down()
-    chosen = by_auto.daemon.events(MeansChosen)[-1]
+    chosen = by_auto.daemon.events(d.MeansChosen)[-1]
     assert (chosen.means, "API server" in chosen.reason) == ("cri", True)
     by_auto.in_order("low", "high")
-    assert by_auto.daemon.events(ReleaseLock)
+    assert by_auto.daemon.events(d.ReleaseLock)
     await by_auto.bed.start_api()

@@ -124,9 +124,7 @@ async def test_requests_are_cut_by_number_and_by_size(autojump_clock: trio.testi
     assert len(large.settled) == 100
 
 
-async def test_a_span_that_is_too_large_is_on_record(
-    autojump_clock: trio.testing.MockClock,
-) -> None:
+async def test_a_span_that_is_too_large_is_on_record(autojump_clock: trio.testing.MockClock) -> None:
     """It is never sent, and the next ones are."""
     script = Script(Accepted())
     await script.courier(size=BATCH_BYTES_MAX + 1).deliver(spans(2), RESOURCE)

@@ -6,46 +6,10 @@ import pytest
 
 from ebbtide.actors import episode
 from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events import decisions as d
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import encode_event
-from ebbtide.events.decisions import (
-    ActorFailed,
-    AnnounceNode,
-    DeadlineMoved,
-    DeliverStatuses,
-    EpisodeClosed,
-    FallbackEngaged,
-    FlushTraces,
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    PodsEnded,
-    PodStopBegan,
-    ReleaseLock,
-    Resumed,
-    RunHook,
-    SendSignal,
-    ShutdownBegan,
-    ShutdownCancelled,
-    StatusesSettled,
-    TakeInventory,
-    WaveEnded,
-)
-from ebbtide.events.facts import (
-    AutopsyTaken,
-    ClockStepped,
-    DurabilityLate,
-    HurryRequested,
-    InventoryTaken,
-    OrderEnded,
-    PodAppeared,
-    ReleaseRequested,
-    StorageFailed,
-    StorageMoved,
-)
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel import attributes as at
 from ebbtide.otel.span import Span, hook_span_id, order_span_id, trace_id_of
@@ -75,8 +39,8 @@ from tests.replay.shutdown import Book, first_life
 WEB = pod("web-0")
 
 
-def ended(uid: str = WEB.uid, outcome: str = "graceful", reason: str = "exit code 0") -> PodEnded:
-    return PodEnded(uid=uid, wave=0, outcome=outcome, reason=reason)  # type: ignore[arg-type]
+def ended(uid: str = WEB.uid, outcome: str = "graceful", reason: str = "exit code 0") -> d.PodEnded:
+    return d.PodEnded(uid=uid, wave=0, outcome=outcome, reason=reason)  # type: ignore[arg-type]
 
 
 def only(spans: list[Span], name: str) -> Span:
@@ -84,8 +48,8 @@ def only(spans: list[Span], name: str) -> Span:
     return span
 
 
-def done(key: str, result: str = "done", **more: object) -> OrderEnded:
-    return OrderEnded(key=key, result=result, **more)  # type: ignore[arg-type]
+def done(key: str, result: str = "done", **more: object) -> f.OrderEnded:
+    return f.OrderEnded(key=key, result=result, **more)  # type: ignore[arg-type]
 
 
 # --- the shutdown ------------------------------------------------------------------------------
@@ -94,8 +58,8 @@ def done(key: str, result: str = "done", **more: object) -> OrderEnded:
 def test_the_shutdown_ends_with_the_order_to_release() -> None:
     """The root span ends at the record of the release, whose own outcome is another span."""
     teller = going_down(WEB)
-    teller.tell(exited(WEB), ended(), WaveEnded(wave=0, outcome="complete"), after_ms=100)
-    teller.tell(TICK, PodsEnded(), StatusesSettled(), RELEASE, after_ms=10)
+    teller.tell(exited(WEB), ended(), d.WaveEnded(wave=0, outcome="complete"), after_ms=100)
+    teller.tell(TICK, d.PodsEnded(), d.StatusesSettled(), RELEASE, after_ms=10)
     before = teller.spans()
     teller.tell(done(RELEASE.key), after_ms=5)
     spans = teller.spans()
@@ -121,7 +85,7 @@ def test_pods_left_when_the_budget_is_over_are_an_error_of_the_shutdown() -> Non
     """The deadline was missed: the root says by how many, and each pod for itself."""
     teller = going_down(WEB)
     left = ended(outcome="unknown", reason="main still running when the lock was released")
-    teller.tell(TICK, PodsEnded(unfinished=(WEB.uid,)), left, RELEASE, after_ms=30_000)
+    teller.tell(TICK, d.PodsEnded(unfinished=(WEB.uid,)), left, RELEASE, after_ms=30_000)
     spans = teller.spans()
     assert only(spans, "shutdown").status_text == "the budget was over with 1 pod left"
     assert only(spans, "pod").status == "error"
@@ -131,7 +95,7 @@ def test_a_release_before_the_pods_have_ended_is_an_error_of_the_shutdown() -> N
     """The fallback lets the machine go in the actor's place: who is still there is counted then."""
     teller = going_down(WEB)
     left = ended(outcome="unknown", reason="main still running when the lock was released")
-    teller.tell(TICK, RELEASE, PodsEnded(unfinished=(WEB.uid,)), left, after_ms=39_000)
+    teller.tell(TICK, RELEASE, d.PodsEnded(unfinished=(WEB.uid,)), left, after_ms=39_000)
     root = only(teller.spans(), "shutdown")
     assert root.status_text == "the budget was over with 1 pod left"
     assert attributes(root)[at.UNFINISHED_PODS] == 1
@@ -141,9 +105,9 @@ def test_a_pod_whose_wave_never_came_has_missed_its_deadline() -> None:
     """The budget was over before its stop signal; one that was found after that had none to miss."""
     teller = going_down()
     planned_one, found_late = pod("db-0"), pod("late-0")
-    teller.tell(TICK, PodPlanned(wave=1, grace_seconds=10, pod=planned_one))
+    teller.tell(TICK, d.PodPlanned(wave=1, grace_seconds=10, pod=planned_one))
     fates = (ended(each.uid, "unknown", "never told") for each in (planned_one, found_late))
-    teller.tell(TICK, PodsEnded(unfinished=(planned_one.uid,)), *fates, RELEASE)
+    teller.tell(TICK, d.PodsEnded(unfinished=(planned_one.uid,)), *fates, RELEASE)
     missed, passed_over = named(teller.spans(), "pod")
     assert (missed.status, missed.status_text, passed_over.status) == ("error", "never told", "unset")
 
@@ -151,10 +115,10 @@ def test_a_pod_whose_wave_never_came_has_missed_its_deadline() -> None:
 def test_who_lets_go_misses_no_deadline() -> None:
     """`ebbtide release` ends the waiting: that is an event of the shutdown, and no error."""
     teller = going_down(WEB)
-    overran = WaveEnded(wave=0, outcome="overran", stragglers=(WEB.uid,))
+    overran = d.WaveEnded(wave=0, outcome="overran", stragglers=(WEB.uid,))
     left = ended(outcome="unknown", reason="main still running when the lock was released")
-    asked = ReleaseRequested(asked_by=1000)
-    teller.tell(asked, PodsEnded(unfinished=(WEB.uid,)), overran, left, RELEASE, after_ms=500)
+    asked = f.ReleaseRequested(asked_by=1000)
+    teller.tell(asked, d.PodsEnded(unfinished=(WEB.uid,)), overran, left, RELEASE, after_ms=500)
     spans = teller.spans()
     assert {span.status for span in spans} == {"unset"}
     assert [event.name for event in only(spans, "shutdown").events] == ["release.asked"]
@@ -164,12 +128,12 @@ def test_what_happens_beside_the_waves_is_an_event() -> None:
     """Moved deadlines, hurried pods, late syncs, failing disks and stepped clocks stand in the root span."""
     teller = going_down(WEB)
     told: list[tuple[Event, ...]] = [
-        (signal(), DeadlineMoved(deadline_ns=teller.mono_ns, release_by_ns=0, kill_by_ns=0)),
-        (HurryRequested(pod="web-0", asked_by=0),),
-        (DurabilityLate(key="k", barrier="synced", waited_ns=20 * MS),),
-        (StorageFailed(location="/var", error="EIO"),),
-        (StorageMoved(location="/run", first_seq=3),),
-        (ClockStepped(delta_ns=-1500 * MS - 1),),
+        (signal(), d.DeadlineMoved(deadline_ns=teller.mono_ns, release_by_ns=0, kill_by_ns=0)),
+        (f.HurryRequested(pod="web-0", asked_by=0),),
+        (f.DurabilityLate(key="k", barrier="synced", waited_ns=20 * MS),),
+        (f.StorageFailed(location="/var", error="EIO"),),
+        (f.StorageMoved(location="/run", first_seq=3),),
+        (f.ClockStepped(delta_ns=-1500 * MS - 1),),
     ]
     for step in told:
         teller.tell(*step)
@@ -190,7 +154,7 @@ def test_events_of_a_span_are_bounded() -> None:
     """After 128 events the rest is counted."""
     teller = going_down(WEB)
     for _ in range(EVENTS_MAX + 3):
-        teller.tell(HurryRequested(pod="web-0", asked_by=0))
+        teller.tell(f.HurryRequested(pod="web-0", asked_by=0))
     teller.tell(TICK, ended(), RELEASE)
     root = only(teller.spans(), "shutdown")
     assert len(root.events) == EVENTS_MAX
@@ -203,8 +167,8 @@ def test_events_of_a_span_are_bounded() -> None:
 def test_a_cancelled_shutdown_ends_with_its_last_word() -> None:
     """Without a release the root ends when the episode closes; the cancel is a span from its word to that."""
     teller = going_down(WEB)
-    teller.tell(signal(), ShutdownCancelled(reason="cancelled"), after_ms=100)
-    teller.tell(exited(WEB), ended(), EpisodeClosed(outcome="cancelled", last_wave=0), after_ms=200)
+    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"), after_ms=100)
+    teller.tell(exited(WEB), ended(), d.EpisodeClosed(outcome="cancelled", last_wave=0), after_ms=200)
     spans = teller.spans()
     root, cancel = only(spans, "shutdown"), only(spans, "cancel")
     assert attributes(root)[at.OUTCOME] == "cancelled"
@@ -217,8 +181,8 @@ def test_a_machine_that_stays_after_the_release_has_both_in_its_trace() -> None:
     """The shutdown was complete when it was sent; that the machine stayed is a span of its own."""
     teller = going_down(WEB)
     teller.tell(TICK, ended(), RELEASE, after_ms=10)
-    teller.tell(signal(), ShutdownCancelled(reason="did-not-go-down"), after_ms=5000)
-    teller.tell(TICK, EpisodeClosed(outcome="cancelled"), after_ms=1)
+    teller.tell(signal(), d.ShutdownCancelled(reason="did-not-go-down"), after_ms=5000)
+    teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"), after_ms=1)
     spans = teller.spans()
     assert attributes(only(spans, "shutdown"))[at.OUTCOME] == "complete"
     assert attributes(only(spans, "cancel"))[at.REASON] == "did-not-go-down"
@@ -229,22 +193,24 @@ def test_pods_that_are_spared_have_a_span_without_length() -> None:
     """A pod whose stop never began is a line of its own, below the shutdown while its wave has not begun."""
     teller = going_down(WEB)
     other = pod("db-0")
-    teller.tell(TICK, PodPlanned(wave=1, grace_seconds=10, pod=other, late=True))
-    spared = PodEnded(uid=other.uid, wave=1, outcome="spared", reason="the shutdown was cancelled")
-    teller.tell(signal(), ShutdownCancelled(reason="cancelled"), spared, after_ms=100)
+    teller.tell(TICK, d.PodPlanned(wave=1, grace_seconds=10, pod=other, late=True))
+    spared = d.PodEnded(uid=other.uid, wave=1, outcome="spared", reason="the shutdown was cancelled")
+    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"), spared, after_ms=100)
     span = only(teller.spans(), "pod")
     assert span.end_ns - span.start_ns == LENGTH_NS_MIN
     assert attributes(span)[at.LATE] is True
-    teller.tell(exited(WEB), ended(), EpisodeClosed(outcome="cancelled"))
+    teller.tell(exited(WEB), ended(), d.EpisodeClosed(outcome="cancelled"))
     assert span.parent_id == only(teller.spans(), "shutdown").span_id
 
 
 def test_the_next_shutdown_goes_on_with_what_the_cancelled_one_began() -> None:
     """Another signal while a cancelled shutdown ends: the pod's stop goes on in the new trace, linked."""
     teller = going_down(WEB)
-    stop = SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
+    stop = d.SendSignal(
+        key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM"
+    )
     teller.tell(TICK, stop)
-    teller.tell(signal(), ShutdownCancelled(reason="cancelled"))
+    teller.tell(signal(), d.ShutdownCancelled(reason="cancelled"))
     teller.tell(signal(), *another(), after_ms=100)
     teller.tell(TICK, *planned(WEB), *wave(0, WEB), after_ms=1)
     teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
@@ -279,7 +245,7 @@ def test_what_goes_on_twice_says_so_once() -> None:
 def test_a_daemon_that_comes_back_is_a_span_of_the_time_without_it() -> None:
     """From the last record before to the start; linked to the shutdown that it resumes."""
     teller = going_down(WEB)
-    teller.tell(start("boot-1"), Resumed(action="resume"), after_ms=800)
+    teller.tell(start("boot-1"), d.Resumed(action="resume"), after_ms=800)
     teller.tell(exited(WEB), ended(), RELEASE, after_ms=100)
     spans = teller.spans()
     resume, root = only(spans, "resume"), only(spans, "shutdown")
@@ -302,8 +268,8 @@ def test_only_another_boot_cuts_a_shutdown_short(in_a_wave: bool) -> None:
     teller.tell(Checkpoint(episode=teller.episode))
     lost = (ended(outcome="unknown", reason="the machine went down"),) if in_a_wave else ()
     outcome = "truncated" if in_a_wave else "never-begun"
-    closed = EpisodeClosed(outcome=outcome, last_wave=0 if in_a_wave else -1)  # type: ignore[arg-type]
-    teller.tell(start("boot-2"), *lost, closed, Resumed(action="close-truncated"), after_ms=2)
+    closed = d.EpisodeClosed(outcome=outcome, last_wave=0 if in_a_wave else -1)  # type: ignore[arg-type]
+    teller.tell(start("boot-2"), *lost, closed, d.Resumed(action="close-truncated"), after_ms=2)
     spans = teller.spans()
     root, boot = only(spans, "shutdown"), only(spans, "next boot")
     where = "at wave 0" if in_a_wave else "before its first wave"
@@ -331,8 +297,8 @@ def test_another_userspace_of_the_same_boot_cuts_short_too() -> None:
     teller = going_down(WEB)
     teller.tell(TICK, after_ms=100)
     last_ns = teller.wall_ns
-    closed = EpisodeClosed(outcome="truncated", last_wave=0)
-    teller.tell(start("boot-1"), ended(outcome="unknown"), closed, Resumed(action="close"), after_ms=9000)
+    closed = d.EpisodeClosed(outcome="truncated", last_wave=0)
+    teller.tell(start("boot-1"), ended(outcome="unknown"), closed, d.Resumed(action="close"), after_ms=9000)
     spans = teller.spans()
     assert only(spans, "shutdown").end_ns == only(spans, "pod").end_ns == last_ns
     assert not named(spans, "resume")
@@ -344,7 +310,7 @@ def test_a_complete_shutdown_is_no_error_of_the_next_boot() -> None:
     teller.tell(TICK, ended(), RELEASE)
     root = only(teller.spans(), "shutdown")
     teller.boot("boot-2")
-    teller.tell(start("boot-2"), EpisodeClosed(outcome="complete", last_wave=0), after_ms=60_000)
+    teller.tell(start("boot-2"), d.EpisodeClosed(outcome="complete", last_wave=0), after_ms=60_000)
     spans = teller.spans()
     assert only(spans, "shutdown") == root
     assert attributes(only(spans, "release"))[at.CUT] is True
@@ -371,7 +337,7 @@ def test_a_wave_that_overruns_has_missed_its_deadline(period_seconds: int, statu
     teller = going_down(WEB)
     teller.tell(TICK, *planned(*pods), *wave(1, *pods, period_seconds=period_seconds))
     late = tuple(each.uid for each in pods)
-    teller.tell(TICK, WaveEnded(wave=1, outcome="overran", stragglers=late), after_ms=10_000)
+    teller.tell(TICK, d.WaveEnded(wave=1, outcome="overran", stragglers=late), after_ms=10_000)
     span = only(teller.spans(), "wave")
     assert span.status == status
     text = "deadline missed by 5 pods: shop/web-0, shop/web-1, shop/web-2 and 2 more"
@@ -384,7 +350,7 @@ def test_pods_stand_below_their_wave() -> None:
     teller = going_down(WEB)
     why = "SIGKILL for main: had 10 s"
     teller.tell(exited(WEB), ended(outcome="killed", reason=why), after_ms=100)
-    teller.tell(TICK, WaveEnded(wave=0, outcome="complete"))
+    teller.tell(TICK, d.WaveEnded(wave=0, outcome="complete"))
     span = only(teller.spans(), "pod")
     assert span.parent_id == only(teller.spans(), "wave").span_id
     assert (span.status, span.status_text, span.end_ns - span.start_ns) == ("error", why, 100 * MS)
@@ -395,7 +361,7 @@ def test_pods_stand_below_their_wave() -> None:
 def test_a_pod_that_is_told_twice_has_one_span() -> None:
     """The fallback repeats the wave's word: the first one stands."""
     teller = going_down(WEB)
-    teller.tell(TICK, PodStopBegan(uid=WEB.uid, wave=0, grace_ns=1, kill_by_ns=0), after_ms=10)
+    teller.tell(TICK, d.PodStopBegan(uid=WEB.uid, wave=0, grace_ns=1, kill_by_ns=0), after_ms=10)
     teller.tell(TICK, ended())
     assert only(teller.spans(), "pod").start_ns == WALL_NS + MS
 
@@ -404,8 +370,8 @@ def test_a_rejected_pod_is_a_span() -> None:
     """A pod that arrived while the node goes down."""
     teller = going_down(WEB)
     late = pod("late-0")
-    reject = PodRejected(uid=late.uid, label=late.label, reason="NodeShutdown", message="no")
-    teller.tell(PodAppeared(pod=late), reject)
+    reject = d.PodRejected(uid=late.uid, label=late.label, reason="NodeShutdown", message="no")
+    teller.tell(f.PodAppeared(pod=late), reject)
     teller.tell(TICK, ended(), RELEASE)
     span = only(teller.spans(), "reject")
     assert (attributes(span)["k8s.namespace.name"], attributes(span)["k8s.pod.name"]) == ("shop", "late-0")
@@ -415,10 +381,10 @@ def test_a_rejected_pod_is_a_span() -> None:
 def test_the_fallback_is_a_span_from_its_first_care_to_the_end() -> None:
     """Each time that it takes over is an event; a wave whose actor failed ends there, without a fault."""
     teller = going_down(WEB)
-    failed = ActorFailed(actor="WaveActor", subject="0", error="KeyError")
-    engaged = FallbackEngaged(pods=(WEB.uid,), reason="WaveActor failed")
+    failed = d.ActorFailed(actor="WaveActor", subject="0", error="KeyError")
+    engaged = d.FallbackEngaged(pods=(WEB.uid,), reason="WaveActor failed")
     teller.tell(TICK, failed, engaged, after_ms=50)
-    teller.tell(TICK, ActorFailed(actor="HookActor", subject=WEB.uid, error="KeyError"), engaged)
+    teller.tell(TICK, d.ActorFailed(actor="HookActor", subject=WEB.uid, error="KeyError"), engaged)
     teller.tell(TICK, ended(), RELEASE, after_ms=50)
     spans = teller.spans()
     fallback, root = only(spans, "fallback"), only(spans, "shutdown")
@@ -430,17 +396,17 @@ def test_the_fallback_is_a_span_from_its_first_care_to_the_end() -> None:
 
 # --- containers --------------------------------------------------------------------------------
 
-HOOK = RunHook(key="HookActor/hook:main/uid-web-0/0", uid=WEB.uid, container="main", timeout_ns=1)
-STOP = SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
-KILL = KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, container="main")
+HOOK = d.RunHook(key="HookActor/hook:main/uid-web-0/0", uid=WEB.uid, container="main", timeout_ns=1)
+STOP = d.SendSignal(key="HookActor/stop:main/uid-web-0/0", uid=WEB.uid, container="main", signal="SIGTERM")
+KILL = d.KillContainer(key="HookActor/kill:main/uid-web-0/0", uid=WEB.uid, container="main")
 
 
-def hook_started(kind: str) -> HookStarted:
-    return HookStarted(uid=WEB.uid, container="main", kind=kind, until_ns=10 * NS_PER_SECOND)
+def hook_started(kind: str) -> d.HookStarted:
+    return d.HookStarted(uid=WEB.uid, container="main", kind=kind, until_ns=10 * NS_PER_SECOND)
 
 
-def hook_ended(result: str, reason: str = "", *, early: bool = False) -> HookEnded:
-    return HookEnded(uid=WEB.uid, container="main", result=result, reason=reason, early=early)  # type: ignore[arg-type]
+def hook_ended(result: str, reason: str = "", *, early: bool = False) -> d.HookEnded:
+    return d.HookEnded(uid=WEB.uid, container="main", result=result, reason=reason, early=early)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -517,7 +483,7 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
         wait_channel="pipe",
         signals_ignored=("SIGTERM",),
     )
-    seen = AutopsyTaken(uid=WEB.uid, container="main", processes=(first, first), last_lines=("secret",))
+    seen = f.AutopsyTaken(uid=WEB.uid, container="main", processes=(first, first), last_lines=("secret",))
     teller.tell(seen, after_ms=9750)
     teller.tell(TICK, KILL, after_ms=250)
     teller.tell(exited(WEB, **how), ended(), after_ms=5)
@@ -554,7 +520,9 @@ def test_a_signal_that_is_sent_again_is_a_retry() -> None:
     """The daemon died between the call and its record: a second span, linked to the first."""
     teller = going_down(WEB)
     teller.tell(TICK, STOP)
-    again = SendSignal(key="HookActor/stop:main/uid-web-0/1", uid=WEB.uid, container="main", signal="SIGTERM")
+    again = d.SendSignal(
+        key="HookActor/stop:main/uid-web-0/1", uid=WEB.uid, container="main", signal="SIGTERM"
+    )
     teller.tell(done(STOP.key, "unknown"), again, after_ms=100)
     teller.tell(exited(WEB), after_ms=50)
     first, second = named(teller.spans(), "stop")
@@ -567,7 +535,7 @@ def test_orders_for_pods_without_a_span_are_passed_over() -> None:
     teller = Teller()
     teller.tell(signal(), began())
     teller.tell(TICK, STOP, KILL, hook_started("exec"), HOOK, hook_ended("done"))
-    teller.tell(AutopsyTaken(uid=WEB.uid, container="main"), TICK)
+    teller.tell(f.AutopsyTaken(uid=WEB.uid, container="main"), TICK)
     teller.tell(exited(WEB), RELEASE)
     assert [span.name for span in teller.spans()] == ["shutdown"]
 
@@ -578,11 +546,11 @@ def test_orders_for_pods_without_a_span_are_passed_over() -> None:
 @pytest.mark.parametrize(
     "order, name",
     [
-        (TakeInventory(key="EpisodeActor/inventory//0"), "inventory"),
-        (AnnounceNode(key="NodeStatusActor/announce//0", ready=False), "announce"),
-        (DeliverStatuses(key="NodeStatusActor/deliver//0", statuses=()), "deliver"),
-        (FlushTraces(key="NodeStatusActor/traces//0", timeout_ns=1), "export"),
-        (ReleaseLock(key="LogindActor/release//0"), "release"),
+        (d.TakeInventory(key="EpisodeActor/inventory//0"), "inventory"),
+        (d.AnnounceNode(key="NodeStatusActor/announce//0", ready=False), "announce"),
+        (d.DeliverStatuses(key="NodeStatusActor/deliver//0", statuses=()), "deliver"),
+        (d.FlushTraces(key="NodeStatusActor/traces//0", timeout_ns=1), "export"),
+        (d.ReleaseLock(key="LogindActor/release//0"), "release"),
     ],
 )
 def test_an_order_is_a_span_until_its_outcome(order: Event, name: str) -> None:
@@ -605,10 +573,10 @@ def test_an_inventory_in_parts_is_counted_together() -> None:
     """A listing of many pods comes in parts; its span has the sum."""
     teller = Teller()
     key = "EpisodeActor/inventory//0"
-    teller.tell(signal(), began(), TakeInventory(key=key))
+    teller.tell(signal(), began(), d.TakeInventory(key=key))
     for part in (1, 2):
         pods = (pod(f"web-{part}"), pod(f"db-{part}"))
-        teller.tell(InventoryTaken(key=key, as_of_ns=1, source="cri", part=part, parts=2, pods=pods))
+        teller.tell(f.InventoryTaken(key=key, as_of_ns=1, source="cri", part=part, parts=2, pods=pods))
     teller.tell(done(key))
     assert attributes(only(teller.spans(), "inventory"))[at.FOUND] == 4
 
@@ -616,8 +584,8 @@ def test_an_inventory_in_parts_is_counted_together() -> None:
 def test_statuses_that_were_not_delivered_in_time_are_an_error_of_the_flush() -> None:
     """From the last pod's end to the word that nothing more is waited for."""
     teller = going_down(WEB)
-    teller.tell(exited(WEB), ended(), PodsEnded())
-    teller.tell(TICK, StatusesSettled(undelivered=1), RELEASE, after_ms=2000)
+    teller.tell(exited(WEB), ended(), d.PodsEnded())
+    teller.tell(TICK, d.StatusesSettled(undelivered=1), RELEASE, after_ms=2000)
     span = only(teller.spans(), "flush")
     assert (span.end_ns - span.start_ns, span.status) == (2000 * MS, "error")
 
@@ -643,7 +611,7 @@ def test_only_so_many_resources_are_remembered() -> None:
     teller = Teller()
     for _ in range(RESOURCES_MAX + 1):
         teller.tell(signal(), began())
-        teller.tell(TICK, EpisodeClosed(outcome="cancelled"))
+        teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"))
     projection = Projection()
     for step in teller.steps:
         projection.feed(*step, JOURNAL_ID)
@@ -657,7 +625,7 @@ def test_a_shutdown_records_the_projection_in_force(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(episode, "PROJECTION_VERSION", 7)
     book = Book(LOGIC_FLAGS)
     book.process("boot-1", first_life())
-    (event,) = (each.event for each in book.records if isinstance(each.event, ShutdownBegan))
+    (event,) = (each.event for each in book.records if isinstance(each.event, d.ShutdownBegan))
     assert event.projection_version == 7
     assert b"projection_version" not in encode_event(began(projection_version=1))
 
@@ -677,7 +645,7 @@ def test_a_shutdown_that_was_not_seen_to_begin_is_passed_over() -> None:
     """Beginning in its middle, there is no first record to name its trace by."""
     teller = going_down(WEB)
     teller.tell(TICK, ended(), RELEASE)
-    teller.tell(TICK, EpisodeClosed(outcome="cancelled"))
+    teller.tell(TICK, d.EpisodeClosed(outcome="cancelled"))
     teller.tell(signal(), began())
     teller.tell(TICK, RELEASE)
     teller.steps = teller.steps[1:]

@@ -11,27 +11,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Event
-from ebbtide.events.decisions import (
-    ActorFailed,
-    AnnounceNode,
-    DeliverStatuses,
-    EpisodeClosed,
-    FallbackEngaged,
-    HookEnded,
-    HookStarted,
-    KillContainer,
-    PodEnded,
-    PodRejected,
-    PodsEnded,
-    Resumed,
-    RunHook,
-    SendSignal,
-    ShutdownCancelled,
-    StatusesSettled,
-    TakeInventory,
-    WaveEnded,
-)
 from ebbtide.events.facts import AutopsyTaken, InventoryTaken, OrderEnded, ReleaseRequested
 from ebbtide.events.model import ProcessReport
 from ebbtide.otel.span import Span
@@ -49,12 +30,12 @@ Step = tuple[Event, ...]
 
 def _of_pod(uid: str, container: str, key: str) -> tuple[Step, ...]:
     return (
-        (TICK, HookStarted(uid=uid, container=container, kind="sleep", until_ns=0)),
-        (TICK, HookStarted(uid=uid, container=container, kind="exec", until_ns=0)),
-        (TICK, RunHook(key=key, uid=uid, container=container, timeout_ns=1)),
-        (TICK, HookEnded(uid=uid, container=container, result="failed")),
-        (TICK, SendSignal(key=key, uid=uid, container=container, signal="SIGTERM")),
-        (TICK, KillContainer(key=key, uid=uid, container=container)),
+        (TICK, d.HookStarted(uid=uid, container=container, kind="sleep", until_ns=0)),
+        (TICK, d.HookStarted(uid=uid, container=container, kind="exec", until_ns=0)),
+        (TICK, d.RunHook(key=key, uid=uid, container=container, timeout_ns=1)),
+        (TICK, d.HookEnded(uid=uid, container=container, result="failed")),
+        (TICK, d.SendSignal(key=key, uid=uid, container=container, signal="SIGTERM")),
+        (TICK, d.KillContainer(key=key, uid=uid, container=container)),
         (AutopsyTaken(uid=uid, container=container, processes=(PROCESS,)),),
     )
 
@@ -65,7 +46,7 @@ STEPS: tuple[Step, ...] = (
     (TICK, *wave(0, *PODS)),
     (TICK, *wave(1, PODS[0])),
     *(
-        (TICK, WaveEnded(wave=at, outcome=how, stragglers=(PODS[0].uid,)))  # type: ignore[arg-type]
+        (TICK, d.WaveEnded(wave=at, outcome=how, stragglers=(PODS[0].uid,)))  # type: ignore[arg-type]
         for at in (0, 1)
         for how in ("complete", "overran")
     ),
@@ -78,28 +59,28 @@ STEPS: tuple[Step, ...] = (
     ),
     *((exited(each),) for each in PODS),
     *(
-        (TICK, PodEnded(uid=each.uid, wave=0, outcome=how, reason="so"))  # type: ignore[arg-type]
+        (TICK, d.PodEnded(uid=each.uid, wave=0, outcome=how, reason="so"))  # type: ignore[arg-type]
         for each in PODS
         for how in ("graceful", "killed", "failed", "unknown", "spared")
     ),
-    (TICK, PodRejected(uid="late", label="shop/late", reason="r", message="m")),
-    (TICK, TakeInventory(key=KEYS[3])),
+    (TICK, d.PodRejected(uid="late", label="shop/late", reason="r", message="m")),
+    (TICK, d.TakeInventory(key=KEYS[3])),
     (InventoryTaken(key=KEYS[3], as_of_ns=0, source="cri", part=1, parts=2, pods=PODS),),
-    (TICK, AnnounceNode(key=KEYS[2], ready=True)),
-    (TICK, DeliverStatuses(key=KEYS[3], statuses=())),
+    (TICK, d.AnnounceNode(key=KEYS[2], ready=True)),
+    (TICK, d.DeliverStatuses(key=KEYS[3], statuses=())),
     *((OrderEnded(key=key, result=how),) for key in KEYS for how in ("done", "unknown", "timed-out")),  # type: ignore[arg-type]
-    (TICK, PodsEnded(unfinished=(PODS[0].uid,))),
-    (TICK, StatusesSettled(undelivered=1)),
+    (TICK, d.PodsEnded(unfinished=(PODS[0].uid,))),
+    (TICK, d.StatusesSettled(undelivered=1)),
     (TICK, RELEASE),
-    (ReleaseRequested(asked_by=1), PodsEnded()),
-    (TICK, ActorFailed(actor="WaveActor", subject="0", error="KeyError")),
-    (TICK, ActorFailed(actor="WaveActor", subject="none", error="KeyError")),
-    (TICK, FallbackEngaged(pods=(PODS[0].uid,), reason="x")),
-    (TICK, ShutdownCancelled(reason="cancelled")),
-    (TICK, EpisodeClosed(outcome="cancelled")),
+    (ReleaseRequested(asked_by=1), d.PodsEnded()),
+    (TICK, d.ActorFailed(actor="WaveActor", subject="0", error="KeyError")),
+    (TICK, d.ActorFailed(actor="WaveActor", subject="none", error="KeyError")),
+    (TICK, d.FallbackEngaged(pods=(PODS[0].uid,), reason="x")),
+    (TICK, d.ShutdownCancelled(reason="cancelled")),
+    (TICK, d.EpisodeClosed(outcome="cancelled")),
     (signal(), *another()),
-    (start("boot-1"), Resumed(action="resume")),
-    (start("boot-1"), EpisodeClosed(outcome="truncated")),
+    (start("boot-1"), d.Resumed(action="resume")),
+    (start("boot-1"), d.EpisodeClosed(outcome="truncated")),
     (start("boot-2"),),
 )
 

@@ -19,10 +19,7 @@ VERDICTS: tuple[tuple[dict[str, Any], str], ...] = (
         {"outcome": "complete", "ended_ns": 3 * SECOND},
         "The reboot of n-1 is complete: the machine was let go after 3s.",
     ),
-    (
-        {"outcome": "cancelled", "cancelled_ns": 2 * SECOND},
-        "The reboot of n-1 was cancelled after 2s.",
-    ),
+    ({"outcome": "cancelled", "cancelled_ns": 2 * SECOND}, "The reboot of n-1 was cancelled after 2s."),
     (
         {"outcome": "running", "ended_ns": None, "last_ns": 1_500_000_000},
         "The reboot of n-1 is under way, 1.500s after the signal.",

@@ -8,16 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide import replay
+from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import ShutdownBegan
-from ebbtide.events.facts import (
-    ContainerExited,
-    InventoryTaken,
-    OrderEnded,
-    PrepareForShutdown,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Container, Hook, Settings
 from ebbtide.replay.advise import NoEvidence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
@@ -167,7 +160,7 @@ def test_what_had_ended_stays_ended(known: Recorded) -> None:
     """A manifest does not know which containers run; the record does."""
 
     def ended(played: RecordedEvent) -> RecordedEvent:
-        if not isinstance(played.event, InventoryTaken):
+        if not isinstance(played.event, f.InventoryTaken):
             return played
         stopped = (Container(name="main", running=False),)
         pods = tuple(replace(each, containers=stopped) for each in played.event.pods)
@@ -175,7 +168,7 @@ def test_what_had_ended_stays_ended(known: Recorded) -> None:
 
     recorded = known.shutdown._replace(events=tuple(map(ended, known.shutdown.events)))
     facts = facts_under(recorded, Changes(pods=(pod("web", grace=9), pod("new"))), None)
-    listing = next(each.event for each in facts if isinstance(each.event, InventoryTaken))
+    listing = next(each.event for each in facts if isinstance(each.event, f.InventoryTaken))
     running = {each.name: each.containers[0].running for each in listing.pods}
     assert running == {"web": False, "api": False, "db": False, "new": True}
 
@@ -185,7 +178,7 @@ def test_what_holds_a_wave_delays_the_next(known: Recorded) -> None:
     hook = next(
         each.seq
         for each in known.shutdown.facts
-        if isinstance(each.event, OrderEnded) and "/hook:" in each.event.key
+        if isinstance(each.event, f.OrderEnded) and "/hook:" in each.event.key
     )
     later = known.compare(delay=((hook, 4 * SECOND),))
     began = [side(later, "db").then, side(later, "db").grim]
@@ -198,9 +191,9 @@ def test_a_reload_of_the_same_settings_is_a_reload_of_the_new_ones() -> None:
     """A process that comes back reads the same file, which is the new one now."""
     faults = Faults(crash_after_ns=2 * SECOND)
     again = record([behaves(pod("web"), 8)], faults=faults)
-    loads = [each.event for each in again.shutdown.facts if isinstance(each.event, SettingsLoaded)]
+    loads = [each.event for each in again.shutdown.facts if isinstance(each.event, f.SettingsLoaded)]
     found = again.ask(settings=settings(low=33))
-    told = [each.event for each in found.grim.records if isinstance(each.event, SettingsLoaded)]
+    told = [each.event for each in found.grim.records if isinstance(each.event, f.SettingsLoaded)]
     assert loads
     assert [each.settings for each in told] == [settings(low=33)] * len(loads)
 
@@ -209,8 +202,8 @@ def test_a_reload_of_the_same_settings_is_a_reload_of_the_new_ones() -> None:
     "kind, said",
     [
         (ShutdownBegan, "is the decision ShutdownBegan: name the fact that led to it"),
-        (PrepareForShutdown, "is the PrepareForShutdown that begins the shutdown"),
-        (Tick, "is a tick: it follows from deadlines"),
+        (f.PrepareForShutdown, "is the PrepareForShutdown that begins the shutdown"),
+        (f.Tick, "is a tick: it follows from deadlines"),
     ],
 )
 def test_only_facts_can_be_dropped(kind: type[Event], said: str) -> None:
@@ -228,7 +221,7 @@ def test_a_record_of_another_time_is_refused(known: Recorded) -> None:
 
 def test_a_delayed_exit_comes_later(known: Recorded) -> None:
     """By as much as asked, and nothing before it moves."""
-    exited = known.seq_of(ContainerExited)
+    exited = known.seq_of(f.ContainerExited)
     found = known.compare(delay=((exited, 2 * SECOND),))
     api, web = side(found, "api"), side(found, "web")
     slower = api if api.then != api.grim else web
@@ -250,7 +243,7 @@ def sleeper() -> Recorded:
 
 def test_who_ended_before_a_late_inventory_is_found_gone(sleeper: Recorded) -> None:
     """Nobody looks at a container before it is listed: its exit is heard of then, and nobody is killed."""
-    found = sleeper.compare(delay=((sleeper.seq_of(InventoryTaken), 5 * SECOND),))
+    found = sleeper.compare(delay=((sleeper.seq_of(f.InventoryTaken), 5 * SECOND),))
     orders = side(found, "orders")
     assert (orders.outcomes, orders.change) == (("graceful", "graceful"), "same")
     assert orders.grim is not None
@@ -272,7 +265,7 @@ def test_one_record_is_changed_in_one_way(
     sleeper: Recorded, asked: dict[str, tuple[object, ...]], said: str
 ) -> None:
     """What contradicts itself is refused, with the record's number."""
-    seq = sleeper.seq_of(ContainerExited)
+    seq = sleeper.seq_of(f.ContainerExited)
     named = {
         "drop": (seq,) * len(asked.get("drop", ())),
         "delay": tuple((seq, at + 1) for at, _ in enumerate(asked["delay"])),

@@ -7,15 +7,8 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from ebbtide.events import facts as f
 from ebbtide.events.decisions import CancelOrder, RunHook, SendSignal, ShutdownBegan
-from ebbtide.events.facts import (
-    DurabilityLate,
-    HurryRequested,
-    OrderEnded,
-    PrepareForShutdown,
-    PreparingRead,
-    StopRequested,
-)
 from ebbtide.events.model import Hook
 from ebbtide.replay.replayer import NO_BEGIN, NO_RECORD, Divergence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
@@ -66,7 +59,7 @@ def by_its_edge(recorded: RecordedShutdown) -> RecordedShutdown:
         event = played.event
         if isinstance(event, CancelOrder):
             return None
-        if isinstance(event, OrderEnded) and "/hook:" in event.key:
+        if isinstance(event, f.OrderEnded) and "/hook:" in event.key:
             return played._replace(mono_ns=began.mono_ns + 6 * SECOND - 1_000_000)
         return played
 
@@ -91,7 +84,7 @@ def test_a_hook_that_a_restart_lost_is_lost_again() -> None:
     lost = next(
         each
         for each in recorded.facts
-        if isinstance(each.event, OrderEnded) and each.event.result == "unknown"
+        if isinstance(each.event, f.OrderEnded) and each.event.result == "unknown"
     )
     assert run_again(recorded, Changes()).is_same
     again = ends(recorded, settings=settings(40, 5))
@@ -122,7 +115,7 @@ def test_an_order_that_was_lost_and_comes_after_the_restart_is_assumed_done() ->
 
 def _unknown_if_stop(played: RecordedEvent) -> RecordedEvent:
     event = played.event
-    if isinstance(event, OrderEnded) and "/deliver/" in event.key:
+    if isinstance(event, f.OrderEnded) and "/deliver/" in event.key:
         return played._replace(event=replace(event, result="unknown"))
     return played
 
@@ -143,7 +136,7 @@ def played(*facts: tuple[object, int]) -> tuple[Theatre, int]:
 
 def test_a_missed_signal_takes_the_grant_before_it() -> None:
     """It was seen only in a property, which does not tell the grant: --grant counts all the same."""
-    theatre, first = played((PreparingRead(preparing=True), 1))
+    theatre, first = played((f.PreparingRead(preparing=True), 1))
     found = what_if(theatre.history(), first, Changes(grant_ns=12 * SECOND))
     assert found.then.grant_ns == GRANT_NS
     assert found.grim.outline.grant_ns == 12 * SECOND
@@ -152,7 +145,7 @@ def test_a_missed_signal_takes_the_grant_before_it() -> None:
 
 def test_in_overtime_logind_has_no_say() -> None:
     """The service manager stops the unit: its stop time is what there is, whatever logind grants."""
-    theatre, first = played((StopRequested(system_stopping=True, stop_time_ns=20 * SECOND), 1))
+    theatre, first = played((f.StopRequested(system_stopping=True, stop_time_ns=20 * SECOND), 1))
     found = what_if(theatre.history(), first, Changes(grant_ns=5 * SECOND))
     assert found.grim.outline.grant_ns == 20 * SECOND
     assert found.grim.outline.outcome == "complete"
@@ -162,16 +155,16 @@ def test_what_logind_s_timer_did_comes_with_another_grant() -> None:
     """Cut short at the end of its grant, the shutdown has until the end of the new one."""
     theatre = Theatre((pod("web"),), settings(20, 10), 15 * SECOND)
     theatre.mute = (SendSignal,)
-    signal = PrepareForShutdown(active=True, kind="poweroff", grant_ns=15 * SECOND, lock_held=True)
+    signal = f.PrepareForShutdown(active=True, kind="poweroff", grant_ns=15 * SECOND, lock_held=True)
     first = theatre.feed(signal)[0].seq
     signal_ns = theatre.mono_ns
     theatre.until(signal_ns + 3 * SECOND)
     theatre.mono_ns = signal_ns + 15 * SECOND
-    theatre.feed(StopRequested(system_stopping=True, stop_time_ns=SECOND), 500)
+    theatre.feed(f.StopRequested(system_stopping=True, stop_time_ns=SECOND), 500)
     recorded = read_recorded_shutdown(theatre.history(), first)
-    stop = next(each for each in recorded.facts if isinstance(each.event, StopRequested))
+    stop = next(each for each in recorded.facts if isinstance(each.event, f.StopRequested))
     found = run_again(recorded, Changes(grant_ns=40 * SECOND))
-    told = [each for each in found.grim.records if isinstance(each.event, StopRequested)]
+    told = [each for each in found.grim.records if isinstance(each.event, f.StopRequested)]
     assert run_again(recorded, Changes()).is_same
     assert stop.mono_ns - signal_ns > 15 * SECOND
     assert [each.mono_ns - stop.mono_ns for each in told] in ([], [25 * SECOND])
@@ -181,9 +174,9 @@ def test_settings_wait_for_the_end_of_the_shutdown_before() -> None:
     """A shutdown that follows a cancelled one in one step cannot be given other settings: they would wait."""
     theatre = Theatre((pod("web"),), settings(), GRANT_NS)
     theatre.mute = (SendSignal,)
-    going = PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
+    going = f.PrepareForShutdown(active=True, kind="reboot", grant_ns=GRANT_NS, lock_held=True)
     theatre.feed(going)
-    theatre.feed(PrepareForShutdown(active=False), 500)
+    theatre.feed(f.PrepareForShutdown(active=False), 500)
     first = theatre.feed(going, 500)[0].seq
     with pytest.raises(WrongChange, match="settings wait for the end of the shutdown before"):
         what_if(theatre.history(), first, Changes(settings=settings(3, 3)))
@@ -192,17 +185,17 @@ def test_settings_wait_for_the_end_of_the_shutdown_before() -> None:
 def test_facts_beside_orders_stay_with_them() -> None:
     """A late disk and a hurry: the one comes with its order, the other at its time."""
     theatre, first = played(
-        (PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True), 1),
+        (f.PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True), 1)
     )
     recorded = read_recorded_shutdown(theatre.history(), first)
     key = next(each.event.key for each in recorded.events if isinstance(each.event, SendSignal))
     beside = Theatre((pod("web"),), settings(), GRANT_NS)
     beside.mute = (SendSignal,)
-    signal = PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True)
+    signal = f.PrepareForShutdown(active=True, kind="halt", grant_ns=GRANT_NS, lock_held=True)
     number = beside.feed(signal)[0].seq
-    beside.feed(DurabilityLate(key=key, barrier="written", waited_ns=1), 30)
-    beside.feed(DurabilityLate(key="LogindActor/arm//0", barrier="written", waited_ns=1), 30)
-    beside.feed(HurryRequested(pod="web", asked_by=0), 400)
+    beside.feed(f.DurabilityLate(key=key, barrier="written", waited_ns=1), 30)
+    beside.feed(f.DurabilityLate(key="LogindActor/arm//0", barrier="written", waited_ns=1), 30)
+    beside.feed(f.HurryRequested(pod="web", asked_by=0), 400)
     beside.until(beside.mono_ns + 59 * SECOND)
     found = what_if(beside.history(), number, Changes())
     assert found.is_same
@@ -214,7 +207,7 @@ def test_facts_beside_orders_stay_with_them() -> None:
 
 def test_a_record_that_does_not_replay_says_nothing() -> None:
     """An edited fact: the decisions that follow are not this version's."""
-    theatre, first = played((PreparingRead(preparing=True), 1))
+    theatre, first = played((f.PreparingRead(preparing=True), 1))
     forged = [
         raw._replace(mono_ns=raw.mono_ns + 1) if raw.seq == first else raw for raw in theatre.history().raw()
     ]
@@ -226,7 +219,7 @@ def test_a_record_that_does_not_replay_says_nothing() -> None:
 
 def test_a_shutdown_that_is_not_there() -> None:
     """No shutdown begins at that record."""
-    theatre, _ = played((PreparingRead(preparing=True), 1))
+    theatre, _ = played((f.PreparingRead(preparing=True), 1))
     with pytest.raises(NoShutdownAtRecord, match="no shutdown begins at record 99999"):
         what_if(theatre.history(), 99_999, Changes())
 

@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from ebbtide.actors.system import System
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory
-from ebbtide.events.facts import (
-    ContainerExited,
-    InventoryTaken,
-    LogindRead,
-    OrderEnded,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Identity
@@ -32,8 +25,8 @@ class Theatre:
         self.mono_ns = NS_PER_SECOND
         self.journal.begin(Identity("node-1", "machine-1", "boot-1", "1"), self.system, self._stamp())
         self.feed(started(version="1", pid=1))
-        self.feed(SettingsLoaded(settings=settings))
-        self.feed(LogindRead(owner=":1.1", grant_ns=grant_ns, preparing=False))
+        self.feed(f.SettingsLoaded(settings=settings))
+        self.feed(f.LogindRead(owner=":1.1", grant_ns=grant_ns, preparing=False))
 
     def feed(self, fact: Fact, after_ms: int = 1) -> list[Record]:
         """One step, so long after the one before, and what is answered to it."""
@@ -49,15 +42,15 @@ class Theatre:
         """Time passes; each deadline gets its tick."""
         while (due_ns := self.system.next_deadline_ns()) is not None and due_ns <= at_ns:
             self.mono_ns = max(self.mono_ns, due_ns)
-            self.feed(Tick(), 0)
+            self.feed(f.Tick(), 0)
         self.mono_ns = at_ns
 
     def _answer(self, order: Order) -> None:
         if isinstance(order, TakeInventory):
-            self.feed(InventoryTaken(key=order.key, as_of_ns=0, source="theatre", pods=self.pods))
-        self.feed(OrderEnded(key=order.key, result="done"))
+            self.feed(f.InventoryTaken(key=order.key, as_of_ns=0, source="theatre", pods=self.pods))
+        self.feed(f.OrderEnded(key=order.key, result="done"))
         if isinstance(order, SendSignal):
-            self.feed(ContainerExited(uid=order.uid, container=order.container, exit_code=0), 100)
+            self.feed(f.ContainerExited(uid=order.uid, container=order.container, exit_code=0), 100)
 
     def _stamp(self) -> Stamp:
         return Stamp(self.mono_ns, WALL_NS + self.mono_ns)

@@ -13,18 +13,9 @@ import trio
 import trio.testing
 
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Event
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import (
-    GrantAssessed,
-    HookEnded,
-    KillContainer,
-    PodEnded,
-    SendSignal,
-    TakeAutopsy,
-    TakeInventory,
-    WaveEnded,
-)
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, InventoryTaken, RuntimeRead
 from ebbtide.events.model import Container, Hook
 from ebbtide.events.reader import History
@@ -56,12 +47,12 @@ async def until(condition: object, why: str) -> None:
     raise AssertionError(why)
 
 
-def stop(uid: str, container: str = "main") -> SendSignal:
-    return SendSignal(key=f"stop/{uid}/{container}", uid=uid, container=container, signal="SIGTERM")
+def stop(uid: str, container: str = "main") -> d.SendSignal:
+    return d.SendSignal(key=f"stop/{uid}/{container}", uid=uid, container=container, signal="SIGTERM")
 
 
-def kill(uid: str, container: str = "main") -> KillContainer:
-    return KillContainer(key=f"kill/{uid}/{container}", uid=uid, container=container)
+def kill(uid: str, container: str = "main") -> d.KillContainer:
+    return d.KillContainer(key=f"kill/{uid}/{container}", uid=uid, container=container)
 
 
 async def test_inventory_from_labels_and_annotations(
@@ -146,7 +137,7 @@ async def test_autopsy(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> Non
     kubelet.pod("deaf2", Spec(DEAF))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
-        assert await rig.do(TakeAutopsy(key="a", uid="uid-deaf2", container="main")) == Ending()
+        assert await rig.do(d.TakeAutopsy(key="a", uid="uid-deaf2", container="main")) == Ending()
         await rig.do(kill("uid-deaf2"))
     (taken,) = rig.outbox.of(AutopsyTaken)
     assert taken.processes[0].command == "sh"
@@ -214,7 +205,7 @@ async def test_a_runtime_that_is_not_there_yet(bed: Containerd, kubelet: Kubelet
     bed.stop()
     try:
         async with rig_on(bed, tmp_path) as rig:
-            failed = await rig.do(TakeInventory(key="warm"))
+            failed = await rig.do(d.TakeInventory(key="warm"))
             assert failed.result == "failed"
             (read,) = rig.outbox.facts
             assert read == RuntimeRead(reachable=False, error="the runtime is away for 1.0 s")
@@ -278,7 +269,7 @@ class CriDaemon(Daemon):
         bus = {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address}
         await self.bed.start(Part("ebbtide", [*argv, *words], bus))
         with trio.fail_after(ARMED_SECONDS_MAX):
-            while not any(event.sufficient for event in self.events(GrantAssessed)):
+            while not any(event.sufficient for event in self.events(d.GrantAssessed)):
                 await trio.sleep(POLL_SECONDS)
 
     def events(self, kind: type[E]) -> list[E]:
@@ -327,10 +318,10 @@ async def test_a_node_goes_down(node: tuple[Bed, Member], tmp_path: Path) -> Non
     assert hooks["get"] == Hook(kind="httpGet", detail=":web/bye")
     assert hooks["nap"] == Hook(kind="sleep", sleep_seconds=1)
     labels = {each.uid: name for name, each in pods.items()}
-    ended = {labels[event.uid]: event.outcome for event in daemon.events(PodEnded)}
+    ended = {labels[event.uid]: event.outcome for event in daemon.events(d.PodEnded)}
     assert ended == dict.fromkeys(pods, "graceful")
-    results = {labels[event.uid]: event.result for event in daemon.events(HookEnded)}
+    results = {labels[event.uid]: event.result for event in daemon.events(d.HookEnded)}
     assert results == {"exec": "done", "get": "done", "nap": "done"}
-    assert [event.outcome for event in daemon.events(WaveEnded)] == ["complete", "complete"]
+    assert [event.outcome for event in daemon.events(d.WaveEnded)] == ["complete", "complete"]
     exits = daemon.events(ContainerExited)
     assert [event.container for event in exits if labels[event.uid] == "mesh"] == ["main", "proxy"]

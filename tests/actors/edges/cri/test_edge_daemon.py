@@ -8,15 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import trio
 
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    HookEnded,
-    PodEnded,
-    ReleaseLock,
-    SendSignal,
-    WaveEnded,
-    WaveStarted,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, DaemonStarted, InventoryTaken
 from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
@@ -68,21 +60,21 @@ async def test_a_shutdown_of_twenty_pods(kubelet: Kubelet, rig: DaemonRig) -> No
     await rig.logind.power_off("reboot")
     unit, _ = await rig.logind.started(30)
     assert unit == "reboot.target"
-    await rig.recorded(ReleaseLock)
+    await rig.recorded(d.ReleaseLock)
     (inventory,) = [fact for fact in rig.events(InventoryTaken) if "refresh" not in fact.key][:1]
     assert (inventory.source, len(inventory.pods)) == ("cri", 20)
-    ended = {event.uid.removeprefix("uid-"): event for event in rig.events(PodEnded)}
+    ended = {event.uid.removeprefix("uid-"): event for event in rig.events(d.PodEnded)}
     assert len(ended) == 20
     assert {name for name, event in ended.items() if event.outcome != "graceful"} == {"deaf"}
     assert ended["deaf"].outcome == "killed"
     assert "ignores SIGTERM" in ended["deaf"].reason
     assert "exit code 3" in ended["exec"].reason
-    assert [event.outcome for event in rig.events(WaveEnded)] == ["complete"] * 3
-    assert [event.priority for event in rig.events(WaveStarted)] == [0, 1000, CRITICAL]
-    hooks = {event.uid.removeprefix("uid-"): event.result for event in rig.events(HookEnded)}
+    assert [event.outcome for event in rig.events(d.WaveEnded)] == ["complete"] * 3
+    assert [event.priority for event in rig.events(d.WaveStarted)] == [0, 1000, CRITICAL]
+    hooks = {event.uid.removeprefix("uid-"): event.result for event in rig.events(d.HookEnded)}
     assert hooks == {"exec": "done", "get": "done", "nap": "done"}
     assert len(rig.events(AutopsyTaken)) == 1
-    stops = [(event.uid, event.container) for event in rig.events(SendSignal)]
+    stops = [(event.uid, event.container) for event in rig.events(d.SendSignal)]
     assert len(stops) == len(dict.fromkeys(stops)) == 21
     ends = [fact.container for fact in rig.events(ContainerExited) if fact.uid == "uid-mesh"]
     assert ends == ["main", "proxy"]
@@ -96,16 +88,16 @@ async def test_the_daemon_dies_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -
     rig.configure({0: 8, 1000: 8})
     await rig.start()
     await rig.logind.power_off("reboot")
-    await rig.recorded(SendSignal)
+    await rig.recorded(d.SendSignal)
     await rig.kill()
     await trio.sleep(1.2)
     rig.launch()
-    await rig.recorded(PodEnded, uid="uid-later")
-    await rig.recorded(ReleaseLock)
-    ended = {event.uid: event.reason for event in rig.events(PodEnded)}
+    await rig.recorded(d.PodEnded, uid="uid-later")
+    await rig.recorded(d.ReleaseLock)
+    ended = {event.uid: event.reason for event in rig.events(d.PodEnded)}
     assert ended == {"uid-gone": "exit code 5", "uid-later": "exit code 3"}
     assert len(rig.events(DaemonStarted)) == 2
-    assert len(rig.events(HookEnded)) == 1
+    assert len(rig.events(d.HookEnded)) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGTERM])
@@ -118,12 +110,12 @@ async def test_the_runtime_is_restarted_in_the_middle(
     rig.configure({0: 8, 1000: 8})
     await rig.start()
     await rig.logind.power_off("reboot")
-    await rig.recorded(SendSignal)
+    await rig.recorded(d.SendSignal)
     await trio.sleep(0.3)
     rig.bed.stop(how)
     rig.bed.start()
-    await rig.recorded(ReleaseLock)
-    ended = {event.uid: event.reason for event in rig.events(PodEnded)}
+    await rig.recorded(d.ReleaseLock)
+    ended = {event.uid: event.reason for event in rig.events(d.PodEnded)}
     assert ended == {"uid-busy": "exit code 5", "uid-later": "exit code 3"}
 
 
@@ -135,9 +127,9 @@ async def test_a_cancel_in_the_middle(kubelet: Kubelet, rig: DaemonRig) -> None:
     await rig.logind.start_unit("failed")
     await rig.start()
     await rig.logind.power_off("reboot")
-    await rig.recorded(SendSignal)
+    await rig.recorded(d.SendSignal)
     await rig.logind.restart_logind(clean=True)
-    await rig.recorded(EpisodeClosed)
-    outcomes = {event.uid: event.outcome for event in rig.events(PodEnded)}
+    await rig.recorded(d.EpisodeClosed)
+    outcomes = {event.uid: event.outcome for event in rig.events(d.PodEnded)}
     assert outcomes == {"uid-begun": "graceful", "uid-spared": "spared"}
     assert kubelet.state(spared.containers["main"]) == 1

@@ -10,10 +10,7 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import RuntimeRefused
-from ebbtide.actors.edges.cri.orders import (
-    LULL_SECONDS,
-    SandboxCleanup,
-)
+from ebbtide.actors.edges.cri.orders import LULL_SECONDS, SandboxCleanup
 from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry, PodTable
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec

@@ -24,11 +24,7 @@ from ebbtide.actors.edges.cri.pods import (
     PodTable,
     pod_view,
 )
-from ebbtide.actors.edges.cri.runtime import (
-    BROKEN_AGAIN_SECONDS,
-    Listing,
-    pods_of_cgroups,
-)
+from ebbtide.actors.edges.cri.runtime import BROKEN_AGAIN_SECONDS, Listing, pods_of_cgroups
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 

@@ -8,15 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    KubeletStopped,
-    MeansChosen,
-    PodEnded,
-    SendSignal,
-    StopKubelet,
-    WaveEnded,
-)
+from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, ContainerExited, InventoryTaken, KubeletRead, PodJoined, RuntimeRead
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
@@ -98,11 +90,11 @@ async def test_a_node_goes_down(opened: Bed, daemon: Daemon) -> None:
         ("proxy", True),
         ("main", False),
     ]
-    assert [event.means for event in daemon.events(MeansChosen)] == ["cri"]
-    assert [event.result for event in daemon.events(KubeletStopped)] == ["done"]
+    assert [event.means for event in daemon.events(d.MeansChosen)] == ["cri"]
+    assert [event.result for event in daemon.events(d.KubeletStopped)] == ["done"]
     assert [fact.active for fact in daemon.events(KubeletRead)] == [True, False]
-    assert {event.outcome for event in daemon.events(PodEnded)} == {"graceful"}
-    assert len(daemon.events(PodEnded)) == len(daemon.events(ContainerExited)) - 1 == 4
+    assert {event.outcome for event in daemon.events(d.PodEnded)} == {"graceful"}
+    assert len(daemon.events(d.PodEnded)) == len(daemon.events(ContainerExited)) - 1 == 4
     assert daemon.events(PodJoined) == []
     await daemon.verify()
 
@@ -112,11 +104,11 @@ async def test_a_cancel(opened: Bed, daemon: Daemon) -> None:
     await running(opened, pod("begun", "node-1", SLOW), pod("spared", "node-1", priorityClassName="high"))
     await daemon.start_ready()
     await opened.logind.power_off("reboot")
-    await daemon.until(lambda: daemon.events(SendSignal), "no stop")
+    await daemon.until(lambda: daemon.events(d.SendSignal), "no stop")
     await opened.logind.restart_logind(clean=True)
-    await daemon.until(lambda: daemon.events(EpisodeClosed), "it does not end")
+    await daemon.until(lambda: daemon.events(d.EpisodeClosed), "it does not end")
     labels = {each.uid: each.name for each in daemon.events(InventoryTaken)[0].pods}
-    outcomes = {labels[event.uid]: event.outcome for event in daemon.events(PodEnded)}
+    outcomes = {labels[event.uid]: event.outcome for event in daemon.events(d.PodEnded)}
     assert outcomes == {"begun": "graceful", "spared": "spared"}
     begun = await opened.api.until(f"{PODS}/begun", lambda made: restarts(made) == 1)
     assert [event.active for event in daemon.events(KubeletRead)] == [True, False, True]
@@ -125,7 +117,7 @@ async def test_a_cancel(opened: Bed, daemon: Daemon) -> None:
         made = await opened.api.get(f"{PODS}/{name}")
         assert (made["status"]["phase"], restarts(made)) == ("Running", count)
     assert (await opened.api.get(f"{PODS}/begun"))["metadata"]["uid"] == begun["metadata"]["uid"]
-    assert len(daemon.events(StopKubelet)) == 1
+    assert len(daemon.events(d.StopKubelet)) == 1
     await daemon.verify()
 
 
@@ -144,9 +136,9 @@ async def test_deletes_without_the_runtime(opened: Bed, daemon: Daemon) -> None:
     (taken,) = {fact.source for fact in daemon.events(InventoryTaken)}
     assert taken == "cache"
     assert [fact.reachable for fact in daemon.events(RuntimeRead)] == [False]
-    assert [event.means for event in daemon.events(MeansChosen)] == ["api"]
-    assert [event.outcome for event in daemon.events(PodEnded)] == ["graceful", "graceful"]
-    assert [event.outcome for event in daemon.events(WaveEnded)][:2] == ["complete", "complete"]
+    assert [event.means for event in daemon.events(d.MeansChosen)] == ["api"]
+    assert [event.outcome for event in daemon.events(d.PodEnded)] == ["graceful", "graceful"]
+    assert [event.outcome for event in daemon.events(d.WaveEnded)][:2] == ["complete", "complete"]
     await opened.api.until(PODS, lambda made: not made["items"])
     await daemon.verify()
 

@@ -21,16 +21,8 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.pods import API_ORDERS
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import (
-    AnnounceNode,
-    AwaitStatuses,
-    DeletePod,
-    DeliverStatuses,
-    PostEvent,
-    PublishCertificate,
-    WithdrawPods,
-)
 from ebbtide.events.facts import StatusesSeen
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
 from tests.actors.edges.kubernetes.write_rig import TRACEPARENT, Fixed, known
@@ -44,8 +36,8 @@ def seen(uid: str) -> Any:
     return known({"metadata": meta, "status": {"phase": "Running"}})
 
 
-def delete(uid: str = "a", **fields: Any) -> DeletePod:
-    return DeletePod(
+def delete(uid: str = "a", **fields: Any) -> d.DeletePod:
+    return d.DeletePod(
         **{"key": f"k/{uid}", "uid": uid, "namespace": "default", "name": uid, "grace_seconds": 9, **fields}
     )
 
@@ -71,20 +63,20 @@ class Hand:
 
 
 EACH: list[Order] = [
-    AnnounceNode(key="k", ready=False, reason="r", message="m", cordon=True, conditions=("Drained",)),
-    AwaitStatuses(key="k", uids=("a",), timeout_ns=3_000_000_000),
+    d.AnnounceNode(key="k", ready=False, reason="r", message="m", cordon=True, conditions=("Drained",)),
+    d.AwaitStatuses(key="k", uids=("a",), timeout_ns=3_000_000_000),
     delete(),
-    DeliverStatuses(key="k", statuses=(("a", "Failed", "Terminated", "m"),), remove=True),
-    PostEvent(key="k", kind="Node", name="node-1", reason="r", message="m"),
-    PublishCertificate(key="k", safe=True),
-    WithdrawPods(key="k", uids=("a",)),
+    d.DeliverStatuses(key="k", statuses=(("a", "Failed", "Terminated", "m"),), remove=True),
+    d.PostEvent(key="k", kind="Node", name="node-1", reason="r", message="m"),
+    d.PublishCertificate(key="k", safe=True),
+    d.WithdrawPods(key="k", uids=("a",)),
 ]
 SECONDS_MAX = {
-    AnnounceNode: 60.0,
-    AwaitStatuses: 3.0,
-    DeliverStatuses: 5.0,
-    PostEvent: 10.0,
-    WithdrawPods: 1.0,
+    d.AnnounceNode: 60.0,
+    d.AwaitStatuses: 3.0,
+    d.DeliverStatuses: 5.0,
+    d.PostEvent: 10.0,
+    d.WithdrawPods: 1.0,
 }
 #: Answers that no API server should give, and some that it does.
 STRANGE = [
@@ -166,10 +158,10 @@ async def test_delete_answers(
     assert hand.server.methods() == methods
 
 
-async def at_once(hand: Hand, orders: list[DeletePod]) -> tuple[list[Ending], float]:
+async def at_once(hand: Hand, orders: list[d.DeletePod]) -> tuple[list[Ending], float]:
     ended: list[Ending] = []
 
-    async def one(order: DeletePod) -> None:
+    async def one(order: d.DeletePod) -> None:
         ended.append(await hand.do(order))
 
     began = trio.current_time()
@@ -287,7 +279,7 @@ async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
     """Before the order ends it is on record whose status the API has not."""
     gone = b'{"items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
     hand = Hand(answers(Answer(200, gone)), "b")
-    ended = await hand.do(AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
+    ended = await hand.do(d.AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
     assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("b",))]
     assert (ended.result, ended.reason) == ("timed-out", "1 of 2 without a final status")
 
@@ -296,7 +288,7 @@ async def test_await_asks_less_of_a_slow_server(autojump_clock: MockClock) -> No
     """At most a quarter of the time is spent on lists."""
     running = b'{"items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
     hand = Hand(lambda asked: (0.5, Answer(200, running)), "a")
-    await hand.do(AwaitStatuses(key="k", uids=("a",), timeout_ns=10_000_000_000))
+    await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=10_000_000_000))
     assert len(hand.server.asked) <= 5
 
 
@@ -309,7 +301,7 @@ async def test_restore_never_gives_up_early(autojump_clock: MockClock) -> None:
 
     hand = Hand(behave)
     started = trio.current_time()
-    assert await hand.do(AnnounceNode(key="k", ready=True)) == Ending()
+    assert await hand.do(d.AnnounceNode(key="k", ready=True)) == Ending()
     assert 0 < trio.current_time() - started < 3700
     assert len(hand.told) == 1
 
@@ -319,18 +311,18 @@ async def test_an_earlier_boots_status_waits_for_the_server(autojump_clock: Mock
     pod = b'{"metadata": {"uid": "a", "resourceVersion": "1"}, "status": {"phase": "Running"}}'
     rows = (("a", "Failed", "Terminated", "m"),)
     hand = Hand(answers(None), "a")
-    assert (await hand.do(DeliverStatuses(key="k", statuses=rows))).result == "failed"
+    assert (await hand.do(d.DeliverStatuses(key="k", statuses=rows))).result == "failed"
     back = trio.current_time() + 300
 
     def behave(asked: Asked) -> tuple[float, Answer] | None:
         return None if asked.at_seconds < back else (0.01, Answer(200, pod))
 
     hand.server.behaviour = behave
-    assert await hand.do(DeliverStatuses(key="k", statuses=rows, unchanged_only=True)) == Ending()
+    assert await hand.do(d.DeliverStatuses(key="k", statuses=rows, unchanged_only=True)) == Ending()
     assert hand.server.methods()[-2:] == ["GET", "PATCH"]
     began = trio.current_time()
     hand.server.behaviour = answers(None)
-    assert (await hand.do(DeliverStatuses(key="k", statuses=rows))).result == "failed"
+    assert (await hand.do(d.DeliverStatuses(key="k", statuses=rows))).result == "failed"
     assert trio.current_time() - began == pytest.approx(5)
 
 
@@ -340,7 +332,7 @@ async def test_statuses_of_a_silent_server_are_bounded(autojump_clock: MockClock
     hand = Hand(answers(None), *names)
     rows = tuple((name, "Failed", "Terminated", "m") for name in names)
     began = trio.current_time()
-    ended = await hand.do(DeliverStatuses(key="k", statuses=rows))
+    ended = await hand.do(d.DeliverStatuses(key="k", statuses=rows))
     assert (ended.result, ended.reason[:28]) == ("failed", "105 of 105 not delivered: de")
     assert trio.current_time() - began == pytest.approx(10)
 
@@ -351,14 +343,14 @@ async def test_newest_announcement_wins(autojump_clock: MockClock) -> None:
     ended: list[Ending] = []
 
     async def first() -> None:
-        ended.append(await hand.do(AnnounceNode(key="one", ready=False, cordon=True)))
+        ended.append(await hand.do(d.AnnounceNode(key="one", ready=False, cordon=True)))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await trio.sleep(1)
         hand.server.behaviour = answers(Answer(200, b'{"metadata": {"resourceVersion": "1"}}'))
         began = trio.current_time()
-        assert await hand.do(AnnounceNode(key="two", ready=True)) == Ending()
+        assert await hand.do(d.AnnounceNode(key="two", ready=True)) == Ending()
         assert trio.current_time() - began < 0.1
     assert [each.result for each in ended] == ["cancelled"]
 

@@ -21,11 +21,7 @@ from ebbtide.actors.edges.kubernetes import client as light
 from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
-from ebbtide.actors.edges.kubernetes.calls import (
-    MERGE_PATCH,
-    Answer,
-    Unanswered,
-)
+from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.client import (
     CONNECTIONS_MAX,
     LINE_BYTES_MAX,

@@ -8,10 +8,7 @@ import time
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import (
-    MERGE_PATCH,
-    Answer,
-)
+from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer
 from tests.actors.edges.kubernetes.rig import NODE, linked
 from tests.node.bed import Bed
 from tests.node.pods import PODS, pod

@@ -9,10 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from ebbtide.actors.edges.kubernetes.calls import (
-    Answer,
-    Unanswered,
-)
+from ebbtide.actors.edges.kubernetes.calls import Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, CHANGED_ANNOTATION
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes

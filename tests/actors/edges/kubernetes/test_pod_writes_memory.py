@@ -16,10 +16,7 @@ from trio.testing import MockClock
 from ebbtide.actors.edges.kubernetes import pod_writes as late
 from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.pod_writes import LATE_FILE_NAME, KnownThen, LateStatuses
-from ebbtide.actors.edges.kubernetes.pods import (
-    KnownPod,
-    PodStore,
-)
+from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import Ending

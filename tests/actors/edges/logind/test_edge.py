@@ -16,16 +16,9 @@ from ebbtide.actors.edges.logind import edge as watch
 from ebbtide.actors.edges.logind.drop_ins import DropIns
 from ebbtide.actors.edges.logind.edge import LogindEdge
 from ebbtide.actors.edges.service_manager import LOCK_NAME, ServiceManager
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import Arm, Disarm, ReleaseLock, RemoveDropIn, WriteDropIn
-from ebbtide.events.facts import (
-    BusLost,
-    DropInsRead,
-    LogindRead,
-    PrepareForShutdown,
-    PreparingRead,
-    ScheduleRead,
-)
 from tests.actors.edges.logind.conftest import Rig, running
 from tests.beds.logind import LogindBed
 from tests.beds.notify import notify_bed
@@ -51,8 +44,8 @@ async def test_arming_takes_one_delay_lock_and_reports(bed: LogindBed, rig: Rig)
     ending = await rig.do(Arm(key="a"))
     (lock,) = await bed.list_inhibitors()
     assert (ending.result, lock.what, lock.who, lock.mode) == ("done", "shutdown", "ebbtide", "delay")
-    assert [type(fact) for fact in rig.facts.all[:2]] == [LogindRead, DropInsRead]
-    assert rig.facts.of(LogindRead)[0].grant_ns == 5 * NS_PER_SECOND
+    assert [type(fact) for fact in rig.facts.all[:2]] == [f.LogindRead, f.DropInsRead]
+    assert rig.facts.of(f.LogindRead)[0].grant_ns == 5 * NS_PER_SECOND
 
 
 async def test_arming_again_keeps_the_lock(bed: LogindBed, rig: Rig) -> None:
@@ -67,7 +60,7 @@ async def test_listening_takes_no_lock(bed: LogindBed, rig: Rig) -> None:
     assert (await rig.do(Arm(key="a", lock=False))).result == "done"
     assert await bed.ours() == []
     await bed.power_off()
-    assert not (await rig.facts.wait(PrepareForShutdown)).lock_held
+    assert not (await rig.facts.wait(f.PrepareForShutdown)).lock_held
 
 
 async def test_disarm_goes_on_listening(bed: LogindBed, rig: Rig) -> None:
@@ -76,7 +69,7 @@ async def test_disarm_goes_on_listening(bed: LogindBed, rig: Rig) -> None:
     assert (await rig.do(Disarm(key="d"))).result == "done"
     assert await bed.none_of_ours()
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
 
 
 async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBed, rig: Rig) -> None:
@@ -85,7 +78,7 @@ async def test_a_running_shutdown_refuses_the_lock_and_is_reported(bed: LogindBe
         await bed.power_off("reboot")
         ending = await rig.do(Arm(key="a"))
     assert (ending.result, ending.reason) == ("failed", "OperationInProgress")
-    read = rig.facts.of(LogindRead)[0]
+    read = rig.facts.of(f.LogindRead)[0]
     assert (read.preparing, read.kind) == (True, "reboot")
 
 
@@ -94,13 +87,13 @@ async def test_the_kind_of_an_immediate_shutdown(bed: LogindBed, rig: Rig, kind:
     """Rule 1: 252 has no metadata signal; the kind is in `ScheduledShutdown`, also when it is immediate."""
     await rig.do(Arm(key="a"))
     await bed.power_off(kind)
-    signal = await rig.facts.wait(PrepareForShutdown)
-    assert signal == PrepareForShutdown(
+    signal = await rig.facts.wait(f.PrepareForShutdown)
+    assert signal == f.PrepareForShutdown(
         active=True,
         kind=signal.kind,
         grant_ns=5 * NS_PER_SECOND,
         lock_held=True,
-        owner=rig.facts.of(LogindRead)[0].owner,
+        owner=rig.facts.of(f.LogindRead)[0].owner,
     )
     assert signal.kind == kind
 
@@ -110,22 +103,22 @@ async def test_the_kind_of_a_scheduled_shutdown(bed: LogindBed, rig: Rig, kind: 
     """Rule 1: a schedule that falls due comes as a signal with its kind."""
     await rig.do(Arm(key="a"))
     await bed.schedule(kind, 0.1)
-    assert (await rig.facts.wait(PrepareForShutdown)).kind == kind
+    assert (await rig.facts.wait(f.PrepareForShutdown)).kind == kind
 
 
 async def test_a_kubelets_lock_is_seen_at_arming(bed: LogindBed, rig: Rig) -> None:
     """Rule 8: another program called kubelet with a delay lock on shutdown is on record."""
     async with bed.inhibitor("kubelet"):
         await rig.do(Arm(key="a"))
-    assert rig.facts.of(LogindRead)[0].kubelet_lock
+    assert rig.facts.of(f.LogindRead)[0].kubelet_lock
 
 
 async def test_a_kubelets_lock_is_seen_when_it_comes_later(bed: LogindBed, rig: Rig) -> None:
     """Rule 8: a kubelet that starts after us is on record before the next signal."""
     await rig.do(Arm(key="a"))
     async with bed.inhibitor("kubelet"):
-        await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
-    await rig.facts.wait(LogindRead, 2, where=lambda read: not read.kubelet_lock)
+        await rig.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
+    await rig.facts.wait(f.LogindRead, 2, where=lambda read: not read.kubelet_lock)
 
 
 @pytest.mark.parametrize("held", [True, False])
@@ -135,9 +128,9 @@ async def test_the_signal_says_whether_a_kubelet_holds_a_lock(bed: LogindBed, ri
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(bed.inhibitor("kubelet" if held else "somebody"))
         if held:
-            await rig.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
+            await rig.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
         await bed.power_off()
-        assert (await rig.facts.wait(PrepareForShutdown)).kubelet_lock is held
+        assert (await rig.facts.wait(f.PrepareForShutdown)).kubelet_lock is held
 
 
 async def test_a_kubelets_lock_is_seen_without_inotify(
@@ -149,8 +142,8 @@ async def test_a_kubelets_lock_is_seen_without_inotify(
     async with running(LogindEdge(bed.address, root=bed.root)) as blind:
         await blind.do(Arm(key="a"))
         async with bed.inhibitor("kubelet"):
-            await blind.facts.wait(LogindRead, where=lambda read: read.kubelet_lock)
-            assert [read.kubelet_lock for read in blind.facts.of(LogindRead)] == [False, True]
+            await blind.facts.wait(f.LogindRead, where=lambda read: read.kubelet_lock)
+            assert [read.kubelet_lock for read in blind.facts.of(f.LogindRead)] == [False, True]
 
 
 def _no_inotify(folders: object) -> FolderWatch:
@@ -234,7 +227,7 @@ async def test_an_inherited_lock_counts(bed: LogindBed, tmp_path: Path) -> None:
             await rig.do(Arm(key="a"))
             await manager.wait("FDSTORE")
             await bed.power_off()
-            await rig.facts.wait(PrepareForShutdown)
+            await rig.facts.wait(f.PrepareForShutdown)
             rig.die()
         inherited = manager.pass_on(LOCK_NAME)
         edge = LogindEdge(bed.address, root=bed.root, service=service, lock_fds=inherited)
@@ -283,7 +276,7 @@ async def test_a_new_lock_replaces_the_stored_one(bed: LogindBed, tmp_path: Path
         async with running(LogindEdge(bed.address, root=bed.root, service=service)) as rig:
             await rig.do(Arm(key="a"))
             await bed.restart_logind(clean=True)
-            await rig.facts.wait(BusLost)
+            await rig.facts.wait(f.BusLost)
             await rig.do(Arm(key="b"))
             await service.barrier()
             assert len(manager.store[LOCK_NAME]) == 1
@@ -323,8 +316,8 @@ async def test_a_drop_in_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
     assert os.listdir(bed.drop_ins) == [OURS]
     assert stat.S_IMODE((bed.drop_ins / OURS).stat().st_mode) == 0o644
     assert stat.S_IMODE(bed.drop_ins.stat().st_mode) == 0o755
-    assert rig.facts.of(LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND
-    assert rig.facts.of(DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
+    assert rig.facts.of(f.LogindRead)[-1].grant_ns == 35 * NS_PER_SECOND
+    assert rig.facts.of(f.DropInsRead)[-1].ours_ns == 35 * NS_PER_SECOND
 
 
 async def test_the_folder_may_be_etc(bed: LogindBed) -> None:
@@ -342,7 +335,7 @@ async def test_it_wins_against_vendors_and_the_kubelet(bed: LogindBed, rig: Rig)
     await bed.drop_in("unattended-upgrades-logind-maxdelay.conf", "30", "/usr/lib")
     await bed.restart_logind()
     await rig.do(Arm(key="a"))
-    read = rig.facts.of(DropInsRead)[0]
+    read = rig.facts.of(f.DropInsRead)[0]
     name = "/usr/lib/systemd/logind.conf.d/unattended-upgrades-logind-maxdelay.conf"
     assert (read.others_ns, read.others_path) == (30 * NS_PER_SECOND, name)
     assert (await rig.do(WRITE)).result == "done"
@@ -360,8 +353,8 @@ async def test_a_file_that_wins_is_named(bed: LogindBed, rig: Rig) -> None:
         f"logind's limit is 7 s: {overrider} is read after "
         f"/run/systemd/logind.conf.d/{OURS}; rename or mask it"
     )
-    assert rig.facts.of(DropInsRead)[-1].overridden_by == overrider
-    assert rig.facts.of(LogindRead)[-1].grant_ns == 7 * NS_PER_SECOND
+    assert rig.facts.of(f.DropInsRead)[-1].overridden_by == overrider
+    assert rig.facts.of(f.LogindRead)[-1].grant_ns == 7 * NS_PER_SECOND
 
 
 async def test_a_file_that_wins_with_enough_is_no_failure(bed: LogindBed, rig: Rig) -> None:
@@ -397,7 +390,7 @@ async def test_removing_gives_the_others_their_value_back(bed: LogindBed, rig: R
     assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
     assert await bed.get("InhibitDelayMaxUSec") == 11_000_000
     assert os.listdir(bed.drop_ins) == []
-    assert rig.facts.of(DropInsRead)[-1].ours_ns is None
+    assert rig.facts.of(f.DropInsRead)[-1].ours_ns is None
     assert (await rig.do(RemoveDropIn(key="r"))).result == "done"
 
 
@@ -406,19 +399,19 @@ async def test_the_folders_are_watched(bed: LogindBed, rig: Rig, place: str) -> 
     """Rule 4: a file that appears in any folder, also one that did not exist, is reported; and its end."""
     await rig.do(Arm(key="a"))
     await bed.drop_in("zzz-new.conf", "90s", place)
-    read = await rig.facts.wait(DropInsRead, where=lambda read: read.overridden_by)
+    read = await rig.facts.wait(f.DropInsRead, where=lambda read: read.overridden_by)
     assert read.overridden_by == f"{place}/systemd/logind.conf.d/zzz-new.conf"
     (bed.root / read.overridden_by.lstrip("/")).unlink()
-    await rig.facts.wait(DropInsRead, 2, where=lambda read: not read.overridden_by)
+    await rig.facts.wait(f.DropInsRead, 2, where=lambda read: not read.overridden_by)
 
 
 async def test_somebody_raises_the_limit(bed: LogindBed, rig: Rig) -> None:
     """A change by others is seen when logind is told of it a moment after the file was written."""
     await rig.do(Arm(key="a"))
     await bed.drop_in("70-site.conf", "44s", "/etc")
-    await rig.facts.wait(DropInsRead, where=lambda read: read.others_ns == 44 * NS_PER_SECOND)
+    await rig.facts.wait(f.DropInsRead, where=lambda read: read.others_ns == 44 * NS_PER_SECOND)
     await bed.hang_up()
-    await rig.facts.wait(LogindRead, where=lambda read: read.grant_ns == 44 * NS_PER_SECOND)
+    await rig.facts.wait(f.LogindRead, where=lambda read: read.grant_ns == 44 * NS_PER_SECOND)
 
 
 LAYOUTS = {
@@ -478,7 +471,7 @@ async def test_release_lets_the_machine_go(bed: LogindBed, rig: Rig) -> None:
     """Rule 5: after `ReleaseLock` no lock of ours is listed, and logind starts the final unit at once."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     assert await bed.starts() == []
     assert (await rig.do(ReleaseLock(key="r"))).result == "done"
     assert (await bed.started())[0] == "poweroff.target"
@@ -496,11 +489,11 @@ async def test_a_restarted_logind_has_forgotten_the_shutdown(bed: LogindBed, rig
     """Rule 2: at an owner change the property is read: the bus was lost, then false under the new owner."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     await bed.restart_logind()
-    read = await rig.facts.wait(PreparingRead)
-    lost = await rig.facts.wait(BusLost)
-    assert (read.preparing, read.owner != rig.facts.of(LogindRead)[0].owner) == (False, True)
+    read = await rig.facts.wait(f.PreparingRead)
+    lost = await rig.facts.wait(f.BusLost)
+    assert (read.preparing, read.owner != rig.facts.of(f.LogindRead)[0].owner) == (False, True)
     assert rig.facts.all.index(lost) < rig.facts.all.index(read)
 
 
@@ -508,18 +501,18 @@ async def test_the_lock_outlives_a_restart_of_logind(bed: LogindBed, rig: Rig) -
     """Rules 2 and 5: logind opens the lock again; arming finds it good and takes no second one."""
     await rig.do(Arm(key="a"))
     await bed.restart_logind()
-    await rig.facts.wait(BusLost)
+    await rig.facts.wait(f.BusLost)
     assert (await rig.do(Arm(key="b"))).result == "done"
     assert len(await bed.ours()) == 1
     await bed.power_off()
-    assert (await rig.facts.wait(PrepareForShutdown)).lock_held
+    assert (await rig.facts.wait(f.PrepareForShutdown)).lock_held
 
 
 async def test_a_lock_that_logind_lost_is_replaced(bed: LogindBed, rig: Rig) -> None:
     """A logind that forgot its locks leaves ours dead; arming sees it and takes a new one."""
     await rig.do(Arm(key="a"))
     await bed.restart_logind(clean=True)
-    await rig.facts.wait(BusLost)
+    await rig.facts.wait(f.BusLost)
     assert await bed.ours() == []
     assert (await rig.do(Arm(key="b"))).result == "done"
     assert len(await bed.ours()) == 1
@@ -529,10 +522,10 @@ async def test_a_second_true_after_a_restart_is_a_fact_of_its_own(bed: LogindBed
     """Rule 2: logind restarts in the delay and is asked again: two signals, the lock still held."""
     await rig.do(Arm(key="a"))
     await bed.power_off("reboot")
-    first = await rig.facts.wait(PrepareForShutdown)
+    first = await rig.facts.wait(f.PrepareForShutdown)
     await bed.restart_logind()
     await bed.power_off("poweroff")
-    second = await rig.facts.wait(PrepareForShutdown, 2)
+    second = await rig.facts.wait(f.PrepareForShutdown, 2)
     assert (first.kind, second.kind) == ("reboot", "poweroff")
     assert first.owner != second.owner
     assert second.lock_held
@@ -546,9 +539,9 @@ async def test_false_after_the_release_when_the_final_unit_failed(
     await bed.start_unit(behaviour)
     await rig.do(Arm(key="a"))
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     await rig.do(ReleaseLock(key="r"))
-    await rig.facts.wait(PrepareForShutdown, where=going(False))
+    await rig.facts.wait(f.PrepareForShutdown, where=going(False))
     assert (await rig.do(Arm(key="b"))).result == "done"
     assert len(await bed.ours()) == 1
 
@@ -557,25 +550,25 @@ async def test_shutdown_c_in_the_delay_is_no_cancel(bed: LogindBed, rig: Rig) ->
     """Rule 2: on 252 `shutdown -c` in the delay clears the schedule, and the machine still goes down."""
     await rig.do(Arm(key="a"))
     await bed.schedule("reboot", 0.1)
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     await bed.cancel()
     assert (await bed.get("ScheduledShutdown"))[0] == ""
     await rig.do(ReleaseLock(key="r"))
     await bed.started()
-    assert [fact.active for fact in rig.facts.of(PrepareForShutdown)] == [True]
-    assert rig.facts.of(PreparingRead) == []
+    assert [fact.active for fact in rig.facts.of(f.PrepareForShutdown)] == [True]
+    assert rig.facts.of(f.PreparingRead) == []
 
 
 async def test_preparing_is_looked_at_every_second(bed: LogindBed, rig: Rig) -> None:
     """Rule 2: in an episode the property is read once a second, and an unchanged value is no fact."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     async with bed.monitor() as overheard:
         await trio.sleep(2.2)
     looks = [message for message in overheard if message.body[1:] == ("PreparingForShutdown",)]
     assert len(looks) in (2, 3)
-    assert rig.facts.of(PreparingRead) == []
+    assert rig.facts.of(f.PreparingRead) == []
 
 
 async def test_the_limit_is_fixed_at_the_signal(bed: LogindBed, rig: Rig) -> None:
@@ -584,7 +577,7 @@ async def test_the_limit_is_fixed_at_the_signal(bed: LogindBed, rig: Rig) -> Non
     await bed.restart_logind()
     await rig.do(Arm(key="a"))
     asked_ns = await bed.power_off()
-    signal = await rig.facts.wait(PrepareForShutdown)
+    signal = await rig.facts.wait(f.PrepareForShutdown)
     await bed.drop_in("20-more.conf", "60s")
     await bed.hang_up()
     await bed.until("InhibitDelayMaxUSec", 60_000_000)
@@ -600,7 +593,7 @@ async def test_no_drop_in_is_touched_while_preparing(
     """Rule 3: the edge looks again itself, and refuses."""
     await rig.do(Arm(key="a"))
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     ending = await rig.do(order)
     assert (ending.result, ending.reason) == ("failed", "preparing")
     assert not bed.drop_ins.exists()
@@ -613,24 +606,24 @@ async def test_a_limit_raised_behind_our_back_is_in_the_signal(bed: LogindBed, r
     await bed.hang_up()
     await bed.until("InhibitDelayMaxUSec", 60_000_000)
     await bed.power_off()
-    assert (await rig.facts.wait(PrepareForShutdown)).grant_ns == 60 * NS_PER_SECOND
+    assert (await rig.facts.wait(f.PrepareForShutdown)).grant_ns == 60 * NS_PER_SECOND
 
 
 async def test_bus_loss_is_a_fact_and_arming_anew_works(bed: LogindBed, rig: Rig) -> None:
     """The bus restarts: `BusLost`, then arming succeeds on a new connection, and signals come."""
     await rig.do(Arm(key="a"))
     await bed.restart_bus()
-    await rig.facts.wait(BusLost)
+    await rig.facts.wait(f.BusLost)
     assert (await rig.do(Arm(key="b", attempt=2))).result == "done"
     assert len(await bed.ours()) == 1
     await bed.power_off()
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
 
 
 async def test_a_schedule_falls_due_and_was_announced(bed: LogindBed, rig: Rig) -> None:
     """Rule 6: the schedule is on record before the signal that follows from it."""
     await rig.do(Arm(key="a"))
     await bed.schedule("poweroff", 0.3)
-    await rig.facts.wait(PrepareForShutdown)
+    await rig.facts.wait(f.PrepareForShutdown)
     kinds = [type(fact) for fact in rig.facts.all]
-    assert kinds.index(ScheduleRead) < kinds.index(PrepareForShutdown)
+    assert kinds.index(f.ScheduleRead) < kinds.index(f.PrepareForShutdown)
