@@ -17,7 +17,8 @@ import msgspec
 
 NS_PER_SECOND = 1_000_000_000
 
-#: Longest time an effect waits for its barrier before it starts all the same (design, rule 5).
+#: Longest time an effect waits for its barrier before it starts all the same: a disk that hangs costs
+#: evidence, and never a pod its grace.
 BARRIER_NS_MAX = 20_000_000
 
 #: What an order waits for. Effects that die with the boot need their order only *written* (a completed
@@ -100,7 +101,7 @@ def parse_order_key(key: str) -> OrderKey:
 
 # --- the envelope around an event -----------------------------------------------------------------
 
-#: Domain of the hash that gives a shutdown its trace id (design, "Traces").
+#: Domain of the hash that gives a shutdown its trace id (docs/traces.md).
 TRACE_DOMAIN = b"ebbtide.trace.v1"
 
 

@@ -18,7 +18,8 @@ Budget = Literal["strict", "elastic"]
 #: Who ends a pod, and how: its own processes directly ("": mode process), its containers through the runtime,
 #: the kubelet because the API server deletes it, or the kubelet of its own accord, and we look on.
 TerminationMode = Literal["", "cri", "api", "observe"]
-#: When the node's Ready condition is set to False (design, rule 11).
+#: When the node's Ready condition is set to False. After 300 s of it pods are evicted, and a node that only
+#: reboots may take longer.
 Unready = Literal["poweroff", "always", "never"]
 #: What becomes of the objects of ended pods that do not come back.
 LeftPods = Literal["keep", "delete"]
@@ -37,7 +38,7 @@ class Hook(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 
 class Container(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One container. Only running ones get a hook and a stop (facts-kubelet 4.1)."""
+    """One container. Only a running one gets a hook and a stop, as from the kubelet."""
 
     name: str
     hook: Hook | None = None

@@ -21,7 +21,7 @@ from msgspec import inspect
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
 from ebbtide.actors.system import System, mark_recorded
-from ebbtide.events.base import Checkpoint, Record, RedactedFrom, Stamp
+from ebbtide.events.base import Checkpoint, Record, RedactedFrom, Stamp, parse_order_key
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
 from ebbtide.events.reader import History
@@ -233,9 +233,6 @@ _FORMS: dict[str, str] = {
     "message": "message~{}",
 }
 
-#: An order's key: actor, what (with the container), subject, ordinal.
-_KEY_PARTS = 4
-
 
 class Pseudonyms:
     """``learning``: values come back as they are, and are remembered."""
@@ -321,12 +318,11 @@ class Pseudonyms:
         return f"{self.of('namespace', namespace)}{slash}{self._owner(owner)}"
 
     def _key(self, text: str) -> str:
-        parts = text.split("/")
-        if len(parts) != _KEY_PARTS:
+        key = parse_order_key(text)
+        if not key.actor:
             return self.of("message", text)
-        actor, what, subject, ordinal = parts
-        effect, colon, container = what.partition(":")
-        return f"{actor}/{effect}{colon}{self.of('container', container)}/{self.subject(subject)}/{ordinal}"
+        part = f":{self.of('container', key.part)}" if key.part else ""
+        return f"{key.actor}/{key.what}{part}/{self.subject(key.subject)}/{key.ordinal}"
 
     def subject(self, text: str) -> str:
         """A pod's UID, or a wave's number, which stays."""

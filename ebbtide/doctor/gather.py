@@ -37,6 +37,7 @@ from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor.machine import acpid_runs, power_key_file
 from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
+from ebbtide.events.base import parse_order_key
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import START_POD_KEY
@@ -199,7 +200,7 @@ class LastStart:
             data = payload_of(raw)
             if not isinstance(data, dict):
                 return  # only an edited journal holds anything but a mapping here
-            uid = str(data.get("key")).removeprefix(START_POD_KEY).rpartition("/")[0]
+            uid = parse_order_key(str(data.get("key"))).subject
             self._failed.pop(uid, None)
             if data.get("result") == "failed":
                 self._failed[uid] = str(data.get("reason") or "no reason was given")

@@ -463,7 +463,8 @@ def _manifest_rejected(shutdown: RecordBuilder, event: ManifestRejected) -> None
 
 
 def _schedule_read(shutdown: RecordBuilder, event: ScheduleRead) -> None:
-    """Read a moment after the signal it says as much as before; that it went away says nothing (252)."""
+    # Read a moment after the signal it says as much as before. That it went away says nothing: in logind's
+    # delay ``shutdown -c`` clears the schedule, and the machine still goes down (systemd 252).
     if event.at_wall_ns:
         shutdown.schedule = event
 

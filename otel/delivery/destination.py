@@ -83,25 +83,25 @@ class Destination(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"Destination({self.protocol}, {self.endpoint})"
 
 
-def resolve(*places: Given) -> Destination | None:
-    """The destination that these places describe together, the first one winning; None: tracing is off.
+def resolve(*sources: Given) -> Destination | None:
+    """The destination that these sources describe together, the first one winning; None: tracing is off.
 
     An endpoint switches tracing on, wherever it stands. Raises BadDestination.
     """
-    first = next((each for each in places if each.endpoint or each.traces_endpoint), None)
+    first = next((each for each in sources if each.endpoint or each.traces_endpoint), None)
     if first is None:
         return None
     names = ("protocol", "headers", "certificate", "client_certificate", "client_key", "timeout_ns")
     values: dict[str, Any] = {}
     # From the last to the first: what is said first is written last, and so it wins.
-    for each in reversed(places):
+    for each in reversed(sources):
         for name in (*names, "compression", "signals"):
             if (value := getattr(each, name)) is not None:
                 values[name] = value
     protocol = values.get("protocol", "http/protobuf")
     if bool(values.get("client_certificate")) != bool(values.get("client_key")):
         raise BadDestination("a client certificate and its key belong together: name both or neither")
-    # Only here: which protocol counts is known when all places have been asked.
+    # Only here: which protocol counts is known when all sources have been asked.
     check_headers(protocol, values.get("headers", ()))
     parts = urlsplit(first.traces_endpoint or first.endpoint or "")
     path, query = parts.path, parts.query

@@ -25,7 +25,7 @@ from ebbtide.actors.simulated_logind import (
     ShutdownSignal,
     Unreachable,
 )
-from ebbtide.events.base import Fact, Order
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import (
     AnnounceNode,
     Arm,
@@ -83,7 +83,7 @@ from ebbtide.replay.sim.kubelet import KUBELET
 from ebbtide.replay.sim.node import SimulatedNode
 from ebbtide.replay.sim.pods import HookProcess, SimulatedContainer
 from ebbtide.replay.sim.scenario import Draws
-from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
+from ebbtide.replay.sim.world_log import MS
 
 
 class DaemonProcess(Protocol):

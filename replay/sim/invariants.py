@@ -329,7 +329,7 @@ KUBELET_ASKS_NS = 3000 * MS
 
 
 def no_hook_twice(view: BootView) -> BreachSentences:
-    """A container's hook runs at most once in a shutdown, over all daemons that know of it (rule 4)."""
+    """A container's hook runs at most once in a shutdown, over all daemons that know of it."""
     if view.hurt:
         return
     for box in view.boxes():

@@ -20,10 +20,11 @@ from ebbtide.actors.simulated_logind import (
     Timer,
     Unreachable,
 )
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import PlannedWave, Pod, Settings
 from ebbtide.replay.sim.pods import SimulatedContainer, SimulatedPods
 from ebbtide.replay.sim.scenario import Faults
-from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND, WorldLog
+from ebbtide.replay.sim.world_log import MS, WorldLog
 
 #: Its life in the world log, and its number among the holders of locks.
 KUBELET = -1

@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ebbtide.actors.simulated_logind import SimulatedLogind, Timer
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.kubelet import Kubelet
 from ebbtide.replay.sim.pods import SimulatedPods
 from ebbtide.replay.sim.scenario import Faults
-from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND, WorldLog
+from ebbtide.replay.sim.world_log import MS, WorldLog
 
 #: Between the final unit's start and the daemon's SIGTERM, and between the last unit's stop and the end.
 HALT_NS = 50 * MS

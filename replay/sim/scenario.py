@@ -15,12 +15,11 @@ from typing import Literal, NamedTuple, Self, TypeVar
 
 from msgspec.structs import replace
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
-from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND
+from ebbtide.replay.sim.world_log import MS
 
-# How pods behave: the constants of one run, however they were come by (a file, a seed, a test).
-#
-# All times are nanoseconds; None means never.
+# --- how pods behave: the constants of one run, drawn or given ------------------------------------
 
 
 class HookPlan(NamedTuple):
@@ -53,11 +52,9 @@ class PodPlan(NamedTuple):
     appears_ns: int = 0
 
 
-# What is simulated: everything that one run is a function of.
+# --- the plan of one run --------------------------------------------------------------------------
 #
-# The same plan gives the same journal, byte for byte. Times are nanoseconds after the shutdown's signal
-# unless their name says otherwise; None means never.
-
+# Times are nanoseconds after the shutdown's signal unless their name says otherwise.
 
 #: How the API server behaves.
 ApiIs = Literal["works", "fails", "hangs"]
@@ -268,11 +265,9 @@ def _draw_duration(takes: DurationQuantiles | None, draws: Draws) -> int | None:
     return None if takes is None else takes.draw(draws)
 
 
-# From a seed to a plausible node: pods as a cluster has them, how they behave, and what goes wrong.
+# --- from a seed to a plausible node --------------------------------------------------------------
 #
-# The tables say how often each thing comes. Append new draws at the end of a function, or fork a stream for
-# them: then the old seeds keep their runs.
-
+# Pods as a cluster has them, how they behave, and what goes wrong; the tables say how often each comes.
 
 #: What a node is configured with where nobody says anything: three waves, 60 s in all.
 DEFAULT_SETTINGS = Settings(

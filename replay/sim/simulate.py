@@ -16,7 +16,7 @@ from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.system import System
-from ebbtide.events.base import Fact, Order, Record, Stamp
+from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
 from ebbtide.events.decisions import Leave
@@ -55,7 +55,7 @@ from ebbtide.replay.sim.scenario import (
     SimulationPlan,
 )
 from ebbtide.replay.sim.view import Boot, BootView
-from ebbtide.replay.sim.world_log import MS, NS_PER_SECOND, WorldLog
+from ebbtide.replay.sim.world_log import MS, WorldLog
 
 # The journal of a virtual run: the bytes that the writer would write, without a disk and without waiting.
 #

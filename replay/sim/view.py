@@ -1,4 +1,4 @@
-"""What the invariants look at: one boot from outside (the trail) and from inside (the records).
+"""What the invariants look at: one boot from outside (the world log) and from inside (the records).
 
 Both simulators make these views: what holds must hold for the real daemon under the mock clock, and for the
 plain loop in virtual time. Everything is indexed once, so that a thousand pods are looked at in a moment.

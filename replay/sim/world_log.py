@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-NS_PER_SECOND = 1_000_000_000
 MS = 1_000_000
 
 

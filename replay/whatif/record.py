@@ -284,7 +284,7 @@ class Changes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChangedFact(NamedTuple):
-    """A fact as the new run is to hear of it: recorded at ``mono_ns``, to be told ``delay_ns`` later."""
+    """A fact as the new run is to hear of it: recorded at ``mono_ns``, heard ``delay_ns`` later."""
 
     seq: int
     mono_ns: int
@@ -536,10 +536,10 @@ FIRST_LOOK_NS = NS_PER_SECOND
 
 def attribute_facts(shutdown: RecordedShutdown, facts: Sequence[ChangedFact]) -> RecordedBehaviour:
     """``facts`` are the record's as changed (`facts_under`), the orders are the record's."""
-    eye = _FactAttribution({changed.seq: changed for changed in facts})
+    attribution = _FactAttribution({changed.seq: changed for changed in facts})
     for played in shutdown.events:
-        eye.look(played)
-    return eye.seen
+        attribution.add(played)
+    return attribution.seen
 
 
 class _FactAttribution:
@@ -553,7 +553,7 @@ class _FactAttribution:
         self._autopsies: dict[ContainerKey, str] = {}
         self._last_ns = 0
 
-    def look(self, played: RecordedEvent) -> None:
+    def add(self, played: RecordedEvent) -> None:
         event = played.event
         if played.cause:
             if isinstance(event, Order):
@@ -635,7 +635,7 @@ class _FactAttribution:
         self.seen.listing.append(self.seen.answers[changed.event.key][-1])
         return True
 
-    def looked(self, changed: ChangedFact) -> bool:
+    def logind_read(self, changed: ChangedFact) -> bool:
         """Reported before the outcome of the order that is carried out."""
         key = next((key for key, order in self._open.items() if isinstance(order, LOGIND_ORDERS)), "")
         return self._answer(key, changed)
@@ -703,8 +703,8 @@ _FACT_HANDLERS: dict[type[Event], Callable[[_FactAttribution, ChangedFact], bool
     DurabilityLate: _FactAttribution.keyed,
     EffectPanicked: _FactAttribution.keyed,
     InventoryTaken: _FactAttribution.listed,
-    LogindRead: _FactAttribution.looked,
-    DropInsRead: _FactAttribution.looked,
+    LogindRead: _FactAttribution.logind_read,
+    DropInsRead: _FactAttribution.logind_read,
     AutopsyTaken: _FactAttribution.autopsied,
     ContainerExited: _FactAttribution.exited,
 }

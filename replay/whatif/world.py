@@ -81,7 +81,7 @@ class RecordedWorld:
             families.setdefault(_family(key), []).append(key)
         self._twins = {family: iter(keys) for family, keys in families.items()}
         self._outside: list[Entry] = [
-            run_agenda.tell(changed.at_ns, changed.event, changed) for changed in seen.outside
+            run_agenda.put(changed.at_ns, changed.event, changed) for changed in seen.outside
         ]
         self._containers: dict[ContainerKey, ContainerRun] = {
             whose: ContainerRun(whose, container, self._common)
@@ -123,7 +123,7 @@ class RecordedWorld:
     def _play(self, order: Order, answer: Answer) -> None:
         now_ns = self._run_agenda.now_ns
         if not answer.restart:
-            self._run_agenda.tell(
+            self._run_agenda.put(
                 now_ns + answer.delay_ns, _keyed(answer.changed.event, order.key), answer.changed
             )
             return
@@ -131,7 +131,7 @@ class RecordedWorld:
         down = next((down for down in restarts if now_ns <= down.begin_ns), None)
         if down is not None:
             fact = _keyed(answer.changed.event, order.key)
-            self._run_agenda.tell(down.end_ns + answer.delay_ns, fact, answer.changed)
+            self._run_agenda.put(down.end_ns + answer.delay_ns, fact, answer.changed)
         else:
             self._invent(order)
 
@@ -147,8 +147,8 @@ class RecordedWorld:
         at_ns = self._run_agenda.now_ns + delay_ns
         for answer in self._seen.listing if isinstance(order, TakeInventory) else ():
             assert isinstance(answer.changed.event, InventoryTaken)
-            self._run_agenda.tell(at_ns, _keyed(answer.changed.event, order.key))
-        self._run_agenda.tell(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
+            self._run_agenda.put(at_ns, _keyed(answer.changed.event, order.key))
+        self._run_agenda.put(at_ns, OrderEnded(key=order.key, result="done", elapsed_ns=delay_ns))
 
     # --- notes --------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class RecordedWorld:
             self._run_agenda.agenda.drop(entry)
         after = seen.after_release
         for answer in after:
-            self._run_agenda.tell(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
+            self._run_agenda.put(now_ns + answer.delay_ns, answer.changed.event, answer.changed)
         tail_ns = self._shutdown.last_ns - seen.released.mono_ns if seen.released is not None else 0
         self._run_agenda.end(now_ns + max([tail_ns, *(answer.delay_ns for answer in after)]))
 
@@ -264,13 +264,11 @@ class HookRun:
             self._weaken(known)
         result: Result = "timed-out" if cancel.timed_out else "cancelled"
         if known is None or known.cut is None:
-            self._tell(0, OrderEnded(key=self._order.key, result=result))
+            self._put(0, OrderEnded(key=self._order.key, result=result))
         elif known.ended is not None:
             event = cast(OrderEnded, known.ended.event)
             same = known.cut_timed_out == cancel.timed_out
-            self._tell(
-                known.ended.at_ns - known.cut.mono_ns, event if same else replace(event, result=result)
-            )
+            self._put(known.ended.at_ns - known.cut.mono_ns, event if same else replace(event, result=result))
 
     def ended(self, event: OrderEnded) -> None:
         """Its outcome came."""
@@ -290,7 +288,7 @@ class HookRun:
             self._common.evidence.weaken(self._order.uid, "assumed", why)
             return self._done(0) if self._common.hopeful else None
         if known.ended is not None and known.ran_out:
-            return self._tell(known.ended.at_ns - known.began.mono_ns, cast(OrderEnded, known.ended.event))
+            return self._put(known.ended.at_ns - known.began.mono_ns, cast(OrderEnded, known.ended.event))
         if known.ended is not None and known.bounded:
             # Its edge ends it when its time is over, as much later, or sooner, than that as in the record.
             assert known.ended is not None
@@ -298,11 +296,11 @@ class HookRun:
             if self._common.hopeful and self._order.timeout_ns > known.timeout_ns:
                 return self._bet_on(known)
             slack_ns = ran_ns - known.timeout_ns
-            return self._tell(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
+            return self._put(self._order.timeout_ns + slack_ns, cast(OrderEnded, known.ended.event))
         # A restart lost its outcome: it loses this one's too if it comes while this one runs.
         lost = known.lost and any(self._began_ns <= down.begin_ns for down in downtimes)
         if lost and known.ended is not None:
-            return self._common.run_agenda.tell(known.ended.at_ns, known.ended.event, known.ended)
+            return self._common.run_agenda.put(known.ended.at_ns, known.ended.event, known.ended)
         return self._bet_on(known)
 
     def _bet_on(self, known: RecordedHook) -> Entry | None:
@@ -325,14 +323,14 @@ class HookRun:
         self._common.evidence.weaken(self._order.uid, "bound", why)
 
     def _done(self, delay_ns: int) -> Entry:
-        return self._tell(delay_ns, OrderEnded(key=self._order.key, result="done", elapsed_ns=delay_ns))
+        return self._put(delay_ns, OrderEnded(key=self._order.key, result="done", elapsed_ns=delay_ns))
 
-    def _tell(self, delay_ns: int, event: OrderEnded) -> Entry:
+    def _put(self, delay_ns: int, event: OrderEnded) -> Entry:
         """A recorded outcome keeps its place where it keeps its time; its key is this order's."""
         changed = self._seen.ended if self._seen is not None and self._seen.ended is not None else None
         recorded = changed if changed is not None and event is changed.event else None
         fact = event if event.key == self._order.key else replace(event, key=self._order.key)
-        return self._common.run_agenda.tell(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
+        return self._common.run_agenda.put(self._common.run_agenda.now_ns + delay_ns, fact, recorded)
 
 
 # A container's way down in a new run, with what the record shows of it.
@@ -440,7 +438,7 @@ class ContainerRun:
         if first is None or gone:
             return
         for changed in self.seen.exited_again:
-            self._common.run_agenda.tell(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
+            self._common.run_agenda.put(self._now_ns + changed.at_ns - first.at_ns, changed.event, changed)
 
     def _ends_first(self) -> bool:
         """It was ordered to be killed in the record too, and ended by itself before that came to it."""
@@ -524,8 +522,8 @@ class ContainerRun:
     def _exit(self, at_ns: int, *, recorded: bool = False, signal: str = "") -> Entry:
         changed = self.seen.exited if recorded else None
         if changed is not None:
-            return self._common.run_agenda.tell(at_ns, changed.event, changed)
-        return self._common.run_agenda.tell(
+            return self._common.run_agenda.put(at_ns, changed.event, changed)
+        return self._common.run_agenda.put(
             at_ns, ContainerExited(uid=self._uid, container=self._name, signal=signal)
         )
 
@@ -569,7 +567,7 @@ class RunAgenda:
     def now_ns(self) -> int:
         return self.agenda.now_ns
 
-    def tell(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
+    def put(self, at_ns: int, fact: Fact, changed: ChangedFact | None = None) -> Entry:
         """``changed``: the recorded fact that this is, whose place it takes if the time is the same."""
         at_ns = self._heard_ns(max(at_ns, self.now_ns))
         if changed is not None and at_ns == changed.mono_ns:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from ebbtide.replay.sim.world_log import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND
 
 #: Any moment after 1970; the daemon's decisions must not depend on it.
 WALL_BASE_NS = 1_700_000_000 * NS_PER_SECOND

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Settings
-from ebbtide.replay.sim.world_log import NS_PER_SECOND
 from tests.world.daemon import Life
 from tests.world.disks import Disks
 from tests.world.node import Node
