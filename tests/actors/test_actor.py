@@ -159,58 +159,11 @@ def test_a_daemon_does_without_the_check(monkeypatch: pytest.MonkeyPatch) -> Non
     assert system.slots[(CONFIG.name, "")].state == Light(phase="green")
 
 
-#: What an actor hears: an event that leaves this list, or joins it, does so on purpose.
-HEARD = {
-    "ConfigReconciler": (
-        "DaemonStarted DropInsRead EpisodeClosed LogindRead OrderEnded PreparingRead SettingsLoaded "
-        "ShutdownBegan Tick"
-    ),
-    "LogindActor": (
-        "BusLost ConfigAdopted DaemonStarted EpisodeClosed LogindRead OrderEnded PrepareForShutdown "
-        "PreparingRead ReleaseLock Resumed ShutdownBegan StatusesSettled StopRequested Tick"
-    ),
-    "KubeletActor": (
-        "ApiRead ConfigAdopted DaemonStarted DeleteRefused EpisodeClosed FallbackEngaged "
-        "KubeletRead LogindRead OrderEnded PrepareForShutdown RuntimeRead ShutdownBegan "
-        "ShutdownCancelled Tick WaveStarted"
-    ),
-    "NodeStatusActor": (
-        "ApiRead ConfigAdopted DaemonStarted DeadlineMoved EpisodeClosed HandedOver KubeletStopped "
-        "MeansChosen MountsRead OrderEnded PlanMade PodAppeared PodEnded PodsEnded ShutdownBegan "
-        "ShutdownCancelled StatusesSeen Tick WaveEnded WaveStarted"
-    ),
-    "EpisodeActor": (
-        "ActorFailed ConfigAdopted DaemonStarted HandedOver HookEnded InventoryTaken MeansChosen "
-        "OrderEnded PodEnded PodJoined ReleaseLock ReleaseRequested ShutdownDetected "
-        "ShutdownWithdrawn Tick WaveEnded"
-    ),
-    "FallbackActor": (
-        "ActorFailed ContainerExited DaemonStarted DeadlineMoved EpisodeClosed HurryRequested "
-        "InventoryTaken LogindRead MeansChosen OrderEnded PlanMade PodEnded PodPlanned PodStopBegan "
-        "PodsEnded PrepareForShutdown ReleaseLock ReleaseRequested Resumed ShutdownBegan "
-        "ShutdownCancelled ShutdownDetected ShutdownWithdrawn StatusesSettled TakeInventory Tick "
-        "WaveStarted"
-    ),
-    "WaveActor": (
-        "DeadlineMoved HandedOver OrderEnded PodEnded PodPlanned PodsEnded ShutdownCancelled Tick "
-        "VolumesUnmounted WaveStarted"
-    ),
-    "HookActor": (
-        "AutopsyTaken ContainerExited DaemonStarted DeadlineMoved HandedOver HurryRequested "
-        "OrderEnded PodEnded PodPlanned PodStopBegan PodsEnded ShutdownCancelled Tick"
-    ),
-}
-
-
-@pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
-def test_what_an_actor_hears(actor: ActorType) -> None:
-    """Else the only row of an event could go, and the event with it."""
-    assert sorted(event.__name__ for event in actor.transitions.events) == HEARD[actor.name].split()
-
-
 @pytest.mark.parametrize("actor", ACTOR_TYPES, ids=lambda actor: actor.name)
 def test_deleting_a_row_is_found(actor: ActorType) -> None:
-    """Whichever it is: pairs are its own, so that the table is refused, or their event no longer heard."""
+    """Whichever it is: pairs are its own, so that the table is refused, or an event is no longer heard, which
+    the pictures show that are drawn from the tables (tests/test_docs.py).
+    """
     table = actor.transitions
     own = dict.fromkeys(map(id, table.rows.values()))
     assert [row for row in table.table if id(row) not in own] == []

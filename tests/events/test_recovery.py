@@ -66,8 +66,22 @@ class Layout(Journal):
             self.add(*step(self.chain.end.seq + 1, whole=whole))
         return self
 
+    def durable(self, seq: int) -> Layout:
+        """What the frames that follow know to be durable."""
+        self.durable_seq = seq
+        return self
+
     def flip(self, offset: int, segment: int = 1) -> Layout:
+        """A bit there; a negative offset counts from the end."""
         self.data(segment)[offset] ^= 0x10
+        return self
+
+    def append(self, data: bytes) -> Layout:
+        self.data().extend(data)
+        return self
+
+    def cut(self, keep: int, segment: int = 1) -> Layout:
+        del self.data(segment)[keep:]
         return self
 
     def lose(self, segment: int) -> Layout:
@@ -98,8 +112,7 @@ def test_an_empty_location_is_an_empty_journal() -> None:
 
 def test_damage_above_all_that_is_known_durable_is_a_tear() -> None:
     """The prefix is used, and a writer goes on behind it."""
-    layout = Layout().segment().steps(3)
-    verdict = layout.flip(len(layout.data()) - 50).verdict()
+    verdict = Layout().segment().steps(3).flip(-50).verdict()
     assert outcome(verdict) == ("torn", "torn", 7)
     assert "0000000001-00010203.ebj at byte" in verdict.banner
     assert verdict.start(OTHER_ID).after.seq == 7
@@ -109,50 +122,58 @@ def test_damage_at_or_below_the_durable_number_of_a_later_frame_is_corruption() 
     """A later frame says what had been durable, although it stands behind the damage."""
     layout = Layout().segment().steps(2)
     hurt = len(layout.data()) - 50
-    layout.durable_seq = 7
-    layout.steps(1).flip(hurt)
-    verdict = layout.verdict()
+    verdict = layout.durable(7).steps(1).flip(hurt).verdict()
     assert outcome(verdict) == ("corrupt", "durable loss", 4)
     assert verdict.worst is not None
     assert (verdict.worst.seq, verdict.exit_code) == (7, 5)
     assert verdict.start(OTHER_ID) == WriterStart(OTHER_ID, Link(), 2)
 
 
-def test_damage_above_the_durable_number_stays_a_tear_whatever_follows() -> None:
-    """Sectors of one unsynced write reach the disk in any order."""
-    layout = Layout().segment().steps(2)
-    hurt = len(layout.data()) - 50
-    layout.durable_seq = 6
-    layout.steps(5).flip(hurt)
-    assert outcome(layout.verdict()) == ("torn", "torn", 4)
+TWO_STEPS_BYTES = len(Layout().segment().steps(2).data())
 
 
-def test_a_sealed_segment_has_no_tear() -> None:
-    """Its trailer was written when all before it was durable."""
-    layout = Layout().segment().steps(2).seal()
-    layout.flip(len(layout.data()) - 300)
-    assert outcome(layout.verdict())[:2] == ("corrupt", "durable loss")
-
-
-def test_bytes_behind_a_trailer_are_no_tear() -> None:
-    """Nothing is ever appended to a sealed segment."""
-    layout = Layout().segment().steps(2).seal()
-    layout.data().extend(b"junk")
-    assert outcome(layout.verdict())[:2] == ("corrupt", "sealed loss")
+@pytest.mark.parametrize(
+    ("layout", "expected"),
+    [
+        # Sectors of one unsynced write reach the disk in any order.
+        (
+            Layout().segment().steps(2).durable(6).steps(5).flip(TWO_STEPS_BYTES - 50),
+            ("torn", "torn", 4),
+        ),
+        # A trailer was written when all before it was durable, and nothing is ever appended to it.
+        (Layout().segment().steps(2).seal().flip(-300), ("corrupt", "durable loss", 4)),
+        (Layout().segment().steps(2).seal().append(b"junk"), ("corrupt", "sealed loss", 7)),
+        # A writer seals between steps only.
+        (Layout().segment().steps(1, whole=False).seal(), ("corrupt", "sealed in a step", 1)),
+        # Without a checkpoint there is nothing from which the records that are left could be understood.
+        (
+            Layout().segment().steps(1).segment(checkpointed=False).steps(1).lose(1),
+            ("corrupt", "linked loss", 7),
+        ),
+        # A process that died while it began its segment lost nothing.
+        *((Layout().segment().steps(1).segment().cut(keep, 2), ("torn", "torn", 4)) for keep in (1, 30, 100)),
+        # Where a header has rotted, its frames still say what had been durable.
+        (
+            Layout().segment().steps(1).segment().steps(1).durable(8).steps(1).flip(40, 2),
+            ("corrupt", "durable loss", 4),
+        ),
+    ],
+)
+def test_what_damage_is(layout: Layout, expected: tuple[str, str, int]) -> None:
+    """A tear, or corruption, by which row of the table, and after which record."""
+    assert outcome(layout.verdict()) == expected
 
 
 def test_damage_before_a_later_segments_link_is_corruption() -> None:
     """Only the intact prefix is handed out."""
-    layout = Layout().segment().steps(2).segment().steps(1).flip(400)
-    verdict = layout.verdict()
+    verdict = Layout().segment().steps(2).segment().steps(1).flip(400).verdict()
     assert outcome(verdict)[:2] == ("corrupt", "linked loss")
     assert verdict.end.segment == 1
 
 
 def test_a_tear_that_a_later_process_went_on_from_is_passed_over() -> None:
     """History is whole again once somebody continued from before the damage."""
-    layout = Layout().segment().steps(3)
-    layout.flip(len(layout.data()) - 50)
+    layout = Layout().segment().steps(3).flip(-50)
     after = Layout(layout.verdict().start(OTHER_ID), layout.files).segment().steps(1)
     records, verdict = after.read()
     assert outcome(verdict) == ("intact", "", 11)
@@ -166,18 +187,9 @@ def test_an_incomplete_last_step_is_torn_and_is_not_handed_out() -> None:
     assert len(records) == 4
 
 
-def test_a_sealed_segment_that_ends_in_a_step_is_corrupt() -> None:
-    """A writer seals between steps only."""
-    assert outcome(Layout().segment().steps(1, whole=False).seal().verdict())[:2] == (
-        "corrupt",
-        "sealed in a step",
-    )
-
-
 def test_a_missing_segment_in_the_middle_is_corruption() -> None:
     """What stands before the gap is used."""
-    layout = Layout().segment().steps(1).segment().steps(1).segment().steps(1)
-    verdict = layout.lose(2).verdict()
+    verdict = Layout().segment().steps(1).segment().steps(1).segment().steps(1).lose(2).verdict()
     assert outcome(verdict) == ("corrupt", "linked loss", 4)
     assert "segment 2 before 0000000003-00010203.ebj is damaged or missing" in verdict.banner
 
@@ -197,28 +209,6 @@ def test_retention_may_die_between_two_removals() -> None:
     verdict = layout.lose(1).verdict()
     assert outcome(verdict) == ("intact", "", 11)
     assert verdict.first_seq == 8
-
-
-def test_without_a_checkpoint_the_missing_front_is_corruption() -> None:
-    """There is nothing from which the records that are left could be understood."""
-    layout = Layout().segment().steps(1).segment(checkpointed=False).steps(1)
-    assert outcome(layout.lose(1).verdict())[:2] == ("corrupt", "linked loss")
-
-
-@pytest.mark.parametrize("keep", [1, 30, 100])
-def test_a_last_segment_with_a_torn_header_is_a_tear(keep: int) -> None:
-    """A process that died while it began its segment lost nothing."""
-    layout = Layout().segment().steps(1).segment()
-    del layout.data(2)[keep:]
-    assert outcome(layout.verdict()) == ("torn", "torn", 4)
-
-
-def test_a_last_segment_whose_header_rotted_is_corrupt() -> None:
-    """Its frames still say what had been durable."""
-    layout = Layout().segment().steps(1).segment().steps(1)
-    layout.durable_seq = 8
-    layout.steps(1).flip(40, segment=2)
-    assert outcome(layout.verdict()) == ("corrupt", "durable loss", 4)
 
 
 def test_an_empty_file_counts_for_nothing_but_its_name() -> None:
@@ -304,20 +294,14 @@ def test_the_verdict_comes_after_the_reading() -> None:
 
 
 def _small() -> Layout:
-    layout = Layout().segment().steps(1)
-    layout.durable_seq = 4
-    layout.segment().steps(1)
-    layout.durable_seq = 6
-    return layout.steps(1)
+    return Layout().segment().steps(1).durable(4).segment().steps(1).durable(6).steps(1)
 
 
 def test_a_cut_at_every_byte_uses_the_intact_prefix() -> None:
     """At the end of a whole step the journal is intact, anywhere else its tail is torn; never corrupt."""
     whole, good = _whole_ends(), bytes(_small().data(2))
     for cut in range(len(good) + 1):
-        layout = _small()
-        del layout.data(2)[cut:]
-        verdict = layout.verdict()
+        verdict = _small().cut(cut, 2).verdict()
         assert verdict.exit_code == (0 if cut in whole else 4), cut
         assert verdict.end.seq == max(seq for at, seq in whole.items() if at <= cut), cut
 
