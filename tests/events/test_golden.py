@@ -1,12 +1,129 @@
-"""The journal of this format, kept as files: today's reader reads them, today's writer makes them again."""
+"""A small journal laid out byte by byte: every kind of frame, two segments, a move, and a process's death.
+
+``python -m tests.events.test_golden`` writes it to ``tests/golden/journal-v1/``. It is made once for each
+format; after that the tests compare: today's reader reads it, today's writer makes it again.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from ebbtide.events.base import Checkpoint, Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import decode_record, encode_event
+from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_record, encode_event
+from ebbtide.events.decisions import EpisodeClosed, PodEnded, ReleaseLock, ShutdownBegan
+from ebbtide.events.facts import BusLost, DaemonStarted, PrepareForShutdown, Tick
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
-from tests.events.golden import GOLDEN, LISTING, LOCATIONS, listing, make
+from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
+from tests.journals import checkpoint, step
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "journal-v1"
+LISTING = GOLDEN / "listing.txt"
+LOCATIONS = ("main", "fallback")
+
+JOURNAL_ID = bytes.fromhex("00112233445566778899aabbccddeeff")
+IDENTITY = Identity("node-1", "3a2f", "b007", "0.1.0", ("first-flag", "second-flag"))
+WALL_NS, MONO_NS = 1_700_000_000_000_000_000, 5_000_000_000
+
+STEPS = (
+    (DaemonStarted(version="0.1.0", pid=7, mode="process", node="node-1", boot_id="b007", userspace_id="1"),),
+    (BusLost(error="gone — später wieder"),),
+    (
+        PrepareForShutdown(active=True, kind="poweroff", grant_ns=15_000_000_000, lock_held=True),
+        ShutdownBegan(
+            kind="poweroff",
+            grant_ns=15_000_000_000,
+            requested_ns=30_000_000_000,
+            budget_ns=15_000_000_000,
+            deadline_ns=MONO_NS + 15_000_000_000,
+            release_by_ns=MONO_NS + 15_000_000_000,
+            lock_held=True,
+        ),
+    ),
+    (Tick(), PodEnded(uid="u1", wave=0, outcome="graceful", reason="exited")),
+    (Tick(), ReleaseLock(key="LogindActor/ReleaseLock//0")),
+    (Tick(), EpisodeClosed(outcome="complete")),
+)
+
+
+class Maker:
+    """Lays a journal out; ``files`` has the bytes by location and name."""
+
+    def __init__(self) -> None:
+        self.chain = Chain(IDENTITY, WriterStart(JOURNAL_ID, Link(), 1))
+        self.files: dict[tuple[str, str], bytes] = {}
+        self.location = LOCATIONS[0]
+        self._episode = 0
+
+    def lay(self, *items: SegmentItem) -> None:
+        for item in items:
+            self.put(item.end.segment, item.data)
+
+    def put(self, segment: int, data: bytes) -> None:
+        key = self.location, segment_file_name(segment, JOURNAL_ID)
+        self.files[key] = self.files.get(key, b"") + data
+
+    def begin(self) -> None:
+        seq = self.chain.end.seq + 1
+        self.lay(*self.chain.begin_segment(self.stamp(seq)))
+        mark = checkpoint(seq, self.stamp(seq), Checkpoint(episode=self._episode))
+        self.lay(self.chain.append(mark, max(0, seq - 2)))
+
+    def stamp(self, seq: int) -> Stamp:
+        return Stamp(MONO_NS + 1_000_000 * seq, WALL_NS + 1_000_000 * seq)
+
+    def step(self, at: int) -> list[SegmentItem]:
+        first = self.chain.end.seq + 1
+        events = STEPS[at]
+        if any(isinstance(event, ShutdownBegan) for event in events):
+            self._episode = first
+        made = step(*events, first_seq=first, at=self.stamp(first), episode=self._episode)
+        return [self.chain.append(record, first - 1) for record in made]
+
+
+def make() -> dict[tuple[str, str], bytes]:
+    """The files: a sealed segment, one whose disk fails, one that carries on, one of the next process."""
+    maker = Maker()
+    maker.begin()
+    maker.lay(*maker.step(0), *maker.step(1))
+    maker.begin()
+    durable = maker.chain.end
+    failing = [*maker.step(2), *maker.step(3)]
+    maker.lay(*failing[:3])
+    maker.location = LOCATIONS[1]
+    data, moved = maker.chain.carry(durable, [*failing, *maker.chain.begin_segment(maker.stamp(20))])
+    maker.put(moved[-1].end.segment, data)
+    maker.lay(*maker.step(4))
+    whole = maker.chain.end
+    maker.lay(*maker.step(5)[:1])
+    maker.chain = Chain(IDENTITY._replace(boot_id="b008"), WriterStart(JOURNAL_ID, whole, 5))
+    maker.location = LOCATIONS[0]
+    maker.begin()
+    maker.lay(*maker.step(5), maker.chain.seal())
+    return maker.files
+
+
+def listing(root: Path = GOLDEN) -> str:
+    """One line a record, as a reader sees them."""
+    history = History([DirectorySource(root / location) for location in LOCATIONS])
+    lines = [_line(raw) for raw in history.raw()]
+    return "\n".join([*lines, history.verdict.banner, ""])
+
+
+def _line(raw: RawRecord) -> str:
+    last = " ." if raw.flags & FLAG_LAST else ""
+    return (
+        f"{raw.seq} {raw.mono_ns} {raw.wall_ns} {raw.episode} {raw.cause} {raw.actor} {raw.tag} "
+        f"{raw.payload.hex()} {raw.hash.hex()} {raw.durable_seq}{last}"
+    )
+
+
+def main() -> None:
+    for (location, name), data in make().items():
+        (GOLDEN / location).mkdir(parents=True, exist_ok=True)
+        (GOLDEN / location / name).write_bytes(data)
+    LISTING.write_text(listing())
 
 
 def sources() -> list[DirectorySource]:
@@ -39,3 +156,7 @@ def test_the_shutdown_in_it_is_complete() -> None:
     (episode,) = episodes(History(sources()))
     assert (episode.id, episode.kind, episode.outcome) == ("00112233-5", "poweroff", "complete")
     assert episode.trace_id == "9fa5db8f3b69590a76a2bc9dc8b5b69a"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,17 +1,99 @@
-"""docs/replay.md: every example does what the page says, and every verb and function has one."""
+"""The examples of docs/replay.md: run as they stand, compared with what stands below them; every verb and
+function has one.
+
+    python -m tests.replay.test_replay_page          # writes the page's outputs anew; read the difference
+
+A ``console`` block holds commands after ``$`` and what they print. There ``…`` stands for anything, alone on
+a line for any lines. A command that is followed by nothing is run for its exit code alone. ``OUT`` is a
+folder of their own, and they run in the repository's root. ``python`` blocks are one doctest.
+"""
 
 from __future__ import annotations
 
 import doctest
+import os
 import re
 import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from ebbtide import replay
 from ebbtide.cli.replay import SECTIONS
-from tests.replay.page import PAGE, ROOT, blocks, examples, fits, perform
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "replay.md"
+
+_BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+class Example(NamedTuple):
+    """``line`` is where it stands on the page."""
+
+    line: int
+    command: str
+    output: str
+
+
+def blocks(kind: str) -> Iterator[tuple[int, str]]:
+    """The blocks of a kind, each with the line that it begins in."""
+    page = PAGE.read_text()
+    for found in _BLOCK.finditer(page):
+        if found[1] == kind:
+            yield page.count("\n", 0, found.start()) + 2, found[2]
+
+
+def examples() -> list[Example]:
+    """Every command of the page."""
+    found: list[Example] = []
+    for first, text in blocks("console"):
+        for at, line in enumerate(text.splitlines(), first):
+            if line.startswith("$ "):
+                found.append(Example(at, line[2:], ""))
+            else:
+                found[-1] = found[-1]._replace(output=f"{found[-1].output}{line}\n")
+    return found
+
+
+def perform(command: str, folder: Path) -> tuple[int, str]:
+    """Exit code and everything printed, as a shell would run it."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command],
+        cwd=ROOT,
+        env={**os.environ, "PATH": path, "OUT": str(folder), "COLUMNS": "120"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=120,
+        check=False,
+    )
+    return done.returncode, done.stdout.decode().replace(str(folder), "$OUT")
+
+
+def fits(printed: str, expected: str) -> bool:
+    """Whether it is what stands on the page, ``…`` for anything."""
+    lines = [r"(?:.*\n)*" if line == "…" else _line(line) for line in expected.splitlines()]
+    return re.fullmatch("".join(lines), printed) is not None
+
+
+def _line(line: str) -> str:
+    return ".*".join(map(re.escape, line.split("…"))) + "\n"
+
+
+def write() -> None:
+    """Each output as it is now, where it does not fit."""
+    with tempfile.TemporaryDirectory() as name:
+        for example in examples():
+            _, printed = perform(example.command, Path(name))
+            if example.output and not fits(printed, example.output):
+                before = f"$ {example.command}\n{example.output}"
+                PAGE.write_text(PAGE.read_text().replace(before, f"$ {example.command}\n{printed}"))
+
 
 VERBS = [verb for section in SECTIONS.values() for verb in section]
 
@@ -35,7 +117,7 @@ def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
         where = f"docs/replay.md:{example.line}: {example.command}"
         assert code == 0, f"{where}\n{printed}"
         if example.output:
-            again = "if it is meant: python -m tests.replay.page, and read the difference"
+            again = "if it is meant: python -m tests.replay.test_replay_page, and read the difference"
             assert fits(printed, example.output), f"{where}\n{printed}\n{again}"
 
 
@@ -70,3 +152,7 @@ def test_a_fresh_clone_is_enough() -> None:
     before = subprocess.run(["git", "status", "--short", "tests/golden"], cwd=ROOT, capture_output=True)
     assert before.returncode == 0
     assert all("tests/golden/" in example.command or "$OUT" in example.command for example in examples())
+
+
+if __name__ == "__main__":
+    write()

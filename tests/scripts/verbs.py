@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, cast, get_args
 
 from ebbtide.events.base import NS_PER_SECOND, Fact
-from ebbtide.events.decisions import Arm, PodEnded, TakeInventory, WaveStarted
+from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
 from ebbtide.events.facts import (
+    ApiRead,
     AutopsyTaken,
     BusLost,
     ContainerExited,
@@ -16,18 +18,24 @@ from ebbtide.events.facts import (
     DropInsRead,
     HurryRequested,
     InventoryTaken,
+    KubeletRead,
     LogindRead,
+    MountsRead,
     OrderEnded,
     PodAppeared,
+    PodJoined,
     PrepareForShutdown,
     PreparingRead,
     ReleaseRequested,
     Result,
+    RuntimeRead,
     SettingsLoaded,
+    StatusesSeen,
     StopRequested,
+    VolumesUnmounted,
 )
 from ebbtide.events.model import Period, ProcessReport, Settings, ShutdownKind
-from tests.scripts import node_verbs, show
+from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod
 from tests.scripts.parse import Command, ScriptError
@@ -36,6 +44,14 @@ Output = list[str] | None
 Verb = Callable[[Bench, Command], Output]
 
 _TRUTH = {"yes": True, "no": False, "unknown": None}
+_UP = {"up": True, "down": False, "unknown": None}
+
+#: What the edges of a node say soon after the start.
+HEALTHY = (
+    KubeletRead(unit="kubelet.service", active=True),
+    RuntimeRead(reachable=True),
+    ApiRead(reachable=True),
+)
 
 
 def run(bench: Bench, command: Command) -> list[str]:
@@ -83,7 +99,10 @@ def settings(command: Command) -> Settings:
         raise_grant=bool(_truth(command, "raise", "yes")),
         status_flush_seconds=_duration(command, "flush", "2s") // NS_PER_SECOND,
         trace_flush_ns=_duration(command, "traces", "0s"),
-        **node_verbs.policies(command),
+        means=dict(each.split(":") for each in given.get("means", "").split(",") if each),
+        # Interned, as the configuration's reader has them: a default is omitted if it is the same object.
+        unready=cast("Any", sys.intern(given.get("unready", "poweroff"))),
+        left_pods=cast("Any", sys.intern(given.get("left", "keep"))),
     )
 
 
@@ -152,7 +171,13 @@ def _autopsy(command: Command) -> AutopsyTaken:
 
 #: Verbs that are a fact, or some.
 FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
-    **node_verbs.FACTS,
+    "kubelet": lambda command: KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]),
+    "runtime": lambda command: RuntimeRead(reachable=command.words[0] == "up"),
+    "api": lambda command: ApiRead(
+        reachable=command.words[0] == "up", taint="untainted" not in command.words
+    ),
+    "joins": lambda command: (PodJoined(pod=pod(line)) for line in command.body),
+    "unmounted": lambda command: (VolumesUnmounted(uid=uid) for uid in command.words),
     "settings": lambda command: SettingsLoaded(settings=settings(command)),
     "stop": lambda command: StopRequested(
         system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
@@ -200,7 +225,7 @@ def _node(bench: Bench, command: Command) -> Output:
     mode = command.options.get("mode", "process")
     _start(bench, Command(command.line, "start", [], {"mode": mode}))
     if mode != "process":
-        for fact in node_verbs.HEALTHY:
+        for fact in HEALTHY:
             bench.feed(fact)
     bench.feed(SettingsLoaded(settings=settings(command)))
     _armed(bench, command)
@@ -264,6 +289,24 @@ def _end(bench: Bench, command: Command) -> Output:
     return None
 
 
+def _mounts(bench: Bench, command: Command) -> Output:
+    """``mounts web/data``: what the open `CheckMounts` finds, which is answered with it."""
+    key = bench.open_key(CheckMounts)
+    mounted = tuple((uid, volume) for uid, _, volume in (word.partition("/") for word in command.words))
+    bench.feed(MountsRead(key=key, mounted=mounted))
+    bench.feed(OrderEnded(key=key, result="done"))
+    return None
+
+
+def _statuses(bench: Bench, command: Command) -> Output:
+    """``statuses missing=web,db``: what the API server lacks of those that are waited for."""
+    key = bench.open_key(AwaitStatuses)
+    missing = tuple(each for each in command.options.get("missing", "").split(",") if each)
+    bench.feed(StatusesSeen(key=key, missing=missing))
+    bench.feed(OrderEnded(key=key, result="timed-out" if missing else "done"))
+    return None
+
+
 def _manual(bench: Bench, command: Command) -> Output:
     """From now on these orders are answered by hand (again, those of `MANUAL`)."""
     bench.manual = (*MANUAL, *command.words)
@@ -304,7 +347,8 @@ def _outcomes(bench: Bench, command: Command) -> Output:
 
 
 VERBS: dict[str, Verb] = {
-    **node_verbs.VERBS,
+    "mounts": _mounts,
+    "statuses": _statuses,
     **dict.fromkeys(get_args(Result), _end),
     "start": _start,
     "die": _die,

@@ -7,12 +7,20 @@ from msgspec.structs import replace
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
-from ebbtide.events.model import Container, Pod
+from ebbtide.events.model import Container, PlannedWave, Pod
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import stop_parts
 from ebbtide.replay.blame import blame
-from tests.events.record.node_happenings import BY_PLAN, HANDED_OVER, S
-from tests.events.record.test_fold_notices import BEGAN, tell
+from tests.events.record.test_fold_notices import BEGAN, HANDED_OVER, S, tell
+
+#: Handed over as planned: a wave of pods that no delete ends has begun.
+BY_PLAN: tuple[Event, ...] = (
+    d.PlanMade(waves=(PlannedWave(priority=7, period_seconds=10, handover=True),), pods=1),
+    d.WaveStarted(
+        wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, kill_by_ns=112 * S, handover=True
+    ),
+    d.HandedOver(reason="no delete ends the pods that are left"),
+)
 
 WEB = Pod(
     uid="u-web",

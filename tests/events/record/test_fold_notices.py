@@ -13,7 +13,6 @@ from ebbtide.events.model import PlannedPod, PlannedWave
 from ebbtide.events.record.builder import NOTICE_TEXTS
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
-from tests.events.record import node_happenings
 from tests.journals import began, history, pod, started, steps
 
 S = 1_000_000_000
@@ -32,6 +31,8 @@ PLAN = d.PlanMade(
 )
 PLANNED = d.PodPlanned(wave=0, grace_seconds=5, pod=WEB)
 WAVE = d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, kill_by_ns=112 * S)
+API_PLANNED = d.PodPlanned(wave=0, grace_seconds=5, pod=WEB, means="api")
+HANDED_OVER = d.HandedOver(reason="the API server did not take a delete: 429")
 ADOPTED = d.ConfigAdopted(enabled=True, requested_ns=10 * S, reserve_ns=5 * S)
 
 
@@ -165,7 +166,67 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         "1 signal from somebody else than logind, or with a wrong body (foreign sender)",
     ),
     "clock-stepped": ((f.ClockStepped(delta_ns=90 * S),), "the wall clock was moved by +1min 30s"),
-    **node_happenings.TOLD,
+    # Of a Kubernetes node.
+    "volumes-mounted": (
+        (
+            API_PLANNED,
+            d.WaveStarted(wave=0, priority=7, period_ns=10 * S, deadline_ns=110 * S, kill_by_ns=112 * S),
+            d.WaveEnded(wave=0, outcome="overran", mounted=("u-web",)),
+        ),
+        "wave 0 ended with volumes of 1 pod still mounted: shop/web-0",
+    ),
+    "api-lost": (
+        (f.ApiRead(reachable=False, error="no route"),),
+        "the API server did not answer: no route",
+    ),
+    "runtime-lost": (
+        (f.RuntimeRead(reachable=False),),
+        "the container runtime did not answer: no answer",
+    ),
+    "delete-refused": (
+        (API_PLANNED, d.DeleteRefused(uid="u-web", reason="429"), d.DeleteRefused(uid="u-db", reason="500")),
+        "2 deletes not taken by the API server in time (500)",
+    ),
+    "handed-over": (
+        (API_PLANNED, HANDED_OVER),
+        "was handed over to the container runtime: the API server did not take a delete: 429",
+    ),
+    "kubelet-failed": (
+        (d.StopKubelet(key="K/stop//0"), ended("K/stop//0", "timed-out")),
+        "the kubelet could not be stopped (timed-out): it refuses",
+    ),
+    "kubelet-start-failed": (
+        (d.StartKubelet(key="K/start//0"), ended("K/start//0", "failed")),
+        "the kubelet could not be started again (failed): it refuses; start it",
+    ),
+    "kubelet-left-running": (
+        (API_PLANNED, d.LeftUndone(running=("u-web",))),
+        "the kubelet had not ended 1 pod at the release: shop/web-0",
+    ),
+    "final-statuses-missing": (
+        (API_PLANNED, d.LeftUndone(without_status=("u-web",))),
+        "1 pod without a final status in the API server at the release: shop/web-0",
+    ),
+    "withdraw-failed": (
+        (d.WithdrawPods(key="N/withdraw//0", uids=()), ended("N/withdraw//0", "failed")),
+        "pods could not be taken out of their Services (failed): it refuses",
+    ),
+    "await-failed": (
+        (d.AwaitStatuses(key="N/await//0", uids=(), timeout_ns=S), ended("N/await//0", "timed-out")),
+        "the final statuses were not all seen in time (timed-out): it refuses",
+    ),
+    "mounts-failed": (
+        (d.CheckMounts(key="N/mounts//0"), ended("N/mounts//0", "failed")),
+        "what is mounted could not be read (failed): it refuses",
+    ),
+    "certificate-failed": (
+        (d.PublishCertificate(key="N/certify//0", safe=True), ended("N/certify//0", "failed")),
+        "the certificate could not be published (failed): it refuses",
+    ),
+    "not-safe-to-detach": (
+        (API_PLANNED, d.DetachCertified(safe=False, running=("u-web",), mounted=(("u-web", "data"),))),
+        "volumes are not safe to detach: not seen to end: shop/web-0; mounted: shop/web-0 data",
+    ),
 }
 
 #: Those that follow from how the shutdown ended, or from what stands before it; and what could not be read.
