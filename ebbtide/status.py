@@ -7,7 +7,7 @@ enough, `ebbtide.recover` takes what the control socket's verbs need from the ac
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,6 @@ from ebbtide.events.model import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
-# A Kubernetes node: who answers, by which means its pods are ended, what is safe to detach. A part of
-# `DaemonStatus`, folded from the same records; in mode process all of it stays as it is.
-
 
 class DetachCertificate(msgspec.Struct, kw_only=True):
     """``running`` are UIDs; ``mounted`` are pairs of a UID (empty: a driver's) and a volume."""
@@ -31,91 +28,6 @@ class DetachCertificate(msgspec.Struct, kw_only=True):
     ended: int = 0
     running: tuple[str, ...] = ()
     mounted: tuple[tuple[str, str], ...] = ()
-
-
-class NodePartsStatus(msgspec.Struct, kw_only=True):
-    """None: nobody has said since the process began. The rest is of the running or the last shutdown."""
-
-    kubelet: bool | None = None
-    runtime: bool | None = None
-    api: bool | None = None
-    #: Why the last two do not answer.
-    runtime_error: str = ""
-    api_error: str = ""
-    #: Whether this identity may taint the node.
-    may_taint: bool = True
-    #: Another program called ``kubelet`` holds a delay lock on shutdown.
-    kubelet_lock: bool = False
-    #: Empty: not said, as in mode process.
-    means: TerminationMode = ""
-    means_reason: str = ""
-    #: Why it was handed over to the runtime; empty: it was not.
-    handed_over: str = ""
-    #: None: nobody has looked.
-    certificate: DetachCertificate | None = None
-    #: UIDs of what the kubelet had not done at the release.
-    left_undone: tuple[str, ...] = ()
-
-    def forget_health(self) -> None:
-        """Another process has to say anew who answers it."""
-        self.kubelet = self.runtime = self.api = None
-        self.runtime_error = self.api_error = ""
-
-    def begin_shutdown(self) -> None:
-        """What was said of the one before is over."""
-        self.means, self.means_reason, self.handed_over = "", "", ""
-        self.certificate, self.left_undone = None, ()
-
-
-def _kubelet_lock_seen(to: NodePartsStatus, event: f.PrepareForShutdown, record: Record) -> None:
-    """The signal that ends a shutdown says nothing of locks."""
-    if event.active:
-        to.kubelet_lock = event.kubelet_lock
-
-
-def _kubelet_read(to: NodePartsStatus, event: f.KubeletRead, record: Record) -> None:
-    to.kubelet = event.active
-
-
-def _runtime_read(to: NodePartsStatus, event: f.RuntimeRead, record: Record) -> None:
-    to.runtime, to.runtime_error = event.reachable, event.error
-
-
-def _api_read(to: NodePartsStatus, event: f.ApiRead, record: Record) -> None:
-    to.api, to.api_error, to.may_taint = event.reachable, event.error, event.taint
-
-
-def _termination_mode_chosen(to: NodePartsStatus, event: d.MeansChosen, record: Record) -> None:
-    to.means, to.means_reason = event.means, event.reason
-
-
-def _handed_over(to: NodePartsStatus, event: d.HandedOver, record: Record) -> None:
-    to.handed_over = event.reason
-
-
-def _detach_certified(to: NodePartsStatus, event: d.DetachCertified, record: Record) -> None:
-    to.certificate = DetachCertificate(
-        safe=event.safe, ended=event.ended, running=event.running, mounted=event.mounted
-    )
-
-
-def _left_undone(to: NodePartsStatus, event: d.LeftUndone, record: Record) -> None:
-    to.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
-
-
-NODE_FOLD: dict[type[Event], Callable[[Any, Any, Record], None]] = {
-    f.PrepareForShutdown: _kubelet_lock_seen,
-    f.KubeletRead: _kubelet_read,
-    f.RuntimeRead: _runtime_read,
-    f.ApiRead: _api_read,
-    d.MeansChosen: _termination_mode_chosen,
-    d.HandedOver: _handed_over,
-    d.DetachCertified: _detach_certified,
-    d.LeftUndone: _left_undone,
-}
-
-
-# The whole: what the daemon knows of itself, and of the running or the last shutdown.
 
 
 class PodStatus(msgspec.Struct, kw_only=True):
@@ -142,7 +54,7 @@ class WaveStatus(msgspec.Struct, kw_only=True):
     phase: str = "waiting"
 
 
-class DaemonStatus(NodePartsStatus, kw_only=True):
+class DaemonStatus(msgspec.Struct, kw_only=True):
     """``armed``: lock held and signal trusted. Times are monotonic nanoseconds of this boot."""
 
     enabled: bool = False
@@ -165,6 +77,26 @@ class DaemonStatus(NodePartsStatus, kw_only=True):
     starts_wall_ns: int = 0
     waves: dict[int, WaveStatus] = {}
     pods: dict[str, PodStatus] = {}
+    #: Who answers on a Kubernetes node; None: nobody has said since the process began, as in mode process.
+    kubelet: bool | None = None
+    runtime: bool | None = None
+    api: bool | None = None
+    #: Why the last two do not answer.
+    runtime_error: str = ""
+    api_error: str = ""
+    #: Whether this identity may taint the node.
+    may_taint: bool = True
+    #: Another program called ``kubelet`` holds a delay lock on shutdown.
+    kubelet_lock: bool = False
+    #: By which means the pods of the running or the last shutdown are ended; empty: not said.
+    means: TerminationMode = ""
+    means_reason: str = ""
+    #: Why it was handed over to the runtime; empty: it was not.
+    handed_over: str = ""
+    #: None: nobody has looked.
+    certificate: DetachCertificate | None = None
+    #: UIDs of what the kubelet had not done at the release.
+    left_undone: tuple[str, ...] = ()
 
     @property
     def labels(self) -> dict[str, str]:
@@ -172,10 +104,124 @@ class DaemonStatus(NodePartsStatus, kw_only=True):
         return {uid: pod.label for uid, pod in self.pods.items()}
 
     def fold(self, records: Sequence[Record]) -> None:
+        """An observer of steps."""
         for record in records:
-            change = STATUS_FOLD.get(type(record.event))
-            if change is not None:
-                change(self, record.event, record)
+            event = record.event
+            if type(event) not in FOLDED:
+                continue
+            match event:
+                # --- the daemon ---
+                case f.DaemonStarted():
+                    # A lock that was kept over the restart is not enough: the signal has to be trusted too,
+                    # which takes a look at logind by this process. Likewise it has to say anew who answers
+                    # it.
+                    self.armed, self.why_not = False, "starting"
+                    self.starts_wall_ns = record.wall_ns
+                    self.kubelet = self.runtime = self.api = None
+                    self.runtime_error = self.api_error = ""
+                case d.ConfigAdopted():
+                    # What is needed follows from this alone: it must be known before logind was ever read.
+                    self.enabled = event.enabled
+                    self.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
+                case d.Armed():
+                    self.armed, self.why_not, self.retry_at_ns = True, "", 0
+                case d.Disarmed():
+                    self.armed, self.why_not, self.retry_at_ns = False, event.reason, event.retry_at_ns
+                case f.LogindRead():
+                    self.grant_ns, self.kubelet_lock = event.grant_ns, event.kubelet_lock
+                case f.PrepareForShutdown():
+                    if event.active:  # the signal that ends a shutdown says nothing of locks
+                        self.kubelet_lock = event.kubelet_lock
+                case d.GrantAssessed():
+                    self.sufficient = event.sufficient
+                case f.ScheduleRead():
+                    self.scheduled_wall_ns = event.at_wall_ns
+                case f.KubeletRead():
+                    self.kubelet = event.active
+                case f.RuntimeRead():
+                    self.runtime, self.runtime_error = event.reachable, event.error
+                case f.ApiRead():
+                    self.api, self.api_error, self.may_taint = event.reachable, event.error, event.taint
+                # --- a shutdown ---
+                case d.ShutdownBegan():
+                    self.phase, self.last_episode, self.kind = "running", record.episode, event.kind
+                    self.began_ns, self.began_wall_ns = record.mono_ns, record.wall_ns
+                    self.deadline_ns, self.released_ns = event.deadline_ns, 0
+                    self.waves, self.pods = {}, {}
+                    self.means, self.means_reason, self.handed_over = "", "", ""
+                    self.certificate, self.left_undone = None, ()
+                case d.MeansChosen():
+                    self.means, self.means_reason = event.means, event.reason
+                case d.HandedOver():
+                    self.handed_over = event.reason
+                case d.PlanMade():
+                    self.waves |= {index: planned_wave(index, wave) for index, wave in enumerate(event.waves)}
+                case d.DeadlineMoved():
+                    self.deadline_ns = event.deadline_ns
+                case d.DetachCertified():
+                    self.certificate = DetachCertificate(
+                        safe=event.safe, ended=event.ended, running=event.running, mounted=event.mounted
+                    )
+                case d.LeftUndone():
+                    self.left_undone = tuple(dict.fromkeys((*event.running, *event.without_status)))
+                case d.ReleaseLock():
+                    self.phase, self.last_outcome, self.released_ns = "released", "complete", record.mono_ns
+                    self.armed, self.why_not = False, "the lock was released, the machine may go"
+                case d.ShutdownCancelled():
+                    self.phase = "cancelling"
+                case d.EpisodeClosed():
+                    self.phase, self.last_outcome = "idle", event.outcome
+                # --- its waves, which are missing where the journal's part with the plan cannot be read ---
+                case d.WaveStarted():
+                    if wave := self.waves.get(event.wave):
+                        wave.phase, wave.began_ns = "running", record.mono_ns
+                        wave.deadline_ns = event.deadline_ns
+                case d.WaveEnded():
+                    if wave := self.waves.get(event.wave):
+                        wave.phase, wave.ended_ns = event.outcome, record.mono_ns
+                # --- its pods, likewise ---
+                case d.PodPlanned():
+                    self.pods[event.pod.uid] = PodStatus(
+                        label=event.pod.label,
+                        wave=event.wave,
+                        grace_seconds=event.grace_seconds,
+                        priority=event.pod.priority or 0,
+                    )
+                case d.HookStarted():
+                    self._stop_pod(event.uid, f"preStop {event.kind}", record.mono_ns)
+                case d.DeletePod():
+                    self._stop_pod(event.uid, "deleted", record.mono_ns)
+                case d.SendSignal():
+                    self._stop_pod(event.uid, event.signal, record.mono_ns)
+                case d.KillContainer():
+                    self._stop_pod(event.uid, "SIGKILL", record.mono_ns)
+                case d.PodEnded():
+                    if pod := self.pods.get(event.uid):
+                        pod.phase, pod.reason = event.outcome, event.reason
+                        pod.elapsed_ns = event.elapsed_ns
+
+    def _stop_pod(self, uid: str, phase: str, now_ns: int) -> None:
+        pod = self.pods.get(uid)
+        # "ended": known from the actors' states only (`ebbtide.recover`), which do not tell how.
+        if pod is not None and pod.phase != "ended":
+            pod.phase = phase
+            # From its first stop on: its grace runs through hook, signal and SIGKILL.
+            pod.began_ns = pod.began_ns or now_ns
+
+
+#: The events that change anything. Most records are of others, and a start need not even decode those.
+FOLDED: frozenset[type[Event]] = frozenset(
+    (
+        *(f.DaemonStarted, f.LogindRead, f.PrepareForShutdown, f.ScheduleRead),
+        *(f.KubeletRead, f.RuntimeRead, f.ApiRead),
+        *(d.ConfigAdopted, d.Armed, d.Disarmed, d.GrantAssessed),
+        *(d.ShutdownBegan, d.MeansChosen, d.HandedOver, d.PlanMade, d.DeadlineMoved, d.DetachCertified),
+        *(d.LeftUndone, d.ReleaseLock, d.ShutdownCancelled, d.EpisodeClosed),
+        *(d.WaveStarted, d.WaveEnded),
+        *(d.PodPlanned, d.HookStarted, d.DeletePod, d.SendSignal, d.KillContainer, d.PodEnded),
+    )
+)
+FOLDED_TAGS = frozenset(kind.__name__ for kind in FOLDED)
 
 
 def planned_wave(index: int, wave: PlannedWave) -> WaveStatus:
@@ -183,152 +229,6 @@ def planned_wave(index: int, wave: PlannedWave) -> WaveStatus:
     return WaveStatus(
         wave=index, priority=wave.priority, period_ns=wave.period_seconds * NS_PER_SECOND, pods=len(wave.pods)
     )
-
-
-def _config_adopted(to: DaemonStatus, event: d.ConfigAdopted, record: Record) -> None:
-    """What is needed follows from the configuration: it must be known before logind was ever read."""
-    to.enabled = event.enabled
-    to.needed_ns = event.requested_ns + event.reserve_ns if event.enabled else 0
-
-
-def _armed(to: DaemonStatus, event: d.Armed, record: Record) -> None:
-    to.armed, to.why_not, to.retry_at_ns = True, "", 0
-
-
-def _disarmed(to: DaemonStatus, event: d.Disarmed, record: Record) -> None:
-    to.armed, to.why_not, to.retry_at_ns = False, event.reason, event.retry_at_ns
-
-
-def _daemon_started(to: DaemonStatus, event: f.DaemonStarted, record: Record) -> None:
-    # A lock that was kept over the restart is not enough: the signal has to be trusted too, which takes a
-    # look at logind by this process.
-    to.armed, to.why_not = False, "starting"
-    to.starts_wall_ns = record.wall_ns
-    to.forget_health()
-
-
-def _logind_read(to: DaemonStatus, event: f.LogindRead, record: Record) -> None:
-    to.grant_ns, to.kubelet_lock = event.grant_ns, event.kubelet_lock
-
-
-def _grant_assessed(to: DaemonStatus, event: d.GrantAssessed, record: Record) -> None:
-    to.sufficient = event.sufficient
-
-
-def _schedule_read(to: DaemonStatus, event: f.ScheduleRead, record: Record) -> None:
-    to.scheduled_wall_ns = event.at_wall_ns
-
-
-def _shutdown_began(to: DaemonStatus, event: d.ShutdownBegan, record: Record) -> None:
-    to.phase, to.last_episode, to.kind = "running", record.episode, event.kind
-    to.began_ns, to.began_wall_ns, to.deadline_ns = record.mono_ns, record.wall_ns, event.deadline_ns
-    to.released_ns = 0
-    to.waves, to.pods = {}, {}
-    to.begin_shutdown()
-
-
-def _plan_made(to: DaemonStatus, event: d.PlanMade, record: Record) -> None:
-    to.waves |= {index: planned_wave(index, wave) for index, wave in enumerate(event.waves)}
-
-
-def _pod_planned(to: DaemonStatus, event: d.PodPlanned, record: Record) -> None:
-    to.pods[event.pod.uid] = PodStatus(
-        label=event.pod.label,
-        wave=event.wave,
-        grace_seconds=event.grace_seconds,
-        priority=event.pod.priority or 0,
-    )
-
-
-def _wave_started(to: DaemonStatus, event: d.WaveStarted, record: Record) -> None:
-    # None where the part of the journal with the plan cannot be read: `ebbtide.recover` fills it in at the
-    # end.
-    wave = to.waves.get(event.wave)
-    if wave is not None:
-        wave.phase, wave.began_ns, wave.deadline_ns = "running", record.mono_ns, event.deadline_ns
-
-
-def _wave_ended(to: DaemonStatus, event: d.WaveEnded, record: Record) -> None:
-    wave = to.waves.get(event.wave)
-    if wave is not None:
-        wave.phase, wave.ended_ns = event.outcome, record.mono_ns
-
-
-def _pod_phase(to: DaemonStatus, uid: str, phase: str, record: Record) -> None:
-    pod = to.pods.get(uid)
-    # "ended": known from the actors' states only (`ebbtide.recover`), which do not tell how.
-    if pod is not None and pod.phase != "ended":
-        pod.phase = phase
-        # From its first stop on: its grace runs through hook, signal and SIGKILL.
-        pod.began_ns = pod.began_ns or record.mono_ns
-
-
-def _hook_started(to: DaemonStatus, event: d.HookStarted, record: Record) -> None:
-    _pod_phase(to, event.uid, f"preStop {event.kind}", record)
-
-
-def _signal_sent(to: DaemonStatus, event: d.SendSignal, record: Record) -> None:
-    _pod_phase(to, event.uid, event.signal, record)
-
-
-def _pod_deleted(to: DaemonStatus, event: d.DeletePod, record: Record) -> None:
-    _pod_phase(to, event.uid, "deleted", record)
-
-
-def _container_killed(to: DaemonStatus, event: d.KillContainer, record: Record) -> None:
-    _pod_phase(to, event.uid, "SIGKILL", record)
-
-
-def _pod_ended(to: DaemonStatus, event: d.PodEnded, record: Record) -> None:
-    pod = to.pods.get(event.uid)
-    if pod is not None:
-        pod.phase, pod.reason, pod.elapsed_ns = event.outcome, event.reason, event.elapsed_ns
-
-
-def _deadline_moved(to: DaemonStatus, event: d.DeadlineMoved, record: Record) -> None:
-    to.deadline_ns = event.deadline_ns
-
-
-def _lock_released(to: DaemonStatus, event: d.ReleaseLock, record: Record) -> None:
-    to.phase, to.last_outcome, to.released_ns = "released", "complete", record.mono_ns
-    to.armed, to.why_not = False, "the lock was released, the machine may go"
-
-
-def _shutdown_cancelled(to: DaemonStatus, event: d.ShutdownCancelled, record: Record) -> None:
-    to.phase = "cancelling"
-
-
-def _episode_closed(to: DaemonStatus, event: d.EpisodeClosed, record: Record) -> None:
-    to.phase, to.last_outcome = "idle", event.outcome
-
-
-STATUS_FOLD: dict[type[Event], Callable[[DaemonStatus, Any, Record], None]] = {
-    d.ConfigAdopted: _config_adopted,
-    d.Armed: _armed,
-    d.Disarmed: _disarmed,
-    f.DaemonStarted: _daemon_started,
-    f.LogindRead: _logind_read,
-    d.GrantAssessed: _grant_assessed,
-    f.ScheduleRead: _schedule_read,
-    d.ShutdownBegan: _shutdown_began,
-    d.PlanMade: _plan_made,
-    d.PodPlanned: _pod_planned,
-    d.WaveStarted: _wave_started,
-    d.WaveEnded: _wave_ended,
-    d.HookStarted: _hook_started,
-    d.DeletePod: _pod_deleted,
-    d.SendSignal: _signal_sent,
-    d.KillContainer: _container_killed,
-    d.PodEnded: _pod_ended,
-    d.DeadlineMoved: _deadline_moved,
-    d.ReleaseLock: _lock_released,
-    d.ShutdownCancelled: _shutdown_cancelled,
-    d.EpisodeClosed: _episode_closed,
-    **NODE_FOLD,
-}
-
-#: The tags of the records that change anything.
-FOLDED_TAGS = frozenset(kind.__name__ for kind in STATUS_FOLD)
 
 
 # What ``ebbtide status`` shows, as data: made by the daemon, printed by the command.
