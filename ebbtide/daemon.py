@@ -224,8 +224,8 @@ class Daemon:
     def _status(self) -> dict[str, Any]:
         early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
-        said = status_of(self.status, self.writer, self.trace_id, early, now_ns)
-        return said | {"mode": self._options.mode}
+        document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
+        return document | {"mode": self._options.mode}
 
     def _configuration(self) -> dict[str, Any]:
         """What this daemon runs with: the configuration that it read last, as ``config show`` has it, so

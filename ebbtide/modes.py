@@ -84,9 +84,9 @@ class NodeParts(NamedTuple):
 def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
     """The parts for one of the node's modes. Raises ModeUnavailable, PackagesMissing."""
     require("node", f"mode {options.mode}")
-    said: list[str] = []
-    socket = _runtime_socket(options, section, said)
-    kubeconfig, has_api = _find_kubeconfig(options, section, said)
+    missing: list[str] = []
+    socket = _runtime_socket(options, section, missing)
+    kubeconfig, has_api = _find_kubeconfig(options, section, missing)
     # The kubelet's own rule: the host name in lower case.
     given = options.node_name or os.environ.get(NODE_NAME_VARIABLE) or section.node_name
     name = given or os.uname().nodename.strip().lower()
@@ -102,7 +102,7 @@ def find_node_parts(options: RunOptions, section: NodeSection) -> NodeParts:
         static_pods=Path(section.static_pod_path or first_existing(STATIC_PODS) or STATIC_PODS[0]),
         kubelet_unit=kubelet_unit(section),
         kubelet_root=Path(section.kubelet_root),
-        missing=tuple(said),
+        missing=tuple(missing),
     )
 
 
@@ -129,7 +129,7 @@ def in_a_pod(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_AC
     return bool(environ.get("KUBERNETES_SERVICE_HOST")) and account.exists()
 
 
-def _runtime_socket(options: RunOptions, section: NodeSection, said: list[str]) -> Path:
+def _runtime_socket(options: RunOptions, section: NodeSection, missing: list[str]) -> Path:
     """A given one may come later: a node whose runtime is slow to start is armed all the same."""
     given = options.cri or (Path(section.cri_socket) if section.cri_socket else None)
     if given is not None and given.exists() and not given.is_socket():
@@ -141,13 +141,17 @@ def _runtime_socket(options: RunOptions, section: NodeSection, said: list[str]) 
             raise ModeUnavailable(
                 f"no container runtime listens at {looked}: name its socket with --cri PATH"
             )
-        said.append(f"no container runtime listens at {looked}: waiting for {SOCKETS[0]}; or use --cri PATH")
+        missing.append(
+            f"no container runtime listens at {looked}: waiting for {SOCKETS[0]}; or use --cri PATH"
+        )
     elif not found.exists():
-        said.append(f"nothing listens at {found} yet: its pods are known when the container runtime comes")
+        missing.append(f"nothing listens at {found} yet: its pods are known when the container runtime comes")
     return (found or SOCKETS[0]).absolute()
 
 
-def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str]) -> tuple[Path | None, bool]:
+def _find_kubeconfig(
+    options: RunOptions, section: NodeSection, missing: list[str]
+) -> tuple[Path | None, bool]:
     given = options.kubeconfig or section.kubeconfig
     if given == IN_CLUSTER or (given is None and in_a_pod()):
         if not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -164,7 +168,7 @@ def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str])
         if path.is_dir():
             raise ModeUnavailable(f"{path} is a folder: name the kubeconfig in it with --kubeconfig PATH")
         if not path.exists():
-            said.append(f"the kubeconfig {path} is not there yet: it is read when it comes")
+            missing.append(f"the kubeconfig {path} is not there yet: it is read when it comes")
         elif must_be_one:
             _require_readable(path)
         return path.absolute(), True
@@ -182,9 +186,11 @@ def _find_kubeconfig(options: RunOptions, section: NodeSection, said: list[str])
         )
     if options.mode in _NEED_RUNTIME:
         # Nothing is waited for: in this mode the API server only shows what is done without it.
-        said.append("no kubeconfig is there: pods are ended without the API server, and nobody there is told")
+        missing.append(
+            "no kubeconfig is there: pods are ended without the API server, and nobody there is told"
+        )
         return None, False
-    said.append(
+    missing.append(
         f"none of {looked} is there: waiting for {JOINING}; until then pods are ended without the API"
     )
     return JOINING, True

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-#: Promised to the outside (interface.md).
+#: Promised to the outside: units, scripts and a DaemonSet's mounts name them.
 JOURNAL_PATH = Path("/var/lib/ebbtide/journal")
 RUNTIME_PATH = Path("/run/ebbtide")
 

@@ -32,17 +32,17 @@ def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int 
 
     Pods whose status says that they have ended are left out. The manifests' own notes come last.
     """
-    going = [manifest for manifest in manifests if not manifest.finished]
+    running = [manifest for manifest in manifests if not manifest.finished]
     plan = make_plan(
         effective_periods(settings),
         grant_ns,
         settings.reserve_seconds * NS_PER_SECOND,
-        [manifest.pod for manifest in going],
+        [manifest.pod for manifest in running],
         settings.budget,
         sleep_action=settings.gate("PodLifecycleSleepAction"),
     )
     # About single pods, like the plan's own: where nothing is planned there is nothing to warn of.
-    notes = tuple(note for manifest in going for note in manifest.notes) if plan.enabled else ()
+    notes = tuple(note for manifest in running for note in manifest.notes) if plan.enabled else ()
     return msgspec.structs.replace(plan, warnings=plan.warnings + notes)
 
 

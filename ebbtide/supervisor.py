@@ -297,20 +297,20 @@ class Supervisor:
 
     def _take(self, text: str, descriptors: list[int]) -> None:
         """One message. What is not stored is closed, which is a barrier's whole answer."""
-        said = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
-        if said.get("FDSTORE") == "1":
+        fields = dict(line.split("=", 1) for line in text.split("\n") if "=" in line)
+        if fields.get("FDSTORE") == "1":
             for descriptor in descriptors:
-                self._store.keep(said.get("FDNAME", "stored"), descriptor)
+                self._store.keep(fields.get("FDNAME", "stored"), descriptor)
             return
-        if said.get("FDSTOREREMOVE") == "1" and "FDNAME" in said:
-            self._store.remove(said["FDNAME"])
+        if fields.get("FDSTOREREMOVE") == "1" and "FDNAME" in fields:
+            self._store.remove(fields["FDNAME"])
         for descriptor in descriptors:
             os.close(descriptor)
-        self._stopping |= said.get("STOPPING") == "1"
-        self._ready |= said.get("READY") == "1"
+        self._stopping |= fields.get("STOPPING") == "1"
+        self._ready |= fields.get("READY") == "1"
         self._was_ready |= self._ready
         self._forward_reload()
-        self._above.say("\n".join(f"{name}={said[name]}" for name in PASSED_ON if name in said))
+        self._above.say("\n".join(f"{name}={fields[name]}" for name in PASSED_ON if name in fields))
 
 
 def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> None:
@@ -326,8 +326,8 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> 
             # Moved out of the way first: the place of one may be the number that another has now.
             above = FIRST_INHERITED + len(kept)
             moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
-            for place, descriptor in enumerate(moved, FIRST_INHERITED):
-                os.dup2(descriptor, place)
+            for target, descriptor in enumerate(moved, FIRST_INHERITED):
+                os.dup2(descriptor, target)
             names = ":".join(name for name, _ in kept)
             environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
             environment |= {

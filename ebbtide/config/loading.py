@@ -236,8 +236,8 @@ class _Merged:
             fields = [field for violation in broken for field in violation.fields]
             found_at = list(dict.fromkeys(self._sources[field] for field in fields if field in self._sources))
             also = f" (see also {', '.join(found_at[1:])})" if found_at[1:] else ""
-            said = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
-            raise ConfigError(one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {said}{also}"))
+            rules = "; ".join(f"invalid configuration: {violation.message}" for violation in broken)
+            raise ConfigError(one_line(f"{found_at[0] if found_at else DEFAULT_SOURCE}: {rules}{also}"))
         named = [
             *(name for name in FIELDS if name != "featureGates"),
             *(f"featureGates.{gate}" for gate in GATES),

@@ -257,9 +257,9 @@ def read_section(node: Node, path: str, fields: Mapping[str, SectionField]) -> d
     return {attribute: value for attribute, value in values.items() if value is not None}
 
 
-def show_section(said: Mapping[str, Any], fields: Mapping[str, SectionField]) -> dict[str, Any]:
-    """``said``: values by attribute. One that is None is left out: it can be read again only so."""
-    found = ((name, field, said.get(field.attribute)) for name, field in fields.items())
+def show_section(values: Mapping[str, Any], fields: Mapping[str, SectionField]) -> dict[str, Any]:
+    """``values`` are by attribute. One that is None is left out: it can be read again only so."""
+    found = ((name, field, values.get(field.attribute)) for name, field in fields.items())
     return {name: field.show(value) for name, field, value in found if value is not None}
 
 

@@ -111,12 +111,12 @@ def look_at_logind() -> tuple[LogindState | None, str]:
 
 
 async def _ask_logind(bus: Connection) -> LogindState:
-    limit, going, rows, key, version = await ask_all(
+    limit, preparing, rows, key, version = await ask_all(
         bus, read_grant_ns, read_preparing, _inhibitors, _read_power_key, _read_systemd_version
     )
     return LogindState(
         grant_ns=limit,
-        preparing=going,
+        preparing=preparing,
         our_lock=any(
             who == INHIBIT_WHO and mode == "delay" and "shutdown" in what.split(":")
             for what, who, _, mode, _, _ in rows
@@ -154,9 +154,9 @@ def look_at_journal(path: Path) -> JournalState:
     """Its health by a whole reading, and the room that is left for it."""
     # The directory, or what of its path exists: that is where it will be made.
     absolute = path.absolute()
-    place = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
+    existing = next(folder for folder in (absolute, *absolute.parents) if folder.exists())
     try:
-        room = os.statvfs(place)
+        room = os.statvfs(existing)
         history = History([DirectorySource(path)])
         starts = LastStart()
         for raw in history.raw():
@@ -167,7 +167,7 @@ def look_at_journal(path: Path) -> JournalState:
     return JournalState(
         str(path),
         exists=path.is_dir(),
-        writable=os.access(place, os.W_OK),
+        writable=os.access(existing, os.W_OK),
         free_bytes=room.f_bavail * room.f_frsize,
         verdict=verdict,
         failed_starts=starts.failed,

@@ -111,11 +111,11 @@ class EarlyAgent(NamedTuple):
 def early_agents(plan: Plan, pods: Sequence[NodePod]) -> Iterator[EarlyAgent]:
     """Pure. Waves count from 0, as in the plan; a pod of no wave (our own) is neither."""
     waves = {planned.uid: number for number, wave in enumerate(plan.waves) for planned in wave.pods}
-    going = [pod for pod in pods if pod.uid in waves]
+    planned_pods = [pod for pod in pods if pod.uid in waves]
     for kind in AGENT_KINDS:
-        agents = {pod.uid for pod in going if kind.is_agent(pod)}
-        users = [pod for pod in going if pod.uid not in agents and kind.needs_it(pod)]
-        for agent in (pod for pod in going if pod.uid in agents):
+        agents = {pod.uid for pod in planned_pods if kind.is_agent(pod)}
+        users = [pod for pod in planned_pods if pod.uid not in agents and kind.needs_it(pod)]
+        for agent in (pod for pod in planned_pods if pod.uid in agents):
             wave = waves[agent.uid]
             left = [
                 pod for pod in users if waves[pod.uid] > wave or (kind.same_wave and waves[pod.uid] == wave)
