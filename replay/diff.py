@@ -220,6 +220,8 @@ def owner(pod: PodRecord, node: str) -> str:
 
 def pod_pairs(a: ShutdownRecord, b: ShutdownRecord) -> Iterator[PodPair]:
     """Every pod of both, once: in A's order, then those that only B has."""
+    # A name that is in both is the same pod, or its successor in a StatefulSet: so these first, and nobody
+    # else's partner is taken away by a mere resemblance.
     by_label = _pods_by(b.pods, {pod.uid: pod.label for pod in b.pods})
     same = {pod.uid: found.pop(0) for pod in a.pods if (found := by_label.get(pod.label))}
     taken = {pod.uid: None for pod in same.values()}

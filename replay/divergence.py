@@ -213,10 +213,6 @@ def _lost_state(of: Evidence) -> bool:
     return of.divergence.expected.type == Checkpoint.__name__ and of.rest_matches is False
 
 
-def _other_bytes(of: Evidence) -> bool:
-    return of.divergence.field == "encoding"
-
-
 def _is_at(field: str) -> Callable[[Evidence], bool]:
     return lambda of: of.divergence.field == field
 
@@ -225,6 +221,8 @@ def _is_at(field: str) -> Callable[[Evidence], bool]:
 _OF_NO_LOGIC = ("time", "last", BACKWARDS, NO_BEGIN)
 
 
+# A decision is never read when a journal is executed, only compared. So where all the rest agrees, the facts
+# are those of then, and the one record that differs was not what the logic had said.
 def _edited(of: Evidence) -> bool:
     recorded = of.divergence.expected.type not in ("", Checkpoint.__name__)
     return of.rest_matches is True and recorded and of.divergence.field not in _OF_NO_LOGIC
@@ -254,11 +252,14 @@ def _configuration(of: Evidence) -> bool:
     )
 
 
+# A type of a newer version may be a fact there. It counts as none: this version could not step it either.
 def _not_a_fact(of: Evidence) -> bool:
     kind = TYPES.get(of.divergence.expected.type)
     return not of.divergence.expected.cause and not (kind is not None and issubclass(kind, Fact | Mark))
 
 
+# A fact is read: with an edited one all that follows from it differs, too. Other causes do the same, and each
+# leaves a trace of its own; only where none is found is the fact suspected.
 def _fact_edited(of: Evidence) -> bool:
     explained = _too_large(of) or _failed_then(of) or _fails_now(of) or _other_version(of) or _lost_state(of)
     return of.rest_matches is False and not explained and of.divergence.field not in _OF_NO_LOGIC
@@ -319,7 +320,7 @@ REASON_TESTS: tuple[ReasonTest, ...] = (
     ),
     ReasonTest(
         "encoding",
-        _other_bytes,
+        _is_at("encoding"),
         "record {seq} has the same values in other bytes: another program than the daemon wrote it",
     ),
     ReasonTest(

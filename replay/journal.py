@@ -64,6 +64,7 @@ def pick(found: Iterable[HasShutdownIdT], name: str) -> HasShutdownIdT:
     # Ten digits and more may be too long for a number, or for a queue's length; no journal has so many.
     if digits != name and digits.isascii() and digits.isdecimal() and len(digits) < 10:
         back = int(digits)
+    # An id may be that of the first of many, and ``-3`` is known only at the end: one pass serves for both.
     latest: deque[HasShutdownIdT] = deque(maxlen=back or 1)
     count = 0
     for each in found:
@@ -117,6 +118,7 @@ class Shutdown:
     def raw(self) -> Iterator[RawRecord]:
         """Its records with their payloads still encoded."""
         for raw in self.journal.history().raw():
+            # Not to the end: behind a shutdown there may be months of others.
             if raw.seq > self.account.last_seq:
                 return
             if raw.episode == self.account.first_seq:
@@ -173,6 +175,7 @@ class Journal:
         # Not above: `journal ls` chooses by name, too, and never makes a whole record.
         from ebbtide.events.record.fold import shutdown_records
 
+        # Read to its end it has its verdict as well; half of it says nothing, and `verdict` reads again.
         history = self.history()
         yield from shutdown_records(history, boot_id=self._boot_id)
         self._verdict = history.verdict
@@ -195,6 +198,7 @@ def readable(raw: RawRecord) -> Record:
     try:
         return decode_record(raw)
     except (UnknownType, BadPayload):
+        # The rest of the record is whole, and says when it was and who wrote it.
         event = Unreadable(tag=raw.tag, data=plain_payload(raw.payload))
         blank = raw._replace(tag=Tick.__name__, payload=_BLANK_PAYLOAD)
         return replace(decode_record(blank), event=event)
@@ -209,7 +213,7 @@ def open_journal(
     """A journal from its directory or packed file, or from several that a failing disk spread it over.
 
     ``journal`` chooses among several journals in one place by the first eight digits of its id (default: the
-    newest). Raises NoJournal, events.packed.NotPacked, OSError.
+    newest). Raises NoJournal, events.pack.NotPacked, OSError.
     """
     from ebbtide.events.pack import source_at
 

@@ -36,6 +36,9 @@ from ebbtide.replay.whatif.record import Changes
 from ebbtide.replay.whatif.run import Comparison, compare
 from ebbtide.replay.whatif.run import what_if as decide
 
+# A function here is called as its command is, and so is the module that it stands on: hence the other names
+# above. None does more than open what a command would open, so that both give the same answers.
+
 #: What tells of a shutdown by itself.
 ShutdownOrRecord = Shutdown | ShutdownRecord
 
@@ -65,6 +68,7 @@ def states_at(shutdown: Shutdown, seq: int) -> States | None:
 
 def step(shutdown: Shutdown) -> Stepper:
     """A place in it that can be moved, forwards and back, with what each event changed."""
+    # Made of the record, which has been read already: to look for the episode would read the journal again.
     account = shutdown.account
     names = ("id", "trace_id", "first_seq", "last_seq", "kind", "boot_id", "started_wall_ns", "outcome")
     ended_ns = None if account.ended_ns is None else account.started_wall_ns + account.ended_ns
@@ -107,7 +111,7 @@ def what_if(
     """The same shutdown under other settings, beside the record (`replay.whatif.record.Changes`).
 
     Raises replay.whatif.record.Diverged where this version decides otherwise than the record, and
-    replay.whatif.changes.WrongChange.
+    replay.whatif.record.WrongChange.
     """
     changes = Changes(
         settings=settings, pods=tuple(pods), grant_ns=grant_ns, drop=tuple(drop), delay=tuple(delay)
@@ -119,7 +123,7 @@ def what_if(
 def advise(shutdowns: Iterable[ShutdownOrRecord]) -> Advice:
     """The smallest periods with which every pod would have ended by itself, from all of these together.
 
-    Raises replay.advise.advising.NoEvidence.
+    Raises replay.advise.NoEvidence.
     """
     return advise_on(map(_account, shutdowns))
 

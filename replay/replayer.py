@@ -71,8 +71,8 @@ class Replayer:
         for raw in records:
             self.events += 1
             if self.divergence is None:
-                # Two records of three are decisions: so without a call, and the payload first, which is what
-                # an edit changes. It is compared as bytes, and never decoded.
+                # Two records of three are decisions, so without a call. They are compared as bytes and never
+                # decoded: that is faster, and the same values in other bytes are no decision of ours either.
                 if self._at < len(self._pending):
                     produced = self._pending[self._at]
                     self._at += 1
@@ -116,6 +116,8 @@ class Replayer:
 
     def _believe(self, raw: RawRecord) -> list[BareRecord]:
         """What came from outside did happen, and what a process kept of itself is what it went on from."""
+        # The fact at which a step was found to differ has been stepped already. Twice would do its effects
+        # twice, and everything behind it would differ as well.
         if raw.seq == self._taken_seq:
             return []
         if raw.tag == Checkpoint.__name__:
@@ -128,6 +130,8 @@ class Replayer:
         return []
 
     def _fact(self, raw: RawRecord) -> None:
+        # Before a checkpoint nothing says under which logic flags a fact is stepped: to guess would call an
+        # honest journal divergent, or worse, another one identical.
         field = ""
         if raw.cause or raw.actor != EDGE or raw.seq != self.system.next_seq:
             field = NO_FACT
@@ -167,6 +171,7 @@ class Replayer:
             self._fresh = False
             return
         self.system.flags = mark.logic_flags  # what a process executes under, like a fact, is its to say
+        # Bytes first, values only where these differ: it holds every actor, and is nearly always equal.
         mine = without_new_blank_actors(take_checkpoint(self.system), mark)
         self.system.next_seq = raw.seq + 1
         if encode_event(mine) != raw.payload and not checkpoints_alike(mark, mine):
@@ -252,6 +257,9 @@ def first_difference(produced: Side, recorded: Side) -> str:
 
     ``time``: a decision carries its fact's stamps. ``last``: it ends the step, or does not.
     """
+    # The envelope before the data: the fields of two types are not comparable, and "type" says more than the
+    # first field that one of them has not. The time comes before the data because no logic decides about it:
+    # where it differs a record was edited, whatever else does.
     for name in ("type", "actor", "cause", "episode"):
         if getattr(produced, name) != getattr(recorded, name):
             return name
@@ -319,6 +327,7 @@ def checkpoints_alike(recorded: Checkpoint, mine: Checkpoint) -> bool:
 def checkpoint_field(recorded: Checkpoint, mine: Checkpoint) -> str:
     """The first actor whose state differs, and its first differing field."""
     for theirs, ours in zip(recorded.actors, mine.actors, strict=False):
+        # The recorded bytes need not fit the type of this version's state: so as plain values.
         kept, made = msgspec.msgpack.decode(theirs.state), msgspec.msgpack.decode(ours.state)
         labels = [(each.actor, each.subject, each.failed) for each in (theirs, ours)]
         if labels[0] != labels[1] or not same_value(kept, made):

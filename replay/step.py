@@ -63,7 +63,8 @@ class Stepper:
         self.first_seq, self.last_seq = episode.first_seq, episode.last_seq
         self._history, self._kept_max = history, kept_max
         self._shown = Timeline(episode.first_seq)
-        # The checkpoints up to the end of the shutdown; names are learned on the way.
+        # The checkpoints up to the end of the shutdown; names are learned on the way, in the same reading,
+        # because a pod that an earlier record introduced is not introduced again.
         found = []
         for batch in self._history.batches():
             for raw in batch.records:
@@ -127,6 +128,7 @@ class Stepper:
 
     def find(self, test: StopCondition, *, backwards: bool = False) -> bool:
         """To the nearest other event that passes; False, and no move, where there is none."""
+        # Where nothing passes, back: to look for what is not there must not lose one's place.
         origin = self.here.line.seq
         while self.back() if backwards else self.next():
             if test(self.here):
@@ -242,6 +244,8 @@ def field_changes(
 
 def _may_hold(path: str, before: Any, after: Any, field: str) -> bool:
     """A single value is called by its path; of a checklist it is known what is shown."""
+    # May: of something with fields of its own the paths are known only once it has been flattened. To flatten
+    # all of every change, to find one field in a thousand events, is what this saves.
     name = field.rpartition(".")[2]
     if isinstance(after, PodChecklist) or isinstance(before, PodChecklist):
         return name in CHECKLIST_FIELDS

@@ -18,6 +18,7 @@ from ebbtide.events.record.stops import stop_began_ns
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]
 
+#: Whole milliseconds and no fractions: sums over a fleet come out the same in every database.
 NS_PER_MS = 1_000_000
 
 
@@ -82,6 +83,8 @@ def _ignored_stop(_: ShutdownRecord, at: InPod) -> bool:
 
 # --- what is in each table ---------------------------------------------------------------------
 
+# A table is joined with another by these. Without the node and the start in each, every question of a fleet
+# ("which node?", "since when?") would need a join.
 KEY = (
     Column("node", "text", "the node's name", lambda shutdown, _: shutdown.node),
     Column(
@@ -157,6 +160,8 @@ POD_KEY = (
     ),
 )
 
+# What the plan gave stands beside what the spec asks for: where a pod was killed, their difference is the
+# first thing to ask about. Moments count from the signal, so that pods of two nodes can be compared.
 POD = (
     *POD_KEY,
     Column("priority", "int", "the pod's, if it has one", lambda _, at: at.pod.priority),

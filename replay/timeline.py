@@ -58,6 +58,8 @@ class SignalClock:
             return When(None, header.wall_ns(raw.mono_ns))
         if self.signal is None or raw.episode not in (self.signal.raw.episode, self.signal.raw.seq):
             self.signal = Signal(raw, header.identity.boot_id)
+        # The wall clock's own stamp is not shown: it may have been stepped in between, and then times would
+        # stand in another order than the records.
         since_ns = self.signal.since_ns(header, raw)
         return When(since_ns, self.signal.raw.wall_ns + since_ns)
 
@@ -288,6 +290,8 @@ def named(text: str, names: Names) -> str:
 
 def _subject(raw: RawRecord, data: Any) -> tuple[str, str]:
     """UID and container that a record is about: its own field, its pod, the key of its order, its actor."""
+    # An event's own fields before its order's key, which names what the order is for, and the actor last: a
+    # pod's actor decides about no other pod, but its orders' outcomes come from an edge.
     fields = data if isinstance(data, dict) else {}
     pod, container = fields.get("pod"), fields.get("container")
     uid = fields.get("uid")

@@ -93,6 +93,8 @@ class _Clock:
 
     def goes_back(self, batch: Batch) -> tuple[int, int] | None:
         """The first record of these whose time is before that of the one in front of it, and that time."""
+        # The first record counts, too, because a restart within a boot goes on with the same clock. This is
+        # asked of every record there is; so none is looked at by itself before one is known to be wrong.
         mono_ns = [raw.mono_ns for raw in batch.records]
         same_boot = batch.header.identity.boot_id == self._boot_id
         before_ns = [self._mono_ns if same_boot else mono_ns[0], *mono_ns[:-1]]

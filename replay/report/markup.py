@@ -114,12 +114,13 @@ OUTCOME_SIGNS = {"complete": "✓", "cancelled": "○", "running": "…", "trunc
 
 
 #: Of a shutdown that is complete, although not every pod ended well.
-WORST_FIRST: tuple[PodOutcome, ...] = ("killed", "failed", "unknown")
+BAD_OUTCOMES: tuple[PodOutcome, ...] = ("killed", "failed", "unknown")
 
 
 def outcome_seal(shutdown: ShutdownRecord) -> tuple[str, str]:
     """The sign before the headline, and its class: what became of the machine and of the pods."""
-    if shutdown.outcome == "complete" and any(map(shutdown.count, WORST_FIRST)):
+    # The machine went down as asked, and yet somebody lost work: a tick would hide that.
+    if shutdown.outcome == "complete" and any(map(shutdown.count, BAD_OUTCOMES)):
         return "!", "mixed"
     return OUTCOME_SIGNS[shutdown.outcome], shutdown.outcome
 
@@ -136,6 +137,7 @@ def visible(text: str) -> str:
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
+# The sign of a time is print's minus: beside a plus a hyphen is easily overlooked.
 def moment(at_ns: int | None) -> str:
     """Time since the signal; a dash where it did not happen."""
     if at_ns is None:
