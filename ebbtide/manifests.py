@@ -41,7 +41,7 @@ from ebbtide.config.documents import (
     quote,
 )
 from ebbtide.config.readers import describe, sequence
-from ebbtide.events.model import Container, Hook, Pod
+from ebbtide.events.model import Container, Hook, Pod, Settings
 
 # Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
 
@@ -668,6 +668,12 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
             raise ManifestError(f"more than {PODS_MAX} pods: no node runs that many, name fewer files")
     _refuse_twins(manifests)
     return manifests
+
+
+def load_pods(paths: Sequence[str | Path], settings: Settings) -> tuple[Pod, ...]:
+    """The pods of these files that would run under these settings. Raises ManifestError."""
+    manifests = load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
+    return tuple(manifest.pod for manifest in manifests if not manifest.finished)
 
 
 def load_manifest_file(path: str | Path, *, allow_zero_sleep: bool = True) -> list[Manifest]:

@@ -14,11 +14,13 @@ A type that is not in the table was written by another version; whoever prints i
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest, parse_order_key
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
 
 #: How severe, as sd-daemon(3) counts: smaller is worse. `INFO` may be left out, `DEBUG` is bookkeeping.
@@ -154,6 +156,12 @@ class Names:
         row = ROWS.get(type(event))
         if row is not None and row.learn is not None:
             row.learn(self, event)
+
+    def learn_record(self, raw: RawRecord) -> None:
+        """The same of a record that is still encoded; one that cannot be read introduces nobody."""
+        if raw.tag in NAMING_EVENTS:
+            with suppress(BadPayload, UnknownType):
+                self.learn(decode_event(raw.tag, raw.payload))
 
 
 def _learn_pod(names: Names, event: f.PodAppeared | f.PodJoined) -> None:

@@ -49,28 +49,27 @@ class LazyGroup(click.Group):
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """An unknown command is answered with its nearest neighbours."""
         if args[0] not in self.entries and not args[0].startswith("-"):
-            ctx.fail(f"no such command {args[0]!r}{self._nearest(args[0])}")
+            from difflib import get_close_matches
+
+            near = " or ".join(get_close_matches(args[0], self.entries, n=2))
+            ctx.fail(f"no such command {args[0]!r}{f' (did you mean {near}?)' if near else ''}")
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             answer = super().invoke(ctx)
+            # Here and not at the interpreter's end, where a reader that has gone could only be a traceback.
             sys.stdout.flush()
         except BrokenPipeError as error:
             raise ReaderGone from error
         return answer
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        # One width for all sections, so that their texts stand below each other.
         width = max(map(len, self.entries))
         for title, entries in self.sections.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), entry.text) for name, entry in entries.items()])
-
-    def _nearest(self, name: str) -> str:
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, self.entries, n=2)
-        return f" (did you mean {' or '.join(near)}?)" if near else ""
 
 
 # ``ebbtide completion``: the script with which a shell completes commands, options and paths.

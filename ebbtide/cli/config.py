@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
-from ebbtide.actors.policy.plan import Plan, make_plan
-from ebbtide.cli.common.options import DURATION, config_option, need_command, output_option
+from ebbtide.actors.policy.plan import make_plan
+from ebbtide.cli.common.options import config_option, grant_option, need_command, output_option
+from ebbtide.cli.common.output import show, show_json
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND
@@ -40,14 +41,13 @@ def config(ctx: click.Context) -> None:
 
 @config.command("check", epilog=CHECK_EPILOG)
 @config_option
-@click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
+@grant_option
 @output_option("table", "json")
 def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> int:
     """Validate; say whether it can be honoured.
 
     Exit code 1: valid, but logind grants less than the periods and may not be asked for more.
     """
-    from ebbtide.cli.common.output import show, show_json
     from ebbtide.node import logind_grant_ns
 
     checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
@@ -63,19 +63,13 @@ def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> 
 @output_option("table", "json", "yaml")
 def show_command(configs: tuple[Path, ...], output: str) -> None:
     """Show the effective configuration, and where each value comes from."""
-    from ebbtide.cli.common import output as out
-
     loaded = load_named(configs)
     if output == "yaml":
         click.echo(configuration_yaml(loaded), nl=False)
     elif output == "json":
-        out.show_json(configuration_json(loaded))
+        show_json(configuration_json(loaded))
     else:
-        out.show(configuration_table(loaded))
-
-
-# ``ebbtide config check`` and ``config show``: what holds, where it came from, whether it can be honoured.
-#
+        show(configuration_table(loaded))
 
 
 SHOW_VERSION = CHECK_VERSION = 1
@@ -116,9 +110,16 @@ def configuration_json(loaded: Loaded) -> dict[str, Any]:
 
 def configuration_yaml(loaded: Loaded) -> str:
     """A complete document that can be loaded again; comments say where each value came from."""
-    lines = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"]
+    lines, sources = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"], loaded.sources
     for name, value in configuration_values(loaded).items():
-        lines += _commented_lines(name, value, loaded.sources)
+        if not isinstance(value, dict):
+            lines.append(f"{name}: {_yaml_line(value)}  # {sources[name]}")
+            continue
+        lines.append(f"{name}:")
+        for key, each in value.items():
+            # A gate has a source of its own; what else is a mapping comes from one file as a whole.
+            source = sources.get(f"{name}.{key}", sources.get(name, ""))
+            lines.append(f"  {key}: {_yaml_line(each)}  # {source}")
     return "\n".join(lines) + "\n"
 
 
@@ -127,7 +128,9 @@ def configuration_table(loaded: Loaded) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("FIELD", "VALUE", "SOURCE"):
         table.add_column(heading, overflow="fold")
-    for name, value in _with_single_gates(configuration_values(loaded)).items():
+    values = configuration_values(loaded)
+    gates = {f"featureGates.{gate}": on for gate, on in values.pop("featureGates").items()}
+    for name, value in (values | gates).items():
         source = loaded.sources[name]
         table.add_row(
             name, Text(_yaml_line(value)), Text(source, style="dim" if source == DEFAULT_SOURCE else "")
@@ -150,8 +153,13 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     cut = any(code == _CUT_CODE for code, _ in plan.warnings)
     if not (settings.raise_grant and plan.override_needed):
         return Checked(plan.enabled, not cut, plan.warnings)
+    # Raised before the first shutdown, the limit takes its own warnings with it; the others stay true.
     others = tuple(warning for warning in plan.warnings if warning[0] not in _CURED_BY_RAISING)
-    return Checked(plan.enabled, True, (("grant-raised", _raised_text(plan)), *others))
+    raised = (
+        f"logind grants {plan.grant_seconds} s now and {plan.requested_seconds + plan.reserve_seconds} s are"
+        " needed: the daemon raises its limit with a drop-in"
+    )
+    return Checked(plan.enabled, True, (("grant-raised", raised), *others))
 
 
 def check_document(checked: Checked) -> dict[str, Any]:
@@ -179,28 +187,8 @@ def check_text(checked: Checked) -> RenderableType:
     return Group(Text(verdict, style="green" if checked.honoured else "yellow"), *lines)
 
 
-def _raised_text(plan: Plan) -> str:
-    needed_seconds = plan.requested_seconds + plan.reserve_seconds
-    return (
-        f"logind grants {plan.grant_seconds} s now and {needed_seconds} s are needed: "
-        "the daemon raises its limit with a drop-in"
-    )
-
-
-def _with_single_gates(values: dict[str, Any]) -> dict[str, Any]:
-    gates = {f"featureGates.{gate}": on for gate, on in values["featureGates"].items()}
-    return {name: value for name, value in values.items() if name != "featureGates"} | gates
-
-
-def _commented_lines(name: str, value: Any, sources: dict[str, str]) -> list[str]:
-    if isinstance(value, dict):
-        notes = {key: sources.get(f"{name}.{key}", sources.get(name, "")) for key in value}
-        inner = [f"  {key}: {_yaml_line(each)}  # {notes[key]}" for key, each in value.items()]
-        return [f"{name}:", *inner]
-    return [f"{name}: {_yaml_line(value)}  # {sources[name]}"]
-
-
 def _yaml_line(value: Any) -> str:
     """One line of YAML."""
+    # However long a value is, it stays on its line: the comment behind it says where it came from.
     text = yaml.safe_dump(value, default_flow_style=True, width=2**31, allow_unicode=False)
     return text.removesuffix("\n").removesuffix("\n...")

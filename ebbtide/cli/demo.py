@@ -10,7 +10,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,9 +18,8 @@ import click
 from ebbtide.cli.common.options import output_option
 
 if TYPE_CHECKING:
-    from rich.live import Live
-
-    from ebbtide.demo.run import DemoFolder, DemoResult, DrawFunction
+    from ebbtide.demo.run import DemoFolder, DemoResult
+    from ebbtide.status import DaemonStatus
 
 EPILOG = """\b
 Examples:
@@ -44,14 +42,14 @@ def demo(journal: Path | None, output: str) -> int:
 
     No root, no configuration, no cluster; under 20 s. Nothing outside its own folder is touched.
     """
-    from ebbtide.cli.common.guard import Refused, Signalled
+    from ebbtide.cli.common.guard import Signalled
     from ebbtide.cli.common.output import show, show_json
+    from ebbtide.cli.common.saving import refuse_existing
     from ebbtide.demo.run import make_demo_folder
     from ebbtide.demo.view import last_page, last_page_json
 
-    if journal is not None and journal.exists() and (not journal.is_dir() or any(journal.iterdir())):
-        raise Refused(f"{journal} is there already: name a new directory with --journal")
     if journal is not None:
+        refuse_existing(journal, "--journal")
         # Where nothing can be written there is no demo to show.
         journal.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=journal, prefix=".demo-"):
@@ -59,9 +57,9 @@ def demo(journal: Path | None, output: str) -> int:
     # What to type: the name alone, or the path that was typed where the shell has no other.
     typed = Path(sys.argv[0])
     program = str(typed) if typed.name == "ebbtide" and not shutil.which("ebbtide") else "ebbtide"
-    stage = make_demo_folder(journal.absolute() if journal is not None else None)
+    folder = make_demo_folder(journal.absolute() if journal is not None else None)
     played = _play(
-        stage,
+        folder,
         live=output == "table"
         and sys.stdout.isatty()
         and os.environ.get("TERM", "dumb") not in ("dumb", "unknown"),
@@ -71,16 +69,18 @@ def demo(journal: Path | None, output: str) -> int:
         number = played.ended_by or signal.SIGINT
         raise Signalled(number, f"{number.name}: the demo ends early, and its pods with it")
     if output == "json":
-        show_json(last_page_json(played.shutdown, played.trace_id, stage.journal))
+        show_json(last_page_json(played.shutdown, played.trace_id, folder.journal))
     else:
-        show(last_page(played.shutdown, played.trace_id, stage.journal, program))
+        show(last_page(played.shutdown, played.trace_id, folder.journal, program))
     return 0
 
 
-def _play(stage: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
+def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
+    """The pods as they come and go: in a live view below the lines, or line by line."""
     import trio
 
     from ebbtide.cli.common.guard import ReaderGone
+    from ebbtide.cli.common.output import console
     from ebbtide.demo.run import run_demo
     from ebbtide.text import visible
 
@@ -88,32 +88,23 @@ def _play(stage: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
         try:
             print(visible(line), file=sys.stderr if quiet else sys.stdout, flush=True)
         except BrokenPipeError as error:
+            # Inside the demo's nursery: named here, it comes out of the groups as what it is.
             raise ReaderGone from error
 
-    say(f"Twelve pods from {stage.pods} come up as local processes.")
-    screen, draw = _screen() if live else (nullcontext(), _no_draw)
-    with screen:
-        return trio.run(
-            run_demo, stage, say, (lambda level, line: None) if live else lambda level, line: say(line), draw
-        )
-
-
-def _no_draw(standing: object, now_ns: int) -> None:
-    """In a pipe the lines say it all."""
-
-
-def _screen() -> tuple[Live, DrawFunction]:
-    """A live view below the lines; it goes when the last page comes."""
+    say(f"Twelve pods from {folder.pods} come up as local processes.")
+    if not live:
+        return trio.run(run_demo, folder, say, lambda level, line: say(line), lambda status, now_ns: None)
     from rich.live import Live
 
-    from ebbtide.cli.common.output import console
     from ebbtide.demo.view import live_frame
-    from ebbtide.status import DaemonStatus
 
-    live = Live(console=console(), auto_refresh=False, transient=True)
+    # Transient: the last page says all of it again, with the reasons.
+    view = Live(console=console(), auto_refresh=False, transient=True)
 
-    def draw(standing: DaemonStatus, now_ns: int) -> None:
-        if standing.pods:
-            live.update(live_frame(standing, now_ns), refresh=True)
+    def draw(status: DaemonStatus, now_ns: int) -> None:
+        if status.pods:
+            view.update(live_frame(status, now_ns), refresh=True)
 
-    return live, draw
+    # Not the log's lines: they would push the view away, which shows the same.
+    with view:
+        return trio.run(run_demo, folder, say, lambda level, line: None, draw)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import click
 import trio
@@ -23,8 +23,8 @@ from ebbtide.actors.edges.logind.manager import read_preparing
 from ebbtide.actors.edges.process.start import CannotStart, spawn
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.options import (
-    DURATION,
     config_option,
+    grant_option,
     journal_option,
     node_options,
     output_option,
@@ -34,12 +34,6 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.doctor.gather import FoundPods, HookTarget
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from ebbtide.actors.policy.plan import Plan
-
 
 DRILL_VERSION = 1
 MILLISECOND = 1_000_000
@@ -56,7 +50,7 @@ Examples:
 @config_option
 @journal_option
 @runtime_option
-@click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
+@grant_option
 @node_options
 @output_option("table", "json")
 def drill(
@@ -76,10 +70,13 @@ def drill(
 
     Exit code 1: the budget does not hold, or something that a shutdown needs does not answer.
     """
+    from rich.text import Text
+
     from ebbtide.cli.common.guard import DONE, NOT_SO
-    from ebbtide.cli.common.output import remark, show_json
+    from ebbtide.cli.common.output import remark, show, show_json, table
     from ebbtide.node import LocalNode
     from ebbtide.plan import build_plan
+    from ebbtide.text import visible
 
     options = run_options(
         mode,
@@ -95,6 +92,7 @@ def drill(
     refuse_unfit(pods.seen, looked=pods.parts is not None)
     if node.source:
         remark(f"measured {node.source}")
+    # As raised: the daemon asks logind for more at its start, so that is what a shutdown would have.
     plan = build_plan(settings, pods.manifests, node.grant_ns(grant, as_raised=True))
     measured = []
     for each in measure(node.options.journal, pods):
@@ -103,8 +101,18 @@ def drill(
     budget = judge_budget(plan, measured)
     if output == "json":
         show_json(drill_document(plan, measured, budget) | {"mode": pods.mode})
-    else:
-        _print_drill(measured, budget)
+        return DONE if budget.holds else NOT_SO
+    headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
+    show(table(headings, map(_measured_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
+    for each in measured:
+        if each.error and not each.needed:
+            show(Text(visible(f"not needed: {each.what} {each.target}: {each.error}"), style="dim"))
+    for line in budget.missing:
+        show(Text(visible(line), style="yellow"))
+    verdict = "holds" if budget.holds else "does not hold"
+    room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
+    needed = f"a shutdown would need {_ms_text(budget.overhead_ns)}{room}"
+    show(Text(f"the budget {verdict}: {needed}", style="green" if budget.holds else "red"))
     return DONE if budget.holds else NOT_SO
 
 
@@ -135,39 +143,12 @@ def drill_document(plan: Plan, measured: Sequence[Measured], budget: Budget) -> 
     }
 
 
-def _print_drill(measured: Sequence[Measured], budget: Budget) -> None:
-    from rich.text import Text
-
-    from ebbtide.cli.common.output import show, table
-    from ebbtide.text import visible
-
-    headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
-    show(table(headings, map(_measured_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
-    for each in measured:
-        if each.error and not each.needed:
-            show(Text(visible(f"not needed: {each.what} {each.target}: {each.error}"), style="dim"))
-    for line in budget.missing:
-        show(Text(visible(line), style="yellow"))
-    verdict = "holds" if budget.holds else "does not hold"
-    room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
-    style = "green" if budget.holds else "red"
-    show(
-        Text(f"the budget {verdict}: a shutdown would need {_ms_text(budget.overhead_ns)}{room}", style=style)
-    )
-
-
 def _measured_row(each: Measured) -> tuple[str, ...]:
+    limit = _ms_text(each.limit_ns)
     if each.error:
-        return each.what, each.target, "-", "-", _ms_text(each.limit_ns), "failed"
-    verdict = "ok" if each.good else "slow"
-    return (
-        each.what,
-        each.target,
-        _ms_text(each.median_ns),
-        _ms_text(each.worst_ns),
-        _ms_text(each.limit_ns),
-        verdict,
-    )
+        return each.what, each.target, "-", "-", limit, "failed"
+    median, worst = _ms_text(each.median_ns), _ms_text(each.worst_ns)
+    return each.what, each.target, median, worst, limit, "ok" if each.good else "slow"
 
 
 def _ms_text(duration_ns: int) -> str:
@@ -237,18 +218,19 @@ def sampled(once: Callable[[], object], samples: int = SAMPLES) -> tuple[int, ..
 
 def measure_sync(journal: Path) -> Measured:
     """A page appended and synced, as orders that outlive the boot wait for it."""
+    # A journal that is not there yet will be made below what is: on the same disk, most likely.
     place = next(folder for folder in (journal.absolute(), *journal.absolute().parents) if folder.is_dir())
     made = Measured("journal sync", str(place), (), BARRIER_NS_MAX)
     try:
         with tempfile.TemporaryFile(dir=place, prefix=".drill-", buffering=0) as file:
-            return made._replace(samples_ns=sampled(lambda: _append_page(file.fileno())))
+
+            def append_page() -> None:
+                os.write(file.fileno(), bytes(WRITE_BYTES))
+                os.fdatasync(file.fileno())
+
+            return made._replace(samples_ns=sampled(append_page))
     except OSError as error:
         return made._replace(error=f"cannot write: {error.strerror}")
-
-
-def _append_page(descriptor: int) -> None:
-    os.write(descriptor, bytes(WRITE_BYTES))
-    os.fdatasync(descriptor)
 
 
 def measure_logind() -> Measured:
@@ -275,15 +257,15 @@ def measure_exec() -> Measured:
     made = Measured("exec", NO_OP[0], (), EXEC_NS_MAX)
     try:
         with open(os.devnull, "wb") as output:
-            return made._replace(samples_ns=sampled(lambda: _run_no_op(output.fileno())))
+
+            def run_no_op() -> None:
+                child = spawn(NO_OP, os.environ, "", output.fileno())
+                os.close(child.pidfd)
+                os.waitpid(child.pid, 0)
+
+            return made._replace(samples_ns=sampled(run_no_op))
     except CannotStart as error:
         return made._replace(error=str(error))
-
-
-def _run_no_op(output: int) -> None:
-    child = spawn(NO_OP, os.environ, "", output)
-    os.close(child.pidfd)
-    os.waitpid(child.pid, 0)
 
 
 def measure_connection(target: HookTarget) -> Measured:
@@ -291,17 +273,18 @@ def measure_connection(target: HookTarget) -> Measured:
     made = Measured("httpGet target", target.name, (), CONNECT_NS_MAX, target.error)
     if target.error:
         return made
+
+    def connect() -> None:
+        socket.create_connection((target.host, target.port), CONNECT_SECONDS_MAX).close()
+
     try:
-        return made._replace(samples_ns=sampled(lambda: _connect_to((target.host, target.port)), 1))
+        # Once: it is somebody's server, and twenty connections in a row may count as an attack there.
+        return made._replace(samples_ns=sampled(connect, samples=1))
     except OSError as error:
         return made._replace(error=error.strerror or str(error))
 
 
-def _connect_to(place: tuple[str, int]) -> None:
-    socket.create_connection(place, CONNECT_SECONDS_MAX).close()
-
-
-# Does the budget hold? What was measured against the time that a shutdown has beside its waves.
+# --- does the budget hold? ---------------------------------------------------------------------
 
 
 #: Synced records on the way of a shutdown: the announcement, each wave's statuses, and the release.
@@ -332,7 +315,15 @@ class Budget(NamedTuple):
 
 def judge_budget(plan: Plan, measured: Sequence[Measured]) -> Budget:
     """Pure. The grant is the plan's; where it is not known the reserve counts as granted."""
-    overhead_ns = _overhead_ns(len(plan.waves), measured)
+    waves, worst = len(plan.waves), {each.what: each.worst_ns for each in measured}
+    # What has not been measured, or not been had, counts nothing here: where it is needed its error is in
+    # ``missing``, and a time that is made up would hide by how much the others are too slow.
+    overhead_ns = (
+        (SYNCS_BESIDE + SYNCS_PER_WAVE * waves) * worst.get("journal sync", 0)
+        + LOGIND_CALLS * worst.get("logind call", 0)
+        + sum(waves * worst.get(each, 0) for each in MEASURED_ONCE_A_WAVE)
+        + sum(worst.get(each, 0) for each in MEASURED_ONCE)
+    )
     slack_ns = plan.reserve_seconds * NS_PER_SECOND
     if plan.grant_seconds is not None:
         slack_ns = min(slack_ns, (plan.grant_seconds - plan.requested_seconds) * NS_PER_SECOND)
@@ -345,22 +336,7 @@ def judge_budget(plan: Plan, measured: Sequence[Measured]) -> Budget:
         )
     elif overhead_ns > slack_ns:
         missing.append(
-            f"{_tenths_of_ms(overhead_ns)} of overhead do not fit into"
-            f" {_tenths_of_ms(slack_ns)} of reserve: raise reserve"
+            f"{_ms_text(overhead_ns)} of overhead do not fit into {_ms_text(slack_ns)} of reserve:"
+            " raise reserve"
         )
     return Budget(overhead_ns, max(0, slack_ns), tuple(missing))
-
-
-def _overhead_ns(waves: int, measured: Sequence[Measured]) -> int:
-    worst = {each.what: each.worst_ns for each in measured}
-    syncs = SYNCS_BESIDE + SYNCS_PER_WAVE * waves
-    return (
-        syncs * worst.get("journal sync", 0)
-        + LOGIND_CALLS * worst.get("logind call", 0)
-        + sum(waves * worst.get(each, 0) for each in MEASURED_ONCE_A_WAVE)
-        + sum(worst.get(each, 0) for each in MEASURED_ONCE)
-    )
-
-
-def _tenths_of_ms(duration_ns: int) -> str:
-    return f"{duration_ns / 1_000_000:.1f} ms"

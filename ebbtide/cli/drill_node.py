@@ -18,11 +18,7 @@ import trio
 from ebbtide.actors.edges.cri import api_pb2 as cri
 from ebbtide.actors.edges.cri import client as runtime
 from ebbtide.actors.edges.cri.client import LOOK_SECONDS_MAX, CallFailed
-from ebbtide.actors.edges.kubernetes.calls import (
-    JSON,
-    STRATEGIC_PATCH,
-    Unanswered,
-)
+from ebbtide.actors.edges.kubernetes.calls import JSON, STRATEGIC_PATCH, Unanswered
 from ebbtide.actors.edges.kubernetes.client import ApiClient
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
@@ -88,6 +84,7 @@ async def _api(parts: NodeParts, victim: KnownPod | None) -> list[Measured]:
             node = Measured("API node", parts.node, (), API_NS_MAX)
             found = [await _timed(node, partial(ask, "GET", f"/api/v1/nodes/{quote(parts.node)}"))]
             if found[0].error:
+                # Then the address is what somebody has to look at, and not the Node.
                 return [found[0]._replace(target=where)]
             if victim is None:
                 return found
@@ -99,6 +96,7 @@ async def _api(parts: NodeParts, victim: KnownPod | None) -> list[Measured]:
                 await _timed(Measured("API dry-run patch", target, (), API_NS_MAX), patch, DRY_SAMPLES)
             )
             dry = Measured("API dry-run delete", target, (), API_NS_MAX)
+            # Asked before, each time: a pod that is really deleted cannot be had back.
             try:
                 _check_version(await ask("GET", "/version"))
             except (Failed, Unanswered) as error:
@@ -139,17 +137,14 @@ async def _answered(
     link: ApiClient, method: str, path: str, body: object = None, content_type: str = JSON
 ) -> bytes:
     answer = await link.call(method, path, body=body, content_type=content_type, seconds_max=API_SECONDS_MAX)
-    if not answer.ok:
-        raise Failed(f"{answer.code}: {_message(answer.body)}")
-    return answer.body
-
-
-def _message(body: bytes) -> str:
-    """Of a Status object."""
+    if answer.ok:
+        return answer.body
     try:
-        return str(json.loads(body)["message"])
+        # A Status object, unless something between us and the API server has answered in its place.
+        why = str(json.loads(answer.body)["message"])
     except (ValueError, KeyError, TypeError):
-        return "no reason was given"
+        why = "no reason was given"
+    raise Failed(f"{answer.code}: {why}")
 
 
 # --- the container runtime ---------------------------------------------------------------------
@@ -163,32 +158,29 @@ async def _runtime(parts: NodeParts) -> list[Measured]:
     async with trio.open_nursery() as nursery:
         await nursery.start(link.run)
         try:
-            every = cri.ListPodSandboxRequest()
-            ask = partial(link.call, "ListPodSandbox", every, cri.ListPodSandboxResponse, LOOK_SECONDS_MAX)
-            found = [await _timed(listed, ask)]
-            container = "" if found[0].error else await _any_container(link)
-            if container:
-                request = cri.ContainerStatusRequest(container_id=container, verbose=True)
-                look = partial(
-                    link.call, "ContainerStatus", request, cri.ContainerStatusResponse, LOOK_SECONDS_MAX
-                )
-                found.append(
-                    await _timed(Measured("CRI container status", container[:12], (), CRI_NS_MAX), look)
-                )
+            # Bounded as the daemon's own looks: a runtime that hangs must not hang the drill.
+            call = partial(link.call, seconds=LOOK_SECONDS_MAX)
+            sandboxes = partial(
+                call, "ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse
+            )
+            found = [await _timed(listed, sandboxes)]
+            if found[0].error:
+                return found
+            running = cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
+            every = cri.ListContainersRequest(filter=running)
+            try:
+                listing = await call("ListContainers", every, cri.ListContainersResponse)
+            except CallFailed:
+                return found
+            # Any one of them: the status of each is asked for in the same way.
+            for container in listing.containers[:1]:
+                request = cri.ContainerStatusRequest(container_id=container.id, verbose=True)
+                status = Measured("CRI container status", container.id[:12], (), CRI_NS_MAX)
+                look = partial(call, "ContainerStatus", request, cri.ContainerStatusResponse)
+                found.append(await _timed(status, look))
             return found
         finally:
             nursery.cancel_scope.cancel()
-
-
-async def _any_container(link: runtime.CriClient) -> str:
-    """The id of one that runs; empty where none does."""
-    running = cri.ContainerFilter(state=cri.ContainerStateValue(state=cri.CONTAINER_RUNNING))
-    request = cri.ListContainersRequest(filter=running)
-    try:
-        answer = await link.call("ListContainers", request, cri.ListContainersResponse, LOOK_SECONDS_MAX)
-    except CallFailed:
-        return ""
-    return next((item.id for item in answer.containers), "")
 
 
 async def _unit(unit: str) -> Measured:

@@ -1,6 +1,6 @@
 """``ebbtide journal``: episodes, events, and whether a journal is intact.
 
-``ls`` is in `ebbtide.cli.common.episodes`, ``pack``'s work in `ebbtide.cli.journal_pack`, which loads more.
+``pack``'s work is in `ebbtide.cli.journal_pack`, which loads the replayer.
 """
 
 from __future__ import annotations
@@ -8,22 +8,20 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import need_command, output_option
-from ebbtide.cli.common.output import pairs, show, show_json
+from ebbtide.cli.common.options import EPISODE_NAMES, need_command, output_option
+from ebbtide.cli.common.output import painter, pairs, show, show_json, table
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal, sources_of
-from ebbtide.cli.common.records import (
-    PodLabels,
-    follow_journal,
-    record_json_line,
-    record_text_line,
-)
+from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord
+from ebbtide.events.messages import Names
 from ebbtide.events.reader import Batch, History
+from ebbtide.events.record.format import utc_text
 from ebbtide.events.recovery import Verdict
 from ebbtide.events.segment import Header
 
@@ -68,9 +66,46 @@ def journal(ctx: click.Context) -> None:
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List the shutdowns that a journal tells of."""
-    from ebbtide.cli.common.episodes import list_episodes
+    from ebbtide.cli.common.episodes import (
+        episode_document,
+        outcomes_text,
+        read_episodes,
+        verdict_document,
+        whole_verdict,
+    )
 
-    return list_episodes(journals, output)
+    history = open_journal(journals)
+    found, code = read_episodes(history)
+    if output == "json":
+        show_json(
+            {
+                "kind": "EpisodeList",
+                "version": LIST_VERSION,
+                "journalId": history.journal_id.hex(),
+                "journal": verdict_document(whole_verdict(history)),
+                "episodes": [episode_document(episode) for episode in found],
+            }
+        )
+    elif found:
+        headings = ("EPISODE", "KIND", "STARTED", "TOOK", "OUTCOME", "PODS", "TRACE")
+        rows = (
+            (
+                each.id,
+                each.kind,
+                utc_text(each.started_wall_ns),
+                "-"
+                if each.ended_wall_ns is None
+                else f"{(each.ended_wall_ns - each.started_wall_ns) / NS_PER_SECOND:.1f} s",
+                each.outcome,
+                outcomes_text(each.pods) or "none",
+                each.trace_id,
+            )
+            for each in found
+        )
+        show(table(headings, rows, right=("TOOK",)))
+    else:
+        show("no shutdown yet")
+    return code
 
 
 @journal.command("show", epilog=SHOW_EPILOG)
@@ -102,9 +137,34 @@ def show_command(
 ) -> int:
     """Show a journal's events in their order, with the cause of each.
 
-    As JSON it is one object a line. Fields at their default are left out.
+    As JSON it is one object a line. Fields at their default are left out. Times are UTC.
     """
-    return show_events(journals, EventFilter(since, actor, pod), output, follow=follow)
+    history, names = open_journal(journals), Names()
+    tests = _filter_tests(since, actor)
+    if pod:
+        from ebbtide.cli.common.selection import PodSelection
+
+        # Every UID of the pod is known before the first line: a record may name it before the one that
+        # introduces it.
+        for raw in open_journal(journals).raw():
+            names.learn_record(raw)
+        selected = PodSelection(pod, names)
+        # One that is followed may be yet to come.
+        if not follow and not selected.is_known():
+            look = "'ebbtide journal show --actor edge' shows those that came"
+            raise Refused(f"no pod {pod!r} in this journal: {look}")
+        tests.append(lambda header, raw: selected.takes(raw))
+    paint = painter(RECORD_COLOURS)
+    printer: RecordPrinter = (
+        record_json_line
+        if output == "json"
+        else lambda header, raw: record_text_line(header, raw, names, paint)
+    )
+    if follow:
+        _write_events(follow_journal(sources_of(journals)), names, tests, printer)
+        return DONE
+    _write_events(history.batches(), names, tests, printer)
+    return conclude(history.verdict)
 
 
 @journal.command("check", epilog=CHECK_EPILOG)
@@ -115,10 +175,27 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
 
     Exit code 4: the tail is torn, everything before it is intact. 5: corrupt. 6: another version wrote it.
     """
-    return check_journal(journals, output)
+    history = open_journal(journals)
+    verdict = history.read()
+    if output == "json":
+        show_json(check_document(history, verdict))
+        return verdict.exit_code
+    header = verdict.header
+    node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "nobody"
+    rows = [
+        ("journal", verdict.journal_id.hex()),
+        ("written by", node),
+        ("segments", str(len(history.path.segments))),
+        ("records", f"{verdict.first_seq} to {verdict.end.seq}"),
+        ("known durable", f"to {verdict.durable_seq}"),
+        ("state", verdict.state),
+    ]
+    rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
+    show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
+    return conclude(verdict)
 
 
-@journal.command("pack", epilog=PACK_EPILOG, context_settings={"ignore_unknown_options": True})
+@journal.command("pack", epilog=PACK_EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("episode", required=False)
 @journals_option
 @click.option(
@@ -151,32 +228,7 @@ def pack_command(
     return pack_journal(journals, episode, file, everything=everything, redacted=redacted)
 
 
-# ``ebbtide journal check``: is every record there, and is it what was written?
-
-
-CHECK_VERSION = 1
-
-
-def check_journal(journals: tuple[Path, ...], output: str) -> int:
-    """The exit code of the verdict."""
-    history = open_journal(journals)
-    verdict = history.read()
-    if output == "json":
-        show_json(check_document(history, verdict))
-        return verdict.exit_code
-    header = verdict.header
-    node = f"{header.identity.node} ({header.identity.code_version})" if header is not None else "nobody"
-    rows = [
-        ("journal", verdict.journal_id.hex()),
-        ("written by", node),
-        ("segments", str(len(history.path.segments))),
-        ("records", f"{verdict.first_seq} to {verdict.end.seq}"),
-        ("known durable", f"to {verdict.durable_seq}"),
-        ("state", verdict.state),
-    ]
-    rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
-    show(pairs(rows + [("finding", str(finding)) for finding in verdict.findings]))
-    return conclude(verdict)
+LIST_VERSION = CHECK_VERSION = 1
 
 
 def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
@@ -206,10 +258,10 @@ def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
     }
 
 
-# ``ebbtide journal show``: a stream from the segments to standard output, filtered on the way.
+# --- show: a stream from the segments to standard output, filtered on the way ------------------
 
 
-RECORD_COLOURS = {
+RECORD_COLOURS: dict[str, dict[str, Any]] = {
     "dim": {"dim": True},
     "fact": {"fg": "cyan"},
     "order": {"fg": "magenta"},
@@ -220,37 +272,8 @@ RecordTest = Callable[[Header, RawRecord], bool]
 RecordPrinter = Callable[[Header, RawRecord], bytes]
 
 
-class EventFilter(NamedTuple):
-    """What the options say."""
-
-    since: str = ""
-    actor: str = ""
-    pod: str = ""
-
-
-def show_events(journals: tuple[Path, ...], wanted: EventFilter, output: str, *, follow: bool) -> int:
-    """Exit code 0, or that of the journal's verdict. Raises Refused for what cannot be looked for."""
-    history, labels = open_journal(journals), PodLabels(wanted.pod)
-    tests = _filter_tests(wanted, labels)
-    if wanted.pod:
-        # Every UID of the pod is known before the first line; one that is followed may be yet to
-        # come.
-        must_be_there = not follow
-        for raw in open_journal(journals).raw():
-            labels.learn(raw)
-        if must_be_there and not labels.uids:
-            pod, look = labels.wanted, "'ebbtide journal show --actor edge' shows those that came"
-            raise Refused(f"no pod {pod!r} in this journal: {look}")
-    printer = record_json_line if output == "json" else _text_printer(labels)
-    if follow:
-        _write_events(follow_journal(sources_of(journals)), labels, tests, printer)
-        return DONE
-    _write_events(history.batches(), labels, tests, printer)
-    return conclude(history.verdict)
-
-
 def _write_events(
-    batches: Iterable[Batch | None], labels: PodLabels, tests: list[RecordTest], printer: RecordPrinter
+    batches: Iterable[Batch | None], names: Names, tests: list[RecordTest], printer: RecordPrinter
 ) -> None:
     """A batch at a time: neither a write for each record nor a journal in memory."""
     out = sys.stdout.buffer
@@ -259,46 +282,35 @@ def _write_events(
             out.flush()
             continue
         header, records = batch
+        # Of every record, whatever is shown: one that is left out may introduce the pod of one that is not.
         for raw in records:
-            labels.learn(raw)
+            names.learn_record(raw)
         for test in tests:
             records = [raw for raw in records if test(header, raw)]
         out.writelines([printer(header, raw) for raw in records])
     out.flush()
 
 
-def _text_printer(labels: PodLabels) -> RecordPrinter:
-    coloured = sys.stdout.isatty()
-
-    def paint(name: str, text: str) -> str:
-        style = RECORD_COLOURS.get(name)
-        return click.style(text, **style) if coloured and style else text  # type: ignore[arg-type]
-
-    return lambda header, raw: record_text_line(header, raw, labels, paint)
-
-
-def _filter_tests(wanted: EventFilter, labels: PodLabels) -> list[RecordTest]:
-    """One for each option that is given."""
+def _filter_tests(since: str, actor: str) -> list[RecordTest]:
+    """One for each option that is given: most listings have none, and pay for none. Raises Refused."""
     tests: list[RecordTest] = []
-    if wanted.since:
+    if since:
         from ebbtide.cli.common.selection import parse_moment
 
-        scale, value = parse_moment(wanted.since, "--since")
+        scale, value = parse_moment(since, "--since")
         if scale == "since_ns":
             raise Refused(
-                f"--since {wanted.since} is a time since a shutdown's signal, and this is no one shutdown:"
-                f" write {wanted.since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"
+                f"--since {since} is a time since a shutdown's signal, and this is no one shutdown:"
+                f" write {since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"
             )
         if scale == "seq":
             tests.append(lambda header, raw: raw.seq >= value)
         else:
             tests.append(lambda header, raw: header.wall_ns(raw.mono_ns) >= value)
-    if wanted.actor:
+    if actor:
         from ebbtide.cli.common.selection import known_actor
         from ebbtide.replay.timeline import is_actor, short_name
 
-        name = known_actor(wanted.actor)
+        name = known_actor(actor)
         tests.append(lambda header, raw: is_actor(name, raw.actor, short_name(raw.actor)))
-    if wanted.pod:
-        tests.append(lambda header, raw: labels.concerns(raw))
     return tests

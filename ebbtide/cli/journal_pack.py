@@ -20,9 +20,10 @@ from ebbtide.cli.common.saving import spare_journals
 from ebbtide.events.pack import FILE_MODE, Excerpt, PackedSource, around_records, whole_journal, write_pack
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
-from ebbtide.events.recovery import Finding, State, findings_to_documents
+from ebbtide.events.record.format import plural
+from ebbtide.events.recovery import Finding, findings_to_documents
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
-from ebbtide.replay.verify import Verification, verify
+from ebbtide.replay.verify import verify
 
 PACK_VERSION = 1
 
@@ -40,36 +41,51 @@ def pack_journal(
     if file.is_dir():
         raise Refused(f"{file} is a directory: name the file to write with -o")
     spare_journals(file)
-    excerpt = _chosen(journals, episode, everything=everything)
+    whole = open_journal(journals)
+    if everything:
+        excerpt = whole_journal(whole)
+    else:
+        from ebbtide.cli.common.episodes import choose_episode
+
+        wanted = choose_episode(journals, episode or "last")
+        whole.read()
+        excerpt = around_records(whole, wanted.first_seq, wanted.last_seq)
     history = History([excerpt], logic_flags=LOGIC_FLAGS if redacted else None)
     code = conclude(history.read())
     if not redacted:
-        _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt))
+        _put(file, _manifest(history, {}, excerpt.stated), _pieces(excerpt), lambda path: None)
     elif _redact(history, file) == DIVERGED:
         return worst((code, DIVERGED))
     with_names = "pseudonyms only; which is whose stands nowhere" if redacted else "names as they are"
-    show(f"{file}: {_count(history)}, {file.stat().st_size} bytes, {with_names}")
+    count = plural(len(list(episodes(history))), "shutdown")
+    records = f"{history.verdict.first_seq} to {history.verdict.end.seq}"
+    show(f"{file}: {count}, records {records}, {file.stat().st_size} bytes, {with_names}")
     return code
 
 
-def _chosen(journals: Sequence[Path], episode: str | None, *, everything: bool) -> Excerpt:
-    history = open_journal(journals)
-    if everything:
-        return whole_journal(history)
-    from ebbtide.cli.common.episodes import choose_episode
-
-    wanted = choose_episode(journals, episode or "last")
-    history.read()
-    return around_records(history, wanted.first_seq, wanted.last_seq)
-
-
 def _redact(history: History, file: Path) -> int:
-    """What is made is executed once more before it gets its name."""
-    original = {"journalId": history.journal_id.hex(), "headSeq": history.verdict.end.seq}
+    verdict = history.verdict
+    original = {"journalId": history.journal_id.hex(), "headSeq": verdict.end.seq}
+
+    def verify_copy(path: Path) -> None:
+        # Executed once more before it gets its name: a copy that says of itself anything else than the
+        # original does would be evidence of something that never happened.
+        with closing(PackedSource(path)) as source:
+            result = verify(History([source], logic_flags=LOGIC_FLAGS))
+        wrong = result.divergence or result.failure
+        if wrong is None and result.verdict.state == verdict.state:
+            return
+        at = result.divergence.seq if result.divergence is not None else result.stopped_seq
+        why = result.verdict.banner if wrong is None else f"{type(wrong).__name__} at record {at}"
+        raise Refused(
+            f"nothing was packed: the copy without names does not replay as the original does ({why}); "
+            "please report it, and pack it without --redact",
+            NOT_SO,
+        )
+
     try:
-        verdict = history.verdict
         manifest = _manifest(history, original, verdict.findings)
-        _put(file, manifest, redact(history, Pseudonyms()), lambda made: _verified(made, verdict.state))
+        _put(file, manifest, redact(history, Pseudonyms()), verify_copy)
     except NoBegin as error:
         raise Refused(f"this journal cannot be redacted: {error}; pack it as it is") from error
     except Diverged as error:
@@ -81,35 +97,15 @@ def _redact(history: History, file: Path) -> int:
     return DONE
 
 
-def _verified(path: Path, state: State) -> None:
-    """What it says of itself is what is said of the original, and all of it replays. Raises Refused."""
-    with closing(PackedSource(path)) as source:
-        result = verify(History([source], logic_flags=LOGIC_FLAGS))
-    wrong = result.divergence or result.failure
-    if wrong is not None or result.verdict.state != state:
-        why = (
-            result.verdict.banner
-            if wrong is None
-            else f"{type(wrong).__name__} at record {_record_number(result)}"
-        )
-        raise Refused(
-            f"nothing was packed: the copy without names does not replay as the original does ({why}); "
-            "please report it, and pack it without --redact",
-            NOT_SO,
-        )
-
-
-def _record_number(result: Verification) -> int:
-    return result.divergence.seq if result.divergence is not None else result.stopped_seq
-
-
 def _put(
     file: Path,
     manifest: dict[str, Any],
     pieces: Iterable[tuple[str, bytes]],
-    check: Callable[[Path], None] = lambda path: None,
+    check: Callable[[Path], None],
 ) -> None:
     """Under another name until it is whole; only its owner can read it."""
+    # Exclusively, and with the mode from the start: a name that somebody else has put there is not followed,
+    # and at no moment can another user open it.
     part = file.with_name(f".{file.name}.{os.getpid()}.part")
     descriptor = os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
     try:
@@ -124,6 +120,7 @@ def _put(
 
 
 def _pieces(excerpt: Excerpt) -> Iterator[tuple[str, bytes]]:
+    """Its files, a piece at a time: a journal may be larger than the memory."""
     for stored in excerpt.files():
         offset = 0
         while data := excerpt.read(stored.name, offset, CHUNK_BYTES):
@@ -143,14 +140,6 @@ def _manifest(history: History, original: dict[str, Any], findings: Sequence[Fin
         "lastSeq": verdict.end.seq,
         "state": verdict.state,
         "findings": findings_to_documents(findings),
+        # A redacted copy has hashes of its own. The original's id alone would make it pass for the original.
         **({"original": original} if original else {"journalId": history.journal_id.hex()}),
     }
-
-
-def _count(history: History) -> str:
-    found = list(episodes(history))
-    return f"{len(found)} shutdown{'' if len(found) == 1 else 's'}, records {_range(history)}"
-
-
-def _range(history: History) -> str:
-    return f"{history.verdict.first_seq} to {history.verdict.end.seq}"

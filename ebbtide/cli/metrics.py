@@ -23,7 +23,6 @@ from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
 from ebbtide.otel.metrics import (
     CATALOG,
     KUBELET_PREFIX,
-    Metric,
     ReadContext,
     exact_seconds,
     exposition,
@@ -61,15 +60,10 @@ def metrics(
 
     A journal alone does not know how the node stands: it has no armed, no lock and no pods at risk.
     """
-    return show_metrics(journals, control_socket(runtime, socket), output, kubelet_names=kubelet_names)
-
-
-METRICS_VERSION = 1
-
-
-def show_metrics(journals: Sequence[Path], socket: Path, output: str, *, kubelet_names: bool) -> int:
-    """Exit code of the journal's verdict. Raises Refused where no daemon answers and no journal is named."""
-    code, meters, around = meters_of_journal(journals) if journals else meters_of_daemon(socket)
+    if journals:
+        code, meters, around = meters_of_journal(journals)
+    else:
+        code, meters, around = meters_of_daemon(control_socket(runtime, socket))
     prefix = KUBELET_PREFIX if kubelet_names else ""
     if output == "json":
         show_json(metrics_document(meters, around, prefix))
@@ -78,7 +72,11 @@ def show_metrics(journals: Sequence[Path], socket: Path, output: str, *, kubelet
     return code
 
 
+METRICS_VERSION = 1
+
+
 def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
+    """Raises Refused where no daemon answers."""
     try:
         answer = ask("metrics", socket)
     except ControlError as error:
@@ -92,6 +90,7 @@ def meters_of_journal(journals: Sequence[Path]) -> tuple[int, Meters, ReadContex
     history, meters = open_journal(journals), Meters()
     for raw in history.raw():
         if raw.tag in METERED:
+            # One by one: what stands behind a record of another version is counted all the same.
             with suppress(BadPayload, UnknownType):
                 fold(meters, (decode_record(raw),))
     return conclude(history.verdict), meters, ReadContext(now_wall_ns=time.time_ns(), live=False)
@@ -102,26 +101,25 @@ def metrics_document(meters: Meters, around: ReadContext, prefix: str) -> dict[s
     return {
         "kind": "Metrics",
         "version": METRICS_VERSION,
-        "metrics": [_metric_document(metric, meters, around, prefix) for metric in CATALOG],
-    }
-
-
-def _metric_document(metric: Metric, meters: Meters, around: ReadContext, prefix: str) -> dict[str, Any]:
-    samples = [
-        {"labels": dict(sample.labels), **_sample_value(sample.value, sample.seconds)}
-        for sample in metric.read(meters, around)
-    ]
-    return {
-        "name": metric_name(metric, prefix),
-        "type": metric.kind,
-        "help": metric.help,
-        "samples": samples,
+        "metrics": [
+            {
+                "name": metric_name(metric, prefix),
+                "type": metric.kind,
+                "help": metric.help,
+                "samples": [
+                    {"labels": dict(sample.labels), **_sample_value(sample.value, sample.seconds)}
+                    for sample in metric.read(meters, around)
+                ],
+            }
+            for metric in CATALOG
+        ],
     }
 
 
 def _sample_value(value: int | Histogram, in_seconds: bool) -> dict[str, Any]:
     if isinstance(value, int):
         return {"value": float(exact_seconds(value)) if in_seconds else value}
+    # Cumulative, as Prometheus has them: whoever knows its text finds the same numbers here.
     total, buckets = 0, {}
     for bound, count in zip((*map(str, BOUNDS_SECONDS), "+Inf"), value.counts, strict=True):
         total += count

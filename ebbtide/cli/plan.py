@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from ebbtide.cli.common.options import (
-    DURATION,
     config_option,
+    grant_option,
     node_options,
     output_option,
+    pods_option,
     refuse_unfit,
     run_options,
     runtime_option,
 )
-from ebbtide.cli.common.pooling import pooled_option
-
-if TYPE_CHECKING:
-    from ebbtide.doctor.snapshot import NodeSnapshot
-
+from ebbtide.cli.common.reading import pooled_option
 
 EPILOG = """\b
 Examples:
@@ -41,14 +36,8 @@ fleet: of the newest shutdown on record, and the smallest grant that a node had 
 
 @click.command(epilog=EPILOG)
 @config_option
-@click.option(
-    "--pods",
-    multiple=True,
-    metavar="FILE|-",
-    help="Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.  "
-    "[default: those of the running daemon]",
-)
-@click.option("--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given.")
+@pods_option("  [default: those of the running daemon]")
+@grant_option
 @pooled_option("--history", "history")
 @runtime_option
 @node_options
@@ -110,9 +99,25 @@ def plan(
         refuse_unfit(seen, looked=node.pods.parts is not None)
     made = build_plan(settings, manifests, grant_ns)
     if made.enabled:
-        daemon_found = bool(pods or manifests or seen) or node.status.document is not None
-        missing = _not_known(seen, runtime, daemon_found, grant_ns)
-        made = msgspec.structs.replace(made, warnings=(*made.warnings, *missing))
+        # What the plan could not know is a warning of its own: an empty plan must not be taken for good news.
+        unknown: list[tuple[str, str]] = []
+        if seen is not None and (seen.missing or seen.runtime.problem):
+            why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
+            text = f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
+            unknown.append(("no-pods", text))
+        elif seen is not None and not seen.api.answers:
+            text = (
+                "the API server does not answer: priorities are those of the daemon's cache and of manifests"
+            )
+            unknown.append(("priorities-unknown", text))
+        if not (pods or manifests or seen) and node.status.document is None:
+            text = f"no daemon was found in {runtime}: no pod is planned; start it, or name pods with --pods"
+            unknown.append(("no-pods", text))
+        if grant_ns is None:
+            text = "logind does not answer: the plan assumes that everything is granted;"
+            text += " name a limit with --grant"
+            unknown.append(("grant-unknown", text))
+        made = msgspec.structs.replace(made, warnings=(*made.warnings, *unknown))
     listed = [manifest.pod for manifest in manifests]
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
     if seen is not None:
@@ -130,27 +135,3 @@ def plan(
     else:
         out.show_document(document, output)
     return code
-
-
-def _not_known(
-    seen: NodeSnapshot | None, runtime: Path, daemon_found: bool, grant_ns: int | None
-) -> Iterator[tuple[str, str]]:
-    """What the plan could not know, as warnings, so that an empty one is not taken for good news."""
-    if seen is not None and (seen.missing or seen.runtime.problem):
-        why = f"packages are missing: {', '.join(seen.missing)}" if seen.missing else seen.runtime.problem
-        yield "no-pods", f"the container runtime's pods are not known: {why}; see 'ebbtide doctor'"
-    elif seen is not None and not seen.api.answers:
-        yield (
-            "priorities-unknown",
-            "the API server does not answer: priorities are those of the daemon's cache and of manifests",
-        )
-    if not daemon_found:
-        yield (
-            "no-pods",
-            f"no daemon was found in {runtime}: no pod is planned; start it, or name pods with --pods",
-        )
-    if grant_ns is None:
-        yield (
-            "grant-unknown",
-            "logind does not answer: the plan assumes that everything is granted; name a limit with --grant",
-        )

@@ -12,7 +12,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import config_option, journal_option, runtime_option, socket_option
+from ebbtide.cli.common.options import (
+    config_option,
+    cri_option,
+    journal_option,
+    kubeconfig_option,
+    node_name_option,
+    refuse_node_options,
+    runtime_option,
+    socket_option,
+)
 from ebbtide.options import MODES, PROCESS, RunOptions
 
 if TYPE_CHECKING:
@@ -21,8 +30,6 @@ if TYPE_CHECKING:
 
 
 KEEP_LOCK = "--keep-lock"
-#: Options of a Kubernetes node.
-NODE_OPTIONS = ("--cri", "--kubeconfig", "--node-name")
 #: In which the kubelet's own graceful shutdown, and its metrics, go on.
 OBSERVE = "observe"
 
@@ -51,23 +58,9 @@ Examples:
     metavar="PATH",
     help="Mode process: a manifest, or a folder of them, which is watched.",
 )
-@click.option(
-    "--cri",
-    type=click.Path(path_type=Path),
-    metavar="PATH",
-    help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
-)
-@click.option(
-    "--kubeconfig",
-    metavar="PATH",
-    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
-    "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
-)
-@click.option(
-    "--node-name",
-    metavar="NAME",
-    help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
-)
+@cri_option
+@kubeconfig_option
+@node_name_option
 @config_option
 @journal_option
 @runtime_option
@@ -108,6 +101,7 @@ def run(
         configs, pods, journal, runtime, socket, capture_lines, mode, cri, kubeconfig, node_name
     )
     if keep_lock:
+        # Before anything is loaded: the parent lives as long as the machine, and has to stay small.
         from ebbtide.supervisor import become_supervisor
 
         become_supervisor([sys.executable, *(word for word in sys.orig_argv[1:] if word != KEEP_LOCK)])
@@ -143,9 +137,7 @@ def _checked_parts(options: RunOptions, loaded: Loaded) -> NodeParts | None:
             return find_node_parts(options, loaded.options.node)
         except ModeUnavailable as error:
             raise Refused(str(error)) from None
-    given = zip(NODE_OPTIONS, (options.cri, options.kubeconfig, options.node_name), strict=True)
-    if of_node := next((name for name, value in given if value is not None), None):
-        raise Refused(f"{of_node} is for a Kubernetes node: leave it out, or choose another --mode")
+    refuse_node_options(options.cri, options.kubeconfig, options.node_name)
     if options.pods is None:
         raise Refused("mode process needs manifests: name a file or a folder with --pods")
     if not options.pods.exists():

@@ -19,14 +19,14 @@ import click
 
 from ebbtide import __version__
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-from ebbtide.cli.common.options import DURATION, output_option
+from ebbtide.cli.common.options import DURATION, output_option, pods_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
+from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.record.model import ShutdownRecord, WaveRecord
+from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.sim.invariants import OF_BOOTS, OF_RUNS, Breach
 from ebbtide.replay.sim.scenario import NodeMode
 from ebbtide.replay.sim.simulate import SYNTHETIC_PODS, Simulated, SimulationRequest, simulate
-from ebbtide.replay.sim.world_log import Happening
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -74,12 +74,7 @@ class SeedRange(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # old
     help="A configuration; repeatable, later files win field by field. This machine's own is not read unless"
     " it is named.  [default: waves of 30, 20 and 10 s]",
 )
-@click.option(
-    "--pods",
-    multiple=True,
-    metavar="FILE|-",
-    help="Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.",
-)
+@pods_option()
 @click.option(
     "--synthetic",
     type=click.IntRange(0, PODS_MAX),
@@ -124,15 +119,17 @@ def simulate_command(output: str, **options: Any) -> int:
     Exit code 1: an invariant does not hold; the command that shows it again is printed.
     """
     gc.disable()  # what one run loads and makes is used to its end; many runs turn it on again
-
-    return run_simulations(SimulateOptions(**options), output)
-
-
-# What was asked of ``simulate``, as the simulator wants it, and as a command that asks for it again.
+    asked = SimulateOptions(**options)
+    wanted = asked.wanted()
+    if asked.journal is not None:
+        refuse_existing(asked.journal, "--journal")
+    if asked.runs is not None or asked.seeds is not None:
+        return _run_many(asked, wanted, output)
+    return _run_one(asked, wanted, output)
 
 
 class SimulateOptions(NamedTuple):
-    """The options as they were given."""
+    """What was asked: as the simulator wants it, and as a command that asks for it again."""
 
     configs: tuple[Path, ...]
     pods: tuple[str, ...]
@@ -145,10 +142,6 @@ class SimulateOptions(NamedTuple):
     mode: str | None
     api_lost_after: int | None
     journal: Path | None
-
-    @property
-    def several(self) -> bool:
-        return self.runs is not None or self.seeds is not None
 
     def all_seeds(self) -> Sequence[int]:
         """Raises Refused."""
@@ -178,58 +171,39 @@ class SimulateOptions(NamedTuple):
             raise Refused("--pods says which pods there are: leave --synthetic out")
         if self.behaviour is not None and self.calm:
             raise Refused("--behaviour says what goes wrong: leave --calm out")
+        # In mode process there is no Kubernetes node to model; a file may bring one with it.
+        mode: NodeMode = "" if self.mode in (None, "process") else cast(NodeMode, self.mode)
+        if self.api_lost_after is not None and not (mode or self.behaviour):
+            raise Refused(
+                "--api-lost-after is about a Kubernetes node: name its --mode auto, api, cri or observe"
+            )
         wanted = SimulationRequest(
             version=__version__,
             calm=self.calm,
             synthetic=SYNTHETIC_PODS if self.synthetic is None else self.synthetic,
-            mode=self._mode(),
+            mode=mode,
+            api_lost_after_ns=self.api_lost_after,
         )
-        wanted = wanted._replace(api_lost_after_ns=self.api_lost_after)
-        wanted = self._with_configuration(wanted)
+        if self.configs:
+            # Only what is named: this machine's own, unasked, would make a seed another journal here.
+            from ebbtide.config import load
+
+            loaded = load(self.configs)
+            wanted = wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
         if self.pods:
-            wanted = self._with_pods(wanted)
+            # Behind the configuration: its feature gates decide what a manifest may say.
+            from ebbtide.manifests import load_pods
+
+            wanted = wanted._replace(pods=load_pods(self.pods, wanted.settings))
         if self.behaviour is not None:
             from ebbtide.cli.simulate_behaviour import load_behaviour
 
             wanted = wanted._replace(behaviour=load_behaviour(self.behaviour))
         return wanted
 
-    def _mode(self) -> NodeMode:
-        """In mode process there is no Kubernetes node to model."""
-        mode: NodeMode = "" if self.mode in (None, "process") else cast(NodeMode, self.mode)
-        if self.api_lost_after is not None and not (mode or self.behaviour):
-            raise Refused(
-                "--api-lost-after is about a Kubernetes node: name its --mode auto, api, cri or observe"
-            )
-        return mode
-
-    def _with_configuration(self, wanted: SimulationRequest) -> SimulationRequest:
-        """The files that were named: this machine's own, unasked, would make a seed another journal here."""
-        if not self.configs:
-            return wanted
-        from ebbtide.config import load
-
-        loaded = load(self.configs)
-        return wanted._replace(settings=loaded.settings, sources=dict(loaded.sources))
-
-    def _with_pods(self, wanted: SimulationRequest) -> SimulationRequest:
-        from ebbtide.manifests import load_manifests
-
-        zero = wanted.settings.gate("PodLifecycleSleepActionAllowZero")
-        manifests = load_manifests(self.pods, allow_zero_sleep=zero)
-        return wanted._replace(pods=tuple(each.pod for each in manifests if not each.finished))
-
 
 #: How often a long run says where it is.
 PROGRESS_SECONDS = 5.0
-
-
-def run_simulations(asked: SimulateOptions, output: str) -> int:
-    """The exit code. Raises Refused and what reading the files raises."""
-    wanted = asked.wanted()
-    if asked.journal is not None:
-        refuse_existing(asked.journal)
-    return (_run_many if asked.several else _run_one)(asked, wanted, output)
 
 
 def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
@@ -249,10 +223,16 @@ def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> 
 
 
 def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
-    gc.enable()
-    tally = Tally()
-    began = time.monotonic()
-    for simulated in _run_seeds(asked, wanted):
+    gc.enable()  # a thousand runs would not fit
+    tally, seeds = Tally(), asked.all_seeds()
+    began = said = time.monotonic()
+    for count, seed in enumerate(seeds):
+        now = time.monotonic()
+        # In a pipe nobody waits for it, and it would only be in the way of what breaks.
+        if now - said > PROGRESS_SECONDS and sys.stderr.isatty():
+            said = now
+            remark(f"{count} of {len(seeds)} runs")
+        simulated = simulate(wanted, seed)
         tally.add(simulated, asked.command(simulated.seed))
         _remark_breaches(asked, simulated)
         if asked.journal is not None:
@@ -266,37 +246,20 @@ def _run_many(asked: SimulateOptions, wanted: SimulationRequest, output: str) ->
     return NOT_SO if tally.broken else DONE
 
 
-def _run_seeds(asked: SimulateOptions, wanted: SimulationRequest) -> Iterator[Simulated]:
-    """One after the other; on a terminal it is said how far it is."""
-    seeds = asked.all_seeds()
-    told = time.monotonic()
-    for count, seed in enumerate(seeds):
-        now = time.monotonic()
-        if now - told > PROGRESS_SECONDS and sys.stderr.isatty():
-            told = now
-            remark(f"{count} of {len(seeds)} runs")
-        yield simulate(wanted, seed)
-
-
 def _remark_breaches(asked: SimulateOptions, simulated: Simulated) -> None:
-    """A seed that breaks an invariant names the command that shows it again."""
-    if simulated.breaches:
-        for line in lines_of_breaches(simulated, asked.command(simulated.seed)):
-            remark(line)
-
-
-# Where a simulated journal goes: a directory of its own, never into one that is there.
+    """Each breach of an invariant, and the command that shows it again."""
+    if not simulated.breaches:
+        return
+    seed = simulated.seed
+    for breach in simulated.breaches[:BREACHES_SHOWN]:
+        remark(f"seed {seed}: {breach.invariant}: {breach.sentence}")
+    if len(simulated.breaches) > BREACHES_SHOWN:
+        remark(f"seed {seed}: and {len(simulated.breaches) - BREACHES_SHOWN} more")
+    remark(f"to see it again: {asked.command(seed)} --journal simulated-{seed}")
 
 
 #: As the daemon's own journal (`events.disk`).
 FILE_MODE, DIRECTORY_MODE = 0o600, 0o700
-
-
-def refuse_existing(directory: Path) -> Path:
-    """Raises Refused where something is there already: a journal is never written over, or mixed."""
-    if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise Refused(f"{directory} is there already: name a new directory with --journal")
-    return directory
 
 
 def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
@@ -308,7 +271,7 @@ def write_journal(directory: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(data)
 
 
-# What many runs come to: counts of outcomes and fates, and the seeds that broke something.
+# --- what many runs come to --------------------------------------------------------------------
 
 
 class BrokenSeed(NamedTuple):
@@ -333,9 +296,9 @@ class Tally:
         self.runs += 1
         self.events += len(simulated.machine.journal.records)
         self.bytes += sum(map(len, simulated.files().values()))
-        for account in simulated.shutdown_records():
-            self.outcomes[account.outcome] += 1
-            self.pods.update(pod.outcome or "unknown" for pod in account.pods)
+        for shutdown in simulated.shutdown_records():
+            self.outcomes[shutdown.outcome] += 1
+            self.pods.update(pod_outcomes(shutdown))
         if simulated.breaches:
             self.broken.append(BrokenSeed(simulated.seed, simulated.breaches, command))
 
@@ -345,10 +308,10 @@ SIMULATION_VERSION = 1
 #: Every invariant, and that the journal reads back and replays.
 CHECKS_COUNT = len(OF_BOOTS) + len(OF_RUNS) + 2
 
-#: Breaches of one run that are told; the first ones say it.
+#: Breaches of one run that are named: what breaks one invariant mostly breaks it again and again.
 BREACHES_SHOWN = 10
 
-#: Happenings that nobody wishes for, in the words of the trail.
+#: Happenings that nobody wishes for, by their names in the world's log.
 MISFORTUNES = {
     "crash": "the daemon died",
     "bus-lost": "the connection to the bus broke",
@@ -367,6 +330,14 @@ def seconds_text(duration_ns: int | None) -> str:
     return "" if duration_ns is None else f"{duration_ns / NS_PER_SECOND:.3f} s"
 
 
+def pod_outcomes(shutdown: ShutdownRecord) -> Counter[str]:
+    return Counter(pod.outcome or "unknown" for pod in shutdown.pods)
+
+
+def most_common_text(counts: Counter[str]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
+
+
 def _json_seconds(duration_ns: int | None) -> float | None:
     return None if duration_ns is None else round(duration_ns / NS_PER_SECOND, 6)
 
@@ -376,96 +347,75 @@ def _json_seconds(duration_ns: int | None) -> float | None:
 
 def run_tables(simulated: Simulated, journal: Path | None) -> Iterator[RenderableType]:
     """The run, then each of its shutdowns with its waves."""
-    shutdowns = list(simulated.shutdown_records())
-    yield pairs(_run_rows(simulated, shutdowns, journal))
-    for account in shutdowns:
-        yield ""
-        yield pairs(_shutdown_rows(account))
-        yield table(
-            ("WAVE", "PRIORITY", "PERIOD", "PODS", "BEGAN", "TOOK", "OUTCOME"),
-            (_wave_row(wave) for wave in account.waves),
-            right=("WAVE", "PRIORITY", "PERIOD", "PODS", "BEGAN", "TOOK"),
-        )
-
-
-def _run_rows(
-    simulated: Simulated, shutdowns: list[ShutdownRecord], journal: Path | None
-) -> Iterator[tuple[str, str]]:
+    shutdowns, breaches = list(simulated.shutdown_records()), simulated.breaches
     written, files = simulated.machine.journal, simulated.files()
-    yield "seed", str(simulated.seed)
-    yield "pods", str(len(simulated.machine.plan.pods))
-    yield "went wrong", "; ".join(_misfortunes(simulated)) or "nothing on the node itself"
+    rows = [
+        ("seed", str(simulated.seed)),
+        ("pods", str(len(simulated.machine.plan.pods))),
+        ("went wrong", "; ".join(_misfortunes(simulated)) or "nothing on the node itself"),
+    ]
     if not shutdowns:
-        yield "shutdowns", "none: graceful shutdown is off in this configuration"
+        rows.append(("shutdowns", "none: graceful shutdown is off in this configuration"))
     size = sum(map(len, files.values()))
-    yield "journal", f"{len(written.records)} events, {len(files)} segments, {size // 1000} kB"
-    yield "head", written.head.hex()
+    rows.append(("journal", f"{len(written.records)} events, {len(files)} segments, {size // 1000} kB"))
+    rows.append(("head", written.head.hex()))
     if journal is not None:
-        yield "kept in", str(journal)
-    yield "checked", _invariants_text(simulated.breaches)
-
-
-def _invariants_text(breaches: list[Breach]) -> str:
-    if not breaches:
-        return f"it verifies identical, and all {CHECKS_COUNT} invariants hold"
-    return f"{len(breaches)} breaches of {len({each.invariant for each in breaches})} invariants"
+        rows.append(("kept in", str(journal)))
+    held = f"it verifies identical, and all {CHECKS_COUNT} invariants hold"
+    broken = f"{len(breaches)} breaches of {len({each.invariant for each in breaches})} invariants"
+    yield pairs([*rows, ("checked", broken if breaches else held)])
+    for shutdown in shutdowns:
+        yield ""
+        by = shutdown.by
+        over = ", handed over to the runtime" if by.handed_over_ns is not None else ""
+        budget, grant = seconds_text(shutdown.budget_ns), seconds_text(shutdown.grant_ns)
+        yield pairs(
+            [
+                ("shutdown", shutdown.id),
+                ("kind", shutdown.kind),
+                *([("means", f"{by.means}{over}: {by.reason}")] if by.means else []),
+                ("outcome", shutdown.outcome),
+                ("took", seconds_text(shutdown.ended_ns) or "it was cut short"),
+                ("budget", f"{budget} of a grant of {grant}"),
+                ("pods by fate", most_common_text(pod_outcomes(shutdown))),
+            ]
+        )
+        waves = (
+            (
+                str(wave.index),
+                str(wave.priority),
+                seconds_text(wave.planned_ns),
+                str(len(wave.pods)),
+                seconds_text(wave.began_ns),
+                ""
+                if wave.began_ns is None or wave.ended_ns is None
+                else seconds_text(wave.ended_ns - wave.began_ns),
+                wave.outcome,
+            )
+            for wave in shutdown.waves
+        )
+        headings = ("WAVE", "PRIORITY", "PERIOD", "PODS", "BEGAN", "TOOK", "OUTCOME")
+        yield table(headings, waves, right=headings[:-1])
 
 
 def _misfortunes(simulated: Simulated) -> Iterator[str]:
     """What happened to the node, with the time since its shutdown's signal."""
-    trail, faults = simulated.machine.log, simulated.machine.plan.faults
-    signal_ns = next((seen.at_ns for seen in trail.of("shutdown")), 0)
+    world_log, faults = simulated.machine.log, simulated.machine.plan.faults
+    signal_ns = next((seen.at_ns for seen in world_log.of("shutdown")), 0)
     if faults.api != "works":
         yield f"the API server {faults.api}"
     if faults.runtime_refuses != "nothing":
         yield f"the runtime refuses {faults.runtime_refuses}"
-    for seen in trail.seen:
-        text = _misfortune(seen)
+    for seen in world_log.seen:
+        text = MISFORTUNES.get(seen.what, "")
+        if seen.what == "down":
+            # A machine that goes down at the end of its shutdown is what was asked for.
+            text = "the power was cut" if seen.detail == POWER_CUT else ""
+        elif seen.what == "crash" and seen.detail != "by the plan":
+            # A power cut takes the daemon with it, and is named already.
+            text = ""
         if text:
             yield f"{text} at {(seen.at_ns - signal_ns) / NS_PER_SECOND:+.3f} s"
-
-
-def _misfortune(seen: Happening) -> str:
-    if seen.what == "down":
-        return "the power was cut" if seen.detail == POWER_CUT else ""
-    if seen.what == "crash" and seen.detail != "by the plan":
-        return ""
-    return MISFORTUNES.get(seen.what, "")
-
-
-def _shutdown_rows(account: ShutdownRecord) -> Iterator[tuple[str, str]]:
-    yield "shutdown", account.id
-    yield "kind", account.kind
-    if account.by.means:
-        over = ", handed over to the runtime" if account.by.handed_over_ns is not None else ""
-        yield "means", f"{account.by.means}{over}: {account.by.reason}"
-    yield "outcome", account.outcome
-    yield "took", seconds_text(account.ended_ns) or "it was cut short"
-    yield "budget", f"{seconds_text(account.budget_ns)} of a grant of {seconds_text(account.grant_ns)}"
-    counts = Counter(pod.outcome or "unknown" for pod in account.pods)
-    yield "pods by fate", ", ".join(f"{count} {fate}" for fate, count in counts.most_common()) or "none"
-
-
-def _wave_row(wave: WaveRecord) -> tuple[str, ...]:
-    took_ns = None if wave.began_ns is None or wave.ended_ns is None else wave.ended_ns - wave.began_ns
-    return (
-        str(wave.index),
-        str(wave.priority),
-        seconds_text(wave.planned_ns),
-        str(len(wave.pods)),
-        seconds_text(wave.began_ns),
-        seconds_text(took_ns),
-        wave.outcome,
-    )
-
-
-def lines_of_breaches(simulated: Simulated, command: str) -> Iterator[str]:
-    """Each breach, and the command that shows it again."""
-    for breach in simulated.breaches[:BREACHES_SHOWN]:
-        yield f"seed {simulated.seed}: {breach.invariant}: {breach.sentence}"
-    if len(simulated.breaches) > BREACHES_SHOWN:
-        yield f"seed {simulated.seed}: and {len(simulated.breaches) - BREACHES_SHOWN} more"
-    yield f"to see it again: {command} --journal simulated-{simulated.seed}"
 
 
 def run_document(simulated: Simulated, command: str, journal: Path | None) -> dict[str, Any]:
@@ -481,16 +431,16 @@ def run_document(simulated: Simulated, command: str, journal: Path | None) -> di
         "misfortunes": list(_misfortunes(simulated)),
         "shutdowns": [
             {
-                "id": account.id,
-                "traceId": account.trace_id,
-                "kind": account.kind,
-                "means": account.by.means,
-                "handedOver": account.by.handed_over_ns is not None,
-                "outcome": account.outcome,
-                "seconds": _json_seconds(account.ended_ns),
-                "budgetSeconds": _json_seconds(account.budget_ns),
-                "grantSeconds": _json_seconds(account.grant_ns),
-                "pods": dict(sorted(Counter(pod.outcome or "unknown" for pod in account.pods).items())),
+                "id": shutdown.id,
+                "traceId": shutdown.trace_id,
+                "kind": shutdown.kind,
+                "means": shutdown.by.means,
+                "handedOver": shutdown.by.handed_over_ns is not None,
+                "outcome": shutdown.outcome,
+                "seconds": _json_seconds(shutdown.ended_ns),
+                "budgetSeconds": _json_seconds(shutdown.budget_ns),
+                "grantSeconds": _json_seconds(shutdown.grant_ns),
+                "pods": dict(sorted(pod_outcomes(shutdown).items())),
                 "waves": [
                     {
                         "priority": wave.priority,
@@ -500,10 +450,10 @@ def run_document(simulated: Simulated, command: str, journal: Path | None) -> di
                         "endedSeconds": _json_seconds(wave.ended_ns),
                         "outcome": wave.outcome,
                     }
-                    for wave in account.waves
+                    for wave in shutdown.waves
                 ],
             }
-            for account in simulated.shutdown_records()
+            for shutdown in simulated.shutdown_records()
         ],
         "events": len(simulated.machine.journal.records),
         "bytes": sum(map(len, files.values())),
@@ -524,22 +474,21 @@ def _breach_documents(breaches: list[Breach]) -> list[dict[str, str]]:
 
 def many_tables(tally: Tally, journal: Path | None) -> Iterator[RenderableType]:
     """Counts, and every seed that broke something."""
-    yield pairs(_tally_rows(tally, journal))
+    held = f"all {CHECKS_COUNT} invariants hold in every run"
+    yield pairs(
+        [
+            ("runs", f"{tally.runs} in {tally.seconds:.1f} s"),
+            ("shutdowns", most_common_text(tally.outcomes)),
+            ("pods by fate", most_common_text(tally.pods)),
+            ("events", str(tally.events)),
+            *([("kept in", f"{journal}/node-SEED")] if journal is not None else []),
+            ("checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held),
+        ]
+    )
     if tally.broken:
         yield ""
         rows = ((str(each.seed), each.breaches[0].invariant, each.command) for each in tally.broken)
         yield table(("SEED", "BROKE", "TO SEE IT AGAIN"), rows, right=("SEED",))
-
-
-def _tally_rows(tally: Tally, journal: Path | None) -> Iterator[tuple[str, str]]:
-    yield "runs", f"{tally.runs} in {tally.seconds:.1f} s"
-    for name, counts in (("shutdowns", tally.outcomes), ("pods by fate", tally.pods)):
-        yield name, ", ".join(f"{count} {what}" for what, count in counts.most_common()) or "none"
-    yield "events", str(tally.events)
-    if journal is not None:
-        yield "kept in", f"{journal}/node-SEED"
-    held = f"all {CHECKS_COUNT} invariants hold in every run"
-    yield "checked", f"{len(tally.broken)} runs broke an invariant" if tally.broken else held
 
 
 def many_document(tally: Tally, journal: Path | None) -> dict[str, Any]:

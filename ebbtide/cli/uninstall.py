@@ -1,7 +1,7 @@
 """``ebbtide uninstall``: the node as it was before, with an account of each step.
 
 In this order: the host's unit, stopped and disabled, so that nothing arms this node again; logind's
-drop-in; the Node in the API (`ebbtide.cli.uninstall_node`); the kubelet's unit, if it was a shutdown of
+drop-in; the Node in the API; the kubelet's unit, if it was a shutdown of
 ours that stopped it and nobody has started it since; the state of this boot and, if asked, the journal.
 Only names that Ebbtide gives itself are removed, whatever folder somebody names: a folder goes when it is
 empty. A shutdown that runs is not cut off: whoever asked for it is waiting for pods that would then be
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import fnmatch
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 import trio
@@ -26,21 +26,27 @@ from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.actors.edges.logind.drop_ins import DROP_IN_FOLDERS, DROP_IN_NAME, DropIns
 from ebbtide.actors.edges.logind.edge import PAUSES_SECONDS, SIGHUP
-from ebbtide.actors.edges.logind.manager import (
-    LOGIND_UNIT,
-    read_grant_ns,
-    read_preparing,
-)
+from ebbtide.actors.edges.logind.manager import LOGIND_UNIT, read_grant_ns, read_preparing
 from ebbtide.actors.edges.service_manager import SYSTEMD
-from ebbtide.cli.common.options import config_option, journal_option, output_option, runtime_option
+from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
+from ebbtide.cli.common.options import (
+    config_option,
+    journal_option,
+    kubeconfig_option,
+    node_name_option,
+    output_option,
+    runtime_option,
+)
+from ebbtide.cli.common.output import show, show_json, table
 from ebbtide.doctor.gather import running_pods
-from ebbtide.events.base import Event
+from ebbtide.events.base import Event, Fact
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.decisions import StartKubelet, StopKubelet
+from ebbtide.events.decisions import AnnounceNode, StartKubelet, StopKubelet
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.reader import History
 
 if TYPE_CHECKING:
+    from ebbtide.actors.edges.kubernetes.calls import ApiNode
     from ebbtide.modes import NodeParts
     from ebbtide.node import LocalNode
 
@@ -64,8 +70,8 @@ Examples:
 @click.option("--dry-run", is_flag=True, help="Say what would be done, and change nothing.")
 @click.option("--purge", is_flag=True, help="Remove the journal too: the account of every shutdown.")
 @click.option("--node-only", is_flag=True, help="Only the Node in the API: for a machine that is gone.")
-@click.option("--kubeconfig", metavar="PATH", help="As for 'ebbtide run'.")
-@click.option("--node-name", metavar="NAME", help="As for 'ebbtide run'.")
+@kubeconfig_option
+@node_name_option
 @config_option
 @journal_option
 @runtime_option
@@ -87,8 +93,6 @@ def uninstall(
 
     Exit code 1: something could not be taken back, or the Node could not be asked; run it again.
     """
-    from ebbtide.cli.common.guard import DONE, NOT_SO, Refused
-    from ebbtide.cli.common.output import show, show_json, table
     from ebbtide.node import LocalNode
     from ebbtide.options import RunOptions
 
@@ -105,24 +109,24 @@ def uninstall(
     else:
         rows = [(step.result, step.what, step.target, step.reason) for step in steps]
         show(table(("RESULT", "WHAT", "WHERE", "REASON"), rows))
-    return DONE if all_done(steps) else NOT_SO
+    return NOT_SO if any(step.result == "failed" for step in steps) else DONE
 
 
 async def _uninstall_steps(
     node: LocalNode, parts: NodeParts | str, dry_run: bool, purge: bool, node_only: bool
 ) -> list[Step]:
+    from ebbtide.host import runtime_lock_owner
     from ebbtide.modes import kubelet_unit, lasting_folder
 
     options, loaded = node.options, node.configuration
     journals = [options.journal, *map(Path, loaded.options.journal_fallbacks)]
     if node_only:
         return [await _restore_node(node, parts, dry_run)]
-    # Not in a shutdown, and not under a daemon that the unit does not run: it would arm again.
-    from ebbtide.cli.common.guard import Refused
-    from ebbtide.host import runtime_lock_owner
-
-    if await in_shutdown():
-        raise Refused("this machine is going down: uninstall when it is up again")
+    # Not in a shutdown, and not under a daemon that the unit does not run: it would arm again. Without logind
+    # nobody prepares a shutdown.
+    with suppress(BusError):
+        if await ask_once(system_bus_address(), read_preparing):
+            raise Refused("this machine is going down: uninstall when it is up again")
     try:
         by_unit = (await own_unit_state()).is_active
     except BusError:
@@ -135,7 +139,12 @@ async def _uninstall_steps(
     steps = [await remove_unit(dry_run), *await remove_drop_in(dry_run)]
     steps.append(await _restore_node(node, parts, dry_run))
     steps.append(await start_kubelet(kubelet_unit(loaded.options.node), journals, dry_run))
-    steps.append(remove_boot_state(options.runtime, dry_run))
+    if running_pods(options.runtime):
+        # From there alone the next daemon knows the local pods that still run.
+        why = "pods of mode process run: they are left alone"
+        steps.append(Step("state of this boot", str(options.runtime), "kept", why))
+    else:
+        steps.append(_clear_folder("state of this boot", options.runtime, BOOT_FILES, dry_run))
     if purge:
         steps += remove_journals(journals, lasting_folder(options), dry_run)
     return steps
@@ -145,7 +154,6 @@ def _find_parts(node: LocalNode, named: bool) -> NodeParts | str:
     """Or why the Node cannot be asked here; nothing is changed before this is known. ``named``: somebody says
     which Node, or who asks. Raises Refused.
     """
-    from ebbtide.cli.common.guard import Refused
     from ebbtide.extras import PackagesMissing
     from ebbtide.modes import ModeUnavailable, find_node_parts
 
@@ -168,9 +176,6 @@ async def _restore_node(node: LocalNode, parts: NodeParts | str, dry_run: bool) 
     node's has changed nothing there, and on any other it is not known what is left.
     """
     if not isinstance(parts, str):
-        # Needs the extra ``node``, which is there: `_find_parts` has looked.
-        from ebbtide.cli.uninstall_node import restore_node
-
         return await restore_node(parts.kubeconfig, parts.node, dry_run)
     name = node.options.node_name or ""
     if node.journal.mode in ANNOUNCING_MODES:
@@ -187,9 +192,6 @@ def uninstall_document(steps: list[Step], dry_run: bool) -> dict[str, Any]:
     }
 
 
-# One step of the way back: what it is about, and how it ended.
-
-
 #: ``nothing``: there was nothing to do; ``would``: a dry run, or it is left on purpose; see the reason.
 StepResult = Literal["done", "nothing", "would", "kept", "failed"]
 
@@ -203,11 +205,6 @@ class Step(NamedTuple):
     reason: str = ""
 
 
-def all_done(steps: list[Step]) -> bool:
-    """Is the node as it was, or would it be?"""
-    return all(step.result != "failed" for step in steps)
-
-
 OWN_UNIT = "ebbtide.service"
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
 #: A plain stop leaves pods alone and takes a fraction of a second; a disk that hangs gets its bounds.
@@ -216,8 +213,6 @@ LOOK_SECONDS = 0.05
 ENDED_STATES = ("inactive", "failed")
 ABSENT_STATES = ("not-found", "")
 ENABLED_STATES = ("enabled", "enabled-runtime", "linked", "linked-runtime")
-
-T = TypeVar("T")
 
 
 class UnitState:
@@ -229,23 +224,10 @@ class UnitState:
         self.is_enabled = self.is_there and enabled in ENABLED_STATES
 
 
-async def ask_system_bus(work: Callable[[Bus], Awaitable[T]]) -> T:
-    """One conversation on the system bus. Raises BusError."""
-    return await ask_once(system_bus_address(), work)
-
-
-async def in_shutdown() -> bool:
-    """Whether logind prepares one; without logind nobody does."""
-    try:
-        return await ask_system_bus(read_preparing)
-    except BusError:
-        return False
-
-
 async def own_unit_state() -> UnitState:
     """Raises BusError, but for a unit that is not there."""
     try:
-        return await ask_system_bus(_read_unit_state)
+        return await ask_once(system_bus_address(), _read_unit_state)
     except BusRefused as error:
         if error.name.endswith(("NoSuchUnit", "UnknownMethod")):
             return UnitState("", "", "")
@@ -267,7 +249,7 @@ async def remove_unit(dry_run: bool) -> Step:
             return Step("unit", OWN_UNIT, "nothing", "it neither runs nor is enabled")
         if dry_run:
             return Step("unit", OWN_UNIT, "would", "stop and disable it")
-        await ask_system_bus(_stop_and_disable)
+        await ask_once(system_bus_address(), _stop_and_disable)
         return Step("unit", OWN_UNIT, "done", "stopped and disabled")
     except (BusError, trio.TooSlowError) as error:
         why = str(error) or f"it has not ended after {STOP_SECONDS_MAX:g} s"
@@ -275,6 +257,7 @@ async def remove_unit(dry_run: bool) -> Step:
 
 
 async def _stop_and_disable(bus: Bus) -> None:
+    # Disabled first: should this end halfway, the next boot at least does not arm the node again.
     await bus.method(SYSTEMD, "DisableUnitFiles", "asb", [OWN_UNIT], False)
     await bus.method(SYSTEMD, "Reload", "")
     await bus.method(SYSTEMD, "StopUnit", "ss", OWN_UNIT, "replace")
@@ -283,12 +266,12 @@ async def _stop_and_disable(bus: Bus) -> None:
             await trio.sleep(LOOK_SECONDS)
 
 
-# What Ebbtide wrote on this machine: logind's drop-in, the state of this boot, and, if asked, its journal.
+# --- what Ebbtide wrote on this machine: logind's drop-in, the state of this boot, its journal ---
 
 
 #: In the runtime folder; a journal that had to move there is a journal.
 BOOT_FILES = ("daemon.lock", "ebbtide.sock", "metrics.sock", "cri", "process")
-#: In a journal's folder (events.storage, otel.metrics.kept, otel.delivery.cursor).
+#: In a journal's folder (`events.disk`, `otel.meters`, `otel.delivery.cursor`).
 JOURNAL_FILES = ("*.ebj", "lock", "reserve", "metrics", "traces.json", "logs.json", "traces.lock")
 #: Beside it, for the next boot.
 LASTING_FILES = ("pods.json",)
@@ -300,26 +283,19 @@ async def remove_drop_in(dry_run: bool, root: Path = Path("/")) -> list[Step]:
         path for folder in DROP_IN_FOLDERS if (path := root / folder.lstrip("/") / DROP_IN_NAME).is_file()
     ]
     if not ours:
-        return [
-            Step(
-                "drop-in",
-                str(root / DROP_IN_FOLDERS[1].lstrip("/") / DROP_IN_NAME),
-                "nothing",
-                "it is not there",
-            )
-        ]
+        place = root / DROP_IN_FOLDERS[1].lstrip("/") / DROP_IN_NAME
+        return [Step("drop-in", str(place), "nothing", "it is not there")]
     if dry_run:
-        return [
-            Step("drop-in", str(path), "would", "remove it; logind reads its files again") for path in ours
-        ]
+        would = "remove it; logind reads its files again"
+        return [Step("drop-in", str(path), "would", would) for path in ours]
     steps = [_remove_path("drop-in", path) for path in ours]
-    if all(step.result == "done" for step in steps):
-        steps.append(await _reload_logind(DropIns(root)))
-    return steps
+    if any(step.result != "done" for step in steps):
+        # With a file left, what logind would read is not what was there before.
+        return steps
+    files = DropIns(root)
 
-
-async def _reload_logind(files: DropIns) -> Step:
-    async def work(bus: Bus) -> bool:
+    async def reload(bus: Bus) -> bool:
+        # logind answers at once and reads its files some time later: only its limit shows when.
         await bus.method(SYSTEMD, "KillUnit", "ssi", LOGIND_UNIT, "all", SIGHUP)
         for pause_seconds in PAUSES_SECONDS:
             if await read_grant_ns(bus) == files.effective_ns():
@@ -327,25 +303,15 @@ async def _reload_logind(files: DropIns) -> Step:
             await trio.sleep(pause_seconds)
         return await read_grant_ns(bus) == files.effective_ns()
 
+    limit = Step("logind's limit", LOGIND_UNIT, "done", "as its other files say")
     try:
-        if await ask_system_bus(work):
-            return Step("logind's limit", LOGIND_UNIT, "done", "as its other files say")
-        return Step(
-            "logind's limit", LOGIND_UNIT, "failed", f"it kept the old one: systemctl restart {LOGIND_UNIT}"
-        )
+        if not await ask_once(system_bus_address(), reload):
+            why = f"it kept the old one: systemctl restart {LOGIND_UNIT}"
+            limit = limit._replace(result="failed", reason=why)
     except BusError as error:
-        return Step(
-            "logind's limit", LOGIND_UNIT, "failed", f"{error}; the old one is kept until it reads its files"
-        )
-
-
-def remove_boot_state(runtime: Path, dry_run: bool) -> Step:
-    """The state of this boot. Local pods that still run are known from there alone."""
-    if running_pods(runtime):
-        return Step(
-            "state of this boot", str(runtime), "kept", "pods of mode process run: they are left alone"
-        )
-    return _clear_folder("state of this boot", runtime, BOOT_FILES, dry_run)
+        why = f"{error}; the old one is kept until it reads its files"
+        limit = limit._replace(result="failed", reason=why)
+    return [*steps, limit]
 
 
 def remove_journals(journals: Sequence[Path], lasting: Path, dry_run: bool) -> list[Step]:
@@ -364,10 +330,10 @@ def _clear_folder(what: str, folder: Path, names: Sequence[str], dry_run: bool) 
     except (FileNotFoundError, NotADirectoryError):
         return Step(what, str(folder), "nothing", "it is not there")
     if dry_run:
-        return Step(
-            what, str(folder), "would" if ours else "nothing", f"remove {len(ours)} files and folders"
-        )
+        result: StepResult = "would" if ours else "nothing"
+        return Step(what, str(folder), result, f"remove {len(ours)} files and folders")
     failed = [step for step in (_remove_path(what, path) for path in ours) if step.result == "failed"]
+    # With anything else in it the folder is somebody's, and stays.
     with suppress(OSError):
         folder.rmdir()
     return failed[0] if failed else Step(what, str(folder), "done" if ours else "nothing")
@@ -384,9 +350,10 @@ def _remove_path(what: str, path: Path) -> Step:
     return Step(what, str(path), "done")
 
 
-# A daemon does that itself at the end of a shutdown after which the machine stays up. One that somebody has
-# stopped for reasons of their own is left alone, so the journal is asked who it was.
+# --- the kubelet -------------------------------------------------------------------------------
 
+# A daemon starts it itself at the end of a shutdown after which the machine stays up. One that somebody has
+# stopped for reasons of their own is left alone, so the journal is asked who it was.
 
 KUBELET_STEP = "kubelet"
 
@@ -415,3 +382,81 @@ def stopped_by_us(events: Iterable[Event], boot: str) -> bool:
         elif isinstance(event, (StopKubelet, StartKubelet)):
             stopped = here and isinstance(event, StopKubelet)
     return here and stopped
+
+
+# --- the Node in the API: exactly what we changed is taken back, by the daemon's own code for it ---
+
+# A daemon does so itself after a cancel and at the next boot. What is left for here is a node whose daemon
+# never came back. All that needs the extra ``node`` is imported in these functions: the rest of an uninstall
+# has to work without it.
+
+
+#: A person waits.
+API_SECONDS_MAX = 10.0
+ABSENT = 404
+
+
+class NoOutlet:
+    """An outlet that nobody reads."""
+
+    async def put(self, *facts: Fact) -> None:
+        """Nothing that is found out here is on record: there is no journal any more."""
+
+
+async def restore_node(kubeconfig: Path | None, node: str, dry_run: bool) -> Step:
+    """``kubeconfig`` None: as the pod that we run in."""
+    import msgspec
+
+    from ebbtide.actors.edges.kubernetes.calls import ApiNode, Unanswered, node_path
+    from ebbtide.actors.edges.kubernetes.client import ApiClient
+    from ebbtide.actors.edges.kubernetes.pods import PodStore
+    from ebbtide.actors.edges.kubernetes.runtime import Writes
+    from ebbtide.actors.interfaces import Ending
+
+    heard: list[str] = []
+    link = ApiClient(kubeconfig, lambda level, line: heard.append(line))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(link.run)
+        try:
+            answer = await link.call("GET", node_path(node), seconds_max=API_SECONDS_MAX)
+            if answer.code == ABSENT:
+                return Step(NODE_STEP, node, "nothing", "there is no such Node")
+            if not answer.ok:
+                return Step(NODE_STEP, node, "failed", f"it cannot be read: HTTP {answer.code}")
+            changes = ", ".join(our_changes(msgspec.json.decode(answer.body, type=ApiNode)))
+            if not changes:
+                return Step(NODE_STEP, node, "nothing", "nothing there is ours")
+            if dry_run:
+                return Step(NODE_STEP, node, "would", f"take back {changes}")
+            said: list[str] = []
+            writes = Writes(link, PodStore(), node, tell=lambda level, line: said.append(line))
+            # The order of a daemon whose machine is up again: it takes back what a shutdown has announced.
+            order = AnnounceNode(key="uninstall", ready=True)
+            with trio.move_on_after(API_SECONDS_MAX):
+                ending = writes.effects[AnnounceNode](order, NoOutlet())
+                ended = ending if isinstance(ending, Ending) else await ending
+                if ended.result == "done":
+                    return Step(NODE_STEP, node, "done", f"took back {changes}")
+                said.append(ended.reason)
+            why = said[-1] if said else f"not done in {API_SECONDS_MAX:g} s"
+            return Step(NODE_STEP, node, "failed", why)
+        except Unanswered as error:
+            # What the client has said first is the cause; that nobody answers is what follows from it.
+            why = heard[0] if heard else f"{error}: run this again when the API server answers"
+            return Step(NODE_STEP, node, "failed", why)
+        finally:
+            nursery.cancel_scope.cancel()
+
+
+def our_changes(node: ApiNode) -> list[str]:
+    """What on a Node is ours, in words."""
+    from ebbtide.actors.edges.kubernetes.node_writes import CERTIFICATE_ANNOTATION, is_tainted, read_note
+
+    changed = read_note(node)
+    found = {
+        "the taint": is_tainted(node),
+        "unschedulable": changed.unschedulable,
+        **{f"the condition {kind}": True for kind in changed.conditions},
+        "the certificate": CERTIFICATE_ANNOTATION in node.metadata.annotations,
+    }
+    return [words for words, stands in found.items() if stands]

@@ -32,15 +32,14 @@ from ebbtide.actors.edges.logind.manager import (
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, PodRecord
 from ebbtide.actors.edges.service_manager import SYSTEMD
-from ebbtide.cli.common.records import PodLabels, payload_of
 from ebbtide.config import ConfigError
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor.machine import acpid_runs, power_key_file
 from ebbtide.doctor.snapshot import JournalState, LogindState, NodeSnapshot, Snapshot
 from ebbtide.events.base import parse_order_key
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import RawRecord
-from ebbtide.events.messages import START_POD_KEY
+from ebbtide.events.codec import RawRecord, plain_payload
+from ebbtide.events.messages import START_POD_KEY, Names
 from ebbtide.events.reader import History
 from ebbtide.manifests import Manifest
 from ebbtide.modes import KUBECONFIGS, SOCKETS, NodeParts, first_existing
@@ -183,21 +182,21 @@ class LastStart:
     """Folded from the records of a journal; a daemon that begins tries all of its manifests again."""
 
     def __init__(self) -> None:
-        self._labels = PodLabels()
+        self._names = Names()
         self._failed: dict[str, str] = {}
         #: Of the last daemon that began; empty where the journal has none.
         self.mode = ""
 
     def take(self, raw: RawRecord) -> None:
-        self._labels.learn(raw)
+        self._names.learn_record(raw)
         if raw.tag == "DaemonStarted":
-            data = payload_of(raw)
+            data = plain_payload(raw.payload)
             self._failed = {}
             self.mode = str(data.get("mode", "")) if isinstance(data, dict) else ""
         # Looked for in the bytes first: nearly all outcomes are of other orders, and decoding each of a
         # year's journal would make the doctor slow.
         elif raw.tag == "OrderEnded" and START_POD_KEY.encode() in raw.payload:
-            data = payload_of(raw)
+            data = plain_payload(raw.payload)
             if not isinstance(data, dict):
                 return  # only an edited journal holds anything but a mapping here
             uid = parse_order_key(str(data.get("key"))).subject
@@ -208,7 +207,7 @@ class LastStart:
     @property
     def failed(self) -> tuple[tuple[str, str], ...]:
         """(namespace/name, reason) of each."""
-        return tuple((self._labels.get(uid, uid), reason) for uid, reason in self._failed.items())
+        return tuple((self._names.of(uid), reason) for uid, reason in self._failed.items())
 
 
 AUTO_MODE = "auto"

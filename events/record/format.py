@@ -5,6 +5,8 @@ Durations read as in ``systemd-analyze``, which taught people to read them: cut 
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from ebbtide.events.base import NS_PER_SECOND
 
 _NS_PER_MS = 1_000_000
@@ -43,21 +45,29 @@ def plural(count: int, noun: str) -> str:
 def rfc3339(wall_ns: int) -> str:
     """Nanoseconds since 1970 as ``2026-03-01T12:00:00.000000000Z``."""
     seconds, rest_ns = divmod(wall_ns, NS_PER_SECOND)
+    return f"{_whole_second(seconds)}.{rest_ns:09d}Z"
+
+
+def utc_text(wall_ns: int) -> str:
+    """The same for people: ``2026-03-01 12:00:00.123 UTC``."""
+    text = rfc3339(wall_ns)
+    return f"{text[:10]} {text[11:23]} UTC"
+
+
+# A shutdown's records are thousands within some seconds, and a listing of them prints the time of each.
+@lru_cache(maxsize=64)
+def _whole_second(seconds: int) -> str:
+    """``2026-03-01T12:00:00``, in the Gregorian calendar.
+
+    Computed here and not by `time`: years that begin in March put the leap day last, so a month's length
+    follows from its place in the year, and no range of a platform's calendar ends it.
+    """
     days, seconds = divmod(seconds, 86_400)
-    year, month, day = _civil(days)
     hours, seconds = divmod(seconds, 3_600)
-    return (
-        f"{year:04d}-{month:02d}-{day:02d}T{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}.{rest_ns:09d}Z"
-    )
-
-
-def _civil(days: int) -> tuple[int, int, int]:
-    """Year, month and day of a day counted from 1970-01-01, in the Gregorian calendar."""
-    # Without `datetime`, which cuts at microseconds. Years that begin in March put the leap day last: so a
-    # month's length follows from its place in the year.
     era, day_of_era = divmod(days + 719_468, 146_097)
     year_of_era = (day_of_era - day_of_era // 1_460 + day_of_era // 36_524 - day_of_era // 146_096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * month + 2) // 5 + 1
-    return era * 400 + year_of_era + month // 10, (month + 2) % 12 + 1, day
+    year, month = era * 400 + year_of_era + month // 10, (month + 2) % 12 + 1
+    return f"{year:04d}-{month:02d}-{day:02d}T{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}"

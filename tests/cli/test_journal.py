@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,12 +15,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.records import INTRODUCTIONS, PodLabels, record_json_line, record_text_line, rfc3339
+from ebbtide.cli.common.records import record_json_line, record_text_line
 from ebbtide.cli.common.selection import parse_moment
 from ebbtide.events import segment
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.facts import BusLost, PodAppeared
+from ebbtide.events.messages import NAMING_EVENTS, Names
+from ebbtide.events.record.format import rfc3339, utc_text
 from ebbtide.events.segment import Header, Link
 from ebbtide.replay.timeline import is_actor
 from tests.cli.bed import IDENTITY, WALL_NS, Node, pod, whole_shutdown, write
@@ -195,6 +198,16 @@ def test_since_is_a_number_a_duration_or_a_time() -> None:
         parse_moment("soon", "--since")
 
 
+def test_a_time_can_be_given_back_as_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is shown is UTC, and so is a time without a zone, wherever the machine stands."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    for shown in (utc_text(WALL_NS), utc_text(WALL_NS).removesuffix(" UTC"), "2023-11-14T22:13:20"):
+        assert parse_moment(shown, "--since") == ("wall_ns", WALL_NS)
+    monkeypatch.undo()
+    time.tzset()
+
+
 def test_show_is_about_no_one_shutdown(run: Run, journal: Path) -> None:
     """A time since the signal has no meaning there, and what to write instead is said."""
     ran = run("journal", "show", "--journal", journal, "--since", "-10m")
@@ -212,7 +225,7 @@ def test_any_other_since_is_refused_in_one_line(text: str) -> None:
     assert "\n" not in refusal
 
 
-@given(st.binary(max_size=64), st.sampled_from(sorted(INTRODUCTIONS)))
+@given(st.binary(max_size=64), st.sampled_from(NAMING_EVENTS))
 @example(b"\xd5\x00\x00\x00", "InventoryTaken")  # an extension type
 @example(b"\x81\x91\x01\x02", "PodAppeared")  # a list for a key
 @example(b"\x81\xa3pod\x81\xc4\x01\x00\x01", "PodAppeared")  # bytes for a key
@@ -220,10 +233,10 @@ def test_any_other_since_is_refused_in_one_line(text: str) -> None:
 def test_any_payload_can_be_shown(payload: bytes, tag: str) -> None:
     """A payload that is no MessagePack, or not what its type says, is shown and names no pod by accident."""
     raw = RawRecord(1, 0, 0, 0, 0, 1, "edge", tag, payload, bytes(32), 0)
-    labels = PodLabels()
-    labels.learn(raw)
+    names = Names()
+    names.learn_record(raw)
     assert json.loads(record_json_line(HEADER, raw))["seq"] == 1
-    assert record_text_line(HEADER, raw, labels, lambda _, text: text).endswith(b"\n")
+    assert record_text_line(HEADER, raw, names, lambda _, text: text).endswith(b"\n")
 
 
 def test_an_unknown_actor_is_refused_with_the_known_ones(run: Run, journal: Path) -> None:

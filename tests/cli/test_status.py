@@ -154,7 +154,7 @@ def test_a_probe_without_a_daemon(run: Run, tmp_path: Path) -> None:
 def test_status_names_a_scheduled_shutdown(run: Run, daemon: Daemon, tmp_path: Path) -> None:
     """``shutdown +10`` of somebody else is shown with its time."""
     daemon.answer = {"ok": True, "data": {**STATUS, "scheduledWallNs": 1_700_000_000_000_000_000}}
-    assert "2023-11-14T22:13:20Z" in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
+    assert "2023-11-14 22:13:20.000 UTC" in run("status", "--runtime", tmp_path, "--journal", tmp_path).out
 
 
 def test_status_in_mid_shutdown_shows_the_pods(run: Run, daemon: Daemon, tmp_path: Path) -> None:

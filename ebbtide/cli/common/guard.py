@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import click
 
@@ -17,7 +18,8 @@ from ebbtide.text import visible
 
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 
-#: Where several apply, the first of these wins (interface.md, "Exit codes").
+#: Where several apply, the first of these wins. What makes the others doubtful comes first: of a journal that
+#: cannot be read nobody can say that it replays, and what diverged says more than the tail that is missing.
 PRECEDENCE = (INCOMPATIBLE, CORRUPT, DIVERGED, TORN, WRONG, NOT_SO, DONE)
 
 DEBUG = "EBBTIDE_DEBUG"
@@ -59,68 +61,63 @@ def guarded(arguments: Sequence[str]) -> int:
         code = cli.main(list(arguments), prog_name="ebbtide", standalone_mode=False)
     except (KeyboardInterrupt, click.Abort):
         return _die_of(signal.SIGINT)
-    except Exception as group:
-        error = _first_of(group)
-        if isinstance(error, ReaderGone):
+    except Exception as error:
+        # Nurseries hand on what happened in groups. The first one is the cause; what the others say is
+        # mostly that they were cancelled because of it.
+        cause = error
+        while isinstance(cause, ExceptionGroup):
+            cause = cause.exceptions[0]
+        if isinstance(cause, ReaderGone):
             return _die_of(signal.SIGPIPE)
-        if isinstance(error, Signalled):
-            say(str(error))
-            return _die_of(error.number)
-        if os.environ.get(DEBUG) and not isinstance(error, click.ClickException):
+        if isinstance(cause, Signalled):
+            say(str(cause))
+            return _die_of(cause.number)
+        if os.environ.get(DEBUG) and not isinstance(cause, click.ClickException):
             raise
-        return _exit_code_of(error)
+        message, code = _line_and_code(cause)
+        say(message)
+        return code
     return code if isinstance(code, int) else DONE
 
 
-def _exit_code_of(error: Exception) -> int:
-    """Say what went wrong in one line; the exit code for it."""
-    from ebbtide.extras import extra_of, install_command
-
+def _line_and_code(error: Exception) -> tuple[str, int]:
+    """What went wrong in one line with its cure, and the exit code for it."""
+    if isinstance(error, Refused):
+        return error.format_message(), error.code
+    if isinstance(error, click.UsageError):
+        # Click's message in the style of the other lines, with where to look.
+        text = error.format_message().rstrip(".")
+        path = error.ctx.command_path if error.ctx else "ebbtide"
+        return f"{text[:1].lower()}{text[1:]}; see '{path} --help'", WRONG
     if isinstance(error, click.ClickException):
-        say(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
-        return error.code if isinstance(error, Refused) else WRONG
+        return error.format_message(), WRONG
     # Errors whose text is already one line with its cure. Imported late: most runs end without one.
     from ebbtide.config import ConfigError
     from ebbtide.control import ControlError
     from ebbtide.events.disk import JournalLocked
     from ebbtide.events.recovery import ForeignJournal
-    from ebbtide.extras import PackagesMissing
+    from ebbtide.extras import PackagesMissing, extra_of, install_command
     from ebbtide.host import RuntimeTaken
     from ebbtide.manifests import ManifestError
     from ebbtide.recover import Unreadable
 
-    if isinstance(
-        error,
-        (
-            (
-                ConfigError,
-                ManifestError,
-                ControlError,
-                JournalLocked,
-                RuntimeTaken,
-                ForeignJournal,
-                PackagesMissing,
-                Unreadable,
-            )
-        ),
-    ):
-        say(str(error))
-        return WRONG
+    whole = (ConfigError, ManifestError, ControlError, JournalLocked, RuntimeTaken)
+    if isinstance(error, (*whole, ForeignJournal, PackagesMissing, Unreadable)):
+        return str(error), WRONG
     if isinstance(error, OSError):
         # A failed system call. The cure is known only for the commonest.
         where = f"{error.filename}: " if error.filename else ""
         cure = "; use sudo, or name a path of your own" if isinstance(error, PermissionError) else ""
-        say(f"{where}{error.strerror or error}{cure}")
-        return WRONG
+        return f"{where}{error.strerror or error}{cure}", WRONG
     if code := code_of(error):
-        say(unreadable(error))
-        return code
+        return unreadable(error), code
     if isinstance(error, ModuleNotFoundError) and (extra := extra_of(error.name or "")):
         # Who looks before (`extras.require`) has a better line; nobody gets a traceback.
-        say(f"this needs {error.name}: {install_command(extra)}")
-        return WRONG
-    say(f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it")
-    return NOT_SO
+        return f"this needs {error.name}: {install_command(extra)}", WRONG
+    return (
+        f"unexpected {type(error).__name__}: {error}; {DEBUG}=1 shows where, please report it",
+        NOT_SO,
+    )
 
 
 def code_of(error: Exception) -> int:
@@ -136,31 +133,16 @@ def unreadable(error: Exception) -> str:
     return f"the journal holds a record that cannot be read: {error}; {cure}"
 
 
-def _first_of(error: Exception) -> Exception:
-    """Out of the groups in which nurseries hand on what happened."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error
-
-
 def say(text: str) -> None:
     """One line on standard error."""
     print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
 
 
-def _usage(error: click.UsageError) -> str:
-    """Click's message in the style of the other lines, with where to look."""
-    text = error.format_message().rstrip(".")
-    path = error.ctx.command_path if error.ctx else "ebbtide"
-    return f"{text[:1].lower()}{text[1:]}; see '{path} --help'"
-
-
 def _die_of(number: signal.Signals) -> int:
     """As every other tool does, so that a shell sees a signal and no exit code of its own meaning."""
-    try:
+    # What is still buffered can go nowhere; closed here, it does not fail once more at the interpreter's end.
+    with suppress(OSError):
         sys.stdout.close()
-    except OSError:
-        pass
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
     return 128 + number

@@ -1,4 +1,7 @@
-"""Options that several commands share, so that they are called and explained the same everywhere."""
+"""Options that several commands share, so that they are called and explained the same everywhere.
+
+Nothing is loaded here beside click: ``ebbtide --help`` and the daemon read this module too.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,12 @@ from ebbtide.options import JOURNAL_PATH, MODES, PROCESS, RUNTIME_PATH, RunOptio
 if TYPE_CHECKING:
     from ebbtide.doctor.snapshot import NodeSnapshot
 
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-if TYPE_CHECKING:
     Parameter = click.ParamType[int]
 else:
     # Older versions of click have no type arguments.
     Parameter = click.ParamType
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 def need_command(ctx: click.Context) -> None:
@@ -51,52 +51,8 @@ class Duration(Parameter):
 DURATION = Duration()
 
 
-def config_option(command: F) -> F:
-    return click.option(
-        "--config",
-        "configs",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="A configuration; repeatable, later files win field by field."
-        "  [default: /etc/ebbtide/config.yaml]",
-    )(command)
-
-
-def journal_option(command: F) -> F:
-    return click.option(
-        "--journal",
-        type=click.Path(path_type=Path),
-        default=JOURNAL_PATH,
-        show_default=True,
-        metavar="DIR",
-        help="The journal.",
-    )(command)
-
-
-def runtime_option(command: F) -> F:
-    return click.option(
-        "--runtime",
-        type=click.Path(path_type=Path),
-        default=RUNTIME_PATH,
-        show_default=True,
-        metavar="DIR",
-        help="Where the daemon keeps what goes with the boot: its socket, its pods' records.",
-    )(command)
-
-
-def socket_option(command: F) -> F:
-    return click.option(
-        "--socket",
-        type=click.Path(path_type=Path),
-        default=None,
-        metavar="PATH",
-        help="The daemon's control socket.  [default: ebbtide.sock in the runtime directory]",
-    )(command)
-
-
 def output_option(*formats: str) -> Callable[[F], F]:
-    """``-o``; the first format is the default."""
+    """``-o``; the first format is the default. Verbs that make a file have `saving.file_option` instead."""
     return click.option(
         "-o",
         "--output",
@@ -107,37 +63,107 @@ def output_option(*formats: str) -> Callable[[F], F]:
     )
 
 
-# Options of the verbs that look at a Kubernetes node: the daemon's own, under the same names.
+# --- what a verb is about ----------------------------------------------------------------------
+
+
+#: For a command with an EPISODE: ``-2`` is the name of a shutdown and no option. What else begins with a dash
+#: and is unknown comes as an EPISODE too, and is refused where the name is looked up.
+EPISODE_NAMES = {"ignore_unknown_options": True}
+
+#: Nobody has to say which one: one asks for the last far more often than for all others together.
+episode_argument = click.argument("episode", default="last")
+
+count_option = click.option(
+    "-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many."
+)
+
+wave_option = click.option(
+    "--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave's."
+)
+
+config_option = click.option(
+    "--config",
+    "configs",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="A configuration; repeatable, later files win field by field.  [default: /etc/ebbtide/config.yaml]",
+)
+
+grant_option = click.option(
+    "--grant", type=DURATION, metavar="DURATION", help="logind's limit; read from it if not given."
+)
+
+
+def pods_option(default: str = "") -> Callable[[F], F]:
+    return click.option(
+        "--pods",
+        multiple=True,
+        metavar="FILE|-",
+        help=f"Pods: a Pod, a List, several documents, YAML or JSON, a folder; repeatable.{default}",
+    )
+
+
+journal_option = click.option(
+    "--journal",
+    type=click.Path(path_type=Path),
+    default=JOURNAL_PATH,
+    show_default=True,
+    metavar="DIR",
+    help="The journal.",
+)
+
+runtime_option = click.option(
+    "--runtime",
+    type=click.Path(path_type=Path),
+    default=RUNTIME_PATH,
+    show_default=True,
+    metavar="DIR",
+    help="Where the daemon keeps what goes with the boot: its socket, its pods' records.",
+)
+
+socket_option = click.option(
+    "--socket",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="PATH",
+    help="The daemon's control socket.  [default: ebbtide.sock in the runtime directory]",
+)
+
+
+# --- a Kubernetes node: the daemon's own options, under the same names --------------------------
+
+
+cri_option = click.option(
+    "--cri",
+    type=click.Path(path_type=Path),
+    metavar="PATH",
+    help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
+)
+
+kubeconfig_option = click.option(
+    "--kubeconfig",
+    metavar="PATH",
+    help="Who we are for the API server: a file, or in-cluster for the service account of our own pod."
+    "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
+)
+
+node_name_option = click.option(
+    "--node-name",
+    metavar="NAME",
+    help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
+)
+
+judged_mode_option = click.option(
+    "--mode",
+    type=click.Choice(MODES),
+    help="Judge for this mode.  [default: the daemon's last one, else what this machine looks like]",
+)
 
 
 def node_options(command: F) -> F:
     """``--mode``, ``--cri``, ``--kubeconfig``, ``--node-name``; each None where it is not given."""
-    for option in (
-        click.option(
-            "--node-name",
-            metavar="NAME",
-            help="This Node's name in the API.  [default: EBBTIDE_NODE_NAME, or the host name in lower case]",
-        ),
-        click.option(
-            "--kubeconfig",
-            metavar="PATH",
-            help="Who we are for the API server: a file, or in-cluster."
-            "  [default: /etc/ebbtide/kubeconfig, or the kubelet's]",
-        ),
-        click.option(
-            "--cri",
-            type=click.Path(path_type=Path),
-            metavar="PATH",
-            help="The container runtime's socket.  [default: containerd's or CRI-O's own]",
-        ),
-        click.option(
-            "--mode",
-            type=click.Choice(MODES),
-            help="Judge for this mode.  [default: the daemon's last one, else what this machine looks like]",
-        ),
-    ):
-        command = option(command)
-    return command
+    return judged_mode_option(cri_option(kubeconfig_option(node_name_option(command))))
 
 
 def run_options(
@@ -147,14 +173,19 @@ def run_options(
 
     Raises Refused for options that the mode would not use.
     """
+    if mode == PROCESS:
+        refuse_node_options(cri, kubeconfig, node_name)
+    return RunOptions(mode=mode or "", cri=cri, kubeconfig=kubeconfig, node_name=node_name, **others)
+
+
+def refuse_node_options(cri: Path | None, kubeconfig: str | None, node_name: str | None) -> None:
+    """In mode process there is no Kubernetes node to ask. Raises Refused, with the first that is given."""
     from ebbtide.cli.common.guard import Refused
 
-    given = {"cri": cri, "kubeconfig": kubeconfig, "node_name": node_name}
-    unused = [name for name, value in given.items() if value is not None]
-    if mode == PROCESS and unused:
-        option = f"--{unused[0].replace('_', '-')}"
-        raise Refused(f"{option} is for a Kubernetes node: leave it out, or choose another --mode")
-    return RunOptions(mode=mode or "", cri=cri, kubeconfig=kubeconfig, node_name=node_name, **others)
+    # An option that were passed over would leave somebody in the belief that it holds.
+    for option, value in (("--cri", cri), ("--kubeconfig", kubeconfig), ("--node-name", node_name)):
+        if value is not None:
+            raise Refused(f"{option} is for a Kubernetes node: leave it out, or choose another --mode")
 
 
 def refuse_unfit(seen: NodeSnapshot | None, *, looked: bool) -> None:

@@ -1,5 +1,8 @@
 """How results are printed: tables in colour on a terminal and plain in a pipe, or one JSON document.
 
+A table stays readable on a narrow terminal: no word is broken, and no column is a letter wide. In a pipe a
+line is as long as it has to be.
+
 Results go to standard output and nothing else does; progress and remarks go to standard error.
 """
 
@@ -7,17 +10,20 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from ebbtide.text import visible
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 
 #: In a pipe nothing is wrapped: a line is a row, however long.
 PIPE_WIDTH = 4096
+
+#: Blanks between two columns, and before the lines of a block.
+GAP = 2
 
 #: Control characters that JSON need not escape, and that a terminal obeys.
 CONTROL = re.compile(r"[\x7f-\x9f]")
@@ -59,6 +65,7 @@ def show(renderable: RenderableType) -> None:
     if sys.stdout.isatty():
         console().print(renderable, crop=False)
         return
+    # rich fills each cell up to its column's width: at the end of a line that is noise for diff and grep.
     to = console()
     with to.capture() as captured:
         to.print(renderable)
@@ -94,32 +101,86 @@ def pairs(rows: Iterable[tuple[str, str]]) -> RenderableType:
     return made
 
 
-def show_json(document: Any) -> None:
-    """One JSON document; indented for people, on one line in a pipe."""
+class NarrowTable:
+    """Rows under headings. ``right``: columns of numbers; ``spare``: those that go first, in this order.
+
+    What fits stands as a table. What does not loses the columns that can be missed; what still does not fit
+    is told row by row, as blocks.
+    """
+
+    def __init__(
+        self,
+        headings: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        *,
+        right: Sequence[str] = (),
+        spare: Sequence[str] = (),
+    ) -> None:
+        self.headings, self.right, self.spare = tuple(headings), right, spare
+        self.rows = [tuple(map(visible, row)) for row in rows]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        from rich.cells import cell_len
+        from rich.text import Text
+
+        # Cells, not characters: names may be written in scripts whose letters are two columns wide.
+        widths = [max(map(cell_len, column)) for column in zip(self.headings, *self.rows, strict=True)]
+        kept = list(range(len(self.headings)))
+        for name in ("", *self.spare):
+            kept = [at for at in kept if self.headings[at] != name]
+            if sum(widths[at] for at in kept) + GAP * (len(kept) - 1) <= options.max_width:
+                shown = ([row[at] for at in kept] for row in self.rows)
+                yield table([self.headings[at] for at in kept], shown, right=self.right)
+                return
+        for row in self.rows:
+            # ``PRIORITY 0``, but ``shop/web-0``: a number alone says nothing.
+            title = f"{self.headings[0]} {row[0]}" if self.headings[0] in self.right else row[0]
+            yield Text(title, style="bold", overflow="ignore", no_wrap=True)
+            # ``GRACE 10s  TOOK 1.3s``: what does not fit on a line begins the next one, in words.
+            line = Text()
+            for name, value in zip(self.headings[1:], row[1:], strict=True):
+                if not value:
+                    continue
+                pair = Text.assemble(" " * GAP, (f"{name} ", "dim"), (value, STYLES.get(value, "")))
+                if line and line.cell_len + pair.cell_len > options.max_width:
+                    yield line
+                    line = Text()
+                line.append(pair)
+            yield line
+
+
+def painter(styles: Mapping[str, Mapping[str, Any]]) -> Callable[[str, str], str]:
+    """``paint(name, text)``: for lines that are written as they come, without a table around them.
+
+    On a terminal in the style of that name, as `click.style` takes it; in a pipe, and without one, plain.
+    """
+    import click
+
+    coloured = sys.stdout.isatty()
+    return lambda name, text: click.style(text, **styles[name]) if coloured and styles.get(name) else text
+
+
+def json_line(document: Any, indent: int | None = None) -> str:
+    """A document, without its line's end; on one line for a stream of them."""
     import json
 
-    indent = 2 if sys.stdout.isatty() else None
     text = json.dumps(document, indent=indent, ensure_ascii=False)
-    sys.stdout.write(CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
-
-
-def json_line(document: Any) -> str:
-    """A document on one line, without its end, for a stream of them."""
-    import json
-
-    text = json.dumps(document, ensure_ascii=False)
     return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
-def show_yaml(document: Any) -> None:
-    import yaml
-
-    sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+def show_json(document: Any) -> None:
+    """One JSON document; indented for people, on one line in a pipe."""
+    sys.stdout.write(json_line(document, indent=2 if sys.stdout.isatty() else None) + "\n")
 
 
 def show_document(document: Any, output: str) -> None:
     """``output`` is ``json`` or ``yaml``."""
-    (show_yaml if output == "yaml" else show_json)(document)
+    if output == "json":
+        show_json(document)
+        return
+    import yaml
+
+    sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
 
 
 def remark(text: str) -> None:

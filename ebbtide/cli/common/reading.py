@@ -1,4 +1,4 @@
-"""Opening a journal for a command: its locations, and what to say about its end.
+"""Opening journals for a command: one by its locations, or those of many nodes as one body of evidence.
 
 A command reads all it can use, then says in one line on standard error what it could not, and ends with the
 exit code of the verdict.
@@ -6,23 +6,29 @@ exit code of the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
-from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.guard import Refused, worst
+from ebbtide.cli.common.options import F
 from ebbtide.cli.common.output import remark
-from ebbtide.events.catalog import DirectorySource, Source
+from ebbtide.events.catalog import DirectorySource, Source, find_segments
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Verdict
 from ebbtide.options import JOURNAL_PATH
 
-F = TypeVar("F", bound=Callable[..., Any])
+if TYPE_CHECKING:
+    from ebbtide.events.record.model import ShutdownRecord
+
+#: What a segment's file is called.
+SEGMENT_FILES = "*.ebj"
 
 
 def journals_option(command: F) -> F:
+    """``--journal``: places of one journal, which a failing disk spread over them."""
     return click.option(
         "--journal",
         "journals",
@@ -34,31 +40,47 @@ def journals_option(command: F) -> F:
     )(command)
 
 
+def pooled_option(option: str, name: str) -> Callable[[F], F]:
+    """``--journal``: each place may hold another node's (`JournalPool`)."""
+    default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
+    return click.option(
+        option,
+        name,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help=f"A node's journal, or a folder of such; repeatable, for a fleet.{default}",
+    )
+
+
 def sources_of(journals: Sequence[Path]) -> list[Source]:
     """The named directories or packed journals, or the configured directories.
 
     Raises Refused where a named one is missing, or is something else.
     """
-    return [_source_of(path) for path in journals] or list(map(DirectorySource, default_journals()))
+    found: list[Source] = []
+    for path in journals or default_journals():
+        # A default that is not there is looked at all the same: `open_journal` then names all of them.
+        if path.is_dir() or not journals:
+            found.append(DirectorySource(path))
+            continue
+        if not path.is_file():
+            raise Refused(
+                f"{path} is no directory, and no packed journal: name the journal's directory with --journal"
+            )
+        from ebbtide.events.pack import NotPacked, PackedSource
 
-
-def _source_of(path: Path) -> Source:
-    if path.is_dir():
-        return DirectorySource(path)
-    if not path.is_file():
-        raise Refused(
-            f"{path} is no directory, and no packed journal: name the journal's directory with --journal"
-        )
-    from ebbtide.events.pack import NotPacked, PackedSource
-
-    try:
-        source = PackedSource(path)
-    except NotPacked as error:
-        raise Refused(f"{error}; name the journal's directory with --journal") from error
-    context = click.get_current_context(silent=True)
-    if context is not None:
-        context.call_on_close(source.close)
-    return source
+        try:
+            packed = PackedSource(path)
+        except NotPacked as error:
+            raise Refused(f"{error}; name the journal's directory with --journal") from error
+        found.append(packed)
+        # Records are read lazily, up to the command's last line: closed any earlier, the file would be gone
+        # under its reader.
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.call_on_close(packed.close)
+    return found
 
 
 def default_journals() -> list[Path]:
@@ -75,12 +97,10 @@ def default_journals() -> list[Path]:
     return [JOURNAL_PATH, *map(Path, fallbacks)]
 
 
-def open_journal(
-    journals: Sequence[Path], *, from_checkpoint: bool = False, logic_flags: Collection[str] | None = None
-) -> History:
+def open_journal(journals: Sequence[Path], *, logic_flags: Collection[str] | None = None) -> History:
     """Raises Refused when there is no journal, OSError when it cannot be read."""
     sources = sources_of(journals)
-    history = History(sources, from_checkpoint=from_checkpoint, logic_flags=logic_flags)
+    history = History(sources, logic_flags=logic_flags)
     if not history.path.segments and not history.path.tail:
         locations = ", ".join(source.location for source in sources)
         raise Refused(f"no journal in {locations}: name its directory with --journal")
@@ -92,3 +112,49 @@ def conclude(verdict: Verdict) -> int:
     if verdict.state != "intact":
         remark(f"ebbtide: {verdict.banner}")
     return verdict.exit_code
+
+
+class JournalPool:
+    """Journals of several nodes, told apart by their ids. Places that hold the same journal count as one.
+
+    A folder without segments of its own stands for the journals below it. ``code`` is the worst of the
+    verdicts, once `shutdown_records` has been read to the end; ``verdicts`` has each of them, in the order in
+    which they were read.
+    """
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        """Raises Refused where a place is missing or holds no journal, OSError."""
+        self.code = 0
+        self.verdicts: list[Verdict] = []
+        #: Each journal's sources, by the first eight digits of its id.
+        self._sources: dict[str, list[Source]] = {}
+        # Place by place, so that the one that holds no journal can be named; none named: the default ones.
+        for named in [[place] for place in folders] or [[]]:
+            places: list[Path] = []
+            for place in named:
+                has_none = place.is_dir() and not any(place.glob(SEGMENT_FILES))
+                below = sorted({file.parent for file in place.rglob(SEGMENT_FILES)}) if has_none else []
+                places += below or [place]
+            found = False
+            for source in sources_of(places):
+                # A segment without a byte holds no journal, whatever its name says.
+                for journal in dict.fromkeys(each.journal for each in find_segments([source]) if each.size):
+                    self._sources.setdefault(journal, []).append(source)
+                    found = True
+            if not found:
+                raise Refused(f"no journal in {(*named, JOURNAL_PATH)[0]}: name a node's journal directory")
+
+    def __len__(self) -> int:
+        """How many journals there are."""
+        return len(self._sources)
+
+    def shutdown_records(self) -> Iterator[ShutdownRecord]:
+        """Every shutdown, journal by journal; says on standard error what was wrong with one."""
+        from ebbtide.actors.edges.linux.proc import boot_id
+        from ebbtide.events.record.fold import shutdown_records
+
+        for journal, sources in self._sources.items():
+            history = History(sources, journal=journal)
+            yield from shutdown_records(history, boot_id=boot_id())
+            self.verdicts.append(history.verdict)
+            self.code = worst((self.code, conclude(history.verdict)))

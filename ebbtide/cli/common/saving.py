@@ -12,16 +12,14 @@ import tempfile
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
 
 import click
 
 from ebbtide.cli.common.guard import Refused
+from ebbtide.cli.common.options import F
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import default_journals
 from ebbtide.events.segment import SEGMENT_MAGIC, parse_segment_file_name
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 STDOUT = "-"
 
@@ -56,7 +54,13 @@ def save(path: Path | None, parts: Iterable[bytes], *, readable: bool, example: 
     if not path.name:
         raise Refused(f"-o names no file: give it one, such as {example}")
     spare_journals(path)
-    remark(f"wrote {path}: {_size(_write(path, parts))}")
+    if path.exists() and not path.is_file():
+        # A pipe or a device is written to: replaced, /dev/null would be a file from then on.
+        with path.open("wb") as file:
+            size = sum(file.write(part) for part in parts)
+    else:
+        size = _write_whole(path, parts)
+    remark(f"wrote {path}: {size} bytes" if size < 10_000 else f"wrote {path}: {size // 1000} kB")
 
 
 def spare_journals(path: Path) -> None:
@@ -66,13 +70,19 @@ def spare_journals(path: Path) -> None:
     """
     context = click.get_current_context(silent=True)
     named = context.params.get("journals", ()) if context is not None else ()
-    journals = list(map(Path, named)) or default_journals()
-    if (
-        parse_segment_file_name(path.name)
-        or _is_segment(path)
-        or any(_is_part_of(path, place) for place in journals)
-    ):
+    is_segment = parse_segment_file_name(path.name) is not None
+    if not is_segment and path.is_file():
+        # By its content too: a segment that somebody has renamed is evidence all the same.
+        with path.open("rb") as file:
+            is_segment = file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
+    if is_segment or any(_is_part_of(path, place) for place in map(Path, named or default_journals())):
         raise Refused(f"{path} is, or would be, a file of a journal: choose another name with -o")
+
+
+def refuse_existing(folder: Path, option: str) -> None:
+    """What is there is never written over, or mixed with. Raises Refused."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise Refused(f"{folder} is there already: name a new directory with {option}")
 
 
 def _is_part_of(path: Path, place: Path) -> bool:
@@ -80,13 +90,13 @@ def _is_part_of(path: Path, place: Path) -> bool:
     if not place.is_dir():
         return _same(path, place)
     with suppress(OSError):
-        if _is_its_name(path.name) and _same(path.parent, place):
+        if _is_journal_file(path.name) and _same(path.parent, place):
             return True
-        return any(_same(path, file) for file in place.iterdir() if _is_its_name(file.name))
+        return any(_same(path, file) for file in place.iterdir() if _is_journal_file(file.name))
     return False
 
 
-def _is_its_name(name: str) -> bool:
+def _is_journal_file(name: str) -> bool:
     return name in SIDE_FILES or name.endswith(PART) or parse_segment_file_name(name) is not None
 
 
@@ -98,18 +108,11 @@ def _same(one: Path, other: Path) -> bool:
         return False
 
 
-def _is_segment(path: Path) -> bool:
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(len(SEGMENT_MAGIC)) == SEGMENT_MAGIC
-
-
-def _write(path: Path, parts: Iterable[bytes]) -> int:
+def _write_whole(path: Path, parts: Iterable[bytes]) -> int:
     """Beside its place first, so that it is there whole or not at all; its size in bytes."""
-    if path.exists() and not path.is_file():
-        return _write_into(path, parts)
     try:
+        # In the same folder, since a rename over the border of a file system is none. A long name is cut, so
+        # that with what `mkstemp` adds it does not pass the file system's limit of 255 bytes.
         handle, name = tempfile.mkstemp(prefix=f".{path.name[:80]}.", dir=path.parent)
     except OSError as error:
         # It names a file that nobody has asked for.
@@ -117,6 +120,8 @@ def _write(path: Path, parts: Iterable[bytes]) -> int:
     try:
         with os.fdopen(handle, "wb") as file:
             file.writelines(parts)
+            # `mkstemp` makes a file for its owner alone. A result has the mode that any new file would have;
+            # the mask can only be read by setting it.
             mask = os.umask(0)
             os.umask(mask)
             os.fchmod(handle, 0o666 & ~mask)
@@ -126,13 +131,3 @@ def _write(path: Path, parts: Iterable[bytes]) -> int:
         os.unlink(name)
         raise
     return size
-
-
-def _write_into(path: Path, parts: Iterable[bytes]) -> int:
-    """A pipe or a device is written to, not replaced."""
-    with path.open("wb") as file:
-        return sum(file.write(part) for part in parts)
-
-
-def _size(count: int) -> str:
-    return f"{count} bytes" if count < 10_000 else f"{count // 1000} kB"

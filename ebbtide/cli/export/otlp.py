@@ -16,7 +16,14 @@ import trio
 
 from ebbtide.cli.common.episodes import choose_episode
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
-from ebbtide.cli.common.options import DURATION, F, config_option, output_option
+from ebbtide.cli.common.options import (
+    DURATION,
+    EPISODE_NAMES,
+    F,
+    config_option,
+    episode_argument,
+    output_option,
+)
 from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
 from ebbtide.cli.common.saving import file_option, save
@@ -55,8 +62,8 @@ def _file_path_option(name: str, text: str) -> Callable[[F], F]:
     return click.option(name, type=path, default=None, metavar="FILE", help=text)
 
 
-@click.command(epilog=OTLP_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command(epilog=OTLP_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @click.option("--endpoint", default=None, metavar="URL", help="Where to; /v1/traces is added where missing.")
 @click.option(
     "--protocol", type=click.Choice(("http/protobuf", "grpc")), default=None, help="[default: http/protobuf]"
@@ -95,10 +102,33 @@ def otlp(
     EPISODE is last (the default), -1, -2, …, or an id. Exit code 1: it did not take all of it; its reason is
     printed.
     """
-    said = given_destination(
-        endpoint, protocol, compression, timeout, (certificate, client_certificate, client_key)
-    )
-    return send_trace(journals, episode, said, configs, give_up, output)
+    paths = (certificate, client_certificate, client_key)
+    destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
+    shutdown, sent = spans_of_shutdown(journals, episode), _Delivered()
+    try:
+        trio.run(_deliver, shutdown, destination, sent, give_up)
+    except BadDestination as error:
+        raise Refused(str(error)) from None
+    # Taken, and then refused one by one: a back end answers a request as a whole before it counts.
+    accepted = sent.accepted - sent.rejected
+    document = {
+        "kind": "TraceExport",
+        "version": EXPORT_VERSION,
+        "episode": shutdown.episode.id,
+        "traceId": shutdown.episode.trace_id,
+        "endpoint": destination.endpoint,
+        "protocol": destination.protocol,
+        "spans": len(shutdown.spans),
+        "accepted": accepted,
+        "rejected": sent.rejected,
+        "reason": sent.reason,
+    }
+    if output == "json":
+        show_json(document)
+    else:
+        shown = ("episode", "traceId", "endpoint", "spans", "accepted", "rejected", "reason")
+        show(pairs((key, str(document[key])) for key in shown if document[key] != ""))
+    return worst((shutdown.code, DONE if accepted == len(shutdown.spans) else NOT_SO))
 
 
 OTLP_JSON_EPILOG = """\b
@@ -110,8 +140,8 @@ Jaeger's upload takes the file as it is, and so does the Collector's otlpjsonfil
 """
 
 
-@click.command(epilog=OTLP_JSON_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command(epilog=OTLP_JSON_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @file_option("shutdown.json")
 def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
@@ -119,7 +149,10 @@ def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> 
 
     EPISODE is last (the default), -1, -2, …, or an id.
     """
-    return write_otlp_json(journals, episode, output)
+    shutdown = spans_of_shutdown(journals, episode)
+    line = encode_traces_json(shutdown.spans, shutdown.resource) + b"\n"
+    save(output, (line,), readable=True, example="shutdown.json")
+    return shutdown.code
 
 
 EXPORT_VERSION = 1
@@ -151,35 +184,30 @@ def spans_of_shutdown(journals: Sequence[Path], name: str) -> ShutdownSpans:
         raise Refused(str(error)) from None
     except KeyError:
         raise Refused(f"the journal no longer holds the begin of {episode.id}: it has no trace") from None
+    # A record that a power cut may still take away must not be in anybody's trace: sent again after the cut,
+    # the trace would be another one.
     durable = [span for span in spans if span.seq <= verdict.durable_seq]
     return ShutdownSpans(episode, durable, resource, conclude(verdict))
-
-
-def write_otlp_json(journals: Sequence[Path], name: str, output: Path | None) -> int:
-    """``otlp-json``: exit code 0, or that of the journal's verdict."""
-    shutdown = spans_of_shutdown(journals, name)
-    line = encode_traces_json(shutdown.spans, shutdown.resource) + b"\n"
-    save(output, (line,), readable=True, example="shutdown.json")
-    return shutdown.code
 
 
 # --- sending -----------------------------------------------------------------------------------
 
 
-def given_destination(
+def _find_destination(
     endpoint: str | None,
     protocol: Any,
     compression: Any,
     timeout_ns: int | None,
     files: tuple[Path | None, Path | None, Path | None],
-) -> Given:
-    """What the command line says. Raises Refused."""
+    configs: Sequence[Path],
+) -> Destination:
+    """What the command line says, before the configuration, before the environment. Raises Refused."""
     try:
         checked = None if endpoint is None else checked_endpoint(endpoint)
     except BadDestination as error:
         raise Refused(f"--endpoint: {error}") from None
     certificate, client_certificate, client_key = (None if path is None else str(path) for path in files)
-    return Given(
+    said = Given(
         endpoint=checked,
         protocol=protocol,
         compression=compression,
@@ -188,9 +216,6 @@ def given_destination(
         client_certificate=client_certificate,
         client_key=client_key,
     )
-
-
-def _destination(said: Given, configs: Sequence[Path]) -> Destination:
     configured = load(configs or default_paths()).options.tracing.given
     try:
         destination = resolve(said, configured, from_environment(os.environ))
@@ -237,33 +262,3 @@ async def _deliver(
         sent.reason = str(error)
     finally:
         await sender.aclose()
-
-
-def send_trace(
-    journals: Sequence[Path], name: str, said: Given, configs: Sequence[Path], give_up_ns: int, output: str
-) -> int:
-    """Exit code 1 where not every span was taken. Raises Refused."""
-    destination = _destination(said, configs)
-    shutdown, sent = spans_of_shutdown(journals, name), _Delivered()
-    try:
-        trio.run(_deliver, shutdown, destination, sent, give_up_ns)
-    except BadDestination as error:
-        raise Refused(str(error)) from None
-    document = {
-        "kind": "TraceExport",
-        "version": EXPORT_VERSION,
-        "episode": shutdown.episode.id,
-        "traceId": shutdown.episode.trace_id,
-        "endpoint": destination.endpoint,
-        "protocol": destination.protocol,
-        "spans": len(shutdown.spans),
-        "accepted": sent.accepted - sent.rejected,
-        "rejected": sent.rejected,
-        "reason": sent.reason,
-    }
-    if output == "json":
-        show_json(document)
-    else:
-        shown = ("episode", "traceId", "endpoint", "spans", "accepted", "rejected", "reason")
-        show(pairs((key, str(document[key])) for key in shown if document[key] != ""))
-    return worst((shutdown.code, DONE if sent.accepted - sent.rejected == len(shutdown.spans) else NOT_SO))

@@ -16,9 +16,9 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.pooling import JournalPool, pooled_option
+from ebbtide.cli.common.reading import JournalPool, pooled_option
+from ebbtide.cli.common.saving import refuse_existing
 from ebbtide.events.record.format import plural
 from ebbtide.extras import require
 from ebbtide.replay.tables import TABLES, Table
@@ -52,31 +52,29 @@ def parquet(journals: tuple[Path, ...], output: Path) -> int:
     return write_tables(journals, output)
 
 
-# Writing the tables of many journals: one after the other, in memory for some thousands of rows.
-
-
 #: Rows of one table before they are written: a row group of a Parquet file.
 ROWS_MAX = 20_000
 
 
 def write_tables(journals: Sequence[Path], output: Path) -> int:
     """Exit code: the worst of the journals' verdicts. Raises Refused, OSError."""
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        raise Refused(f"{output} is there already: name a new directory with -o")
+    refuse_existing(output, "-o")
+    # Before a journal is read: that may take a minute, and would be in vain.
     require("tables", "export parquet")
     import_module("pyarrow.parquet")
     arrow = import_module("pyarrow")
     pool = JournalPool(journals)
     output.parent.mkdir(parents=True, exist_ok=True)
+    # All of them under their name at once, or none: half of a fleet's tables would look like all of it.
     with tempfile.TemporaryDirectory(prefix=".ebbtide-tables.", dir=output.parent) as folder:
         made = Path(folder) / "tables"
         made.mkdir()
-        # How many rows each table has.
         with ExitStack() as stack:
             sinks = [stack.enter_context(TableFile(arrow, table, made)) for table in TABLES]
-            for account in pool.shutdown_records():
+            # Each journal is read once, for all the tables.
+            for shutdown in pool.shutdown_records():
                 for sink in sinks:
-                    sink.add(sink.table.rows(account))
+                    sink.add(sink.table.rows(shutdown))
         counts = {sink.table.name: sink.count for sink in sinks}
         if output.exists():
             output.rmdir()
@@ -121,6 +119,7 @@ class TableFile:
             self._flush()
 
     def _flush(self) -> None:
+        # Also without a row: whoever reads the tables finds each of them, with its columns.
         columns = list(zip(*self._rows, strict=True)) or [()] * len(self.table.columns)
         arrays = [
             self._arrow.array(values, type=field.type)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.episodes import choose_account
+from ebbtide.cli.common.episodes import choose_shutdown
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
 from ebbtide.cli.common.reading import journals_option, open_journal
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, save
-from ebbtide.events.reader import History
 from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.timeline import timeline
 
@@ -22,8 +21,8 @@ Examples:
 """
 
 
-@click.command("jsonl", epilog=JSONL_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command("jsonl", epilog=JSONL_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @file_option("shutdown.jsonl")
 def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
@@ -31,7 +30,17 @@ def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None)
 
     EPISODE is last (the default), -1, -2, …, or an id.
     """
-    return write_jsonl(journals, episode, output)
+    shutdown, code = choose_shutdown(journals, episode)
+    # A step at a time: a journal of a year is written in as little memory as one of a day. The first record
+    # may still belong to the shutdown that it closed (`events.record.episodes`).
+    lines = (
+        record_json_line(header, raw)
+        for header, records in open_journal(journals).batches()
+        for raw in records
+        if shutdown.first_seq in (raw.episode, raw.seq)
+    )
+    save(output, lines, readable=True, example="shutdown.jsonl")
+    return code
 
 
 PERFETTO_EPILOG = """\b
@@ -41,8 +50,8 @@ Examples:
 """
 
 
-@click.command("perfetto", epilog=PERFETTO_EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command("perfetto", epilog=PERFETTO_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @file_option("shutdown.pftrace")
 def perfetto_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
@@ -51,27 +60,7 @@ def perfetto_command(episode: str, journals: tuple[Path, ...], output: Path | No
     EPISODE is last (the default), -1, -2, …, or an id. Each actor and each pod has a track; arrows lead from
     each record to those that it caused.
     """
-    return write_perfetto(journals, episode, output)
-
-
-def write_perfetto(journals: Sequence[Path], name: str, output: Path | None) -> int:
-    """Exit code 0, or that of the journal's verdict. Raises Refused for what is not there."""
-    account, code = choose_account(journals, name)
-    lines = timeline(open_journal(journals).batches(), account.first_seq)
-    save(output, perfetto(account, lines), readable=False, example="shutdown.pftrace")
+    shutdown, code = choose_shutdown(journals, episode)
+    lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
+    save(output, perfetto(shutdown, lines), readable=False, example="shutdown.pftrace")
     return code
-
-
-def write_jsonl(journals: Sequence[Path], name: str, output: Path | None) -> int:
-    """Exit code 0, or that of the journal's verdict. Raises Refused for what is not there."""
-    account, code = choose_account(journals, name)
-    lines = record_lines(open_journal(journals), account.first_seq)
-    save(output, lines, readable=True, example="shutdown.jsonl")
-    return code
-
-
-def record_lines(history: History, episode: int) -> Iterator[bytes]:
-    """The records of the shutdown whose first record has this number, a batch at a time."""
-    for header, records in history.batches():
-        wanted = [raw for raw in records if episode in (raw.episode, raw.seq)]
-        yield b"".join(record_json_line(header, raw) for raw in wanted)

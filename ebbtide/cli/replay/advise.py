@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shutil import get_terminal_size
 from typing import Any, NamedTuple
@@ -21,15 +21,13 @@ from rich.text import Text
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.episodes import seconds_or_none, verdict_document
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
-from ebbtide.cli.common.options import output_option
-from ebbtide.cli.common.output import remark, show, show_json
-from ebbtide.cli.common.pooling import JournalPool, pooled_option
-from ebbtide.cli.replay.tables import NarrowTable
+from ebbtide.cli.common.options import EPISODE_NAMES, output_option
+from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
+from ebbtide.cli.common.reading import JournalPool, pooled_option
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
-from ebbtide.events.recovery import Verdict
 from ebbtide.replay.advise import (
     COMMENT_COLUMNS,
     LONGEST,
@@ -40,7 +38,6 @@ from ebbtide.replay.advise import (
     Stop,
     Survival,
     WaveAdvice,
-    Workload,
     advise,
     configuration_to_paste,
     grant_sentences,
@@ -66,7 +63,7 @@ without what tells replicas apart. Times begin with the pod's stop, hooks includ
 """
 
 
-@click.command("advise", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.command("advise", epilog=EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("episode", required=False)
 @pooled_option("--journal", "journals")
 @output_option("table", "json", "yaml")
@@ -76,7 +73,38 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], output: str)
     From all shutdowns of all journals named, or from EPISODE alone. With -o yaml only the configuration is
     printed, to be named after the one in force. Exit code 1: no shutdown that stopped a pod is on record.
     """
-    return show_advice(journals, episode, output)
+    pool = JournalPool(journals)
+    found = pool.shutdown_records()
+    try:
+        if episode is None:
+            advice = advise(found)
+        else:
+            # ``last`` is the last of the journal named last.
+            chosen = pick(found, episode)
+            deque(found, maxlen=0)  # all is read, for the verdicts' sake
+            if len(pool) > 1:
+                remark(
+                    f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of"
+                    f" {chosen.node} alone; leave EPISODE out for all of them"
+                )
+            advice = advise((chosen,))
+    except NoSuchShutdown as error:
+        raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
+    except NoEvidence as error:
+        remark(f"ebbtide: nothing can be advised: {error}")
+        return pool.code or NOT_SO
+    if output == "json":
+        verdicts = [{"id": each.journal_id.hex(), **verdict_document(each)} for each in pool.verdicts]
+        show_json({**advice_document(advice), "journals": verdicts})
+    elif output == "yaml":
+        sys.stdout.write(configuration_to_paste(advice))
+    else:
+        show(advice_tables(advice))
+        # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
+        columns = get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS
+        for line in configuration_to_paste(advice, min(COMMENT_COLUMNS, columns)).splitlines():
+            sys.stdout.write(f"{visible(line)}\n")
+    return pool.code
 
 
 ADVICE_VERSION = 1
@@ -84,58 +112,6 @@ ADVICE_VERSION = 1
 _WAVES = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "WHY")
 _WORKLOADS = ("WORKLOAD", "PRIORITY", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS", "VERDICT")
 _NUMBERS = ("PRIORITY", "PERIOD", "ADVISED", "STOPS", "KILLED", "P50", "P95", "MAX", "ASKS")
-
-
-def show_advice(journals: Sequence[Path], episode: str | None, output: str) -> int:
-    """Exit code 0, 1 where nothing can be advised, or that of the worst journal's verdict."""
-    pool = JournalPool(journals)
-    try:
-        advice = _advice_of(pool, episode)
-    except NoEvidence as error:
-        remark(f"ebbtide: nothing can be advised: {error}")
-        return pool.code or NOT_SO
-    if output == "json":
-        show_json({**advice_document(advice), "journals": list(map(_journal_verdict, pool.verdicts))})
-    elif output == "yaml":
-        sys.stdout.write(configuration_to_paste(advice))
-    else:
-        show(advice_tables(advice))
-        # Not by way of rich: a comment that is wrapped ends in a line that is no comment.
-        sys.stdout.write(
-            "".join(
-                f"{visible(line)}\n"
-                for line in configuration_to_paste(
-                    advice,
-                    min(
-                        COMMENT_COLUMNS,
-                        get_terminal_size().columns if sys.stdout.isatty() else COMMENT_COLUMNS,
-                    ),
-                ).splitlines()
-            )
-        )
-    return pool.code
-
-
-def _advice_of(pool: JournalPool, episode: str | None) -> Advice:
-    """``last`` is the last of the journal named last. All is read, for the verdicts' sake."""
-    found = pool.shutdown_records()
-    if episode is None:
-        return advise(found)
-    try:
-        chosen = pick(found, episode)
-    except NoSuchShutdown as error:
-        raise Refused(f"{error}; 'ebbtide journal ls' lists them", pool.code or WRONG) from None
-    deque(found, maxlen=0)
-    if len(pool) > 1:
-        remark(
-            f"ebbtide: of {plural(len(pool), 'journal')} this is shutdown {chosen.id} of {chosen.node} alone;"
-            " leave EPISODE out for all of them"
-        )
-    return advise((chosen,))
-
-
-def _journal_verdict(verdict: Verdict) -> dict[str, Any]:
-    return {"id": verdict.journal_id.hex(), **verdict_document(verdict)}
 
 
 # --- tables ------------------------------------------------------------------------------------
@@ -148,34 +124,34 @@ def advice_tables(advice: Advice) -> RenderableType:
     parts = (("saved", "end by themselves"), ("perhaps", "perhaps"), ("hopeless", "not"))
     stops = [f"{len(getattr(advice, name))} {words}" for name, words in parts if getattr(advice, name)]
     total = sum(len(getattr(advice, name)) for name, _ in parts)
+    # One shutdown by its name: its journal can be asked for more.
+    source = (
+        f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
+        if len(advice.shutdowns) > 1
+        else f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
+    )
+    sentence = f"from {source}: {plural(total, 'stop')}, under these periods {', '.join(stops)}"
+    workloads = (
+        (
+            each.name,
+            str(advice.waves[each.wave].priority),
+            *_survival_cells(each.survival),
+            "-" if each.wanted_seconds is None else f"{each.wanted_seconds}s",
+            each.verdict,
+        )
+        for each in advice.workloads
+    )
     return Group(
-        Text(
-            visible(
-                f"from {_evidence_text(advice)}: {plural(total, 'stop')},"
-                f" under these periods {', '.join(stops)}"
-            )
-        ),
+        Text(visible(sentence)),
         Text(""),
         NarrowTable(_WAVES, map(_wave_row, advice.waves), right=_NUMBERS, spare=("WHY", "P50")),
         Text(""),
-        NarrowTable(
-            _WORKLOADS,
-            (_workload_row(each, advice) for each in advice.workloads),
-            right=_NUMBERS,
-            spare=("PRIORITY", "P50", "STOPS"),
-        ),
+        NarrowTable(_WORKLOADS, workloads, right=_NUMBERS, spare=("PRIORITY", "P50", "STOPS")),
         *([Text(""), *short] if short else []),
         *([Text(""), Text("no period can save on this evidence:"), *hopeless] if hopeless else []),
         Text(""),
         Text("to paste:", style="dim"),
     )
-
-
-def _evidence_text(advice: Advice) -> str:
-    """One shutdown by name."""
-    if len(advice.shutdowns) > 1:
-        return f"{plural(len(advice.shutdowns), 'shutdown')} of {plural(advice.nodes, 'node')}"
-    return f"shutdown {advice.shutdowns[0]} of {advice.workloads[0].stops[0].node}"
 
 
 def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
@@ -186,12 +162,6 @@ def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
         *_survival_cells(wave.survival),
         wave_comment(wave),
     )
-
-
-def _workload_row(each: Workload, advice: Advice) -> tuple[str, ...]:
-    asks = "-" if each.wanted_seconds is None else f"{each.wanted_seconds}s"
-    priority = str(advice.waves[each.wave].priority)
-    return (each.name, priority, *_survival_cells(each.survival), asks, each.verdict)
 
 
 def _survival_cells(curve: Survival) -> tuple[str, ...]:
@@ -275,6 +245,9 @@ def _stop_document(stop: Stop) -> dict[str, Any]:
     }
 
 
+# --- plan --history: do pods that are to come fit the waves of a fleet? -------------------------
+
+
 #: The gate that a configuration in the record knows of.
 SLEEP_GATE = "PodLifecycleSleepAction"
 
@@ -298,6 +271,7 @@ class FleetHistory(NamedTuple):
             by_pod_priority=recorded.periods,
             gates={} if recorded.sleep_action else {SLEEP_GATE: False},
             budget=recorded.budget,
+            # Up, to whole seconds as a configuration has them: less reserve would cut pods that fitted.
             reserve_seconds=-(-recorded.reserve_ns // NS_PER_SECOND),
         )
 
@@ -309,15 +283,17 @@ def read_fleet_history(folders: Sequence[Path]) -> FleetHistory:
     last: dict[tuple[str, str], ShutdownRecord] = {}
     newest: ShutdownRecord | None = None
     shutdowns = 0
-    for account in pool.shutdown_records():
+    for shutdown in pool.shutdown_records():
         shutdowns += 1
-        found += observed_stops((account,))
-        if account.configuration.periods:
-            last[account.node, account.machine_id] = account
-            newest = (
-                account if newest is None or account.started_wall_ns >= newest.started_wall_ns else newest
-            )
-    grants = [account.grant_ns for account in last.values() if account.grant_ns]
+        found += observed_stops((shutdown,))
+        # Without waves graceful shutdown was off: it says nothing of what pods would have now.
+        if shutdown.configuration.periods:
+            # By the machine too: two that were installed one after the other may have had one name.
+            last[shutdown.node, shutdown.machine_id] = shutdown
+            if newest is None or shutdown.started_wall_ns >= newest.started_wall_ns:
+                newest = shutdown
+    # The smallest: what fits there fits on every node. Each node's last, since a grant may have been raised.
+    grants = [shutdown.grant_ns for shutdown in last.values() if shutdown.grant_ns]
     configuration = newest.configuration if newest is not None else None
     return FleetHistory(
         tuple(found), shutdowns, len(last), configuration, min(grants, default=None), pool.code
@@ -361,18 +337,13 @@ def fit_json(found: Fit, past: FleetHistory) -> dict[str, Any]:
 
 def fit_lines(found: Fit, past: FleetHistory) -> RenderableType:
     """The verdict in one line, then one a finding."""
-    return Group(*(Text(visible(text), style=style) for text, style in _fit_texts(found, past)))
-
-
-def _fit_texts(found: Fit, past: FleetHistory) -> Iterator[tuple[str, str]]:
     counted = ((len(past.stops), "stop"), (past.shutdowns, "shutdown"), (past.nodes, "node"))
-    stops_seen, shutdowns, nodes = (plural(*each) for each in counted)
-    by = f"by {stops_seen} in {shutdowns} of {nodes}"
-    if found.fits:
-        yield f"fits, {by}", "green"
-    else:
-        yield f"does not fit, {by}:", "red"
-    for each in found.misfits:
-        yield f"{each.code}: {each.message}", "yellow"
+    stops, shutdowns, nodes = (plural(*each) for each in counted)
+    by = f"by {stops} in {shutdowns} of {nodes}"
+    lines = [(f"fits, {by}", "green") if found.fits else (f"does not fit, {by}:", "red")]
+    lines += [(f"{each.code}: {each.message}", "yellow") for each in found.misfits]
     if found.unknown:
-        yield f"nothing is on record of {', '.join(pod.label for pod in found.unknown)}", "dim"
+        # Neither good nor bad news: they are named, so that nobody takes the verdict for one about them.
+        pods = ", ".join(pod.label for pod in found.unknown)
+        lines.append((f"nothing is on record of {pods}", "dim"))
+    return Group(*(Text(visible(text), style=style) for text, style in lines))

@@ -8,9 +8,15 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.episodes import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.cli.common.guard import Refused
-from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.options import (
+    EPISODE_NAMES,
+    count_option,
+    episode_argument,
+    output_option,
+    wave_option,
+)
 from ebbtide.cli.common.output import show, show_json, table
 from ebbtide.cli.common.reading import journals_option
 from ebbtide.events.record.format import span
@@ -30,42 +36,27 @@ ALONE  how much of that nothing else was waited for, neither another pod of the 
 """
 
 
-@click.command("blame", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", required=False)
+@click.command("blame", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
-@click.option("--wave", type=click.IntRange(min=0), default=None, metavar="N", help="Only this wave's.")
-@click.option("-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many.")
+@wave_option
+@count_option
 @output_option("table", "json")
 def blame_command(
-    episode: str | None, journals: tuple[Path, ...], wave: int | None, count: int | None, output: str
+    episode: str, journals: tuple[Path, ...], wave: int | None, count: int | None, output: str
 ) -> int:
     """List pods and hooks by the time that they took.
 
     EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
     journal that can be read.
     """
-    return show_blame(journals, episode or "last", wave, count, output)
-
-
-# Printing what was blamed, in the manner of ``systemd-analyze blame``: time first, longest first.
-
-
-BLAME_VERSION = 1
-
-HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
-
-
-def show_blame(
-    journals: Sequence[Path], episode: str, wave: int | None, count: int | None, output: str
-) -> int:
-    """Exit code 0, or that of the journal's verdict. Raises Refused for a wave that the shutdown had not."""
-    account, code = choose_account(journals, episode)
-    if wave is not None and wave >= len(account.waves):
-        waves = f"0 to {len(account.waves) - 1}" if account.waves else "none"
-        raise Refused(f"no wave {wave} in {account.id}: it had {waves}")
-    costs = blame(account, wave=wave)[:count]
+    shutdown, code = choose_shutdown(journals, episode)
+    if wave is not None and wave >= len(shutdown.waves):
+        waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
+        raise Refused(f"no wave {wave} in {shutdown.id}: it had {waves}")
+    costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
-        show_json(blame_document(account, costs))
+        show_json(blame_document(shutdown, costs))
     elif costs:
         show(table(HEADINGS, map(_cost_row, costs), right=("TIME", "ALONE", "WAVE")))
     else:
@@ -73,12 +64,18 @@ def show_blame(
     return code
 
 
-def blame_document(account: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, Any]:
+BLAME_VERSION = 1
+
+#: Time first, longest first: in the manner of ``systemd-analyze blame``.
+HEADINGS = ("TIME", "ALONE", "WAVE", "POD", "CONTAINER", "OUTCOME", "WHAT")
+
+
+def blame_document(shutdown: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, Any]:
     """Times in seconds since the signal."""
     return {
         "kind": "Blame",
         "version": BLAME_VERSION,
-        "episode": shutdown_document(account),
+        "episode": shutdown_document(shutdown),
         "entries": [
             {
                 "tookSeconds": seconds_or_none(cost.took_ns),
@@ -101,6 +98,7 @@ def blame_document(account: ShutdownRecord, costs: Sequence[Cost]) -> dict[str, 
 def _cost_row(cost: Cost) -> tuple[str, ...]:
     pod, part = cost.pod, cost.part
     return (
+        # Nobody saw its end, so it took at least that long.
         f"{'' if part.seen else '>'}{span(cost.took_ns)}",
         span(cost.alone_ns) if cost.alone_ns else "-",
         str(pod.wave) if pod.wave >= 0 else "-",

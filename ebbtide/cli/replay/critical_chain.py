@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
-from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.episodes import choose_shutdown, seconds_or_none, shutdown_document
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option
 from ebbtide.cli.common.output import show, show_json
 from ebbtide.cli.common.reading import journals_option
 from ebbtide.events.record.format import span
@@ -29,20 +29,34 @@ The smallest parts follow each other without a gap: they add up to the total.
 """
 
 
-@click.command("critical-chain", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", required=False)
+@click.command("critical-chain", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @output_option("table", "json")
-def critical_chain_command(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
+def critical_chain_command(episode: str, journals: tuple[Path, ...], output: str) -> int:
     """Show what the total time is made of, down to what held each wave.
 
     EPISODE is last (the default), -1, -2, …, or an id. Nothing is executed again: it works on any
     journal that can be read.
     """
-    return show_chain(journals, episode or "last", output)
+    shutdown, code = choose_shutdown(journals, episode)
+    chain = critical_chain(shutdown)
+    if output == "json":
+        show_json(chain_document(shutdown, chain))
+        return code
+    from rich.text import Text
 
-
-# Printing a critical chain as a tree, in the manner of ``systemd-analyze``: the last first.
+    damage = shutdown.damage
+    ends = f": the record ends here, {DAMAGED_ENDS[damage.state]}" if damage and damage.here else ""
+    tree = Text(f"{shutdown.kind}, {shutdown.outcome}{ends} @{span(chain.total_ns)}", style="bold")
+    if chain.released_ns is not None:
+        tree.append(f", lock given back @{span(chain.released_ns)}")
+    # Of the smallest parts only: a wave is always longer than the pod that held it.
+    longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
+    for branch, line, style in _tree_lines(chain.segments, list(chain.away), longest_ns):
+        tree.append(f"\n{branch}", style="not bold dim").append(visible(line), style=style)
+    show(tree)
+    return code
 
 
 CHAIN_VERSION = 1
@@ -51,39 +65,12 @@ CHAIN_VERSION = 1
 _MORE, _LAST = ("├─", "│ "), ("└─", "  ")
 
 
-def show_chain(journals: Sequence[Path], episode: str, output: str) -> int:
-    """Exit code 0, or that of the journal's verdict."""
-    account, code = choose_account(journals, episode)
-    chain = critical_chain(account)
-    if output == "json":
-        show_json(chain_document(account, chain))
-    else:
-        from rich.text import Text
-
-        damage = account.damage
-        ends = (
-            f": the record ends here, {DAMAGED_ENDS[damage.state]}"
-            if damage is not None and damage.here
-            else ""
-        )
-        how = f"{account.outcome}{ends}"
-        tree = Text(f"{account.kind}, {how} @{span(chain.total_ns)}", style="bold")
-        if chain.released_ns is not None:
-            tree.append(f", lock given back @{span(chain.released_ns)}")
-        longest_ns = max((leaf.took_ns for each in chain.segments for leaf in each.leaves()), default=0)
-        away = list(chain.away)
-        for lead, line, style in _tree_lines(chain.segments, away, longest_ns):
-            tree.append(f"\n{lead}", style="not bold dim").append(visible(line), style=style)
-        show(tree)
-    return code
-
-
-def chain_document(account: ShutdownRecord, chain: Chain) -> dict[str, Any]:
+def chain_document(shutdown: ShutdownRecord, chain: Chain) -> dict[str, Any]:
     """Times in seconds; the segments in the order of time."""
     return {
         "kind": "CriticalChain",
         "version": CHAIN_VERSION,
-        "episode": shutdown_document(account),
+        "episode": shutdown_document(shutdown),
         "totalSeconds": seconds_or_none(chain.total_ns),
         "releasedSeconds": seconds_or_none(chain.released_ns),
         "segments": [_segment_document(segment) for segment in chain.segments],
@@ -110,11 +97,8 @@ def _segment_document(segment: Segment) -> dict[str, Any]:
     }
 
 
-# --- the tree ----------------------------------------------------------------------------------
-
-
 def _tree_lines(
-    segments: Sequence[Segment], away: list[Away], longest_ns: int, lead: str = ""
+    segments: Sequence[Segment], away: list[Away], longest_ns: int, before: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """(what stands before it, the line, its style), from the last segment to the first."""
     for at in range(len(segments) - 1, -1, -1):
@@ -122,10 +106,10 @@ def _tree_lines(
         branch, below = _MORE if at else _LAST
         red = not segment.within and segment.took_ns == longest_ns
         times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
-        yield lead + branch, f"{segment.text} {times}", "not bold red" if red else "not bold"
+        yield before + branch, f"{segment.text} {times}", "not bold red" if red else "not bold"
         for each in [each for each in away if segment.began_ns <= each.began_ns < segment.ended_ns]:
             away.remove(each)
             took = span(each.ended_ns - each.began_ns)
             words = f"no daemon ran for at most {took} @{span(each.began_ns)}"
-            yield lead + below, words, "not bold yellow"
-        yield from _tree_lines(segment.within, [], longest_ns, lead + below)
+            yield before + below, words, "not bold yellow"
+        yield from _tree_lines(segment.within, [], longest_ns, before + below)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.episodes import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.cli.common.guard import worst
-from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, count_option, output_option
 from ebbtide.cli.common.output import remark, show, show_json, table
 from ebbtide.cli.common.reading import journals_option
 from ebbtide.events.record.format import plural, span
@@ -30,7 +29,7 @@ as the same below a millisecond.
 """
 
 
-@click.command("diff", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.command("diff", epilog=EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("a")
 @click.argument("b")
 @journals_option
@@ -42,7 +41,7 @@ as the same below a millisecond.
     metavar="DIR",
     help="The journal that B is in, where it is another one; repeatable.",
 )
-@click.option("-n", "count", type=click.IntRange(min=1), default=None, metavar="N", help="Only so many.")
+@count_option
 @output_option("table", "json")
 def diff_command(
     a: str, b: str, journals: tuple[Path, ...], others: tuple[Path, ...], count: int | None, output: str
@@ -52,35 +51,26 @@ def diff_command(
     A and B are last, -1, -2, …, or ids. They are aligned by pod and wave, not by the sequence of events.
     The exit code says nothing of whether they differ.
     """
-    return show_diff((journals, a), (others or journals, b), count, output)
-
-
-# Printing what differs between two shutdowns: one line a difference, the biggest of each kind first.
-
-
-DIFF_VERSION = 1
-
-#: Where a journal lies, and the name of a shutdown in it.
-NamedShutdown = tuple[Sequence[Path], str]
-
-
-def show_diff(a: NamedShutdown, b: NamedShutdown, count: int | None, output: str) -> int:
-    """Exit code 0, or that of the worse journal's verdict."""
-    shutdowns, codes = zip(*(choose_account(*which) for which in (a, b)), strict=True)
-    found = diff(*shutdowns)
+    first, code = choose_shutdown(journals, a)
+    second, other_code = choose_shutdown(others or journals, b)
+    code = worst((code, other_code))
+    found = diff(first, second)
     changes = found.changes[:count]
     if output == "json":
-        show_json(difference_document(shutdowns[0], shutdowns[1], found._replace(changes=changes)))
-        return worst(codes)
+        show_json(difference_document(first, second, found._replace(changes=changes)))
+        return code
     if changes:
-        headings = ("MORE", "OF", "WHAT", *(account.id for account in shutdowns))
+        headings = ("MORE", "OF", "WHAT", first.id, second.id)
         show(table(headings, map(_change_row, changes), right=("MORE",)))
     else:
         show("no difference")
     left = len(found.changes) - len(changes)
     more = f"{plural(left, 'more difference')}; " if left else ""
     remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
-    return worst(codes)
+    return code
+
+
+DIFF_VERSION = 1
 
 
 def difference_document(a: ShutdownRecord, b: ShutdownRecord, found: Difference) -> dict[str, Any]:

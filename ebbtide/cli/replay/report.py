@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.episodes import choose_account
+from ebbtide.cli.common.episodes import choose_shutdown
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
 from ebbtide.cli.common.reading import journals_option, open_journal
-from ebbtide.cli.common.records import rfc3339
 from ebbtide.cli.common.saving import file_option, save
+from ebbtide.events.record.format import rfc3339
 from ebbtide.replay.report.page import report
 from ebbtide.replay.timeline import timeline
 
@@ -22,8 +22,8 @@ Examples:
 """
 
 
-@click.command("report", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command("report", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @file_option("report.html")
 def report_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
@@ -32,13 +32,8 @@ def report_command(episode: str, journals: tuple[Path, ...], output: Path | None
     EPISODE is last (the default), -1, -2, …, or an id. The page loads nothing and asks nobody: it can be
     sent, printed, and kept with a ticket. It holds names of pods and what stands in the journal of them.
     """
-    return make_report(journals, episode, output)
-
-
-def make_report(journals: Sequence[Path], name: str, output: Path | None) -> int:
-    """Exit code 0, or that of the journal's verdict. Raises Refused for what is not there."""
-    account, code = choose_account(journals, name)
-    lines = timeline(open_journal(journals).batches(), account.first_seq)
-    page = report(account, lines, rfc3339(account.started_wall_ns))
+    shutdown, code = choose_shutdown(journals, episode)
+    lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
+    page = report(shutdown, lines, rfc3339(shutdown.started_wall_ns))
     save(output, [page.encode()], readable=False, example="report.html")
     return code

@@ -18,14 +18,15 @@ import click
 
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.cli.common.episodes import choose_episode
-from ebbtide.cli.common.guard import DIVERGED, DONE, INCOMPATIBLE, Refused, worst
-from ebbtide.cli.common.options import output_option
+from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option
 from ebbtide.cli.common.output import json_line, remark
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
-from ebbtide.cli.common.records import rfc3339
+from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, parse_moment
 from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS, signal_offset
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.replay.states import plain_state, value_text
+from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.replay.states import plain_state, seq_at_moment, value_text
 from ebbtide.replay.step import (
     FieldChange,
     SteppedEvent,
@@ -55,74 +56,68 @@ On a terminal a key is a command, and ? lists them; in a pipe, and on a dumb ter
 """
 
 
-@click.command(epilog=EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", required=False)
+@click.command(epilog=EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
-@click.option("--at", type=click.IntRange(min=1), default=None, metavar="SEQ", help="Begin at this record.")
+@click.option("--at", default="", metavar=MOMENT_METAVAR, help=f"Begin here: {MOMENT_FORMS}.")
 @output_option("table", "json")
-def step(episode: str | None, journals: tuple[Path, ...], at: int | None, output: str) -> int:
+def step(episode: str, journals: tuple[Path, ...], at: str, output: str) -> int:
     """Walk through a shutdown, event by event.
 
     Each event is shown with what led to it and with what it changed in the state of the actors. EPISODE is
     last (the default), -1, -2, …, or an id. The journal is executed again.
     """
-    return walk_shutdown(journals, episode, at, output)
-
-
-# A walk from its start to its exit code: on a terminal by keys, else by lines of commands.
-
-
-PROMPT = "step> "
-
-
-def walk_shutdown(journals: tuple[Path, ...], episode: str | None, at: int | None, output: str) -> int:
-    """Exit code 3 where this version decides otherwise within what was walked, or that of the verdict.
-
-    Raises Refused for an episode or a record that is not there, and for a wrong command in a pipe.
-    """
-    chosen = choose_episode(journals, episode or "last")
+    place = parse_moment(at, "--at") if at else None
+    chosen = choose_episode(journals, episode)
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)
     verdict = history.read()
     if verdict.exit_code == INCOMPATIBLE:
         return conclude(verdict)
     session = Session(Stepper(history, chosen))
-    if at is not None and not session.stepper.seek(at):
-        raise Refused(f"--at {at}: this shutdown has the records {chosen.first_seq} to {chosen.last_seq}")
-    if output == "table" and _has_keys():
+    if place is not None:
+        seq = seq_at_moment(history, place, chosen.first_seq)
+        if seq is None or not session.stepper.seek(seq):
+            raise Refused(f"--at {at}: this shutdown has the records {chosen.first_seq} to {chosen.last_seq}")
+    asks = sys.stdin.isatty()
+    if output == "table" and os.environ.get("TERM", "dumb") != "dumb" and asks and sys.stdout.isatty():
         from ebbtide.cli.replay.step_terminal import run_on_terminal
 
         run_on_terminal(session)
     else:
-        _by_lines(session, _print_json if output == "json" else _print_text, prompt=sys.stdin.isatty())
-    return worst((conclude(verdict), _divergence_code(session.stepper)))
-
-
-def _has_keys() -> bool:
-    terminal = os.environ.get("TERM", "dumb") != "dumb"
-    return terminal and sys.stdin.isatty() and sys.stdout.isatty()
-
-
-def _divergence_code(stepper: Stepper) -> int:
-    if stepper.divergence is None:
-        return DONE
+        walk_by_lines(session, _print_json if output == "json" else _print_text, prompt=asks)
+    code = conclude(verdict)
+    if session.stepper.divergence is None:
+        return code
     remark(
-        f"ebbtide: this version decides otherwise from record {stepper.divergence.seq} on;"
+        f"ebbtide: this version decides otherwise from record {session.stepper.divergence.seq} on;"
         " 'ebbtide replay verify' explains it"
     )
-    return DIVERGED
+    return worst((code, DIVERGED))
 
 
 # --- by lines ----------------------------------------------------------------------------------
 
 
-def _by_lines(session: Session, show: Callable[[Session], None], *, prompt: bool) -> None:
-    """An event is shown when the place has changed; a message says why it has not."""
+PROMPT = "step> "
+
+
+def walk_by_lines(session: Session, show: Callable[[Session], None], *, prompt: bool) -> None:
+    """An event is shown when the place has changed; a message says why it has not. Raises Refused."""
     show(session)
-    for line in _command_lines(prompt=prompt):
+    while not session.over:
+        if prompt:
+            # On standard error, where it is not between the events that somebody sends into a file.
+            print(PROMPT, end="", file=sys.stderr, flush=True)
+        line = sys.stdin.readline()
+        if not line:
+            if prompt:
+                print(file=sys.stderr)
+            return
         before = session.stepper.here.line.seq
         try:
             message = session.do(line)
         except WrongCommand as error:
+            # A script that goes on behind a mistake would take the next event for the one that it asked for.
             if not prompt:
                 raise Refused(str(error)) from None
             message = str(error)
@@ -132,19 +127,6 @@ def _by_lines(session: Session, show: Callable[[Session], None], *, prompt: bool
             show(session)
         if message:
             (remark if show is _print_json else print)(message)
-
-
-def _command_lines(*, prompt: bool) -> Iterator[str]:
-    if not prompt:
-        yield from sys.stdin
-        return
-    while True:
-        print(PROMPT, end="", file=sys.stderr, flush=True)
-        line = sys.stdin.readline()
-        if not line:
-            print(file=sys.stderr)
-            return
-        yield line
 
 
 def _print_text(session: Session) -> None:
@@ -184,7 +166,7 @@ class Session:
         self._last: StopCondition | None = None
 
     def do(self, line: str) -> str:
-        """Carry out ``name argument``; a message, empty where there is nothing to say. Raises Wrong.
+        """Carry out ``name argument``; a message, empty where there is nothing to say. Raises WrongCommand.
 
         An empty line goes to the next event, and ``/text`` needs no space.
         """
@@ -237,9 +219,9 @@ class Session:
         return self._to(partial(contains_text, text), f"{text!r} is not behind here")
 
     def again(self, argument: str) -> str:
-        return (
-            self._to(self._last, "not once more behind here") if self._last else "nothing was looked for yet"
-        )
+        if self._last is None:
+            return "nothing was looked for yet"
+        return self._to(self._last, "not once more behind here")
 
     def _to(self, test: StopCondition, otherwise: str) -> str:
         self._last = test
@@ -266,10 +248,11 @@ class Session:
     def go_on(self, argument: str) -> str:
         if not self.watches:
             return "nothing is watched: write watch [ACTOR] FIELD first"
-        return self._to(self._changes_watched, "no watched field changes behind here")
 
-    def _changes_watched(self, seen: SteppedEvent) -> bool:
-        return any(watch.changes(seen, self.stepper.names) for watch in self.watches)
+        def changes_watched(seen: SteppedEvent) -> bool:
+            return any(watch.changes(seen, self.stepper.names) for watch in self.watches)
+
+        return self._to(changes_watched, "no watched field changes behind here")
 
     # --- the rest -----------------------------------------------------------------------------
 
@@ -306,7 +289,7 @@ COMMANDS: dict[str, Command] = {
 BY_KEY: dict[str, Command] = {command.key: command for command in COMMANDS.values()}
 
 
-# How one event of a walk looks: what it was, what led to it, and what it changed in whom.
+# --- how one event looks: what it was, what led to it, and what it changed in whom --------------
 
 
 #: Changes of one event that a terminal shows; ``-o json`` has them all.
@@ -325,31 +308,39 @@ def event_view(stepper: Stepper, watches: list[Watch]) -> Iterator[str]:
 
 
 def _event_lines(stepper: Stepper, watches: list[Watch]) -> Iterator[str]:
-    line = stepper.here.line
+    line, point = stepper.here.line, stepper.here.point
     first, last = stepper.step_bounds()
     place = f", {line.seq - first + 1} of {last - first + 1} in its step" if last > first else ""
-    clock = rfc3339(line.wall_ns)
     yield (
         f"record {line.seq} of {stepper.first_seq}-{stepper.last_seq}{place}"
-        f"   {signal_offset(line.since_ns)} s   {clock[:10]} {clock[11:23]} UTC"
+        f"   {signal_offset(line.since_ns)} s   {utc_text(line.wall_ns)}"
     )
     yield event_text(line)
     data = one_line(line.data, stepper.names)
     cut = data if len(data) <= DATA_CHARACTERS_MAX else f"{data[:DATA_CHARACTERS_MAX]}…"
     yield f"  {line.type}{'  ' + cut if cut else ''}"
-    yield from _cause_lines(stepper)
-    changes = list(field_changes(stepper.here.point.changes, stepper.names))
+    causes = stepper.causes()
+    # The causes end at the fact of the step. Where that is an order's outcome, it was the order that led to
+    # it, often many steps before.
+    answers = (causes[-1] if causes else stepper.here).point.answers
+    if causes or answers is not None:
+        yield "because of"
+    for seen in causes:
+        yield f"  {seen.line.seq:>6} {event_text(seen.line)}"
+    if answers is not None:
+        yield f"  {answers.seq:>6} > {type(answers.order).__name__}, the order that this is the outcome of"
+    changes = list(field_changes(point.changes, stepper.names))
     yield "changed" if changes else "changed nobody"
-    name = ""
+    signal_ns, name = point.raw.mono_ns - line.since_ns, ""
     for change in changes[:CHANGES_MAX]:
         actor = actor_name(change.actor, stepper.names)
-        yield f"  {'' if actor == name else actor:<24} {_change_text(stepper, change)}"
+        text = _change_text(change, signal_ns)
+        yield f"  {'' if actor == name else actor:<24} {change.path}: {text}"
         name = actor
     if len(changes) > CHANGES_MAX:
         yield f"  and {len(changes) - CHANGES_MAX} fields more"
     for watch in watches:
-        changed = watch.changes(stepper.here, stepper.names)
-        mark = "*" if changed else " "
+        mark = "*" if watch.changes(stepper.here, stepper.names) else " "
         yield f"watching {mark} {' '.join(part for part in watch if part)}"
 
 
@@ -362,33 +353,17 @@ def event_text(line: Line) -> str:
     return f"{glyph} {'  '.join(part for part in parts if part)}"
 
 
-def _cause_lines(stepper: Stepper) -> Iterator[str]:
-    answers, causes = stepper.here.point.answers, stepper.causes()
-    if not causes and answers is None:
-        return
-    yield "because of"
-    for seen in causes:
-        yield f"  {seen.line.seq:>6} {event_text(seen.line)}"
-    answers = (causes[-1] if causes else stepper.here).point.answers
-    if answers is not None:
-        yield f"  {answers.seq:>6} > {type(answers.order).__name__}, the order that this is the outcome of"
-
-
-def _change_text(stepper: Stepper, change: FieldChange) -> str:
-    path, before, after = change.path, change.before, change.after
-    if isinstance(before, list) and isinstance(after, list):
-        return f"{path}: {_came_and_went(before, after)}"
-    signal_ns = stepper.here.point.raw.mono_ns - stepper.here.line.since_ns
-    old, new = ("-" if value is None else value_text(path, value, signal_ns) for value in (before, after))
-    return f"{path}: {old} -> {new}"
-
-
-def _came_and_went(before: list[Any], after: list[Any]) -> str:
-    old, now = (dict.fromkeys(map(str, each)) for each in (before, after))
-    gone = [f"-{each}" for each in old if each not in now]
-    new = [f"+{each}" for each in now if each not in old]
-    shown = [*gone[:ELEMENTS_MAX], *new[:ELEMENTS_MAX]]
-    more = len(gone) + len(new) - len(shown)
+def _change_text(change: FieldChange, signal_ns: int) -> str:
+    _, path, before, after = change
+    if not (isinstance(before, list) and isinstance(after, list)):
+        old, new = ("-" if value is None else value_text(path, value, signal_ns) for value in (before, after))
+        return f"{old} -> {new}"
+    # Of a list who came and who went: both lists whole would hide it where a wave has hundreds of pods.
+    old_names, new_names = (dict.fromkeys(map(str, each)) for each in (before, after))
+    gone = [f"-{each}" for each in old_names if each not in new_names]
+    came = [f"+{each}" for each in new_names if each not in old_names]
+    shown = [*gone[:ELEMENTS_MAX], *came[:ELEMENTS_MAX]]
+    more = len(gone) + len(came) - len(shown)
     return " ".join(shown) + (f" and {more} more" if more else "") or "in another order"
 
 

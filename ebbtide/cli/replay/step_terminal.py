@@ -13,7 +13,6 @@ import signal
 import sys
 import termios
 import tty
-from collections.abc import Iterator
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -66,28 +65,26 @@ class _Screen:
     def loop(self) -> None:
         while not self._session.over:
             self.draw(FOOT)
-            self._on(self._keys.read())
-
-    def _on(self, key: str) -> None:
-        if key == "resize":
-            return
-        if key in ("pageup", "pagedown"):
-            self._above = max(0, self._above + (self._room() if key == "pagedown" else -self._room()))
-            return
-        name = ALIASES.get(key, key)
-        command = COMMANDS.get(name) or BY_KEY.get(key)
-        if command is None:
-            self._message = "no such key: ? lists them"
-            return
-        argument = self._ask(f"{command.argument}: ") if command.argument else ""
-        if argument is None or (command.argument and not argument):
-            self._message = ""
-            return
-        try:
-            self._message = self._session.do(f"{command.key} {argument}")
-        except WrongCommand as error:
-            self._message = str(error)
-        self._above = 0
+            key = self._keys.read()
+            if key == "resize":
+                continue
+            if key in ("pageup", "pagedown"):
+                page = max(1, _screen_size()[1] - 2)
+                self._above = max(0, self._above + (page if key == "pagedown" else -page))
+                continue
+            command = COMMANDS.get(ALIASES.get(key, key)) or BY_KEY.get(key)
+            if command is None:
+                self._message = "no such key: ? lists them"
+                continue
+            argument = self._ask(f"{command.argument}: ") if command.argument else ""
+            if argument is None or (command.argument and not argument):
+                self._message = ""
+                continue
+            try:
+                self._message = self._session.do(f"{command.key} {argument}")
+            except WrongCommand as error:
+                self._message = str(error)
+            self._above = 0
 
     def _ask(self, label: str) -> str | None:
         """A line typed at the foot; None where it was given up."""
@@ -99,7 +96,14 @@ class _Screen:
                 return text.strip()
             if key in ("escape", "eof"):
                 return None
-            text = _typed_text(text, key)
+            if key == "backspace":
+                text = text[:-1]
+            elif key == "clear":
+                text = ""
+            elif key == "space":
+                text += " "
+            elif len(key) == 1 and key.isprintable():
+                text += key
 
     # --- drawing ------------------------------------------------------------------------------
 
@@ -110,35 +114,20 @@ class _Screen:
         ]
         message = message[: max(0, rows - 2)]
         room = max(0, rows - 1 - len(message))
-        body = list(self._body(columns))
+        body = []
+        for at, line in enumerate(event_view(self._session.stepper, self._session.watches)):
+            style = BOLD if at == 0 else RED if at == 1 and line.startswith("!") else ""
+            # What is bold or red is so on every row that it takes: a row may be drawn without the others.
+            body += [f"{style}{row}{PLAIN}" if style else row for row in _wrapped_rows(line, columns)]
         self._above = min(self._above, max(0, len(body) - 1))
         shown = body[self._above : self._above + room]
         if len(body) > self._above + room and shown:
             shown[-1] = "… PgDn shows more"[:columns]
+        # Of what is typed the end, where the cursor is; of the keys the begin, as a bar to the border.
         foot = foot[-columns + 1 :] if asking else set_cell_size(foot, columns)
         lines = [*shown, *[""] * (room - len(shown)), *message]
         end = visible(foot) if asking else f"{REVERSE}{foot}{PLAIN}"
         _write_screen(HOME_AND_CLEAR + "".join(f"{line}\n" for line in lines) + end)
-
-    def _body(self, columns: int) -> Iterator[str]:
-        """What is bold or red is so on every row that it takes."""
-        for at, line in enumerate(event_view(self._session.stepper, self._session.watches)):
-            style = BOLD if at == 0 else RED if at == 1 and line.startswith("!") else ""
-            for row in _wrapped_rows(line, columns):
-                yield f"{style}{row}{PLAIN}" if style else row
-
-    def _room(self) -> int:
-        return max(1, _screen_size()[1] - 2)
-
-
-def _typed_text(text: str, key: str) -> str:
-    if key == "backspace":
-        return text[:-1]
-    if key == "clear":
-        return ""
-    if key == "space":
-        return f"{text} "
-    return text + key if len(key) == 1 and key.isprintable() else text
 
 
 def _wrapped_rows(line: str, columns: int) -> list[str]:
@@ -160,13 +149,14 @@ def _write_screen(text: str) -> None:
     sys.stdout.flush()
 
 
-# Single keys from a terminal, by name; and when its size has changed.
+# --- single keys from a terminal, by name; and when its size has changed ------------------------
 
 
 #: How long the rest of an escape sequence may take; a key that is only Escape has none.
 ESCAPE_SECONDS = 0.05
 
 READ_BYTES = 64
+ESCAPE = 0x1B
 
 KEY_NAMES = {
     b"\x1b[A": "up",
@@ -215,7 +205,7 @@ class Keys:
         self._handlers: dict[signal.Signals, Any] = {
             number: signal.signal(number, _wakes_only) for number in RESIZE_SIGNALS
         }
-        self._set()
+        tty.setcbreak(self._descriptor)
         return self
 
     def __exit__(
@@ -229,25 +219,26 @@ class Keys:
         os.close(self._wake)
 
     def read(self) -> str:
-        """A printable character, a name of `NAMES`, ``escape``, ``resize``, or ``eof``; waits for it."""
-        if not self._buffer and self._wait():
-            return "resize"
+        """A printable character, a name of `KEY_NAMES`, ``escape``, ``resize``, or ``eof``; waits for it."""
+        if not self._buffer:
+            ready, _, _ = select.select([self._descriptor, self._woken], [], [])
+            if self._woken in ready:
+                os.read(self._woken, READ_BYTES)
+                # After Ctrl-Z the shell has set the terminal as it likes it.
+                tty.setcbreak(self._descriptor)
+                return "resize"
+            self._fill()
         if not self._buffer:
             return "eof"
-        return self._take()
-
-    def _set(self) -> None:
-        tty.setcbreak(self._descriptor)
-
-    def _wait(self) -> bool:
-        """Fill the buffer; true where a signal came instead. An empty buffer after that is the end."""
-        ready, _, _ = select.select([self._descriptor, self._woken], [], [])
-        if self._woken in ready:
-            os.read(self._woken, READ_BYTES)
-            self._set()
-            return True
-        self._fill()
-        return False
+        first = self._buffer[0]
+        if first == ESCAPE:
+            return self._escape()
+        # So many bytes has a UTF-8 character that begins like this; what is typed fast may come in two reads.
+        size = 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4
+        while len(self._buffer) < size and select.select([self._descriptor], [], [], ESCAPE_SECONDS)[0]:
+            self._fill()
+        taken, self._buffer = self._buffer[:size], self._buffer[size:]
+        return KEY_NAMES.get(taken) or taken.decode(errors="replace")
 
     def _fill(self) -> None:
         try:
@@ -255,38 +246,23 @@ class Keys:
         except OSError:  # the terminal is gone
             self._buffer = b""
 
-    def _take(self) -> str:
-        """The first key of what has come."""
-        if self._buffer[:1] == b"\x1b":
-            return self._escape()
-        size = _character_bytes(self._buffer[0])
-        while len(self._buffer) < size and select.select([self._descriptor], [], [], ESCAPE_SECONDS)[0]:
-            self._fill()
-        taken, self._buffer = self._buffer[:size], self._buffer[size:]
-        return KEY_NAMES.get(taken) or taken.decode(errors="replace")
-
     def _escape(self) -> str:
         """A sequence that means something here, whole; any other is passed over as Escape."""
-        while (
-            not any(self._buffer.startswith(sequence) for sequence in KEY_NAMES if sequence[:1] == b"\x1b")
-            and select.select([self._descriptor], [], [], ESCAPE_SECONDS)[0]
-        ):
+        while True:
+            for sequence, name in KEY_NAMES.items():
+                if sequence[0] == ESCAPE and self._buffer.startswith(sequence):
+                    self._buffer = self._buffer[len(sequence) :]
+                    return name
+            # Only time tells the key Escape from the begin of a sequence.
+            if not select.select([self._descriptor], [], [], ESCAPE_SECONDS)[0]:
+                break
             before = self._buffer
             self._fill()
             if self._buffer in (before, b""):
                 break
-        for sequence, name in KEY_NAMES.items():
-            if sequence[:1] == b"\x1b" and self._buffer.startswith(sequence):
-                self._buffer = self._buffer[len(sequence) :]
-                return name
         self._buffer = b""
         return "escape"
 
 
 def _wakes_only(number: int, frame: FrameType | None) -> None:
     """A signal with a handler is written to the pipe, and so ends a wait."""
-
-
-def _character_bytes(first: int) -> int:
-    """How many bytes a UTF-8 character has that begins so."""
-    return 1 if first < 0xC0 else 2 if first < 0xE0 else 3 if first < 0xF0 else 4

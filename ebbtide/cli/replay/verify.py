@@ -1,24 +1,32 @@
-"""``ebbtide replay verify``: is the whole journal a function of its facts?"""
+"""``ebbtide replay verify``: is the whole journal a function of its facts?
+
+The first difference is shown with both sides, its causes, the actor's state, and why, probably.
+"""
 
 from __future__ import annotations
 
 import gc
-import sys
+import json
 import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
+from ebbtide import __version__
 from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, DONE, code_of, unreadable, worst
-from ebbtide.cli.common.options import output_option
-from ebbtide.cli.common.output import remark, show, show_json
+from ebbtide.cli.common.options import EPISODE_NAMES, output_option
+from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.events.record.format import plural
+from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, Verification, verify
+from ebbtide.text import visible
 
 if TYPE_CHECKING:
-    from ebbtide.events.reader import History
     from ebbtide.replay.divergence import Explanation
 
 
@@ -30,7 +38,7 @@ Examples:
 """
 
 
-@click.command("verify", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
+@click.command("verify", epilog=EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("episode", required=False)
 @journals_option
 @output_option("table", "json")
@@ -40,94 +48,65 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
     EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
     any case. Without it everything is. Exit code 3: it diverged; the first difference is explained.
     """
-    return verify_journal(journals, episode, output)
+    only = 0
+    if episode is not None:
+        from ebbtide.cli.common.episodes import choose_episode
 
-
-VERIFICATION_VERSION = 1
-
-#: What differs stands out; column titles stand back.
-PAINT_STYLES: dict[str, dict[str, Any]] = {"differs": {"fg": "red", "bold": True}, "dim": {"dim": True}}
-
-
-def verify_journal(journals: tuple[Path, ...], episode: str | None, output: str) -> int:
-    """Exit code by interface.md: 6 before 5 before 3 before 4."""
-    only = _first_record(journals, episode) if episode is not None else 0
+        only = choose_episode(journals, episode).first_seq
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)
-    result, seconds = _timed_verify(history, only)
-    explained = _explained(journals, result)
+    gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
+    try:
+        began = time.perf_counter()
+        result = verify(history, only)
+        seconds = time.perf_counter() - began
+    finally:
+        gc.enable()
+    explained = None
+    if result.divergence is not None:
+        # Imported and read a second time only now: most runs have nothing to explain.
+        from ebbtide.replay.divergence import explain
+
+        again = open_journal(journals, logic_flags=LOGIC_FLAGS)
+        explained = explain(again, result.divergence, __version__)
     if output == "json":
         show_json(verification_document(result, explained, seconds))
     else:
-        count = f"{result.events} events, {result.episodes} episode{'' if result.episodes == 1 else 's'}"
+        count = f"{result.events} events, {plural(result.episodes, 'episode')}"
         if explained is not None:
-            import click
-
-            from ebbtide.cli.replay.divergence import divergence_lines
-
-            coloured = sys.stdout.isatty()
-            show(
-                "\n".join(
-                    (
-                        f"diverged: {count} up to the first difference",
-                        *(
-                            list(
-                                divergence_lines(
-                                    explained,
-                                    lambda name, text: (
-                                        click.style(text, **PAINT_STYLES[name]) if coloured else text.rstrip()
-                                    ),
-                                )
-                            )
-                        ),
-                    )
-                )
-            )
+            lines = divergence_lines(explained, painter(DIVERGENCE_STYLES))
+            show("\n".join((f"diverged: {count} up to the first difference", *lines)))
         elif _why_silent(result):
             show(f"not verified: {count} before what cannot be read, and no difference among them")
         else:
             speed = f"{seconds:.3f} s, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
+    code = DONE
     if result.failure is not None:
-        remark(f"ebbtide: {_stopped_text(result)}")
-    code = DONE if result.failure is None else code_of(result.failure)
+        remark(f"ebbtide: {_why_silent(result)}")
+        code = code_of(result.failure)
     return worst((conclude(result.verdict), DIVERGED if result.divergence else DONE, code))
 
 
-def _timed_verify(history: History, only: int) -> tuple[Verification, float]:
-    """Nothing here makes cycles, and looking for them takes a twentieth of the time."""
-    gc.disable()
-    try:
-        began = time.perf_counter()
-        return verify(history, only), time.perf_counter() - began
-    finally:
-        gc.enable()
+VERIFICATION_VERSION = 1
 
+#: What differs stands out; column titles stand back.
+DIVERGENCE_STYLES: dict[str, dict[str, Any]] = {
+    "differs": {"fg": "red", "bold": True},
+    "dim": {"dim": True},
+}
 
-def _first_record(journals: tuple[Path, ...], episode: str) -> int:
-    from ebbtide.cli.common.episodes import choose_episode
+#: Of a value in a column, and of a line of data; ``-o json`` has all of it.
+COLUMN_CHARACTERS_MAX, LINE_CHARACTERS_MAX = 48, 400
 
-    return choose_episode(journals, episode).first_seq
+NO_STATE = "none: it is not there yet, or an edge has none"
 
-
-def _explained(journals: tuple[Path, ...], result: Verification) -> Explanation | None:
-    """A second reading; most runs need none."""
-    if result.divergence is None:
-        return None
-    from ebbtide import __version__
-    from ebbtide.replay.divergence import explain
-
-    return explain(open_journal(journals, logic_flags=LOGIC_FLAGS), result.divergence, __version__)
-
-
-def _stopped_text(result: Verification) -> str:
-    assert result.failure is not None
-    return f"record {result.stopped_seq} cannot be executed: {unreadable(result.failure)}"
+Paint = Callable[[str, str], str]
 
 
 def _why_silent(result: Verification) -> str:
     """Why nothing is claimed of the whole; a torn tail was never part of it."""
     if result.failure is not None:
-        return _stopped_text(result)
+        return f"record {result.stopped_seq} cannot be executed: {unreadable(result.failure)}"
     return result.verdict.banner if result.verdict.state in HIDES else ""
 
 
@@ -136,7 +115,6 @@ def verification_document(
 ) -> dict[str, Any]:
     """The promised shape; with a ``reason`` where part of the journal could not be verified."""
     silent = _why_silent(result)
-    reason = {"reason": silent} if silent else {}
     return {
         "kind": "Verification",
         "version": VERIFICATION_VERSION,
@@ -144,14 +122,109 @@ def verification_document(
         "events": result.events,
         "identical": result.identical,
         "seconds": round(seconds, 6),
-        "divergence": _explanation_document(explained),
-        **reason,
+        "divergence": None if explained is None else divergence_document(explained),
+        **({"reason": silent} if silent else {}),
     }
 
 
-def _explanation_document(explained: Explanation | None) -> dict[str, Any] | None:
-    if explained is None:
-        return None
-    from ebbtide.cli.replay.divergence import divergence_document
+def divergence_document(explained: Explanation) -> dict[str, Any]:
+    """The divergence as ``replay verify -o json`` has it. A field at its default is null, or left out."""
+    divergence = explained.divergence
+    return {
+        "seq": divergence.seq,
+        "actor": explained.actor,
+        "field": divergence.field,
+        "expected": _side(divergence.expected),
+        "produced": _side(divergence.produced),
+        "differences": [_change(row, "expected", "produced") for row in explained.rows if row.differs],
+        "causes": [_plain(cause._asdict()) for cause in explained.causes],
+        "state": _plain(explained.before),
+        "stateChanges": [_change(row, "before", "after") for row in explained.made],
+        "reasons": [reason._asdict() for reason in explained.reasons],
+    }
 
-    return divergence_document(explained)
+
+def divergence_lines(explained: Explanation, paint: Paint) -> Iterator[str]:
+    """The same for people; ``paint(colour, text)`` emphasises what differs."""
+    divergence = explained.divergence
+    statement = divergence.field if divergence.field in STATEMENTS else f"{divergence.field} differs"
+    yield f"record {divergence.seq} of {_named(explained)}: {visible(statement)}"
+    yield ""
+    # What stands around the event, then its fields. Times only where they differ: they mostly follow from the
+    # facts, and would hide what does not.
+    recorded, produced = divergence.expected, divergence.produced
+    envelope = [
+        ValueChange(name, getattr(recorded, name) or None, getattr(produced, name) or None)
+        for name in ("type", "actor", "cause", "episode")
+    ]
+    envelope += [
+        ValueChange(name, getattr(recorded, name), getattr(produced, name))
+        for name in ("mono_ns", "wall_ns", "last")
+        if produced.type and getattr(recorded, name) != getattr(produced, name)
+    ]
+    yield from _columns(("recorded", "produced"), [*envelope, *explained.rows], paint)
+    yield ""
+    yield "because of"
+    for cause in explained.causes:
+        head = f"{cause.seq:>8}  {visible(cause.type)} of {visible(cause.actor)}"
+        yield f"{head}  {_cut(cause.data, LINE_CHARACTERS_MAX)}"
+    yield ""
+    yield f"state of {_named(explained)} before that step"
+    before = explained.before
+    yield f"  {_cut(before, LINE_CHARACTERS_MAX) if before is not None else NO_STATE}"
+    if explained.made:
+        yield ""
+        yield "what the step makes of it"
+        yield from _columns(("before", "after"), explained.made, paint)
+    yield ""
+    yield "why, probably"
+    for reason in explained.reasons:
+        yield f"  {visible(reason.sentence)}"
+
+
+def _named(explained: Explanation) -> str:
+    """The actor, and by name the pod that it is there for."""
+    pod = explained.before.get("pod") if isinstance(explained.before, dict) else None
+    name = f" ({pod.get('namespace')}/{pod.get('name')})" if isinstance(pod, dict) else ""
+    return visible(f"{explained.actor}{name}")
+
+
+def _columns(titles: tuple[str, str], rows: Iterable[ValueChange], paint: Paint) -> Iterator[str]:
+    cells = [(visible(row.path), _cell(row.left), _cell(row.right), row.differs) for row in rows]
+    width = max((len(name) for name, *_ in cells), default=0)
+    left = max([len(titles[0]), *(len(cell[1]) for cell in cells)])
+    yield paint("dim", f"    {'':<{width}}  {titles[0]:<{left}}  {titles[1]}".rstrip())
+    for name, one, other, differs in cells:
+        text = f"{name:<{width}}  {one:<{left}}  {other}"
+        yield paint("differs", f"  > {text}".rstrip()) if differs else f"    {text}"
+
+
+def _cell(value: Any) -> str:
+    return "-" if value is None else _cut(value, COLUMN_CHARACTERS_MAX)
+
+
+def _cut(value: Any, characters_max: int) -> str:
+    text = visible(value if isinstance(value, str) else json.dumps(_plain(value), ensure_ascii=False))
+    return text if len(text) <= characters_max else f"{text[: characters_max - 1]}…"
+
+
+def _side(side: Side) -> dict[str, Any] | None:
+    if not side.type:
+        return None
+    return {
+        "type": side.type,
+        "actor": side.actor,
+        "cause": side.cause or None,
+        "monoNs": side.mono_ns,
+        "wallNs": side.wall_ns,
+        "last": side.last,
+        "data": _plain(side.data),
+    }
+
+
+def _change(row: ValueChange, left: str, right: str) -> dict[str, Any]:
+    return {"field": row.path, left: _plain(row.left), right: _plain(row.right)}
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.to_builtins(value, str_keys=True)

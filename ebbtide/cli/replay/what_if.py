@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,23 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ebbtide.actors.system import LOGIC_FLAGS
-from ebbtide.cli.common.episodes import choose_account, seconds_or_none, shutdown_document
+from ebbtide.cli.common.episodes import choose_shutdown, outcomes_text, seconds_or_none, shutdown_document
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
-from ebbtide.cli.common.options import DURATION, config_option, output_option
-from ebbtide.cli.common.output import pairs, remark, show, show_json
+from ebbtide.cli.common.options import (
+    DURATION,
+    EPISODE_NAMES,
+    config_option,
+    episode_argument,
+    output_option,
+)
+from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
-from ebbtide.cli.replay.tables import NarrowTable
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
-from ebbtide.events.model import Pod, Settings
+from ebbtide.events.model import Settings
 from ebbtide.events.record.format import span
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
 from ebbtide.replay.whatif.run import (
     Comparison,
@@ -32,7 +38,6 @@ from ebbtide.replay.whatif.run import (
     PodSide,
     WaveLine,
     WaveSide,
-    WhatIf,
     compare,
 )
 from ebbtide.replay.whatif.run import what_if as decide
@@ -69,8 +74,8 @@ class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # o
         return int(seq), DURATION.convert(duration, param, ctx)
 
 
-@click.command("what-if", epilog=EPILOG, context_settings={"ignore_unknown_options": True})
-@click.argument("episode", default="last")
+@click.command("what-if", epilog=EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
 @journals_option
 @config_option
 @click.option(
@@ -97,27 +102,21 @@ class RecordDelay(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # o
     help="A fact that comes so much later; repeatable.",
 )
 @output_option("table", "json")
-def what_if_command(episode: str, journals: tuple[Path, ...], output: str, **asked: Any) -> int:
+def what_if_command(
+    episode: str,
+    journals: tuple[Path, ...],
+    configs: tuple[Path, ...],
+    pods: tuple[str, ...],
+    grant: int | None,
+    drop: tuple[int, ...],
+    delay: tuple[tuple[int, int], ...],
+    output: str,
+) -> int:
     """Decide a shutdown again under other settings: who would have been saved, and how long it would take.
 
     EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so nothing can be
     said; 'ebbtide replay verify' tells more.
     """
-    return run_what_if(journals, episode, output, **asked)
-
-
-def run_what_if(
-    journals: Sequence[Path],
-    episode: str,
-    output: str,
-    *,
-    configs: Sequence[Path],
-    pods: Sequence[str],
-    grant: int | None,
-    drop: Sequence[int],
-    delay: Sequence[tuple[int, int]],
-) -> int:
-    """Exit code 0, that of the journal's verdict, or 3 where the record does not replay. Raises Refused."""
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
             "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
@@ -126,74 +125,53 @@ def run_what_if(
     settings = load_named(configs).settings if configs else None
     changes = Changes(
         settings=settings,
-        pods=_named_pods(pods, settings or Settings()),
+        pods=load_pods(pods, settings or Settings()) if pods else (),
         grant_ns=grant,
-        drop=tuple(drop),
-        delay=tuple(delay),
+        drop=drop,
+        delay=delay,
     )
-    account, code = choose_account(journals, episode)
-    found = _decide_again(journals, account.first_seq, changes)
-    if isinstance(found, int):
-        return worst((found, code))
-    compared = compare(found)
-    words = list(_changes_text(configs, pods, changes))
-    if output == "json":
-        show_json(what_if_document(account, words, compared))
-    else:
-        show(what_if_tables(account, words, compared))
-    return code
-
-
-def _decide_again(journals: Sequence[Path], first_seq: int, changes: Changes) -> WhatIf | int:
-    """The answer, or the exit code where there can be none; what is in the way is said."""
+    words = [
+        *([f"the configuration {', '.join(map(str, configs))}"] if configs else []),
+        *([f"the pods of {', '.join(pods)}"] if pods else []),
+        *([f"a grant of {span(grant)}"] if grant is not None else []),
+        *(f"no record {seq}" for seq in drop),
+        *(f"record {seq} {span(delay_ns)} later" for seq, delay_ns in delay),
+    ]
+    shutdown, code = choose_shutdown(journals, episode)
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)
     try:
-        return decide(history, first_seq, changes)
+        found = compare(decide(history, shutdown.first_seq, changes))
     except WrongChange as error:
         raise Refused(str(error)) from None
     except Diverged as error:
         remark(
             f"ebbtide: this version decides otherwise than the record: {error}; see 'ebbtide replay verify'"
         )
-        return DIVERGED
+        return worst((DIVERGED, code))
     except (BadPayload, UnknownType) as error:
         remark(f"ebbtide: {unreadable(error)}")
-        return code_of(error)
+        return worst((code_of(error), code))
     except NoShutdownAtRecord as error:
-        code = conclude(history.verdict)
-        if code:
-            return code
+        # Where the journal is damaged, the damage is why; else retention has removed what goes before.
+        if damaged := conclude(history.verdict):
+            return worst((damaged, code))
         raise Refused(f"{error}, or what stands before it was removed") from None
-
-
-def _named_pods(paths: Sequence[str], settings: Settings) -> tuple[Pod, ...]:
-    if not paths:
-        return ()
-    from ebbtide.manifests import load_manifests
-
-    loaded = load_manifests(paths, allow_zero_sleep=settings.gate("PodLifecycleSleepActionAllowZero"))
-    return tuple(manifest.pod for manifest in loaded if not manifest.finished)
-
-
-def _changes_text(configs: Sequence[Path], pods: Sequence[str], changes: Changes) -> Iterator[str]:
-    if configs:
-        yield f"the configuration {', '.join(map(str, configs))}"
-    if pods:
-        yield f"the pods of {', '.join(pods)}"
-    if changes.grant_ns is not None:
-        yield f"a grant of {span(changes.grant_ns)}"
-    for seq in changes.drop:
-        yield f"no record {seq}"
-    for seq, delay_ns in changes.delay:
-        yield f"record {seq} {span(delay_ns)} later"
-
-
-# Printing a what-if: both runs side by side, in tables for people and as one document for scripts.
+    if output == "json":
+        show_json(what_if_document(shutdown, words, found))
+    else:
+        show(what_if_tables(shutdown, words, found))
+    return code
 
 
 WHAT_IF_VERSION = 1
 
-CHANGE_KINDS: tuple[PodChange, ...] = ("saved", "perhaps-saved", "lost", "perhaps-lost")
+#: What may become of a pod, with the field of the document that has its UID.
+CHANGE_FIELDS: dict[PodChange, str] = {
+    "saved": "saved",
+    "perhaps-saved": "perhapsSaved",
+    "lost": "lost",
+    "perhaps-lost": "perhapsLost",
+}
 
 _POD_HEADINGS = (
     *("POD", "WAVE", "GRACE", "TOOK", "OUTCOME", "NOW GRACE", "NOW TOOK", "NOW OUTCOME"),
@@ -206,17 +184,35 @@ _NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GR
 # --- tables ------------------------------------------------------------------------------------
 
 
-def what_if_tables(account: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
+def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
     """Totals, the waves, the pods, and what was assumed."""
-    title = f"shutdown {account.id}, decided again with {', '.join(words)}"
+    title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
     if found.is_same:
         return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
-    whys = [Text(visible(text), style="dim") for text in _evidence_texts(found)]
+    # Only of pods for whom something changes, or may change: of the others nobody asks why.
+    whys = [
+        Text(visible(f"{side.line.pod.label}: {side.support.why}"), style="dim")
+        for side in found.pods
+        if side.support.why
+        and (side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then)
+    ]
+    then, hopeful, grim = map(_outcome_counts, (found.then, found.hopeful, found.grim))
+    totals = [
+        ("total", f"{_time_text(found.then.total_ns)} -> {_interval_text(found.total)}"),
+        ("granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"),
+        ("pods", f"{then} -> {hopeful if hopeful == grim else f'{hopeful}, or {grim}'}"),
+    ]
+    for change in CHANGE_FIELDS:
+        pods = found.changed(change)
+        # Whether somebody is saved or lost is the question; what may be is said only where there is some.
+        if pods or change in ("saved", "lost"):
+            names = ", ".join(pod.line.pod.label for pod in pods) or "none"
+            totals.append((change.replace("-", " "), names))
     return Group(
         Text(visible(title)),
         Text(""),
-        pairs(_total_rows(found)),
+        pairs(totals),
         Text(""),
         NarrowTable(_WAVE_HEADINGS, map(_wave_row, found.waves), right=_NUMBERS),
         Text(""),
@@ -227,26 +223,13 @@ def what_if_tables(account: ShutdownRecord, words: Sequence[str], found: Compari
     )
 
 
-def _total_rows(found: Comparison) -> Iterator[tuple[str, str]]:
-    then = found.then.total_ns
-    yield "total", f"{_time_text(then)} -> {_interval_text(found.total)}"
-    yield "granted", f"{span(found.then.grant_ns)} -> {span(found.grim.grant_ns)}"
-    hopeful, grim = _outcome_counts(found.hopeful), _outcome_counts(found.grim)
-    yield (
-        "pods",
-        f"{_outcome_counts(found.then)} -> {hopeful if hopeful == grim else f'{hopeful}, or {grim}'}",
-    )
-    for change in CHANGE_KINDS:
-        pods = found.changed(change)
-        if pods or change in ("saved", "lost"):
-            yield change.replace("-", " "), ", ".join(pod.line.pod.label for pod in pods) or "none"
+def _outcomes(run: Outline) -> dict[str, int]:
+    outcomes = [_fate(line) for line in run.pods.values()]
+    return {name: outcomes.count(name) for name in sorted(dict.fromkeys(outcomes))}
 
 
 def _outcome_counts(run: Outline) -> str:
-    outcomes = [_fate(line) for line in run.pods.values()]
-    return (
-        ", ".join(f"{outcomes.count(name)} {name}" for name in sorted(dict.fromkeys(outcomes))) or "no pods"
-    )
+    return outcomes_text(_outcomes(run)) or "no pods"
 
 
 def _wave_row(wave: WaveSide) -> tuple[str, ...]:
@@ -271,7 +254,6 @@ def _wave_took(line: WaveLine) -> int | None:
 
 def _pod_row(side: PodSide) -> tuple[str, ...]:
     then, line = side.then, side.hopeful or side.line
-    # Both only where they differ.
     was = "-" if then is None else str(then.wave)
     # Who ends by itself at best, and at worst not even after SIGKILL, may well be killed.
     best, worst = _fate(side.hopeful), _fate(side.grim)
@@ -290,14 +272,6 @@ def _pod_row(side: PodSide) -> tuple[str, ...]:
         side.support.level,
         "" if side.change == "same" else side.change,
     )
-
-
-def _evidence_texts(found: Comparison) -> Iterator[str]:
-    for side in found.pods:
-        if side.support.why and (
-            side.change != "same" or side.outcomes[0] != side.outcomes[1] or not side.then
-        ):
-            yield f"{side.line.pod.label}: {side.support.why}"
 
 
 def _fate(line: PodLine | None) -> str:
@@ -320,7 +294,7 @@ def _interval_text(times: Interval) -> str:
 # --- one document ------------------------------------------------------------------------------
 
 
-def what_if_document(account: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
+def what_if_document(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> dict[str, Any]:
     """Times in seconds. ``now`` has each value as ``low`` and ``high``; outcomes as ``best`` and ``worst``.
 
     ``saved`` and ``lost`` are certain on this evidence, ``perhapsSaved`` and ``perhapsLost`` are not: UIDs.
@@ -329,7 +303,7 @@ def what_if_document(account: ShutdownRecord, words: Sequence[str], found: Compa
     return {
         "kind": "WhatIf",
         "version": WHAT_IF_VERSION,
-        "episode": shutdown_document(account),
+        "episode": shutdown_document(shutdown),
         "changed": list(words),
         "same": found.is_same,
         "then": _run_json(found.then),
@@ -340,34 +314,44 @@ def what_if_document(account: ShutdownRecord, words: Sequence[str], found: Compa
             "high": seconds_or_none(high),
         },
         **{
-            _camel_case(change): [side.line.pod.uid for side in found.changed(change)]
-            for change in CHANGE_KINDS
+            field: [side.line.pod.uid for side in found.changed(change)]
+            for change, field in CHANGE_FIELDS.items()
         },
-        "waves": [_wave_json(wave) for wave in found.waves],
-        "pods": [_pod_json(side) for side in found.pods],
+        "waves": [
+            {
+                "priority": wave.priority,
+                "then": _wave_side(wave.then),
+                "now": {"best": _wave_side(wave.hopeful), "worst": _wave_side(wave.grim)},
+            }
+            for wave in found.waves
+        ],
+        "pods": [
+            {
+                "namespace": side.line.pod.namespace,
+                "name": side.line.pod.name,
+                "uid": side.line.pod.uid,
+                "then": _pod_side(side.then),
+                "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
+                "needed": side.need
+                and {"seconds": seconds_or_none(side.need.ns), "atLeast": side.need.at_least},
+                "evidence": side.support.level,
+                "why": side.support.why,
+                "change": side.change,
+            }
+            for side in found.pods
+        ],
         "assumptions": [{"code": code, "message": text} for code, text in found.assumptions],
     }
 
 
-def _camel_case(change: PodChange) -> str:
-    first, _, rest = change.partition("-")
-    return first + rest.capitalize()
-
-
 def _run_json(run: Outline) -> dict[str, Any]:
-    outcomes = [_fate(line) for line in run.pods.values()]
     return {
         "outcome": run.outcome,
         "grantSeconds": seconds_or_none(run.grant_ns),
         "budgetSeconds": seconds_or_none(run.budget_ns),
         "totalSeconds": seconds_or_none(run.total_ns),
-        "pods": {name: outcomes.count(name) for name in sorted(dict.fromkeys(outcomes))},
+        "pods": _outcomes(run),
     }
-
-
-def _wave_json(wave: WaveSide) -> dict[str, Any]:
-    best, worst = _wave_side(wave.hopeful), _wave_side(wave.grim)
-    return {"priority": wave.priority, "then": _wave_side(wave.then), "now": {"best": best, "worst": worst}}
 
 
 def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
@@ -380,21 +364,6 @@ def _wave_side(line: WaveLine | None) -> dict[str, Any] | None:
         "beganSeconds": seconds_or_none(line.began_ns),
         "endedSeconds": seconds_or_none(line.ended_ns),
         "outcome": line.outcome,
-    }
-
-
-def _pod_json(side: PodSide) -> dict[str, Any]:
-    pod, need = side.line.pod, side.need
-    return {
-        "namespace": pod.namespace,
-        "name": pod.name,
-        "uid": pod.uid,
-        "then": _pod_side(side.then),
-        "now": {"best": _pod_side(side.hopeful), "worst": _pod_side(side.grim)},
-        "needed": need and {"seconds": seconds_or_none(need.ns), "atLeast": need.at_least},
-        "evidence": side.support.level,
-        "why": side.support.why,
-        "change": side.change,
     }
 
 
