@@ -134,6 +134,8 @@ class Transitions:
             for phase in self.phases:
                 if EVERY not in named and not any(part in named for part in phase.split(AND)):
                     continue
+                # One row may name phases of both regions and then meets itself: that states the pair once, so
+                # it is identity that counts and not whether there is a row.
                 if self.rows.setdefault((phase, row.event), row) is not row:
                     raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
                 self.handlers[phase][row.event] = row.handler
@@ -164,6 +166,8 @@ class Transitions:
 
     def check(self, event: type[Event], before: Any, after: Any, decisions: Sequence[Event]) -> None:
         """Has the handler done what its row says? Raises UndeclaredTransition if not."""
+        # By the phases and the types of the decisions only: a row says what is possible, a test's records say
+        # what is right.
         old, new = self.phase_of(before), self.phase_of(after)
         at, pair = f"{event.__name__} in phase {old!r}", (old, event)
         targets = self._known_targets.get(pair) or self._known_targets.setdefault(pair, self.targets(*pair))

@@ -41,6 +41,7 @@ def _pack_order(opened: OpenedOrder) -> OpenOrder:
 
 def restore(checkpoint: Checkpoint, next_seq: int) -> System:
     """A system that goes on at ``next_seq``. Raises BadPayload on a state that this version cannot read."""
+    # Under the flags of then: an open shutdown is carried out as it began.
     system = System(next_seq, checkpoint.logic_flags)
     system.episode = checkpoint.episode
     for kept in checkpoint.open_orders:

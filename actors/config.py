@@ -122,6 +122,7 @@ def _reconcile(state: ConfigState, decisions: list[Event]) -> Result:
             sufficient=sufficient,
             overridden_by="" if sufficient or state.drop_ins is None else state.drop_ins.overridden_by,
         )
+        # Said when it changes: logind is read every few seconds.
         if assessed != state.assessed:
             state = replace(state, assessed=assessed)
             decisions.append(assessed)
@@ -176,6 +177,7 @@ def _drop_ins_read(state: ConfigState, event: DropInsRead, now: int) -> Result:
 def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
     if event.key != state.order_open:
         return state, ()
+    # Not at once: a file that cannot be written, or that loses against another, will not be helped by haste.
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
     again = state.read_meanwhile and event.result == "done"
     state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)

@@ -170,12 +170,14 @@ def _list_pods(state: EpisodeState, *, refresh: bool) -> tuple[EpisodeState, Tak
     key = order_key(NAME, "inventory", "", state.ordinal)
     refreshing = key if refresh and state.means else ""
     state = replace(state, ordinal=state.ordinal + 1, listing=(), listing_key=key, refreshing=refreshing)
+    # Only on a node: processes of our own are started by order, and none is given in a shutdown.
     late_until_ns = state.release_by_ns if refresh and state.means else 0
     return state, TakeInventory(key=key, refresh=refresh, late_until_ns=late_until_ns)
 
 
 def _plan_waves(state: EpisodeState, now: int, *, listed: bool = True) -> Result:
     pods = {pod.uid: pod for pod in state.listing}
+    # A pod of the cancelled shutdown that is still here is this plan's from now on: it is waited for once.
     state = replace(state, carried={uid: wave for uid, wave in state.carried.items() if uid not in pods})
     rules = placement_rules(tuple(pods.values()), state.means, taints=state.taints)
     waves = arrange_waves(state.periods, state.grant_ns, tuple(pods.values()), rules)
@@ -333,6 +335,7 @@ def _listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
     """Without an inventory nothing can be stopped: a lost listing is repeated, a failed one once, by call."""
     if event.result == "done" or event.key != state.listing_key:
         return state, ()
+    # The daemon died: nothing is known against the listing, so this does not count as its one failure.
     if event.result == "unknown":
         state, order = _list_pods(state, refresh=False)
         return state, [order]
@@ -362,6 +365,7 @@ def _late_pods(state: EpisodeState, now: int) -> Result:
     skipped = [index for pod in unplanned if (index := _wave_of(state, pod)) > state.wave]
     earliest = min(skipped, default=state.wave) if state.phase == "draining" else state.wave
     for pod in unplanned:
+        # Never a wave that has ended: nobody would begin this pod's stop.
         index = max(earliest, _wave_of(state, pod))
         wave = state.waves[index]
         planned = PlannedPod(uid=pod.uid, grace_seconds=pod_grace_seconds(wave.period_seconds, pod))
@@ -454,6 +458,8 @@ def _daemon_started(state: EpisodeState, event: DaemonStarted, now: int) -> Resu
         if last != "open":
             outcome = "complete" if last == "released" else "cancelled"
         closed = [EpisodeClosed(outcome=outcome, last_wave=state.wave)]
+    # Fates first, because a shutdown's record ends with its close; what is done about this boot comes last,
+    # since the others adopt their configuration at the close.
     return replace(_without_shutdown(state), carried={}), [*unseen, *closed, resumed]
 
 
@@ -499,6 +505,8 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
 
 def _followed_by_another(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
     """A cancelled shutdown ends where the next one begins; its pods that still go down are carried over."""
+    # Closed before the next begins, in one step: two open shutdowns could not be told apart, and between two
+    # steps a daemon might die without either.
     closed_state, closed = _close_episode(state, "cancelled", followed=True)
     began, decisions = _begin_shutdown(closed_state, event, now)
     return began, [*closed, *decisions]

@@ -196,6 +196,7 @@ def _take_pods(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         taken = FallbackPod(
             **{name: getattr(handed, name) for name in ("pod", "wave", "grace_ns", "begun_ns")},
             left=tuple(c.name for c in handed.pod.containers if c.running and c.name not in handed.exited),
+            # Past those of any earlier take-over, so that no outcome of then is taken for one of now.
             first_ordinal=state.ordinal * ORDINALS_PER_PLAN,
         )
         made: Sequence[Event] = ()
@@ -245,6 +246,7 @@ def _tick(state: FallbackState, event: f.Tick, now: int) -> Result:
         if not taken.killed and taken.kill_at_ns <= now:
             state, kills = _kill_pod(state, taken)
             decisions += kills
+    # SIGKILL before the release: what is asked of the pods after it would be on record nowhere.
     if state.release_by_ns > now:
         return state, decisions
     state, given_up = duties.conclude(state, give_up=True)

@@ -60,6 +60,7 @@ def take_charge(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
     everybody: list[Handover | FallbackPod] = [*event.handover, *state.cares.values()]
     waited = {each.pod.uid: each.wave for each in everybody}
     state = replace(state, failed=(*state.failed, event.actor), waited=waited)
+    # It may have failed at the very start that somebody has to answer.
     resumed = resume_shutdown(state, state.start, now) if state.start else []
     if state.start and state.moved_ns == now:
         return replace(state, waited={}), resumed
@@ -92,6 +93,8 @@ def open_episode(state: FallbackState, event: d.ActorFailed, now: int) -> Result
     signal = state.detected
     if signal is None:
         return state, ()
+    # The whole grant is the budget: which periods were asked for is not known here, and the pods' own graces
+    # bound it.
     left_ns = max(0, signal.grant_ns - OWN_EPISODE_MARGIN_NS)
     began = d.ShutdownBegan(
         kind=signal.kind,
@@ -129,6 +132,8 @@ def _plan_all_pods(state: FallbackState, now: int) -> Result:
     """Every pod of the inventory into one wave, with the grace that it asks for itself."""
     pods = {pod.uid: pod for pod in state.inventory}
     left_seconds = max(0, state.deadline_ns - now) // NS_PER_SECOND
+    # In the upper half of a plan's ordinals: an EpisodeActor's plan and the take-over of a pod begin at the
+    # lower one, and no two orders may have one key.
     ordinal = state.ordinal * ORDINALS_PER_PLAN + ORDINALS_PER_PLAN // 2
     means: TerminationMode = "observe" if state.observing else ""
     decisions: list[Event] = []
@@ -137,6 +142,7 @@ def _plan_all_pods(state: FallbackState, now: int) -> Result:
         seconds = max(0, min(asked_seconds, left_seconds))
         planned = d.PodPlanned(wave=0, grace_seconds=seconds, pod=pod, first_ordinal=ordinal, means=means)
         decisions += [planned, _pod_begins(state, pod, 0, seconds * NS_PER_SECOND, now)]
+    # One wave, because their order is what the failed actor knew; time for each of them matters more.
     waited = dict.fromkeys(pods, 0)
     state = replace(state, planned=True, listing_key="", inventory=(), wave=0, waited=waited)
     state, over = conclude(replace(state, ordinal=state.ordinal + 1))
@@ -155,6 +161,8 @@ def conclude(state: FallbackState, *, give_up: bool = False) -> Result:
     """What the EpisodeActor would say once nobody is waited for, or time is over: who is left then."""
     if not state.in_charge or state.stage not in ("", "cancelled") or (state.waited and not give_up):
         return state, ()
+    # After a cancel the shutdown closes when what had begun has ended; there is nothing to flush and nothing
+    # to release.
     if state.stage and not give_up:
         return state, [d.EpisodeClosed(outcome="cancelled")]
     return replace(state, stage=state.stage or "pods-ended"), [d.PodsEnded(unfinished=tuple(state.waited))]

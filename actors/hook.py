@@ -103,6 +103,7 @@ def _handover(state: PodState, event: Event, now: int) -> Handover | None:
         return Handover(pod=event.pod, wave=event.wave, grace_ns=event.grace_seconds * NS_PER_SECOND)
     if state.over or state.pod is None or state.means == "observe":
         return None
+    # With the exit that this very event tells of: the fallback would wait for it until the end.
     exited = [down.spec.name for down in state.downs if down.phase == "exited"]
     if isinstance(event, ContainerExited):
         exited.append(event.container)
@@ -315,6 +316,7 @@ def _under_delete(down: ContainerState, now: int, deadline_ns: int, limit_ns: in
 
 def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, DeletePod]:
     assert state.pod is not None
+    # A key of its own for each delete, since the outcome of an earlier one may still come.
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
     order = DeletePod(
         key=key,
@@ -332,6 +334,8 @@ def _shorten_delete(state: PodState, until_ns: int, now: int) -> Result:
     until_ns = max(until_ns, now)
     if state.means != "api" or state.refused:
         return state, ()
+    # The API counts whole seconds: less than one cannot be said, and a call for each pod of a wave is not for
+    # nothing.
     if until_ns > state.delete_until_ns - NS_PER_SECOND:
         return state, ()
     state, order = _order_delete(state, until_ns, now)
@@ -360,6 +364,8 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     state = _note_delete(state, event)
     if not known:
         return state, ()
+    # In this order: after a cancel nobody takes it over, and what was handed over meanwhile is ours, however
+    # the delete ended.
     if state.refused and not refused_before and state.withdrawn:
         return _spare(state, "the shutdown was cancelled before its delete was taken")
     if state.means != "api":
@@ -401,6 +407,7 @@ def _take_over(state: PodState, now: int) -> Result:
 def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.ContainerStep:
     if not down.delegated:
         return down, []
+    # Another try's key: what the kubelet's time led to must not be taken for the outcome of ours.
     ours = replace(down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1)
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
@@ -414,6 +421,7 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
 
 def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
     """By a second episode: hooks run and grace used stay so."""
+    # No new grace: whoever began under the first shutdown would otherwise gain by its cancel.
     state = replace(state, wave=event.wave, withdrawn=False)
     return (state, ()) if event.means == state.means else _handed_over(state, event, now)
 
@@ -467,6 +475,7 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
 
 
 def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
+    # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
     if down.phase == "hook":
@@ -565,6 +574,7 @@ def _cancelled(state: PodState, event: ShutdownCancelled, now: int) -> Result:
 
 def _given_up(state: PodState, event: PodsEnded, now: int) -> Result:
     """What is said last about a pod: no effect of its actor outlives that."""
+    # Hooks only: a stop signal or SIGKILL that is out ends what it was meant to end, and that is wanted.
     return _end_pod(state, now, [cancel for down in state.downs for cancel in steps.abandon_hook(down)])
 
 

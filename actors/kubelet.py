@@ -183,6 +183,7 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
 
 
 def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
+    # One that we stopped does not run, whatever was read before: nobody may have looked since.
     kubelet = False if state.stopped else state.kubelet
     health = NodeHealth(kubelet, state.runtime, state.api, state.stoppable)
     # Does a wave that was to have time get none?
@@ -224,6 +225,8 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 
 
 def _cancelled(state: KubeletState, event: ShutdownCancelled, now: int) -> Result:
+    # Not at once, because it would start again the pods that are still going down; not much later, because a
+    # node without its kubelet is lost to the cluster.
     start_by_ns = now + FINISH_NS if state.stopped else NEVER_NS
     return replace(state, cancelled=True, retry_at_ns=start_by_ns), ()
 
@@ -268,6 +271,7 @@ def _stop_ended(state: KubeletState, event: OrderEnded, now: int) -> Result:
         return _order_start(state) if state.stopped else (state, ())
     if state.cancelled and state.stopped and state.retry_at_ns == NEVER_NS:  # it was due meanwhile
         return _order_start(state)
+    # The daemon died: perhaps it runs on, and would start again what the first wave ends.
     if event.result == "unknown" and not state.cancelled:
         state, order = _order_stop(state)
         return state, [order]
@@ -292,6 +296,7 @@ def _tick(state: KubeletState, event: Tick, now: int) -> Result:
 def _afresh(state: KubeletState, now: int, in_episode: bool, start: DaemonStarted | None) -> KubeletState:
     """Outside of a shutdown the kubelet is started again if it may be we who stopped it."""
     means: TerminationMode = state.means if in_episode else ""
+    # Not in a shutdown: there the failed actor's duty is the fallback's, which keeps the kubelet down.
     retry_at_ns = now + RETRY_SECONDS[0] * NS_PER_SECOND if state.stopped and not in_episode else NEVER_NS
     return replace(state, means=means, stop_key="", start_key="", retry_at_ns=retry_at_ns)
 

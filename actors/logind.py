@@ -173,6 +173,8 @@ def _started(state: LogindState, event: DaemonStarted, now: int) -> Result:
 def _resumed(state: LogindState, event: Resumed, now: int) -> Result:
     """An episode that goes on is listened to at once; its configuration waits, so nobody else arms us."""
     if event.action in RESUMING_ACTIONS or state.finishing:
+        # Listening comes before all else: without it a cancel of the shutdown that goes on would not be
+        # heard.
         state, orders = _arm(state)
         again = _release(state) if event.action == "release-again" else (state, ())
         return again[0], [*orders, *again[1]]
@@ -227,6 +229,8 @@ def _disarm(state: LogindState) -> Result:
 def _arming_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
     if event.key != state.arm_key:
         return _order_ended(state, event, now)
+    # Asked before the lock counts as ours: the two would end the same pods. In a shutdown it is kept, since
+    # what has begun is finished by whoever began it.
     if event.result == "done" and state.alone and state.kubelet_lock and not state.in_episode:
         return _refuse_to_arm(state, now)
     if event.result == "done":
@@ -257,6 +261,7 @@ def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
 
 
 def _wait_to_retry(state: LogindState, reason: str, now: int) -> Result:
+    # The last pause for ever: a logind that comes back in an hour has to find us again.
     pause = BACKOFF_SECONDS[min(max(state.attempt, 1), len(BACKOFF_SECONDS)) - 1]
     retry_at_ns = now + pause * NS_PER_SECOND
     state = replace(state, phase="waiting", retry_at_ns=retry_at_ns)
@@ -272,6 +277,7 @@ def _refuse_to_arm(state: LogindState, now: int) -> Result:
 
 
 def _bus_lost(state: LogindState, event: BusLost, now: int) -> Result:
+    # From the first pause: a bus that was there a moment ago is mostly back at once.
     return _wait_to_retry(replace(state, attempt=1), event.error, now)
 
 
@@ -327,6 +333,8 @@ def _compare_preparing(state: LogindState, preparing: bool) -> Result:
 def _signal(state: LogindState, event: PrepareForShutdown, now: int) -> Result:
     if not event.active:
         return state, ()
+    # The limit at the signal is the one whose timer runs; what was read before may have been raised, or cut,
+    # since.
     state = replace(state, grant_ns=event.grant_ns, kind=event.kind, lock_held=event.lock_held)
     return _detected(state)
 

@@ -230,6 +230,7 @@ def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result
     state, posted = _post_node_event(
         replace(state, means=event.means, kubelet_stopping=event.means == "cri"), DETECTED_MESSAGE
     )
+    # An Event changes nothing on the Node, so people hear of a shutdown that is the kubelet's own as well.
     if not state.ours:
         return state, posted
     state, announced = _announce(state, ready=False)
@@ -441,6 +442,7 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """
     last_ns = state.release_by_ns - FALLBACK_MARGIN_NS
     api_answers = bool(state.means) and state.api is True
+    # Traces and statuses are flushed side by side, so the longer of the two is enough for both.
     bound_ns = last_ns if api_answers else now + max(state.flush_ns, state.trace_flush_ns)
     state = replace(state, flush_by_ns=max(now, min(bound_ns, last_ns)), awaited=len(event.unfinished))
     if not state.trace_flush_ns:
@@ -497,6 +499,8 @@ def _statuses_seen(state: NodeStatusState, event: StatusesSeen, now: int) -> Res
     """Of pods that the kubelet ends by itself, what it left undone is named."""
     if event.key != state.await_key:
         return state, ()
+    # The kubelet's to write, and counted with ours: whoever reads the end wants to know of every pod whose
+    # status nobody has.
     state = replace(state, undelivered=state.undelivered + len(event.missing))
     if state.means != "observe" or not (state.running or event.missing):
         return state, ()
@@ -644,6 +648,8 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
         key = order_key(NAME, "uncertify", "", state.ordinal)
         decisions.append(CancelOrder(key=key, target=target))
         state = replace(state, ordinal=state.ordinal + 1)
+    # Not waited for any more, whatever becomes of them: the release is not ordered in a shutdown that was
+    # cancelled.
     kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
     state = replace(state, check_key="", certificate_key="", deliveries=kept)
     if state.node:

@@ -41,6 +41,8 @@ class Inbox:
 
     async def put(self, *facts: Fact) -> None:
         """Wait for room in the lane of the first fact, then leave the group there."""
+        # A group has one lane, that of its first fact: what was read together (the state, then the files)
+        # must not be taken apart.
         lane = self._lanes[FACT_PRIORITIES.get(type(facts[0]), REST)]
         while len(lane) >= QUEUE_GROUPS_MAX:
             await self._room.wait()
@@ -164,6 +166,8 @@ class Effects:
         if barrier == "none":
             return
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
+        # Counted from the order and not from here: what waited behind another's hang has waited already, and
+        # two hangs in a row must not cost twice the bound.
         waited_ns = self._clock.mono_ns() - held.since_ns
         with trio.move_on_after(max(0, BARRIER_NS_MAX - waited_ns) / NS_PER_SECOND) as scope:
             await wait(held.seq)
@@ -174,6 +178,8 @@ class Effects:
     # --- from effect to outcome ---------------------------------------------------------------
 
     def _start(self, order: Order) -> None:
+        # Cancelled while it waited at its barrier, or begun by an earlier process: it never begins, and its
+        # one outcome is that.
         if order.key in self._verdicts:
             self._end(order, self._verdicts.pop(order.key), self._clock.mono_ns())
             return
@@ -229,6 +235,7 @@ class Effects:
         self._end(order, Ending(), self._clock.mono_ns())
 
     def _panic(self, order: Order, error: Exception, since_ns: int) -> None:
+        # First the bug, then the outcome: whoever reads the record of a failed order finds above it why.
         self._inbox.push(EffectPanicked(key=order.key, error=f"{type(error).__name__}: {error}"))
         self._end(order, Ending("failed", type(error).__name__), since_ns)
 
@@ -259,6 +266,7 @@ class Effects:
         await self._running.wait()
         for order in orders:
             edge = self._owners.get(type(order))
+            # A status or a Node that is to be put right is still meant in another boot; a signal never is.
             meant = same_userspace or (order.barrier == "synced" and not order.this_boot)
             if edge is None or not meant:
                 self._end(order, Ending("unknown"), self._clock.mono_ns())
@@ -348,6 +356,8 @@ class Sequencer:
 
     def _step(self, fact: Fact, stamp: Stamp) -> None:
         records = self.system.step(fact, stamp)
+        # Queued before anything else sees the step: an effect that ran ahead of its record would be repeated
+        # by the next process, or never be known.
         self._journal.append(records)
         for record in records:
             if isinstance(record.event, Order):

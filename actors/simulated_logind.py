@@ -196,7 +196,9 @@ class SimulatedLogind:
             return
         self.preparing, self.kind = True, kind
         self._note("shutdown", detail=f"{kind} grant {self.grant_ns // 1_000_000} ms")
+        # Before the locks are looked at, as in logind: whoever hears of it late has no more time for that.
         self._emit(ShutdownSignal(True, kind, self.owner))
+        # The limit is read once, here: a drop-in that is written later moves the property and not this timer.
         if self.holders and self.grant_ns > 0:
             self._stop_delay = self._timer.later(self.grant_ns, self._delay_over)
         else:
@@ -234,6 +236,7 @@ class SimulatedLogind:
         """
         if self.acting or not self.up:
             return
+        # The delay was a timer of the process that died; the locks are descriptors that others hold as well.
         was, kind = self.preparing, self.kind
         self.up, self.preparing, self.owner = False, False, ""
         self._stop_delay()
@@ -257,6 +260,7 @@ class SimulatedLogind:
         """The bus breaks every connection; logind itself does not notice."""
         self._note("bus-lost")
         self._emit(Disconnected())
+        # After they have heard of it: a broken connection tells nothing any more.
         self.subscribers.clear()
 
     def _emit(self, signal: BusSignal) -> None:

@@ -319,6 +319,7 @@ class System:
         left = (slot for slot in pods if HOOK.handover(slot.state, fact, now_ns) is not None)
         for slot in (self.slots[(EPISODE.name, "")], *left):
             if not slot.failed:
+                # Its cause is the start, the first record of this step.
                 failed = self._fail(slot, fact, now_ns, "the last starts failed")
                 made.append((self.next_seq, SYSTEM, failed, self.episode))
 
@@ -344,6 +345,8 @@ class System:
             subject = subject_of(event)
             slot = self.slots.get((name, subject))
             if slot is None and creates is not None:
+                # By the event that begins it and by no other: one that comes late, for a pod whose actor has
+                # gone, must not make an actor that knows nothing of its pod.
                 slot = self.register(creates, subject)
             if slot is not None and not slot.failed:
                 found.append(slot)
@@ -364,6 +367,7 @@ class System:
 
     def _drop_done(self) -> None:
         """At an episode's end its waves and pods go, but not a pod that is still on its way down."""
+        # A pod whose stop has begun outlives a cancelled shutdown, and may be met again in the next one.
         kept = [slot for slot in self.slots.values() if not slot.subject or not slot.is_done]
         self.slots = {(slot.kind.name, slot.subject): slot for slot in kept}
         self._by_kind = {}
@@ -375,6 +379,7 @@ class System:
     def _revive(self, fact: Event, now_ns: int) -> None:
         """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
         start = fact if type(fact) is DaemonStarted else None
+        # Waves and pods are not revived: their subject is over by then, or the fallback's to the end.
         for slot in (self.slots[(kind.name, "")] for kind in SINGLETONS):
             state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start) if slot.failed else None
             if state is not None:
@@ -445,6 +450,7 @@ class Deadlines:
         due: list[Slot] = []
         while self._heap and self._heap[0][0] <= now_ns:
             deadline_ns, _, slot = heappop(self._heap)
+            # An older entry of a slot whose deadline has moved since is only dropped.
             if slot.deadline_ns == deadline_ns and not slot.failed:
                 slot.deadline_ns = NEVER_NS
                 due.append(slot)
@@ -502,6 +508,7 @@ def mark_recorded(slots: Iterable[Slot]) -> None:
 def state_digest(state: State, noted: State) -> bytes:
     """Four bytes, big-endian, for each field that is not as it was ``noted``, in the order of the fields."""
     values, tags = _field_layout(type(state))
+    # Identity is asked first: of a thousand pods' fields most are the very objects that they were.
     parts = [
         tag | crc32(_encode_value(value)) & _VALUE_MASK
         for value, before, tag in zip(values(state), values(noted), tags, strict=True)

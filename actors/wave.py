@@ -133,6 +133,8 @@ def _started(state: WaveState, event: WaveStarted, now: int) -> Result:
         key = order_key(NAME, "unmount", str(event.wave), event.deadline_ns)
         order = AwaitUnmounts(key=key, uids=mounted, timeout_ns=event.deadline_ns - now)
         return replace(state, mounted=mounted, unmount_key=key), [*begun, order]
+    # A wave without time: each pod gets its stop signal all the same, and the next wave begins in this very
+    # step.
     state, ended = _overrun(state, event, now)
     return state, [*begun, *ended]
 
@@ -159,6 +161,7 @@ def _straggler_ended(state: WaveState, event: PodEnded, now: int) -> Result:
     marked, _ = _mark_ended(state, event, now)
     if marked is state:
         return state, ()
+    # A wave that was cancelled has ended before its deadline.
     late_ns = now - state.deadline_ns
     straggler = StragglerEnded(wave=state.wave, uid=event.uid, late_ns=late_ns)
     return marked, [straggler] if late_ns >= 0 else ()
@@ -187,6 +190,7 @@ def _cancel_unmounts(state: WaveState) -> list[Event]:
 
 def _unmounts_ended(state: WaveState, event: OrderEnded, now: int) -> Result:
     """However: from now on nobody reports them, so nobody waits for them."""
+    # Timed out is the wave's own deadline, at which it names what is still mounted.
     if event.key != state.unmount_key or event.result == "timed-out":
         return state, ()
     return replace(state, mounted=()), ()
@@ -217,6 +221,8 @@ def _overrun(state: WaveState, event: Event, now: int) -> Result:
 
 
 def _deadline_moved(state: WaveState, event: DeadlineMoved, now: int) -> Result:
+    # Only ever sooner: the pods of this wave were promised no more when it began, and later waves count on
+    # it.
     deadline_ns = min(state.deadline_ns, event.deadline_ns)
     return replace(state, deadline_ns=deadline_ns, kill_by_ns=event.kill_by_ns), ()
 

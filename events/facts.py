@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 from ebbtide.events.base import Fact, register
@@ -201,6 +202,16 @@ class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     part: int = 1
     parts: int = 1
     pods: tuple[Pod, ...] = ()
+
+    @classmethod
+    def in_parts(cls, key: str, as_of_ns: int, source: str, pods: Sequence[Pod]) -> list[InventoryTaken]:
+        """All of these pods; one part at least, because somebody waits for it."""
+        parts, size = -(-len(pods) // INVENTORY_PODS_MAX) or 1, INVENTORY_PODS_MAX
+        cut = (tuple(pods[start : start + size]) for start in range(0, parts * size, size))
+        return [
+            cls(key=key, as_of_ns=as_of_ns, source=source, part=part, parts=parts, pods=some)
+            for part, some in enumerate(cut, 1)
+        ]
 
 
 @register

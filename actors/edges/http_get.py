@@ -126,6 +126,7 @@ async def send_request(request: Request) -> int:
     try:
         return await _send_once(request)
     except PlainAnswer:
+        # As the kubelet does, which sends no credentials in the clear.
         headers = tuple(item for item in request.headers if item[0].lower() != "authorization")
         return await _send_once(request._replace(scheme="http", headers=headers))
 

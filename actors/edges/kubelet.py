@@ -123,11 +123,14 @@ class KubeletEdge:
     # --- effects ---------------------------------------------------------------------------------
 
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
+        # Before the first await: from here on a pod that is here and not running is not waited for.
         self._stopping = True
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
         await self._look(outlet)
         if ending.result == "done" and self._reported == (True,):
+            # Somebody has started it between the stop and this look: it is reported again soon, to be stopped
+            # again.
             self._returned.set()
         return ending
 
@@ -157,6 +160,7 @@ class KubeletEdge:
                             waiting.remove(uid)
                         if not waiting:
                             return Ending()
+                        # A wave's unmounts come in a burst, and each of them changes the table.
                         await trio.sleep(UNMOUNT_SECONDS_MIN)
                         await changes.wait(UNMOUNT_SECONDS_MAX)
             except OSError as error:
@@ -254,6 +258,7 @@ class KubeletUnit:
 
     async def _stop(self, bus: Bus) -> Ending:
         unit = await self._unit(bus)
+        # Before the stop: the kill at the end is for what runs now.
         invocation = await _invocation_id(bus, unit)
         with trio.move_on_after(STOP_SECONDS_MAX):
             if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):

@@ -93,6 +93,7 @@ class LocalStatusEdge:
     async def _change(self, change: Callable[[NodeObject], None]) -> Ending:
         """In a thread of its own, since it waits for the disk; one after another."""
         async with self._lock:
+            # The change is kept whatever the disk says: the next write has it too.
             change(self.node)
             data = msgspec.json.format(msgspec.json.encode(self.node), indent=2) + b"\n"
             try:

@@ -34,7 +34,9 @@ LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 #: systemd confirms in under a millisecond; a stuck one must not cost the machine its whole delay.
 BARRIER_SECONDS_MAX = 1.0
+#: Its socket is full only while it does not read: it is busy, or it hangs.
 SEND_SECONDS_MAX = 0.5
+#: The socket does not tell when it has room again (datagrams to an address have no such event).
 RETRY_SECONDS = 0.005
 
 
@@ -55,6 +57,7 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
         descriptor = FIRST_INHERITED + index
         name = names[index] if index < len(names) else "unknown"
         with contextlib.suppress(OSError):
+            # A child that inherits the lock holds the machine as long as it lives.
             os.set_inheritable(descriptor, False)
             found[name] = (*found.get(name, ()), descriptor)
     return found
@@ -88,6 +91,8 @@ class ServiceManager:
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         )
+        # A service manager that is busy with a shutdown may be slow to read: it must not hold up what it
+        # waits for.
         flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
@@ -124,6 +129,7 @@ class ServiceManager:
             try:
                 sent = await self._send_until_taken({"BARRIER": 1}, (theirs,))
             finally:
+                # Ours has to be closed in any case, or the pipe would never hang up.
                 os.close(theirs)
             if sent:
                 # systemd closes its end of the pipe when it comes to this message: ours then hangs up.
@@ -139,6 +145,7 @@ class ServiceManager:
 PRIVATE_SOCKET = "unix:path=/run/systemd/private"
 #: Process 1 of a forced power-off, as ``/proc/1/comm`` cuts its name.
 SHUTDOWN_PROCESS = "systemd-shutdow"
+#: Asked before the first fact, once on the bus and once beside it: the start waits for both.
 PROPERTY_SECONDS_MAX = 0.3
 #: Written by a service manager that runs in a container.
 CONTAINER_FILE = Path("/run/systemd/container")

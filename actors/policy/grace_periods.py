@@ -177,6 +177,8 @@ def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
+    # A quarter, and a half below: under a tiny limit the margins would otherwise eat the time of the pods,
+    # which the machine gives to nobody else.
     release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
     last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
     deadline_ns = now_ns + budget_ns

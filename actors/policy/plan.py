@@ -144,6 +144,7 @@ def explain_plan(plan: PlanContext) -> tuple[PlanWarning, ...]:
     """All warnings of a plan: those about the whole first, then pod by pod in the order of the waves."""
     if not plan.periods:
         return (("disabled", "graceful shutdown is off: set shutdownGracePeriod, and leave its gate on"),)
+    # The grant first: it is the cause of most of what is said of single pods.
     whole = [warning for rule in PLAN_RULES for warning in rule(plan)]
     single = [warning for placed in plan.pods for rule in POD_RULES for warning in rule(placed, plan)]
     return (*whole, *single)
@@ -181,6 +182,7 @@ def _grant_too_small(plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _wave_cuts(plan: PlanContext) -> Iterator[PlanWarning]:
+    # Per wave and not as one sum: from which pods the time is taken is what people have to know.
     for number, (period, wave) in enumerate(zip(plan.periods, plan.waves, strict=True)):
         if wave.period_seconds < period.seconds:
             granted = seconds_text(plan.grant_ns or 0)
@@ -201,6 +203,7 @@ def _wave_zeros(plan: PlanContext) -> Iterator[PlanWarning]:
 
 
 def _duplicates(plan: PlanContext) -> Iterator[PlanWarning]:
+    # The kubelet takes them without a word, and hardly anybody means what follows.
     counts = Counter(period.priority for period in plan.periods)
     for priority, count in counts.items():
         if count > 1:

@@ -99,6 +99,7 @@ def matching_rows(found: FoundAtStart) -> tuple[ResumeRow, ...]:
         "same" if found.same_userspace else "other",
         "inherited" if found.lock_inherited else "absent",
     )
+    # All of them and not the first, so that a test can prove that there is one.
     return tuple(row for row in RESUME_TABLE if all(map(_fits, row[: len(words)], words)))
 
 

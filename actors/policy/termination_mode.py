@@ -68,6 +68,8 @@ def choose_mode(
     by_kind = f"a shutdown of kind {kind}" if mode == "auto" else f"mode {mode}"
     means = (wanted.get(kind) or MODE_BY_KIND.get(kind, "cri")) if mode == "auto" else mode
     if means == "api":
+        # Asked in this order, as the record has one reason: what is not there outweighs what is only not
+        # wise.
         lacking = _lacking_for_api(health) or ("a wave has no time under the grant" if starved else "")
         return (
             ModeChoice("cri", f"{by_kind} wants api, but {lacking}")
@@ -136,6 +138,8 @@ def arrange_waves(
 def wave_index(periods: Sequence[Period], pod: Pod, rules: PlacementRules) -> int:
     """Its index in `arrange_waves`."""
     index = group_index(periods, priority_of(pod))
+    # Together also those that a delete would end: network and storage of the node itself are among them, and
+    # what the others need goes last.
     in_last = rules.together and index == len(periods) - 1
     behind = rules.means == "api" and (in_last or not deletable(pod, taints=rules.taints))
     return len(periods) + index if behind else index

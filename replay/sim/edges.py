@@ -52,7 +52,6 @@ from ebbtide.events.decisions import (
     WriteDropIn,
 )
 from ebbtide.events.facts import (
-    INVENTORY_PODS_MAX,
     ApiRead,
     AutopsyTaken,
     BusLost,
@@ -352,17 +351,7 @@ class RuntimeEdge(SimulatedEdge):
                 ]
                 pod = replace(pod, containers=tuple(containers))
             active.append(pod)
-        parts = -(-len(active) // INVENTORY_PODS_MAX) or 1
-        as_of_ns = self._node.timer.now_ns
-        for part in range(parts):
-            yield InventoryTaken(
-                key=order.key,
-                as_of_ns=as_of_ns,
-                source="simulated",
-                part=part + 1,
-                parts=parts,
-                pods=tuple(active[part * INVENTORY_PODS_MAX : (part + 1) * INVENTORY_PODS_MAX]),
-            )
+        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active)
         yield self._draw_ns(5, 60)
         return Outcome()
 

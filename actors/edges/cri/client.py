@@ -59,9 +59,12 @@ MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 #: How soon a runtime that was away is asked again; gRPC's own pause begins at a second.
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
+#: gRPC's own wait for a connection cannot be cancelled (`CriClient._connected`); so soon it is seen that one
+#: is there.
 READY_POLL_SECONDS = 0.05
 #: How soon it is noticed that an idle connection has broken.
 GONE_POLL_SECONDS = 0.5
+#: gRPC's own thread tells the ends of what was cancelled a moment later.
 DRAIN_SECONDS = 0.05
 
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
@@ -212,6 +215,7 @@ async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus 
     request = api.ContainerStatusRequest(container_id=container_id)
     try:
         found = await caller.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_SECONDS_MAX)
+    # It is gone, and with it whatever could be said.
     except NotFound:
         return ExitStatus()
     except CallFailed:
@@ -243,6 +247,7 @@ class RuntimeReach:
                 await self._connection.ready(AWAY_SECONDS)
             except Lost as error:
                 await self._say(False, outlet, error)
+                # Said once: from here on only its return is news.
                 await self._connection.ready(float("inf"))
             try:
                 back.send_nowait(None)
@@ -257,6 +262,7 @@ class RuntimeReach:
 
     async def fails(self, error: Exception, since: float, outlet: Outlet) -> None:
         """A look that began at ``since`` has failed."""
+        # From the first look that failed, since each has its own long time to fail in.
         if self._failing_since is None:
             self._failing_since = since
         if trio.current_time() - self._failing_since > HANGS_SECONDS:

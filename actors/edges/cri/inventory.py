@@ -26,7 +26,7 @@ from ebbtide.actors.edges.cri.pods import (
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events.decisions import TakeInventory
-from ebbtide.events.facts import INVENTORY_PODS_MAX, ContainerExited, InventoryTaken, PodJoined
+from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
@@ -65,6 +65,7 @@ class Inventory:
 
     async def take(self, order: TakeInventory, outlet: Outlet) -> Ending:
         """Fails where nobody knows: an inventory without a runtime is not an empty one."""
+        # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
         self._anew = self._anew or not order.refresh
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._reach.known.wait()
@@ -126,24 +127,14 @@ class Inventory:
 
     async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
         self.late.note(order, (pod.uid for pod in views))
-        starts = range(0, max(1, len(views)), INVENTORY_PODS_MAX)
-        facts = [
-            InventoryTaken(
-                key=order.key,
-                as_of_ns=time.monotonic_ns(),
-                source=source,
-                part=part,
-                parts=len(starts),
-                pods=tuple(views[start : start + INVENTORY_PODS_MAX]),
-            )
-            for part, start in enumerate(starts, 1)
-        ]
-        await outlet.put(*facts)
+        now_ns = time.monotonic_ns()
+        await outlet.put(*InventoryTaken.in_parts(order.key, now_ns, source, views))
 
     async def report_late(self, outlet: Outlet) -> None:
         """After a look, or when the API server has told something: pods that were in no inventory of this
         shutdown.
         """
+        # Given to the table before it is reported: the order that follows the report has to find it.
         found = self.late.find(self._table.active())
         self._table.give(found)
         joined = [pod_view(pod, known_pod_of(pod, self._lookup)) for pod in found]
@@ -321,6 +312,7 @@ class ApiOnlyPods:
             entry = table.find(uid, name)
             if entry is not None and entry.running:
                 table.give([entry.pod])
+            # The look is from before we began to wait, or before it was to run: it says nothing of this one.
             elif each.coming or each.since >= as_of:
                 continue
             elif entry is not None and each.id in ("", entry.id):

@@ -12,9 +12,9 @@ hurried or cut or adopted after a restart as it may be. (A runtime whose caller 
 containerd's ``waitContainerStop`` ends with its caller's context. So it could not be left to it in any
 case.)
 
-A runtime that has gone for good must not cost a pod its stop signal: what it was certainly not given goes
-to the container's first process through its descriptor, as a runtime would send it. What it may have been
-given is not said twice, by either way.
+A runtime that has gone for good must not cost a pod its stop signal: what it was certainly not given
+(`Unsent`, or never connected) goes to the container's first process through its descriptor, as a runtime
+would send it. What it may have been given is not said twice, by either way.
 
 A hook is at most once: exec through the runtime, httpGet to the pod's address, and a call that was lost in
 the middle is not made again. (``sleep`` is a deadline in the core; nothing runs for it.)
@@ -114,6 +114,7 @@ class ContainerOrders:
 
     async def _running(self, order: SendSignal | KillContainer, outlet: Outlet) -> ContainerEntry | Ending:
         """What is to be stopped. Or the outcome: it has ended, and whoever stops it has not heard of it."""
+        # It may be one that only the API server had shown: by now the runtime may have it.
         await self._inventory.catch_up(order.uid, order.container, outlet)
         entry = self._table.find(order.uid, order.container)
         if entry is not None and entry.running:
@@ -154,11 +155,6 @@ class ContainerOrders:
         return Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)
 
 
-# Which of the two ways a signal goes decides who can be sure of what. The runtime is asked first: it knows
-# the image's STOPSIGNAL, and sees containers that have no process here. Only when it was certainly given
-# nothing (`Unsent`, or never connected) does the signal go to the first process directly, so no container
-# gets it twice.
-
 #: The core's floor between stop signal and SIGKILL, and a second more than the core ever waits.
 FLOOR_SECONDS = 2
 BEHIND_SECONDS = 1
@@ -168,6 +164,8 @@ NO_GRACE_SECONDS = 3600
 STOP_PAST_SECONDS = 5
 #: A runtime sends the signal within milliseconds; a call that is out for so long was heard.
 SENT_SECONDS = 0.1
+#: A runtime that is restarted is there again within some hundred milliseconds, and each of them is a pod's
+#: grace.
 STOP_AGAIN_SECONDS = 0.05
 #: How long a stop signal is left to a runtime that is away. One that is quickly restarted knows the image's
 #: STOPSIGNAL, which we do not; a wave has seconds.
@@ -203,6 +201,7 @@ class ContainerStops:
         self, entry: ContainerEntry, name: str, traceparent: str, progress: _StopProgress
     ) -> None:
         """Cancelled with the edge only: then the container goes on, with its signal."""
+        # The runtime first: it knows the image's STOPSIGNAL, and sees containers that have no process here.
         timeout = backstop_seconds(entry.pod.grace_seconds)
         # One that shows no process on this machine has nobody but its runtime.
         deadline = trio.current_time() + (timeout if entry.pidfd < 0 else DIRECT_SECONDS)
@@ -298,6 +297,7 @@ class _StopProgress:
 
 #: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
 EXEC_PAST_SECONDS = 5
+#: The same for a hook, whose time runs on as well.
 EXEC_AGAIN_SECONDS = 0.05
 #: A node without any route has no other address.
 LOOPBACK = "127.0.0.1"
@@ -434,6 +434,7 @@ class SandboxCleanup:
         """A pod that was told to stop, if all of it has ended."""
         if pod.running or pod.sandbox in self._seen:
             return
+        # Once, also if it failed: nobody waits for it, and the next boot finds none.
         self._seen.append(pod.sandbox)
         (self._shared if pod.host_network else self._own).append(pod)
         self._wake()

@@ -148,6 +148,8 @@ class PodTable:
 
     def put(self, entry: ContainerEntry) -> None:
         """A container runs. One that ran under its name is only kept if a shutdown was given it."""
+        # A kubelet may start a container again under its name while the shutdown's orders still mean the one
+        # before.
         before = entry.pod.containers.get(entry.spec.name)
         if before is not None and before.id in self.followed:
             self._replaced[before.id] = before
@@ -192,7 +194,10 @@ class PodTable:
             made = InventoryContainer(
                 uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
             )
+            # The first that was given under a name stays meant: an order that was for it must not hit its
+            # successor.
             self.given.setdefault(entry.key, made)
+        # Also of former shutdowns, since a pod that a cancelled one began to stop is still waited for.
         self.followed |= {entry.id for entry in running}
 
     def restore(self, given: tuple[InventoryContainer, ...]) -> None:
@@ -465,6 +470,7 @@ class InventoryFile:
     def store(self, given: list[InventoryContainer]) -> None:
         """Only a change is written. Without it a restart learns later of what has ended: that may be."""
         record = msgspec.msgpack.encode(InventoryRecord(boot_id=self._boot_id, told=tuple(given)))
+        # Inventories come with every look, and most are as the one before.
         if record == self._stored:
             return
         with suppress(OSError):

@@ -239,6 +239,7 @@ OnContainer = Callable[[ContainerEntry], None]
 SHIM_LOOKS_MAX = 5
 #: A runtime notices an end a moment after the kernel; a wave does not wait longer for an exit code.
 NOTICE_SECONDS_MAX = 0.5
+#: A question is a millisecond of the runtime's, and there is one container that asks.
 NOTICE_AGAIN_SECONDS = 0.02
 #: After an end its kubelet may start the container again: so long the table is looked over more often.
 RESTART_SECONDS = 5.0
@@ -274,6 +275,7 @@ class Listing:
         began = trio.current_time()
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
+        # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
         before = list(self._table.entries())
         sandboxes = await self._client.repeat(
             "ListPodSandbox",
@@ -287,6 +289,7 @@ class Listing:
             api.ListContainersResponse,
             LOOK_SECONDS_MAX,
         )
+        # In the order of their making: that of the pods in an inventory, and so of ties between them.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
             if item.id in self._table.pods:
                 if item.id in self._broken:

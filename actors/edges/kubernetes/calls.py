@@ -128,6 +128,7 @@ class ApiCall:
         if seconds <= 0:
             raise Unanswered("there was no time left to ask", sent=False)
         try:
+            # A little later than the caller's own bound, which knows whether anything was sent.
             with trio.move_on_after(seconds + LATE_SECONDS_MAX):
                 answer = await self._caller.call(
                     method,
@@ -155,6 +156,7 @@ class ApiCall:
                 last = await self.once(method, path, body, content_type)
             except Unanswered as error:
                 last = error
+            # Any other answer stays what it is, however often the question is asked.
             if isinstance(last, Answer) and last.code != HTTP_TOO_MANY and last.code < 500:
                 return last
             asked = last.retry_after_seconds if isinstance(last, Answer) else 0.0

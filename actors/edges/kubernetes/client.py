@@ -106,6 +106,7 @@ def _without_parents() -> Iterator[None]:
 CONNECTIONS_MAX = 128
 #: Between two waves there may be half a minute, and a new connection costs 2 ms of the processor.
 KEEPALIVE_SECONDS = 60.0
+#: Closing is the kernel's matter once both directions are shut: mostly the first look is the last.
 END_POLL_SECONDS = 0.005
 #: What a connection may hold of an answer that nobody has read yet.
 READ_BUFFER_BYTES = 64 * 1024
@@ -419,6 +420,7 @@ class ApiClient:
     async def _retire(self, old: ApiSession) -> None:
         loop = self._loop
         assert loop is not None
+        # Its streams are told at once, to be opened anew with what is valid now; its calls may finish.
         old.hang_up()
         try:
             await trio.sleep(OLD_SESSION_SECONDS)

@@ -58,6 +58,7 @@ class Credentials:
         """Read what has changed; ``refused``: the server no longer takes what we have. ``access`` stays the
         same object unless it changed. Raises UnusableCredentials, and ``access`` stays as it was.
         """
+        # One at a time: a burst of refusals would otherwise run a plugin once for each.
         async with self._one:
             before = self._base
             # Abandoned with a disk that hangs: the daemon must be able to leave.
@@ -283,6 +284,7 @@ class _KubeconfigReader:
         user = self._named("user", context.user, config.users, "user") if context.user else _User()
         if not cluster.server.startswith(("https://", "http://")):
             raise self._wrong(f"the server of cluster {context.cluster!r} is no URL of http or https")
+        # It would be in every message about the server.
         if "@" in cluster.server:
             raise self._wrong(f"the server of cluster {context.cluster!r} has a name or password in it")
         if user.auth_provider is not None or user.username:

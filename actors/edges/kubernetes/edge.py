@@ -186,6 +186,7 @@ async def retry_until_cancelled(
             await work()
         except Exception as error:
             why = _error_text(error)
+        # What has lived so long did not fail for the reason of before.
         if trio.current_time() - began > AGAIN_SECONDS_MAX:
             pause = AGAIN_SECONDS
         await failed(f"{name} cannot be used, which is tried again: {why}")

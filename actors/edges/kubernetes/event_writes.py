@@ -55,6 +55,8 @@ class EventWriter:
             )
         except Unanswered as error:
             return unanswered_ending(error)
+        # The name is made of the order's key, so a conflict is this very Event, which an earlier try has
+        # made.
         return Ending() if answer.code == HTTP_CONFLICT else answer_ending(answer)
 
 

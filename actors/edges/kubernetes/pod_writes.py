@@ -239,6 +239,7 @@ STATUS_SECONDS_MAX = 5.0
 ORDER_SECONDS_MAX = 10.0
 #: After a boot the API server may come long after us; later than this the cluster has helped itself.
 LATER_SECONDS_MAX = 600.0
+#: At a boot: the whole cluster may be coming up, and nothing waits for this.
 LATER_AGAIN_SECONDS = 5.0
 #: The kubelet, or a controller, wrote in between: read again.
 CONFLICTS_MAX = 5
@@ -508,6 +509,7 @@ LATE_FILE_NAME = "late.json"
 LATE_FILE_VERSION = 1
 #: A node has some hundred pods; the newest are kept.
 LATE_PODS_MAX = 1024
+#: What such a file has at most; one that is larger is not ours.
 LATE_BYTES_MAX = 1024 * 1024
 #: Goes on beside the calls, and costs an order that failed no more.
 KEEP_SECONDS_MAX = 1.0
@@ -587,6 +589,7 @@ def _read_late_file(path: Path) -> dict[str, KnownThen]:
 # more rarely the longer the server takes for one. Mirror pods count: theirs is the static pod's.
 
 
+#: Between two looks at what the watch has: it is in memory.
 STATUS_POLL_SECONDS = 0.1
 #: Of the time at most a quarter is spent on lists: the server has the statuses themselves to take.
 REST_PER_LIST = 3

@@ -66,6 +66,7 @@ class Runtime:
     async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
         """Until cancelled; calls under way are given up. Raises ClientMissing, and whatever is a bug here."""
         async with trio.open_nursery() as nursery:
+            # Connected before anything asks: the watch would else begin with a failure, and a pause.
             await nursery.start(self._link.run)
             health = ApiHealth(self._link, self._node, outlet)
             nursery.start_soon(PodWatch(self._link, self._node, self._store, health).run)
@@ -93,6 +94,8 @@ class Writes:
         tell: Tell = lambda level, line: None,
         folder: Path | None = None,
     ) -> None:
+        # One writer for all that is written to the Node: announcement and certificate overtake each other by
+        # rule, not by accident.
         ours = NodeWriter(caller, node)
         announcements = NodeAnnouncements(ours, context, tell)
         statuses = StatusDelivery(caller, lookup, node, context, LateStatuses(folder, tell))

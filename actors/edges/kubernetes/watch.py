@@ -36,11 +36,14 @@ WATCH_SECONDS = (300, 600)
 #: which is as often as a kubelet renews its lease.
 SILENCE_SECONDS = 10.0
 LIVENESS_PATH = "/readyz"
+#: Silence is no news to a server that is well: it answers at once, or it is not well.
 LIVENESS_SECONDS_MAX = 2.0
+#: A watch begins with its headers, which come before the first event is looked for.
 OPEN_SECONDS_MAX = 3.0
 #: Between tries: begins short, since a restarted server is soon back, and ends where a cluster can bear it.
 PAUSE_SECONDS_MIN = 0.05
 PAUSE_SECONDS_MAX = 2.0
+#: A server under load may ask for minutes; a shutdown in them would know nothing of its pods.
 RETRY_AFTER_SECONDS_MAX = 30.0
 #: A watch that lived so long was one: the next begins without a pause.
 LIVED_SECONDS = 1.0
@@ -137,6 +140,7 @@ class PodWatch:
             # We no longer know what there is: list again.
             self._listed = False
             raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
+        # Whatever else comes (a bookmark) only moves the version on.
         if event.type == "DELETED":
             self._store.remove(pod.metadata.uid)
         elif event.type in ("ADDED", "MODIFIED"):
@@ -233,7 +237,9 @@ async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
 #: So long nothing but failures: a mode that needs the API server is then not chosen. An API server restarts
 #: in less, and a wave that finds it away hands over by itself (docs/node.md).
 AWAY_SECONDS = 3.0
+#: It decides whether the node can be tainted: asked beside everything else, so there is time.
 REVIEW_SECONDS_MAX = 3.0
+#: The journal keeps it; a client's words may have no end.
 ERROR_CHARS_MAX = 300
 NODE_USER = "system:node:"
 

@@ -113,12 +113,14 @@ class Bus:
                     _close_descriptors(message)
                 elif kind in (MessageType.method_return, MessageType.error):
                     waiting = self._waiting.pop(message.header.fields.get(HeaderFields.reply_serial, 0), None)
+                    # Else its caller has given up.
                     if waiting is not None:
                         waiting[1].append(message)
                         waiting[0].set()
                     else:
                         _close_descriptors(message)
         except Exception as error:
+            # Whatever it was, the connection is of no use any more, and who owns it decides what follows.
             self.lost = f"the bus connection ended ({type(error).__name__})"
         finally:
             self.close()
@@ -137,12 +139,15 @@ class Bus:
         if self.lost:
             raise BusError(self.lost)
         serial = next(self._connection.outgoing_serial)
+        # Before it is sent: the answer may be read while the sending task still waits for its turn.
         answered, replies = self._waiting[serial] = (trio.Event(), [])
         try:
             with trio.fail_after(seconds_max):
                 await self._connection.send(message, serial=serial)
                 await answered.wait()
         except trio.TooSlowError as error:
+            # It came in the moment in which the time was over: a lock in it that nobody closes would hold the
+            # machine.
             for late in replies:
                 _close_descriptors(late)
             raise BusError(f"no answer to {member(message)} within {seconds_max:g} s") from error

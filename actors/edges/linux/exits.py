@@ -28,6 +28,7 @@ from ebbtide.events.base import NS_PER_SECOND, Fact
 
 #: A process of another parent tells its exit code only when that has waited for it: so long we wait for that.
 PARENT_NS_MAX = 20_000_000
+#: A parent that waits at all does so within a millisecond; nothing tells us when it has.
 PARENT_POLL_SECONDS = 0.002
 
 #: ``struct pidfd_info`` of ``linux/pidfd.h`` in its first size: a mask of 64 bits, ids, the exit code.
@@ -89,6 +90,7 @@ def reap(pidfd: int) -> ExitStatus | None:
 
 async def reap_soon(pidfd: int) -> ExitStatus:
     """`reap` for a process that has ended; another's child gets a moment to be waited for."""
+    # Hung up means that the parent has waited: what the descriptor says from then on is the last word.
     poll = select.poll()
     poll.register(pidfd, 0)
     end = reap(pidfd)

@@ -24,6 +24,7 @@ WATCH_MASK = (
     | IN_ONLYDIR
 )  # fmt: skip
 EVENT_HEADER = struct.Struct("iIII")
+#: Some thousand events; what is left is read with the next change, and the caller compares folders anyway.
 READ_BYTES_MAX = 64 * 1024
 #: A file is made in several events (temporary file, write, rename): look once, when they are through.
 SETTLE_SECONDS = 0.01
@@ -56,6 +57,8 @@ class FolderWatch:
             _, _, _, length = EVENT_HEADER.unpack_from(data, offset)
             offset += EVENT_HEADER.size + length
             names.add(os.fsdecode(data[offset - length : offset].rstrip(b"\0")))
+        # Folders may have come, or gone and come again: before the caller looks, so that nothing is missed in
+        # between.
         self._renew()
         return frozenset(names)
 

@@ -58,6 +58,7 @@ def parse_stat(text: str) -> ProcessStat:
     head, bracket, tail = text.rpartition(")")
     pid, opening, command = head.partition(" (")
     fields = tail.split()
+    # Twenty: the start time is the last that is read.
     if not bracket or not opening or len(fields) < 20:
         raise ValueError("not the text of a stat file")
     return ProcessStat(
@@ -82,6 +83,8 @@ def parse_environ(data: bytes) -> dict[str, str]:
     for item in data.split(b"\0"):
         name, equals, value = item.partition(b"=")
         if equals and name:
+            # The first, because our marks stand first: what a manifest says under the same name comes after
+            # them.
             found.setdefault(os.fsdecode(name), os.fsdecode(value))
     return found
 
@@ -139,6 +142,7 @@ def read_tcp(pid: int) -> frozenset[int]:
 def socket_inodes(pid: int) -> Iterator[int]:
     """The sockets that a process holds."""
     try:
+        # Another user's process does not show what it holds, and then it counts as holding nothing.
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
         return

@@ -21,6 +21,7 @@ import msgspec
 from ebbtide.actors.edges.linux import proc
 
 RT_MIN, RT_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
+#: Linux has as many on every machine but one (MIPS).
 SIGNAL_NUMBER_MAX = 64
 
 _NUMBER_BY_NAME: dict[str, int] = (
@@ -103,14 +104,17 @@ def verdict_of(status: proc.ProcessStatus, signal: str) -> tuple[Verdict, str]:
     """Pure. Raises ValueError when ``signal`` is none."""
     number = signal_number(signal)
     bit = 1 << (number - 1)
+    # Before the masks: a process may claim to block or to catch it, and the kernel does not ask.
     if number == SIGKILL_NUMBER:
         return "ends", VERDICT_TEXT["ends"]
+    # Ignored and caught exclude each other; blocked says least, and so is asked last.
     if status.ignored & bit:
         return "ignores", VERDICT_TEXT["ignores"]
     if status.caught & bit:
         return "handles", VERDICT_TEXT["handles"]
     if status.blocked & bit:
         return "unclear", VERDICT_TEXT["unclear"]
+    # Its number in the innermost namespace, which is the last of the list.
     if len(status.namespace_pids) > 1 and status.namespace_pids[-1] == 1:
         return "ignores", FIRST_PROCESS_TEXT
     return ("ignores", NOT_ENDING_TEXT) if number in NOT_ENDING_NUMBERS else ("ends", VERDICT_TEXT["ends"])

@@ -32,6 +32,7 @@ from ebbtide.events.model import ShutdownKind
 BUS_NAME = "org.freedesktop.DBus"
 #: Rejections on record a connection: evidence, but no way to fill our disk.
 REJECTED_MAX = 16
+#: A forged body may be megabytes.
 TEXT_CHARACTERS_MAX = 200
 
 
@@ -75,6 +76,7 @@ class SignalFilter:
             or fields.get(HeaderFields.interface) != MANAGER_INTERFACE
         ):
             return None
+        # Any local user can send us a message that looks like logind's, and one would end every pod.
         if not self.owner or sender(message) != self.owner:
             return self._reject(message, f"not sent by logind ({self.owner or 'not on the bus'})")
         if name == PREPARE_FOR_SHUTDOWN_WITH_METADATA:
@@ -160,6 +162,8 @@ class LogindConnection:
 
     def _add(self, item: ConnectionItem) -> None:
         self._arrived += 1
+        # Without waiting, in the task that reads the bus: a reader that waits would hold back the answers
+        # that an order waits for.
         self._put.send_nowait(item)
 
     def open(self, nursery: trio.Nursery) -> None:

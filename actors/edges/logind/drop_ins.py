@@ -26,7 +26,9 @@ DROP_IN_FOLDER_DEFAULT = "/run/systemd/logind.conf.d"
 DROP_IN_NAME = "zz-ebbtide.conf"
 #: Not a ``.conf``: logind passes over a half-written file.
 TEMPORARY_NAME = ".zz-ebbtide.new"
+#: What holds where no file says anything (logind.conf(5)).
 LOGIND_DEFAULT_NS = 5 * NS_PER_SECOND
+#: A configuration has a few lines; what is larger is no reason to read on with a shutdown near.
 FILE_BYTES_MAX = 256 * 1024
 FILE_TEXT = """# Written by ebbtide: it needs this long to end the pods of this node before a shutdown.
 [Login]
@@ -86,6 +88,7 @@ class DropIns:
             with contextlib.suppress(OSError):
                 for name in os.listdir(self._inside(folder)):
                     if name.endswith(".conf") and not name.startswith("."):
+                        # A name in a folder of higher rank hides the same name below (logind.conf(5)).
                         by_name.setdefault(name, f"{folder}/{name}")
         # The main file is the highest that exists (systemd 256 looks below /run and /usr as well).
         mains = (f"/{prefix}/systemd/logind.conf" for prefix in FOLDER_PREFIXES)
@@ -106,6 +109,7 @@ class DropIns:
         settings = self._settings()
         others = [setting for setting in settings if setting.path != self.ours]
         largest = max(others, key=lambda setting: setting.value_ns, default=Setting("", 0))
+        # No file stands for less than what logind takes without any.
         if largest.value_ns < LOGIND_DEFAULT_NS:
             largest = Setting("", LOGIND_DEFAULT_NS)
         # The file that wins against ours. Ours need not be there: the question is whether to write it at all.
@@ -132,6 +136,8 @@ class DropIns:
             os.fchmod(descriptor, 0o644)
             file.write(FILE_TEXT.format(seconds=seconds))
             file.flush()
+            # Before the rename: after a crash logind would otherwise read an empty file, and take its
+            # default.
             os.fsync(descriptor)
         os.rename(temporary, self._folder / DROP_IN_NAME)
 
@@ -160,6 +166,7 @@ UNITS_NS = {
     **dict.fromkeys(("y", "year", "years"), 31_557_600 * NS_PER_SECOND),
 }
 SPAN_PART = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Zµμ]*)\s*", re.ASCII)
+#: The longest of any sense names each unit once.
 SPAN_CHARACTERS_MAX = 256
 
 

@@ -163,6 +163,7 @@ class LogindEdge:
         except BusRefused as error:
             if error.name != OPERATION_IN_PROGRESS:
                 raise
+            # Not alive any more, so it holds nothing: kept, it would look like a lock.
             await self._lock.give_back()
             return OPERATION_IN_PROGRESS.rpartition(".")[2]
         await self._lock.take(lock.to_raw_fd())
@@ -176,6 +177,7 @@ class LogindEdge:
 #: Below systemd 255 the kind costs a question. logind answers in half a millisecond; on a busy machine it is
 #: worth a moment, because a power-off that is not known as one is treated as a reboot.
 KIND_SECONDS_MAX = 0.25
+#: In a shutdown: a cancel may be seen by its property only, and until then pods are ended for nothing.
 PREPARING_SECONDS = 1.0
 #: After a change that logind takes up a little later, or that somebody is about to tell it of.
 HURRY_SECONDS = 0.5
@@ -212,6 +214,8 @@ class LogindWatch:
     async def _report(self, item: ConnectionItem | None, outlet: Outlet) -> None:
         match item:
             case ShutdownSignal():
+                # Asked before the fact and not after it: the termination mode is chosen by the kind, in the
+                # fact's own step.
                 kind = item.kind if item.kind != "unknown" or not item.active else await self._ask_kind()
                 self._reporter.preparing, self._reporter.owner = item.active, item.owner
                 await outlet.put(
@@ -406,6 +410,7 @@ class DelayLimit:
             bus = await self._reporter.link.bus()
             if await reader.read_preparing(bus):
                 return ENDED_PREPARING
+            # Read just before: a file that changes in mid-shutdown would move the property and not the timer.
             await in_bounded_thread(change)
             await bus.method(SYSTEMD, "KillUnit", "ssi", LOGIND_UNIT, "all", SIGHUP)
             # The limit when it is as wanted, or after the last look.

@@ -123,6 +123,7 @@ async def read_manager(bus: Bus) -> ManagerState:
 
 SCHEDULE_FOLDER = "run/systemd/shutdown"
 SCHEDULE_FILE = "scheduled"
+#: Its wall message is the only part without a bound.
 SCHEDULE_BYTES_MAX = 64 * 1024
 #: A wall message is for people; the journal keeps its beginning.
 WALL_CHARACTERS_MAX = 1024

@@ -49,7 +49,6 @@ from ebbtide.actors.interfaces import Effect, Ending, Outlet, TraceContext
 from ebbtide.events.base import Fact, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, StartPod, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import (
-    INVENTORY_PODS_MAX,
     AutopsyTaken,
     ContainerStarted,
     InventoryTaken,
@@ -116,6 +115,7 @@ class ProcessEdge:
     async def run(self, outlet: Outlet) -> None:
         """Find again what runs, follow the manifests and every container's end, until cancelled."""
         raise_file_limit()
+        # Before the manifests are followed: one that names a pod which runs already must not start it again.
         await self._recover(outlet)
         try:
             async with trio.open_nursery() as nursery:
@@ -232,6 +232,7 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
+        # Not started yet, so there is nobody to signal; what is started for it now is an init container.
         if entry.phase == "waiting":
             return self._stop_start(entry.pod, order.signal)
         self._repeat_end(entry)
@@ -263,6 +264,7 @@ class ProcessEdge:
         if entry.phase == "waiting":
             self._stop_start(entry.pod, "SIGKILL")
         self._repeat_end(entry)
+        # Of a pod that is not up yet the process that runs is its init container's.
         target = entry.pod.init if entry.phase == "waiting" and entry.pod.init is not None else entry
         await self._killer.kill(target.key, TreeRoot(target.pid, target.start_ticks), target.group)
         return Ending()
@@ -271,6 +273,7 @@ class ProcessEdge:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return Ending("failed", UNKNOWN_CONTAINER)
+        # Shared with the other stragglers of the wave, who are due at the same moment.
         look = await self._scanner.look_briefly()
         stats = [
             item.stat for item in tree_members(look, {entry.key: TreeRoot(entry.pid, entry.start_ticks)})
@@ -291,20 +294,8 @@ class ProcessEdge:
         return Ending("failed", UNKNOWN_CONTAINER) if entry is None else await self._hooks.run(entry, order)
 
     async def _take_inventory(self, order: TakeInventory, outlet: Outlet) -> Ending:
-        now_ns, pods = self._mono_ns(), self._table.active()
-        starts = range(0, max(1, len(pods)), INVENTORY_PODS_MAX)
-        facts = [
-            InventoryTaken(
-                key=order.key,
-                as_of_ns=now_ns,
-                source="process",
-                part=part,
-                parts=len(starts),
-                pods=tuple(pods[start : start + INVENTORY_PODS_MAX]),
-            )
-            for part, start in enumerate(starts, 1)
-        ]
-        await outlet.put(*facts)
+        pods = self._table.active()
+        await outlet.put(*InventoryTaken.in_parts(order.key, self._mono_ns(), "process", pods))
         return Ending()
 
 
@@ -316,6 +307,8 @@ def _import_for_hooks(pod: PodEntry) -> None:
 def _signal_container(entry: ContainerEntry, name: str) -> Ending:
     """To the first process only, as a runtime does it. A process that has ended needs none."""
     try:
+        # Before the phase is looked at: a stop signal that is none is a mistake in the manifest, also when it
+        # came too late.
         number = signal_number(name)
     except ValueError as error:
         return Ending("failed", str(error))
@@ -360,6 +353,8 @@ class Recovery:
 
     async def once(self) -> list[Fact]:
         """What was learned; empty from the second call on."""
+        # Orders that are overdue come all at once after a restart, and each of them waits for the one
+        # recovery.
         async with self._lock:
             if self.done:
                 return []
@@ -373,6 +368,7 @@ class Recovery:
         with suppress(OSError):
             look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
         facts = [fact for record in records for fact in self._revive(record, look)]
+        # Not killed: the manifest that names their pod may be read only after this.
         for item in look:
             if item.mark is not None and item.mark.uid not in self._table.pods:
                 self._strays.setdefault(item.mark.uid, []).append(item)
@@ -417,6 +413,7 @@ class Recovery:
             entry.group = container.group
             if not self._adopt(entry, container.pid, container.start_ticks):
                 entry.pid, entry.start_ticks = container.pid, container.start_ticks
+                # What it has left in its session must not live on beside the pod's next start.
                 self._killer.leftovers(entry.key, entry.group)
                 facts += self._given_up(entry)
         return facts
@@ -436,6 +433,7 @@ class Recovery:
         child = open_child(pid, start_ticks)
         if child is None:
             return False
+        # Its parent was the daemon before, so its exit code goes to whoever adopted it.
         entry.child = False
         entry.begin(*child)
         self._starter.follow(entry)
@@ -482,6 +480,7 @@ class ManifestChanges:
         """This file names no other pods than those any more."""
         for uid, entry in list(self._table.pods.items()):
             if entry.path == path and uid not in keep:
+                # Nobody's from now on: a file that names the pod later has it, without a start.
                 entry.path = ""
                 if entry.over or not entry.begun:
                     del self._table.pods[uid]

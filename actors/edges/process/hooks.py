@@ -103,6 +103,7 @@ class ProcessHooks:
         try:
             await trio.lowlevel.wait_readable(child.pidfd)
         except BaseException:
+            # Not when the daemon itself goes: the next one follows the hook by its mark.
             if not self._killer.closed:
                 self._killer.kill_soon(("", key), TreeRoot(child.pid, child.start_ticks))
 
@@ -121,6 +122,7 @@ class ProcessHooks:
         """Follow the hook of an earlier daemon, if it lives; its time has run on since it was started."""
         look = await self._scanner.look_shared()
         ours = [item.stat for item in look if item.mark is not None and item.mark.order == order.key]
+        # A hook's own children carry its mark as well; what it was started as leads the session.
         first = min(
             (stat for stat in ours if stat.session == stat.pid),
             key=lambda stat: stat.start_ticks,

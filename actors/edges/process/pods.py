@@ -229,6 +229,8 @@ class PodRecords:
         for path in sorted(ages, key=lambda path: ages[path]):
             with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
                 record = _record_decoder.decode(Path(path).read_bytes())
+                # Of another boot the numbers are others' by now; of another version the fields may mean
+                # something else, and the marks find what runs.
                 if (record.version, record.boot_id) == (RECORD_VERSION, self._boot_id):
                     found.append(record)
                     continue

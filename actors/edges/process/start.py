@@ -66,6 +66,7 @@ class PodStarter:
             self.remember(pod)
             failure = await self._start_all(pod, outlet)
         except trio.Cancelled:
+            # Cancelled by order, and not because the daemon goes: half a pod is of no use to anybody.
             if not self._killer.closed:
                 self._kill(pod)
             raise
@@ -106,6 +107,7 @@ class PodStarter:
 
     async def _run_init(self, pod: PodEntry, spec: ContainerSpec) -> str:
         entry = pod.init = ContainerEntry(pod, spec)
+        # Nothing of an init container is reported: it is no container that a shutdown stops.
         entry.ended = trio.Event()
         self._spawn(entry)
         self.follow(entry)
@@ -260,6 +262,7 @@ TRIM_SECONDS = 10
 OUTPUT_LINE_BYTES_MAX = 256
 
 KEEP_SIZE_AND_PUNCH_HOLE = 0x01 | 0x02
+#: Holes are punched in whole blocks; a part of one would be written with zeros and give nothing back.
 BLOCK_BYTES = 4096
 
 

@@ -312,7 +312,7 @@ async def test_an_inventory_comes_in_parts_with_running_flags(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only pods with something to stop are listed, ended containers flagged, in parts of bounded size."""
-    monkeypatch.setattr("ebbtide.actors.edges.process.edge.INVENTORY_PODS_MAX", 2)
+    monkeypatch.setattr("ebbtide.events.facts.INVENTORY_PODS_MAX", 2)
     pods = [pod_of(f"p{n}", shell("exec sleep 1000"), shell("exit 0", "brief")) for n in range(3)]
     async with bed_of(tmp_path, *pods, pod_of("over", shell("exit 0"))) as bed:
         await bed.outbox.wait_for(ContainerExited, 4)
