@@ -9,32 +9,8 @@ from typing import Any
 from ebbtide.actors.episode import TOO_LATE
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import deletable, pods_come_back
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
-from ebbtide.events.decisions import (
-    AnnounceNode,
-    DeadlineMoved,
-    DeletePod,
-    DeliverStatuses,
-    DetachCertified,
-    EpisodeClosed,
-    FallbackEngaged,
-    HandedOver,
-    KillContainer,
-    MeansChosen,
-    PlanMade,
-    PodEnded,
-    PodPlanned,
-    PodsEnded,
-    PodStopBegan,
-    ReleaseLock,
-    RunHook,
-    SendSignal,
-    ShutdownBegan,
-    ShutdownCancelled,
-    StartKubelet,
-    StopKubelet,
-    WaveStarted,
-)
 from ebbtide.events.facts import DaemonStarted, MountsRead, OrderEnded
 from ebbtide.events.model import TerminationMode
 
@@ -61,7 +37,7 @@ class Laws:
     stops: dict[str, Stop] = field(default_factory=dict)
     planned: dict[str, int] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
-    waves: list[WaveStarted] = field(default_factory=list)
+    waves: list[d.WaveStarted] = field(default_factory=list)
     #: Going down since a cancelled shutdown; the next one may adopt them, or end before it knows them.
     carried: tuple[str, ...] = ()
     deadline_ns: int = 0
@@ -113,27 +89,27 @@ class Laws:
         assert event.key in self.open_orders, f"{event.key} ended twice"
         del self.open_orders[event.key]
 
-    def _began(self, event: ShutdownBegan, record: Record) -> None:
+    def _began(self, event: d.ShutdownBegan, record: Record) -> None:
         left = [uid for uid in self.planned if uid not in self.ended]
         self.carried = tuple(dict.fromkeys((*self.carried, *left)))
         self.planned, self.ended, self.waves = {}, {}, []
         self.released = self.engaged = self.closed = False
         self.deadline_ns, self.release_by_ns = event.deadline_ns, event.release_by_ns
 
-    def _engaged(self, event: FallbackEngaged, record: Record) -> None:
+    def _engaged(self, event: d.FallbackEngaged, record: Record) -> None:
         self.engaged = True
 
-    def _moved(self, event: DeadlineMoved, record: Record) -> None:
+    def _moved(self, event: d.DeadlineMoved, record: Record) -> None:
         self.deadline_ns, self.release_by_ns = event.deadline_ns, event.release_by_ns
         for stop in self.stops.values():
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
-    def _planned(self, event: PodPlanned, record: Record) -> None:
+    def _planned(self, event: d.PodPlanned, record: Record) -> None:
         """A pod has one place in a shutdown."""
         assert event.pod.uid not in self.planned, f"{event.pod.uid} is planned twice"
         self.planned[event.pod.uid] = event.wave
 
-    def _wave_started(self, event: WaveStarted, record: Record) -> None:
+    def _wave_started(self, event: d.WaveStarted, record: Record) -> None:
         """Waves run in ascending order, none twice (KEP-2712)."""
         if self.waves:
             assert event.wave > self.waves[-1].wave
@@ -142,7 +118,7 @@ class Laws:
         assert event.deadline_ns >= record.mono_ns
         self.waves.append(event)
 
-    def _stop_began(self, event: PodStopBegan, record: Record) -> None:
+    def _stop_began(self, event: d.PodStopBegan, record: Record) -> None:
         """No pod begins before its wave, unless the fallback leads."""
         uid = event.uid
         assert uid not in self.ended, f"{uid} begins after its end"
@@ -155,7 +131,7 @@ class Laws:
         else:
             stop.kill_by_ns = min(stop.kill_by_ns, event.kill_by_ns)
 
-    def _hook(self, event: RunHook, record: Record) -> None:
+    def _hook(self, event: d.RunHook, record: Record) -> None:
         """At most once (rule 4), and within the grace."""
         place = (event.uid, event.container)
         assert place not in self.hooks, f"the hook of {place} is run twice"
@@ -163,10 +139,10 @@ class Laws:
         stop = self.stops[event.uid]
         assert record.mono_ns + event.timeout_ns <= stop.begun_ns + stop.grace_ns
 
-    def _signal(self, event: SendSignal, record: Record) -> None:
+    def _signal(self, event: d.SendSignal, record: Record) -> None:
         self.stops[event.uid].signalled.setdefault(event.container, record.mono_ns)
 
-    def _kill(self, event: KillContainer, record: Record) -> None:
+    def _kill(self, event: d.KillContainer, record: Record) -> None:
         """Never before grace and floor, but for the last possible SIGKILL, a hurry, or the fallback."""
         stop, now = self.stops[event.uid], record.mono_ns
         signalled_ns = stop.signalled[event.container]
@@ -178,7 +154,7 @@ class Laws:
             grace_ns = min(grace_ns, stop.hurried_ns)
         assert now >= min(max(grace_ns, signalled_ns + FLOOR_NS), stop.kill_by_ns)
 
-    def _pod_ended(self, event: PodEnded, record: Record) -> None:
+    def _pod_ended(self, event: d.PodEnded, record: Record) -> None:
         """One fate a pod; only what has begun has ended by itself, by SIGKILL, or not at all."""
         carried = event.uid in self.carried
         self.carried = tuple(uid for uid in self.carried if uid != event.uid)
@@ -202,17 +178,17 @@ class Laws:
         for place in [place for place in self.hooks if place[0] == uid]:
             del self.hooks[place]
 
-    def _pods_ended(self, event: PodsEnded, record: Record) -> None:
+    def _pods_ended(self, event: d.PodsEnded, record: Record) -> None:
         for uid in event.unfinished:
             assert uid in self.planned or uid in self.carried
             assert uid not in self.ended
 
-    def _released(self, event: ReleaseLock, record: Record) -> None:
+    def _released(self, event: d.ReleaseLock, record: Record) -> None:
         """Before logind's own timer, unless no daemon ran then."""
         assert record.mono_ns <= max(self.release_by_ns, self.start_ns)
         self.released = True
 
-    def _closed(self, event: EpisodeClosed, record: Record) -> None:
+    def _closed(self, event: d.EpisodeClosed, record: Record) -> None:
         assert not self.closed, "two last words on one shutdown"
         self.closed = True
 
@@ -228,25 +204,25 @@ class Laws:
 
 CHECKS: dict[type[Event], Callable[[Laws, Any, Record], None]] = {
     OrderEnded: Laws._order_ended,
-    ShutdownBegan: Laws._began,
-    FallbackEngaged: Laws._engaged,
-    DeadlineMoved: Laws._moved,
-    PodPlanned: Laws._planned,
-    WaveStarted: Laws._wave_started,
-    PodStopBegan: Laws._stop_began,
-    RunHook: Laws._hook,
-    SendSignal: Laws._signal,
-    KillContainer: Laws._kill,
-    PodEnded: Laws._pod_ended,
-    PodsEnded: Laws._pods_ended,
-    ReleaseLock: Laws._released,
-    EpisodeClosed: Laws._closed,
+    d.ShutdownBegan: Laws._began,
+    d.FallbackEngaged: Laws._engaged,
+    d.DeadlineMoved: Laws._moved,
+    d.PodPlanned: Laws._planned,
+    d.WaveStarted: Laws._wave_started,
+    d.PodStopBegan: Laws._stop_began,
+    d.RunHook: Laws._hook,
+    d.SendSignal: Laws._signal,
+    d.KillContainer: Laws._kill,
+    d.PodEnded: Laws._pod_ended,
+    d.PodsEnded: Laws._pods_ended,
+    d.ReleaseLock: Laws._released,
+    d.EpisodeClosed: Laws._closed,
 }
 
 
 # --- a Kubernetes node --------------------------------------------------------------------------
 
-TOUCHES = (SendSignal, KillContainer, RunHook, DeletePod, StopKubelet, AnnounceNode)
+TOUCHES = (d.SendSignal, d.KillContainer, d.RunHook, d.DeletePod, d.StopKubelet, d.AnnounceNode)
 
 
 @dataclass
@@ -275,7 +251,7 @@ class NodeLaws(Laws):
         if self.means == "observe" and isinstance(record.event, TOUCHES) and record.episode:
             # What an earlier shutdown has begun is finished.
             uid = getattr(record.event, "uid", "")
-            earlier = uid in self.carried or (isinstance(record.event, AnnounceNode) and record.event.ready)
+            earlier = uid in self.carried or (isinstance(record.event, d.AnnounceNode) and record.event.ready)
             assert earlier, f"{record.event} while the kubelet ends its pods by itself"
         check = NODE_CHECKS.get(type(record.event))
         if check is not None:
@@ -288,33 +264,33 @@ class NodeLaws(Laws):
         self.kubelet_stopped &= home == self.home
         self.home = home
 
-    def _node_began(self, event: ShutdownBegan, record: Record) -> None:
+    def _node_began(self, event: d.ShutdownBegan, record: Record) -> None:
         self.means, self.kind, self.handed_over, self.mounted = "", event.kind, False, True
         self.cancelled = self.listed = False
         self.deleted, self.accepted, self.undeletable = {}, {}, set()
 
-    def _means(self, event: MeansChosen, record: Record) -> None:
+    def _means(self, event: d.MeansChosen, record: Record) -> None:
         self.means, self.taints = event.means, event.taints
 
-    def _over(self, event: HandedOver, record: Record) -> None:
+    def _over(self, event: d.HandedOver, record: Record) -> None:
         """One way, once; whoever else might see a failure says it again at most after that."""
         assert not self.handed_over or record.actor == "FallbackActor"
         self.handed_over = True
 
-    def _stopped(self, event: StopKubelet, record: Record) -> None:
+    def _stopped(self, event: d.StopKubelet, record: Record) -> None:
         self.kubelet_stopped, self.stopping = True, event.key
 
-    def _kubelet_starts(self, event: StartKubelet, record: Record) -> None:
+    def _kubelet_starts(self, event: d.StartKubelet, record: Record) -> None:
         """Never in mid-shutdown, and only one that we have stopped."""
         assert self.kubelet_stopped, "the kubelet is started that nobody has stopped"
         assert not record.episode or self.closed or self.cancelled, "the kubelet is started in mid-shutdown"
         assert not self.stopping, "the kubelet is started while it is being stopped"
 
-    def _pod_planned(self, event: PodPlanned, record: Record) -> None:
+    def _pod_planned(self, event: d.PodPlanned, record: Record) -> None:
         if not deletable(event.pod, taints=self.taints):
             self.undeletable.add(event.pod.uid)
 
-    def _delete(self, event: DeletePod, record: Record) -> None:
+    def _delete(self, event: d.DeletePod, record: Record) -> None:
         """Only of what a delete ends, at least a second, and ever less."""
         assert event.uid not in self.undeletable
         assert event.grace_seconds >= 1
@@ -331,11 +307,11 @@ class NodeLaws(Laws):
         if what == "delete" and event.result in ("done", "unknown", "timed-out"):
             self.accepted[uid] = self.going[uid] = record.seq
 
-    def _no_hook_twice(self, event: RunHook, record: Record) -> None:
+    def _no_hook_twice(self, event: d.RunHook, record: Record) -> None:
         """The kubelet may have run it already."""
         assert event.uid not in self.accepted, f"the hook of {event.uid} may have run"
 
-    def _delivered(self, event: DeliverStatuses, record: Record) -> None:
+    def _delivered(self, event: d.DeliverStatuses, record: Record) -> None:
         """Never a terminal phase for a pod that comes back (design, rule 11)."""
         if record.episode and self.means == "cri" and record.cause and not event.unchanged_only:
             uids = [uid for uid, *_ in event.statuses if uid in self.planned and uid not in self.going]
@@ -350,7 +326,7 @@ class NodeLaws(Laws):
     def _read(self, event: MountsRead, record: Record) -> None:
         self.mounted = bool(event.mounted)
 
-    def _certified(self, event: DetachCertified, record: Record) -> None:
+    def _certified(self, event: d.DetachCertified, record: Record) -> None:
         """Safe is said only of what was read and ended."""
         assert not self.cancelled, "certified on a machine that stays up"
         if event.safe:
@@ -359,7 +335,7 @@ class NodeLaws(Laws):
             unseen = [uid for uid in self.planned if self.ended.get(uid, "") in ("", "failed", "unknown")]
             assert not unseen, f"certified while {unseen} may run"
 
-    def _kill(self, event: KillContainer, record: Record) -> None:
+    def _kill(self, event: d.KillContainer, record: Record) -> None:
         """A deleted pod was told by the kubelet."""
         stop = self.stops[event.uid]
         if "" in stop.signalled:
@@ -368,44 +344,44 @@ class NodeLaws(Laws):
             return
         super()._kill(event, record)
 
-    def _wave_started(self, event: WaveStarted, record: Record) -> None:
+    def _wave_started(self, event: d.WaveStarted, record: Record) -> None:
         """Those of the hand-over begin again with the lowest priority."""
         if self.waves and event.handover and not self.waves[-1].handover:
             self.waves.clear()
         super()._wave_started(event, record)
 
-    def _stays_up(self, event: ShutdownCancelled, record: Record) -> None:
+    def _stays_up(self, event: d.ShutdownCancelled, record: Record) -> None:
         self.cancelled = True
 
-    def _listed(self, event: PlanMade, record: Record) -> None:
+    def _listed(self, event: d.PlanMade, record: Record) -> None:
         self.listed = event.listed
 
-    def _announced(self, event: AnnounceNode, record: Record) -> None:
+    def _announced(self, event: d.AnnounceNode, record: Record) -> None:
         """Drained is said only of a node whose pods are known, and have ended."""
         if "Drained" in event.conditions:
             assert self.listed
             assert all(self.ended.get(uid, "") not in ("", "failed", "unknown") for uid in self.planned)
 
-    def _node_closed(self, event: EpisodeClosed, record: Record) -> None:
+    def _node_closed(self, event: d.EpisodeClosed, record: Record) -> None:
         self.means = ""
 
 
 NODE_CHECKS: dict[type[Event], Callable[[NodeLaws, Any, Record], None]] = {
     DaemonStarted: NodeLaws._home,
-    ShutdownBegan: NodeLaws._node_began,
-    MeansChosen: NodeLaws._means,
-    HandedOver: NodeLaws._over,
-    StopKubelet: NodeLaws._stopped,
-    StartKubelet: NodeLaws._kubelet_starts,
-    PodPlanned: NodeLaws._pod_planned,
-    DeletePod: NodeLaws._delete,
+    d.ShutdownBegan: NodeLaws._node_began,
+    d.MeansChosen: NodeLaws._means,
+    d.HandedOver: NodeLaws._over,
+    d.StopKubelet: NodeLaws._stopped,
+    d.StartKubelet: NodeLaws._kubelet_starts,
+    d.PodPlanned: NodeLaws._pod_planned,
+    d.DeletePod: NodeLaws._delete,
     OrderEnded: NodeLaws._delete_ended,
-    RunHook: NodeLaws._no_hook_twice,
-    DeliverStatuses: NodeLaws._delivered,
-    AnnounceNode: NodeLaws._announced,
-    ShutdownCancelled: NodeLaws._stays_up,
-    PlanMade: NodeLaws._listed,
+    d.RunHook: NodeLaws._no_hook_twice,
+    d.DeliverStatuses: NodeLaws._delivered,
+    d.AnnounceNode: NodeLaws._announced,
+    d.ShutdownCancelled: NodeLaws._stays_up,
+    d.PlanMade: NodeLaws._listed,
     MountsRead: NodeLaws._read,
-    DetachCertified: NodeLaws._certified,
-    EpisodeClosed: NodeLaws._node_closed,
+    d.DetachCertified: NodeLaws._certified,
+    d.EpisodeClosed: NodeLaws._node_closed,
 }

@@ -13,33 +13,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Order
 from ebbtide.events.decisions import AwaitStatuses, CancelOrder, CheckMounts, Leave, TakeInventory
-from ebbtide.events.facts import (
-    ApiRead,
-    AutopsyTaken,
-    BusLost,
-    ContainerExited,
-    DaemonStarted,
-    DropInsRead,
-    HurryRequested,
-    InventoryTaken,
-    KubeletRead,
-    LogindRead,
-    MountsRead,
-    OrderEnded,
-    PodAppeared,
-    PodJoined,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    Result,
-    RuntimeRead,
-    SettingsLoaded,
-    StatusesSeen,
-    StopRequested,
-    VolumesUnmounted,
-)
 from ebbtide.events.model import Pod, Settings, ShutdownKind
 from tests.actors.laws import Laws, NodeLaws
 from tests.scripts.bench import Bench
@@ -47,7 +23,7 @@ from tests.scripts.bench import Bench
 #: Everything is answered by the play itself.
 ORDERS = tuple(name for name, kind in TYPES.items() if issubclass(kind, Order))
 
-RESULTS: tuple[Result, ...] = ("done", "failed", "timed-out", "cancelled", "unknown")
+RESULTS: tuple[f.Result, ...] = ("done", "failed", "timed-out", "cancelled", "unknown")
 KINDS: tuple[ShutdownKind, ...] = ("poweroff", "reboot", "unknown")
 
 #: Moves that are drawn, the later ones more seldom.
@@ -118,10 +94,10 @@ class Play:
             if key in self.bench.orders:
                 self._end(key, "done")
 
-    def _end(self, key: str, result: Result) -> None:
+    def _end(self, key: str, result: f.Result) -> None:
         if isinstance(self.bench.orders[key], TakeInventory) and result == "done":
             self._list(key)
-        self.bench.feed(OrderEnded(key=key, result=result, reason="" if result == "done" else "drawn"))
+        self.bench.feed(f.OrderEnded(key=key, result=result, reason="" if result == "done" else "drawn"))
 
     def _list(self, key: str) -> None:
         here = [pod for pod in self.pods if any(self.alive.get((pod.uid, c.name)) for c in pod.containers)]
@@ -135,7 +111,7 @@ class Play:
         half = len(here) // 2
         for part, pods in enumerate((here[:half], here[half:]), 1):
             self.bench.feed(
-                InventoryTaken(
+                f.InventoryTaken(
                     key=key, as_of_ns=self.bench.now_ns, source="play", part=part, parts=2, pods=tuple(pods)
                 )
             )
@@ -146,25 +122,25 @@ class Play:
             uid, container = left[number % len(left)]
             self.alive[(uid, container)] = False
             code, signal = ((0, ""), (3, ""), (None, "SIGKILL"), (None, ""))[number % 4]
-            self.bench.feed(ContainerExited(uid=uid, container=container, exit_code=code, signal=signal))
+            self.bench.feed(f.ContainerExited(uid=uid, container=container, exit_code=code, signal=signal))
 
     def _signal(self, number: int) -> None:
         self.preparing = True
         grant_ns = self.grant_ns if number % 3 else number * NS_PER_SECOND
         self.bench.feed(
-            PrepareForShutdown(
+            f.PrepareForShutdown(
                 active=True, kind=KINDS[number % 3], grant_ns=grant_ns, lock_held=bool(number % 2)
             )
         )
 
     def _cancel(self, number: int) -> None:
         self.preparing = False
-        fact = PrepareForShutdown(active=False) if number % 2 else PreparingRead(preparing=False)
+        fact = f.PrepareForShutdown(active=False) if number % 2 else f.PreparingRead(preparing=False)
         self.bench.feed(fact)
 
     def _read(self, number: int) -> None:
         self.bench.feed(
-            LogindRead(owner=":1", grant_ns=self.grant_ns, preparing=self.preparing, kind="reboot")
+            f.LogindRead(owner=":1", grant_ns=self.grant_ns, preparing=self.preparing, kind="reboot")
         )
 
     def _die(self, number: int) -> None:
@@ -178,7 +154,7 @@ class Play:
 
     def _lose(self, keys: list[str]) -> None:
         for key in keys:
-            self.bench.feed(OrderEnded(key=key, result="unknown"))
+            self.bench.feed(f.OrderEnded(key=key, result="unknown"))
 
     def _reboot(self, number: int) -> None:
         """The machine goes: no process, no order and no clock of the last boot is left."""
@@ -195,7 +171,7 @@ class Play:
     def _start(self, failed: int = 0) -> None:
         self.laws.started(self.bench.now_ns)
         self.bench.feed(
-            DaemonStarted(
+            f.DaemonStarted(
                 version="0",
                 pid=1,
                 mode=self.mode,
@@ -210,28 +186,30 @@ class Play:
         )
 
     def _settings(self, number: int) -> None:
-        self.bench.feed(SettingsLoaded(settings=self.settings))
+        self.bench.feed(f.SettingsLoaded(settings=self.settings))
 
     def _hurry(self, number: int) -> None:
         pod = self.pods[number % len(self.pods)]
         self.laws.hurried(pod.uid, self.bench.now_ns)
-        self.bench.feed(HurryRequested(pod=pod.uid, asked_by=0))
+        self.bench.feed(f.HurryRequested(pod=pod.uid, asked_by=0))
 
     def _release(self, number: int) -> None:
-        self.bench.feed(ReleaseRequested(asked_by=0))
+        self.bench.feed(f.ReleaseRequested(asked_by=0))
 
     def _stop(self, number: int) -> None:
-        self.bench.feed(StopRequested(system_stopping=bool(number % 2), stop_time_ns=number * NS_PER_SECOND))
+        self.bench.feed(
+            f.StopRequested(system_stopping=bool(number % 2), stop_time_ns=number * NS_PER_SECOND)
+        )
 
     def _appear(self, number: int) -> None:
-        self.bench.feed(PodAppeared(pod=self.pods[number % len(self.pods)]))
+        self.bench.feed(f.PodAppeared(pod=self.pods[number % len(self.pods)]))
 
     def _rest(self, number: int) -> None:
         pod = self.pods[number % len(self.pods)]
         facts = (
-            BusLost(error="drawn"),
-            DropInsRead(others_ns=number * NS_PER_SECOND, ours_ns=None if number % 2 else NS_PER_SECOND),
-            AutopsyTaken(uid=pod.uid, container="app"),
+            f.BusLost(error="drawn"),
+            f.DropInsRead(others_ns=number * NS_PER_SECOND, ours_ns=None if number % 2 else NS_PER_SECOND),
+            f.AutopsyTaken(uid=pod.uid, container="app"),
         )
         self.bench.feed(facts[number % len(facts)])
 
@@ -299,26 +277,26 @@ class NodePlay(Play):
 
     def _start(self, failed: int = 0) -> None:
         super()._start(failed)
-        self.bench.feed(KubeletRead(unit="kubelet.service", active=True))
-        self.bench.feed(RuntimeRead(reachable=True))
-        self.bench.feed(ApiRead(reachable=True))
+        self.bench.feed(f.KubeletRead(unit="kubelet.service", active=True))
+        self.bench.feed(f.RuntimeRead(reachable=True))
+        self.bench.feed(f.ApiRead(reachable=True))
 
-    def _end(self, key: str, result: Result) -> None:
+    def _end(self, key: str, result: f.Result) -> None:
         order = self.bench.orders[key]
         if isinstance(order, CheckMounts) and result != "unknown":
             mounted = (("a0", "data"),) if len(key) % 2 else ()
-            self.bench.feed(MountsRead(key=key, mounted=mounted))
+            self.bench.feed(f.MountsRead(key=key, mounted=mounted))
         if isinstance(order, AwaitStatuses):
             missing = () if result == "done" else order.uids[:1]
-            self.bench.feed(StatusesSeen(key=key, missing=missing))
+            self.bench.feed(f.StatusesSeen(key=key, missing=missing))
         super()._end(key, result)
 
     def _health(self, number: int) -> None:
         facts = (
-            ApiRead(reachable=number % 2 == 0, taint=number % 6 > 0),
-            RuntimeRead(reachable=number % 4 > 0),
-            KubeletRead(unit="kubelet.service", active=(True, False, None)[number // 4 % 3]),
-            LogindRead(
+            f.ApiRead(reachable=number % 2 == 0, taint=number % 6 > 0),
+            f.RuntimeRead(reachable=number % 4 > 0),
+            f.KubeletRead(unit="kubelet.service", active=(True, False, None)[number // 4 % 3]),
+            f.LogindRead(
                 owner=":1", grant_ns=self.grant_ns, preparing=self.preparing, kubelet_lock=number % 8 > 4
             ),
         )
@@ -329,10 +307,10 @@ class NodePlay(Play):
             pod = self.late.pop()
             self._place(pod)
             self.pods.append(pod)
-            self.bench.feed(PodJoined(pod=pod))
+            self.bench.feed(f.PodJoined(pod=pod))
 
     def _unmount(self, number: int) -> None:
-        self.bench.feed(VolumesUnmounted(uid=self.pods[number % len(self.pods)].uid))
+        self.bench.feed(f.VolumesUnmounted(uid=self.pods[number % len(self.pods)].uid))
 
     def _wait(self, number: int) -> None:
         """Long enough for an undeleted pod's turn, a retry, an overdue status."""

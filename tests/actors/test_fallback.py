@@ -13,21 +13,8 @@ from ebbtide.actors.actor import NEVER_NS
 from ebbtide.actors.fallback import FALLBACK, PHASES, POD_ENDS, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.system import ACTOR_TYPES
+from ebbtide.events import decisions as d
 from ebbtide.events.base import NS_PER_SECOND, Event
-from ebbtide.events.decisions import (
-    ActorFailed,
-    DeadlineMoved,
-    EpisodeClosed,
-    FallbackEngaged,
-    HandedOver,
-    KillContainer,
-    MeansChosen,
-    PodEnded,
-    PodPlanned,
-    SendSignal,
-    StopKubelet,
-    WaveStarted,
-)
 from ebbtide.events.facts import ContainerExited, HurryRequested, LogindRead, Tick
 from ebbtide.events.model import Container, Handover, Pod
 
@@ -53,7 +40,7 @@ def handle(state: FallbackState, event: Event, now: int) -> tuple[FallbackState,
 def taken_over(now: int, **more: Any) -> tuple[FallbackState, list[Event]]:
     """In a shutdown whose first wave has begun; the budget is over after 100 s."""
     handed = Handover(**{"pod": POD, "wave": 0, "grace_ns": FLOOR_NS, "exited": ("done",)} | more)
-    failed = ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
+    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
     state = FallbackState(in_episode=True, deadline_ns=100 * NS_PER_SECOND, wave=0)
     return handle(state, failed, now)
 
@@ -70,9 +57,9 @@ def test_every_state_is_in_one_phase() -> None:
 def test_the_duty_of_every_other_actor_is_done(actor: str) -> None:
     """Their names are written out in the fallback: each is the name of an actor that there is."""
     handed = (Handover(pod=POD, wave=0, grace_ns=FLOOR_NS),) if actor == "HookActor" else ()
-    failed = ActorFailed(actor=actor, subject="", error="KeyError", handover=handed)
+    failed = d.ActorFailed(actor=actor, subject="", error="KeyError", handover=handed)
     _, decisions = handle(FallbackState(in_episode=True, node=True), failed, 1)
-    engaged = [each for each in decisions if isinstance(each, FallbackEngaged)]
+    engaged = [each for each in decisions if isinstance(each, d.FallbackEngaged)]
     assert bool(engaged) == (actor not in NOT_REPLACED)
 
 
@@ -83,7 +70,7 @@ def test_signalled_once_and_killed_once_when_grace_or_budget_is_over(
     """Never before, and each container that still runs once; what has ended is left alone."""
     now = begun_ns + waited_ns
     state, decisions = taken_over(now, grace_ns=grace_ns, begun_ns=begun_ns if has_begun else 0)
-    assert [each.container for each in decisions if isinstance(each, SendSignal)] == ["a", "b"]
+    assert [each.container for each in decisions if isinstance(each, d.SendSignal)] == ["a", "b"]
     if hurried:
         grace_ns = min(grace_ns, FLOOR_NS)
         state, _ = handle(state, HurryRequested(pod="web", asked_by=0), now)
@@ -94,7 +81,7 @@ def test_signalled_once_and_killed_once_when_grace_or_budget_is_over(
         state, decisions = handle(state, Tick(), kill_at_ns - 1)
         assert decisions == []
     state, decisions = handle(state, Tick(), kill_at_ns)
-    assert [each.container for each in decisions if isinstance(each, KillContainer)] == ["a", "b"]
+    assert [each.container for each in decisions if isinstance(each, d.KillContainer)] == ["a", "b"]
     assert FALLBACK.deadline(state) == NEVER_NS
     _, decisions = handle(state, Tick(), kill_at_ns + grace_ns)
     assert decisions == []
@@ -109,7 +96,7 @@ def test_a_pod_has_ended_when_its_last_container_has_exited(order: tuple[str, st
         assert decisions == []
     state, decisions = handle(state, ContainerExited(uid="u", container=order[1], exit_code=0), 7)
     (ended,) = decisions
-    assert isinstance(ended, PodEnded)
+    assert isinstance(ended, d.PodEnded)
     assert (ended.outcome, ended.reason) == POD_ENDS["exited", "stopping"]
     assert ended.elapsed_ns == 2
 
@@ -117,11 +104,11 @@ def test_a_pod_has_ended_when_its_last_container_has_exited(order: tuple[str, st
 def test_a_pod_waits_for_the_wave_that_a_new_plan_gives_it() -> None:
     """It stays with the fallback in this shutdown, and has an actor of its own again in the next."""
     waiting, decisions = taken_over(5, wave=1)
-    assert [type(each) for each in decisions] == [FallbackEngaged]
-    planned = PodPlanned(wave=2, grace_seconds=2, pod=POD)
+    assert [type(each) for each in decisions] == [d.FallbackEngaged]
+    planned = d.PodPlanned(wave=2, grace_seconds=2, pod=POD)
     state, _ = handle(waiting, planned, 6)
     assert state.cares["u"].wave == 2
-    state, _ = handle(state, EpisodeClosed(outcome="complete"), 7)
+    state, _ = handle(state, d.EpisodeClosed(outcome="complete"), 7)
     state, _ = handle(state, planned, 8)
     assert state.cares == {}
 
@@ -129,21 +116,21 @@ def test_a_pod_waits_for_the_wave_that_a_new_plan_gives_it() -> None:
 @pytest.mark.parametrize(("wave", "signalled"), [(0, False), (1, True)])
 def test_a_pod_is_stopped_at_once_if_its_wave_has_begun(wave: int, signalled: bool) -> None:
     """Which wave that is, the waves say themselves."""
-    begun = WaveStarted(wave=wave, priority=0, period_ns=1, deadline_ns=2, kill_by_ns=3)
+    begun = d.WaveStarted(wave=wave, priority=0, period_ns=1, deadline_ns=2, kill_by_ns=3)
     state, _ = handle(FallbackState(in_episode=True), begun, 1)
     handed = Handover(pod=POD, wave=1, grace_ns=FLOOR_NS)
-    failed = ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
+    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
     _, decisions = handle(state, failed, 2)
-    assert any(isinstance(each, SendSignal) for each in decisions) == signalled
+    assert any(isinstance(each, d.SendSignal) for each in decisions) == signalled
 
 
 def test_a_budget_that_has_moved_is_the_one_that_counts() -> None:
     """For the SIGKILL of a pod taken over afterwards, and for the release."""
-    moved = DeadlineMoved(deadline_ns=7, release_by_ns=9, kill_by_ns=8)
+    moved = d.DeadlineMoved(deadline_ns=7, release_by_ns=9, kill_by_ns=8)
     state, _ = handle(FallbackState(in_episode=True, deadline_ns=50, release_by_ns=60, wave=0), moved, 1)
     assert FALLBACK.deadline(state) == 9
     handed = Handover(pod=POD, wave=0, grace_ns=FLOOR_NS)
-    failed = ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
+    failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
     state, _ = handle(state, failed, 2)
     assert FALLBACK.deadline(state) == 7
 
@@ -151,12 +138,15 @@ def test_a_budget_that_has_moved_is_the_one_that_counts() -> None:
 @pytest.mark.parametrize(
     ("event", "decided"),
     [
-        (MeansChosen(means="cri", reason=""), [FallbackEngaged, HandedOver, StopKubelet]),
-        (MeansChosen(means="observe", reason=""), []),
-        (LogindRead(owner=":1.1", grant_ns=1, preparing=False), [FallbackEngaged, HandedOver, StopKubelet]),
+        (d.MeansChosen(means="cri", reason=""), [d.FallbackEngaged, d.HandedOver, d.StopKubelet]),
+        (d.MeansChosen(means="observe", reason=""), []),
+        (
+            LogindRead(owner=":1.1", grant_ns=1, preparing=False),
+            [d.FallbackEngaged, d.HandedOver, d.StopKubelet],
+        ),
         (
             LogindRead(owner=":1.1", grant_ns=1, preparing=False, kubelet_lock=True),
-            [FallbackEngaged, MeansChosen],
+            [d.FallbackEngaged, d.MeansChosen],
         ),
     ],
     ids=["cri", "observe", "no lock", "lock"],
@@ -164,5 +154,5 @@ def test_a_budget_that_has_moved_is_the_one_that_counts() -> None:
 def test_a_kubelet_that_ends_the_pods_itself_is_not_stopped(event: Event, decided: list[type[Event]]) -> None:
     """It does so in mode observe, and where it has a lock of its own."""
     state, _ = handle(FallbackState(in_episode=True, node=True), event, 1)
-    _, decisions = handle(state, ActorFailed(actor="KubeletActor", subject="", error="KeyError"), 2)
+    _, decisions = handle(state, d.ActorFailed(actor="KubeletActor", subject="", error="KeyError"), 2)
     assert [type(each) for each in decisions] == decided

@@ -9,17 +9,8 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.interfaces import Ending, Outlet
+from ebbtide.events import decisions as d
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
-from ebbtide.events.decisions import (
-    Arm,
-    CancelOrder,
-    DeliverStatuses,
-    ReleaseLock,
-    RunHook,
-    SendSignal,
-    TakeInventory,
-    WriteDropIn,
-)
 from ebbtide.events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
 from tests.actors.runner_parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
@@ -43,8 +34,8 @@ class Witness:
         return self.ending
 
 
-def cancel(target: str, *, timed_out: bool = False) -> CancelOrder:
-    return CancelOrder(key=f"cancel {target}", target=target, timed_out=timed_out)
+def cancel(target: str, *, timed_out: bool = False) -> d.CancelOrder:
+    return d.CancelOrder(key=f"cancel {target}", target=target, timed_out=timed_out)
 
 
 # --- barriers ----------------------------------------------------------------------------------
@@ -53,7 +44,7 @@ def cancel(target: str, *, timed_out: bool = False) -> CancelOrder:
 async def test_an_effect_waits_until_its_step_is_written(autojump_clock: MockClock) -> None:
     """An order does not start before its whole step is written."""
     witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({RunHook: witness}), journal=journal) as it:
+    async with rig(FakeEdge({d.RunHook: witness}), journal=journal) as it:
         it.effects.hold(hook(), 7)
         journal.reach("written", 6)
         await settle()
@@ -66,7 +57,7 @@ async def test_an_effect_waits_until_its_step_is_written(autojump_clock: MockClo
 async def test_an_effect_that_outlives_the_boot_waits_for_the_sync(autojump_clock: MockClock) -> None:
     """Written is not enough for what a power loss would not undo."""
     witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({DeliverStatuses: witness}), journal=journal) as it:
+    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
         it.effects.hold(deliver(), 3)
         journal.reach("written", 3)
         await settle()
@@ -76,7 +67,7 @@ async def test_an_effect_that_outlives_the_boot_waits_for_the_sync(autojump_cloc
         assert witness.started == ["d"]
 
 
-@pytest.mark.parametrize(("kind", "order"), [(RunHook, hook()), (DeliverStatuses, deliver())])
+@pytest.mark.parametrize(("kind", "order"), [(d.RunHook, hook()), (d.DeliverStatuses, deliver())])
 async def test_a_disk_that_hangs_holds_nobody(
     autojump_clock: MockClock, kind: type[Order], order: Order
 ) -> None:
@@ -96,8 +87,8 @@ async def test_a_disk_that_hangs_holds_nobody(
 async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:
     """Between the signal and the first stop there is one order without a barrier: it starts at once."""
     witness = Witness()
-    async with rig(FakeEdge({TakeInventory: witness}), journal=FakeJournal(at_once=False)) as it:
-        it.effects.hold(TakeInventory(key="i"), 1)
+    async with rig(FakeEdge({d.TakeInventory: witness}), journal=FakeJournal(at_once=False)) as it:
+        it.effects.hold(d.TakeInventory(key="i"), 1)
         await settle()
         assert witness.started == ["i"]
 
@@ -105,7 +96,7 @@ async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:
 async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockClock) -> None:
     """The bound counts from the order, not from the end of the wait before it."""
     witness = Witness()
-    async with rig(FakeEdge({RunHook: witness}), journal=FakeJournal(at_once=False)) as it:
+    async with rig(FakeEdge({d.RunHook: witness}), journal=FakeJournal(at_once=False)) as it:
         for seq in range(1, 6):
             it.effects.hold(hook(str(seq)), seq)
         await trio.sleep(0.021)
@@ -115,7 +106,7 @@ async def test_orders_behind_a_hung_disk_wait_side_by_side(autojump_clock: MockC
 async def test_a_hung_sync_does_not_hold_what_is_only_written(autojump_clock: MockClock) -> None:
     """Each barrier has a queue of its own."""
     quick, slow, journal = Witness(), Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({RunHook: quick, DeliverStatuses: slow}), journal=journal) as it:
+    async with rig(FakeEdge({d.RunHook: quick, d.DeliverStatuses: slow}), journal=journal) as it:
         it.effects.hold(deliver(), 1)
         it.effects.hold(hook(), 1)
         journal.reach("written", 1)
@@ -138,9 +129,11 @@ class Started:
 async def test_an_actors_orders_keep_their_order(autojump_clock: MockClock) -> None:
     """What has only to be written waits with an earlier order of its actor that is not synced yet."""
     started, journal = Started(), FakeJournal(at_once=False)
-    release = ReleaseLock(key="LogindActor/release//0")
-    arm, other = Arm(key="LogindActor/arm//1"), RunHook(key="h", uid="u", container="c", timeout_ns=1)
-    async with rig(FakeEdge({ReleaseLock: started, Arm: started, RunHook: started}), journal=journal) as it:
+    release = d.ReleaseLock(key="LogindActor/release//0")
+    arm, other = d.Arm(key="LogindActor/arm//1"), d.RunHook(key="h", uid="u", container="c", timeout_ns=1)
+    async with rig(
+        FakeEdge({d.ReleaseLock: started, d.Arm: started, d.RunHook: started}), journal=journal
+    ) as it:
         it.effects.hold(release, 1)
         it.effects.hold(arm, 2)
         it.effects.hold(other, 2)
@@ -155,8 +148,8 @@ async def test_an_actors_orders_keep_their_order(autojump_clock: MockClock) -> N
 async def test_an_order_passes_no_earlier_one_at_a_weaker_barrier(autojump_clock: MockClock) -> None:
     """Behind a hung disk both bounds end at once; the earlier order still starts first."""
     started = Started()
-    arm, release = Arm(key="LogindActor/arm//0"), ReleaseLock(key="LogindActor/release//1")
-    edge = FakeEdge({ReleaseLock: started, Arm: started})
+    arm, release = d.Arm(key="LogindActor/arm//0"), d.ReleaseLock(key="LogindActor/release//1")
+    edge = FakeEdge({d.ReleaseLock: started, d.Arm: started})
     async with rig(edge, journal=FakeJournal(at_once=False)) as it:
         it.effects.hold(arm, 1)
         it.effects.hold(release, 1)
@@ -167,9 +160,9 @@ async def test_an_order_passes_no_earlier_one_at_a_weaker_barrier(autojump_clock
 async def test_a_cancel_overtakes_what_it_cancels(autojump_clock: MockClock) -> None:
     """An order of the same actor that waits to be synced ends without having begun."""
     witness, journal = Witness(), FakeJournal(at_once=False)
-    release = ReleaseLock(key="LogindActor/release//0")
-    stop = CancelOrder(key="LogindActor/cancel-release//1", target=release.key, waiting_only=True)
-    async with rig(FakeEdge({ReleaseLock: witness}), journal=journal) as it:
+    release = d.ReleaseLock(key="LogindActor/release//0")
+    stop = d.CancelOrder(key="LogindActor/cancel-release//1", target=release.key, waiting_only=True)
+    async with rig(FakeEdge({d.ReleaseLock: witness}), journal=journal) as it:
         it.effects.hold(release, 1)
         it.effects.hold(stop, 2)
         journal.reach("written", 2)
@@ -184,10 +177,10 @@ async def test_a_cancel_overtakes_what_it_cancels(autojump_clock: MockClock) -> 
 async def test_a_cancel_may_leave_alone_what_has_begun(autojump_clock: MockClock) -> None:
     """``waiting_only``: half a release is worse than a whole one."""
     witness = Witness()
-    async with rig(FakeEdge({RunHook: witness})) as it:
+    async with rig(FakeEdge({d.RunHook: witness})) as it:
         it.effects.hold(hook(), 1)
         await settle()
-        it.effects.hold(CancelOrder(key="cancel", target="h", waiting_only=True), 2)
+        it.effects.hold(d.CancelOrder(key="cancel", target="h", waiting_only=True), 2)
         await trio.sleep(2)
         assert witness.cancelled == []
         ended = [(fact.key, fact.result) for fact in it.facts() if isinstance(fact, OrderEnded)]
@@ -202,7 +195,7 @@ async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockCl
         started.append(order.key)
         return Ending()
 
-    async with rig(FakeEdge({SendSignal: note})) as it:
+    async with rig(FakeEdge({d.SendSignal: note})) as it:
         for at in range(20):
             it.effects.hold(signal(str(at)), at // 4)
         await settle()
@@ -212,7 +205,7 @@ async def test_effects_start_in_the_order_of_their_orders(autojump_clock: MockCl
 async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
     """An effect that never ends holds no other."""
     endless, quick = Witness(seconds=10**9), Witness(seconds=1)
-    async with rig(FakeEdge({RunHook: endless, SendSignal: quick})) as it:
+    async with rig(FakeEdge({d.RunHook: endless, d.SendSignal: quick})) as it:
         it.effects.hold(hook(), 1)
         it.effects.hold(signal(), 1)
         await trio.sleep(2)
@@ -224,7 +217,7 @@ async def test_effects_run_side_by_side(autojump_clock: MockClock) -> None:
 
 async def test_a_function_ends_when_it_returns(autojump_clock: MockClock) -> None:
     """A plain function is done at once; its outcome says how long it took."""
-    async with rig(FakeEdge({SendSignal: done})) as it:
+    async with rig(FakeEdge({d.SendSignal: done})) as it:
         it.effects.hold(signal(), 1)
         await settle()
         assert it.facts() == [OrderEnded(key="s", result="done")]
@@ -233,7 +226,7 @@ async def test_a_function_ends_when_it_returns(autojump_clock: MockClock) -> Non
 async def test_a_coroutine_ends_with_what_it_returns(autojump_clock: MockClock) -> None:
     """Result, reason, exit code and the time it took come from the effect."""
     witness = Witness(3, Ending("failed", "exit code 4", 4))
-    async with rig(FakeEdge({RunHook: witness})) as it:
+    async with rig(FakeEdge({d.RunHook: witness})) as it:
         it.effects.hold(hook(), 1)
         await trio.sleep(5)
         ended = OrderEnded(
@@ -249,7 +242,7 @@ async def test_facts_of_an_effect_come_before_its_outcome(autojump_clock: MockCl
         await outlet.put(ContainerExited(uid="u", container="c"))
         return Ending()
 
-    async with rig(FakeEdge({RunHook: effect})) as it:
+    async with rig(FakeEdge({d.RunHook: effect})) as it:
         it.effects.hold(hook(), 1)
         await settle()
         assert [type(fact) for fact in it.facts()] == [ContainerExited, OrderEnded]
@@ -268,7 +261,7 @@ async def raises_later(order: Order, outlet: Outlet) -> Ending:
 async def test_an_effect_that_raises_ends_failed(autojump_clock: MockClock, effect: Any) -> None:
     """Its bug is named in a fact of its own; the order has its one outcome; other effects go on."""
     witness = Witness(2)
-    async with rig(FakeEdge({SendSignal: effect, RunHook: witness})) as it:
+    async with rig(FakeEdge({d.SendSignal: effect, d.RunHook: witness})) as it:
         it.effects.hold(signal(), 1)
         it.effects.hold(hook(), 1)
         await trio.sleep(3)
@@ -283,7 +276,7 @@ async def test_an_effect_that_raises_ends_failed(autojump_clock: MockClock, effe
 async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock) -> None:
     """A missing edge is an outcome with its name, not silence."""
     async with rig(FakeEdge({})) as it:
-        it.effects.hold(Arm(key="a"), 1)
+        it.effects.hold(d.Arm(key="a"), 1)
         await settle()
         assert it.facts() == [OrderEnded(key="a", result="failed", reason="no edge carries out Arm")]
 
@@ -294,7 +287,7 @@ async def test_an_order_that_no_edge_carries_out_fails(autojump_clock: MockClock
 async def test_cancelling_what_has_not_begun(autojump_clock: MockClock) -> None:
     """An order behind its barrier ends cancelled without having begun."""
     witness, journal = Witness(), FakeJournal(at_once=False)
-    async with rig(FakeEdge({DeliverStatuses: witness}), journal=journal) as it:
+    async with rig(FakeEdge({d.DeliverStatuses: witness}), journal=journal) as it:
         it.effects.hold(deliver(), 1)
         it.effects.hold(cancel("d"), 2)
         journal.reach("written", 2)
@@ -309,7 +302,7 @@ async def test_cancelling_what_has_not_begun(autojump_clock: MockClock) -> None:
 async def test_cancelling_what_runs(autojump_clock: MockClock, timed_out: bool, result: str) -> None:
     """The effect is cancelled where it waits; the order ends once, as its canceller called it."""
     witness = Witness(60)
-    async with rig(FakeEdge({RunHook: witness})) as it:
+    async with rig(FakeEdge({d.RunHook: witness})) as it:
         it.effects.hold(hook(), 1)
         await trio.sleep(1)
         it.effects.hold(cancel("h", timed_out=timed_out), 2)
@@ -320,7 +313,7 @@ async def test_cancelling_what_runs(autojump_clock: MockClock, timed_out: bool, 
 
 async def test_cancelling_what_has_ended(autojump_clock: MockClock) -> None:
     """It keeps the outcome that it has."""
-    async with rig(FakeEdge({RunHook: Witness(1)})) as it:
+    async with rig(FakeEdge({d.RunHook: Witness(1)})) as it:
         it.effects.hold(hook(), 1)
         await trio.sleep(2)
         it.effects.hold(cancel("h"), 2)
@@ -339,7 +332,7 @@ async def test_an_effect_may_finish_what_cancelling_interrupts(autojump_clock: M
             return Ending("failed", "half done")
         raise AssertionError
 
-    async with rig(FakeEdge({RunHook: effect})) as it:
+    async with rig(FakeEdge({d.RunHook: effect})) as it:
         it.effects.hold(hook(), 1)
         await settle()
         it.effects.hold(cancel("h"), 2)
@@ -356,7 +349,7 @@ async def test_an_effect_may_fail_while_it_is_cancelled(autojump_clock: MockCloc
             nursery.start_soon(_fails_when_cancelled)
         raise AssertionError
 
-    async with rig(FakeEdge({RunHook: effect, SendSignal: done})) as it:
+    async with rig(FakeEdge({d.RunHook: effect, d.SendSignal: done})) as it:
         it.effects.hold(hook(), 1)
         await settle()
         it.effects.hold(cancel("h"), 2)
@@ -375,11 +368,11 @@ async def _fails_when_cancelled() -> None:
 
 async def test_two_cancels_give_one_outcome(autojump_clock: MockClock) -> None:
     """The second finds nothing left to cancel."""
-    async with rig(FakeEdge({RunHook: Witness(60)})) as it:
+    async with rig(FakeEdge({d.RunHook: Witness(60)})) as it:
         it.effects.hold(hook(), 1)
         await settle()
         it.effects.hold(cancel("h"), 2)
-        it.effects.hold(CancelOrder(key="again", target="h", timed_out=True), 2)
+        it.effects.hold(d.CancelOrder(key="again", target="h", timed_out=True), 2)
         await settle()
         assert [key for key, _ in it.outcomes()].count("h") == 1
 
@@ -390,7 +383,7 @@ async def test_two_cancels_give_one_outcome(autojump_clock: MockClock) -> None:
 async def test_the_daemons_end_gives_no_outcome(autojump_clock: MockClock) -> None:
     """Detaching is not cancelling: no outcome is made up for an effect that the daemon leaves behind."""
     witness = Witness(60)
-    async with rig(FakeEdge({RunHook: witness})) as it:
+    async with rig(FakeEdge({d.RunHook: witness})) as it:
         it.effects.hold(hook(), 1)
         await trio.sleep(1)
     assert witness.cancelled == ["h"]
@@ -403,7 +396,7 @@ async def test_the_daemons_end_gives_no_outcome(autojump_clock: MockClock) -> No
 async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockClock) -> None:
     """An adopted order ends as its effect ends, and can be cancelled like any other."""
     witness = Witness(5, Ending("done"))
-    async with rig(FakeEdge({RunHook: done}, lives=witness)) as it:
+    async with rig(FakeEdge({d.RunHook: done}, lives=witness)) as it:
         await it.effects.adopt([hook("a"), hook("b")], same_userspace=True)
         await trio.sleep(1)
         assert it.outcomes() == []
@@ -414,15 +407,15 @@ async def test_an_effect_that_lives_is_followed_to_its_end(autojump_clock: MockC
 
 async def test_an_effect_that_is_lost_ends_unknown(autojump_clock: MockClock) -> None:
     """Nothing is found of it, or no edge knows the order: unknown, so that an actor decides what it means."""
-    async with rig(FakeEdge({RunHook: done})) as it:
-        await it.effects.adopt([hook(), Arm(key="a")], same_userspace=True)
+    async with rig(FakeEdge({d.RunHook: done})) as it:
+        await it.effects.adopt([hook(), d.Arm(key="a")], same_userspace=True)
         await settle()
         assert sorted(it.outcomes()) == [("a", "unknown"), ("h", "unknown")]
 
 
 async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) -> None:
     """A bug in an edge's search is like any other."""
-    async with rig(FakeEdge({RunHook: done}, lives=raises)) as it:
+    async with rig(FakeEdge({d.RunHook: done}, lives=raises)) as it:
         await it.effects.adopt([hook()], same_userspace=True)
         await settle()
         assert it.outcomes() == [("h", "failed")]
@@ -431,9 +424,9 @@ async def test_an_adoption_that_raises_ends_failed(autojump_clock: MockClock) ->
 async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockClock) -> None:
     """What dies with the boot is not looked for, what was meant for it not repeated; what outlives it is."""
     witness = Witness(1)
-    drop_in = WriteDropIn(key="w", seconds=30)
+    drop_in = d.WriteDropIn(key="w", seconds=30)
     async with rig(
-        FakeEdge(dict.fromkeys((RunHook, DeliverStatuses, WriteDropIn), done), lives=witness)
+        FakeEdge(dict.fromkeys((d.RunHook, d.DeliverStatuses, d.WriteDropIn), done), lives=witness)
     ) as it:
         await it.effects.adopt([hook(), deliver(), drop_in], same_userspace=False)
         await trio.sleep(2)
@@ -444,7 +437,7 @@ async def test_another_boot_has_no_effects_of_the_last_one(autojump_clock: MockC
 async def test_a_refused_order_ends_unknown_without_having_begun() -> None:
     """An earlier process gave it: it is not given again, and its actor gets its one outcome."""
     witness = Witness()
-    async with rig(FakeEdge({RunHook: witness})) as it:
+    async with rig(FakeEdge({d.RunHook: witness})) as it:
         it.effects.refuse(["h"])
         it.effects.hold(hook(), 1)
         it.effects.hold(hook("other"), 1)

@@ -6,24 +6,16 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors.runner import QUEUE_GROUPS_MAX, Inbox
+from ebbtide.events import facts as f
 from ebbtide.events.base import Fact
-from ebbtide.events.facts import (
-    BusLost,
-    ContainerExited,
-    HurryRequested,
-    InventoryTaken,
-    OrderEnded,
-    PodAppeared,
-    PreparingRead,
-)
 from ebbtide.events.model import Pod
 from tests.actors.runner_parts import settle
 
-POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
+POD = f.PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
 
 
-def ended(key: str) -> OrderEnded:
-    return OrderEnded(key=key, result="done")
+def ended(key: str) -> f.OrderEnded:
+    return f.OrderEnded(key=key, result="done")
 
 
 def drain(inbox: Inbox) -> list[Fact]:
@@ -36,8 +28,8 @@ def drain(inbox: Inbox) -> list[Fact]:
 def test_logind_and_people_come_before_outcomes_before_the_rest() -> None:
     """Whatever waits in another lane, a signal or a word from a person is admitted first."""
     inbox = Inbox()
-    urgent = [PreparingRead(preparing=True), BusLost(error="x"), HurryRequested(pod="p", asked_by=0)]
-    outcomes = [ended("a"), ContainerExited(uid="u", container="c")]
+    urgent = [f.PreparingRead(preparing=True), f.BusLost(error="x"), f.HurryRequested(pod="p", asked_by=0)]
+    outcomes = [ended("a"), f.ContainerExited(uid="u", container="c")]
     for fact in (POD, *outcomes, *urgent):
         inbox.push(fact)
     assert drain(inbox) == [*urgent, *outcomes, POD]
@@ -48,14 +40,14 @@ def test_only_urgent_facts_on_demand() -> None:
     inbox = Inbox()
     inbox.push(ended("a"))
     assert inbox.take(urgent_only=True) is None
-    inbox.push(BusLost(error="x"))
-    assert inbox.take(urgent_only=True) == (BusLost(error="x"),)
+    inbox.push(f.BusLost(error="x"))
+    assert inbox.take(urgent_only=True) == (f.BusLost(error="x"),)
 
 
 async def test_a_group_stays_together(autojump_clock: MockClock) -> None:
     """Facts that are put together are taken together, in their own order, in the lane of the first."""
     inbox = Inbox()
-    parts = [InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=3) for part in (1, 2, 3)]
+    parts = [f.InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=3) for part in (1, 2, 3)]
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(inbox.put, *parts)
@@ -77,8 +69,8 @@ async def test_a_full_lane_makes_its_edge_wait(autojump_clock: MockClock) -> Non
         nursery.start_soon(one_more)
         await settle()
         assert not waited.is_set()
-        await inbox.put(PreparingRead(preparing=True))
-        assert inbox.take() == (PreparingRead(preparing=True),)
+        await inbox.put(f.PreparingRead(preparing=True))
+        assert inbox.take() == (f.PreparingRead(preparing=True),)
         assert inbox.take() == (POD,)
         await settle()
         assert waited.is_set()

@@ -10,28 +10,17 @@ from trio.testing import MockClock
 from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.actors.runner import CLOCK_STEP_NS, Effects, Inbox, Sequencer
 from ebbtide.actors.system import System
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import Arm, Leave
-from ebbtide.events.facts import (
-    BusLost,
-    ClockStepped,
-    ContainerExited,
-    DaemonStarted,
-    InventoryTaken,
-    OrderEnded,
-    PodAppeared,
-    SettingsLoaded,
-    StopRequested,
-    Tick,
-)
 from ebbtide.events.model import Pod, Settings
 from tests.actors.runner_parts import FakeEdge, FakeJournal, TrioClock, settle
 from tests.journals import step
 
-POD = PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
-BUS = BusLost(error="x")
-ENDED = OrderEnded(key="k", result="done")
-STOP = StopRequested(system_stopping=False)
+POD = f.PodAppeared(pod=Pod(uid="u", namespace="n", name="p"))
+BUS = f.BusLost(error="x")
+ENDED = f.OrderEnded(key="k", result="done")
+STOP = f.StopRequested(system_stopping=False)
 
 
 class FakeSystem:
@@ -45,7 +34,7 @@ class FakeSystem:
 
     def step(self, fact: Event, stamp: Stamp) -> list[Record]:
         self.seen.append((fact, stamp))
-        if isinstance(fact, Tick):
+        if isinstance(fact, f.Tick):
             self.deadlines = [each for each in self.deadlines if each > stamp.mono_ns]
         events = [fact, *self.answers.get(type(fact), ())]  # type: ignore[call-overload]  # facts only
         first, self.next_seq = self.next_seq, self.next_seq + len(events)
@@ -89,7 +78,7 @@ class Bed:
         return self.admitted()
 
 
-LEAVES = {StopRequested: [Leave(reason="told to")]}
+LEAVES = {f.StopRequested: [Leave(reason="told to")]}
 
 
 # --- order -------------------------------------------------------------------------------------
@@ -100,7 +89,7 @@ async def test_urgent_facts_then_ticks_then_the_rest(autojump_clock: MockClock) 
     bed = Bed(FakeSystem(0, answers=LEAVES))
     for fact in (POD, ENDED, BUS):
         bed.inbox.push(fact)
-    assert await bed.run() == [BUS, Tick(), ENDED, POD]
+    assert await bed.run() == [BUS, f.Tick(), ENDED, POD]
 
 
 async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock) -> None:
@@ -108,13 +97,13 @@ async def test_overdue_ticks_come_first_after_a_resume(autojump_clock: MockClock
     await trio.sleep(10)
     bed = Bed(FakeSystem(3 * NS_PER_SECOND, 5 * NS_PER_SECOND, answers=LEAVES))
     bed.inbox.push(ENDED)
-    bed.inbox.push(ContainerExited(uid="u", container="c"))
-    assert await bed.run() == [Tick(), ENDED, ContainerExited(uid="u", container="c")]
+    bed.inbox.push(f.ContainerExited(uid="u", container="c"))
+    assert await bed.run() == [f.Tick(), ENDED, f.ContainerExited(uid="u", container="c")]
 
 
 async def test_a_group_is_admitted_as_a_whole(autojump_clock: MockClock) -> None:
     """Nothing comes between the facts of a group, not even what is urgent."""
-    parts = [InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=2) for part in (1, 2)]
+    parts = [f.InventoryTaken(key="k", as_of_ns=0, source="s", part=part, parts=2) for part in (1, 2)]
     bed = Bed(FakeSystem())
     bed.sequencer.observers.append(lambda records: bed.inbox.push(BUS) if records[0].seq == 1 else None)
     bed.inbox.push(*parts)
@@ -175,7 +164,7 @@ async def test_a_step_of_the_wall_clock_is_a_fact(autojump_clock: MockClock) -> 
     await trio.sleep(1)
     bed.sequencer.admit(ENDED)
     bed.sequencer.admit(ENDED)
-    assert bed.admitted() == [ENDED, ClockStepped(delta_ns=3600 * NS_PER_SECOND), ENDED, ENDED]
+    assert bed.admitted() == [ENDED, f.ClockStepped(delta_ns=3600 * NS_PER_SECOND), ENDED, ENDED]
     assert bed.system.next_deadline_ns() == 100 * NS_PER_SECOND
 
 
@@ -194,8 +183,8 @@ async def test_a_slewed_clock_is_no_step(autojump_clock: MockClock) -> None:
 async def test_orders_wait_for_the_end_of_their_step(autojump_clock: MockClock) -> None:
     """A step is appended whole; each of its orders is held until the step's last record is durable."""
     orders = [Arm(key="1"), Arm(key="2")]
-    bed = Bed(FakeSystem(answers={SettingsLoaded: [*orders, Leave(reason="")]}))
-    bed.sequencer.admit(SettingsLoaded(settings=Settings()))
+    bed = Bed(FakeSystem(answers={f.SettingsLoaded: [*orders, Leave(reason="")]}))
+    bed.sequencer.admit(f.SettingsLoaded(settings=Settings()))
     assert [record.seq for record in bed.journal.records] == [1, 2, 3, 4]
     assert bed.effects.held == [(orders[0], 4), (orders[1], 4)]
 
@@ -233,13 +222,13 @@ async def test_arming_is_tried_again_by_the_clock(autojump_clock: MockClock) -> 
     inbox, journal, clock = Inbox(), FakeJournal(), TrioClock()
     effects = Effects([FakeEdge({Arm: fails})], inbox, journal, clock)
     sequencer = Sequencer(System(), inbox, journal, effects, clock)
-    start = DaemonStarted(
+    start = f.DaemonStarted(
         version="0", pid=1, mode="process", node="n", boot_id="b", userspace_id="u", preparing=False
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(effects.run)
         inbox.push(start)
-        inbox.push(SettingsLoaded(settings=Settings(shutdown_grace_period_ns=30 * NS_PER_SECOND)))
+        inbox.push(f.SettingsLoaded(settings=Settings(shutdown_grace_period_ns=30 * NS_PER_SECOND)))
         nursery.start_soon(sequencer.run)
         await trio.sleep(10)
         inbox.push(STOP)

@@ -9,16 +9,9 @@ import pytest
 from ebbtide.actors.actor import EVERY, Row, Transitions
 from ebbtide.actors.config import CONFIG
 from ebbtide.actors.system import System
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.decisions import ActorFailed, TakeInventory
-from ebbtide.events.facts import (
-    InventoryTaken,
-    OrderEnded,
-    PrepareForShutdown,
-    PreparingRead,
-    SettingsLoaded,
-    Tick,
-)
 from ebbtide.events.model import Container, Period, Pod, Settings
 from tests.handlers import replace_handler
 
@@ -32,11 +25,11 @@ def stuck(monkeypatch: pytest.MonkeyPatch) -> System:
 
     # In tests its table would find it out; this is about a daemon.
     monkeypatch.setattr(System, "checked", False)
-    replace_handler(monkeypatch, CONFIG, Tick, ignore)
+    replace_handler(monkeypatch, CONFIG, f.Tick, ignore)
     system = System()
     slot = system.slots[(CONFIG.name, "")]
     slot.state = CONFIG.state(order_open="ConfigReconciler/drop-in//0")
-    system.step(OrderEnded(key="ConfigReconciler/drop-in//0", result="failed"), Stamp(1, 1))
+    system.step(f.OrderEnded(key="ConfigReconciler/drop-in//0", result="failed"), Stamp(1, 1))
     return system
 
 
@@ -44,7 +37,7 @@ def test_no_progress_is_a_failure(stuck: System) -> None:
     """A deadline that is still due after the actor's own tick is recorded as its failure."""
     due_ns = stuck.next_deadline_ns()
     assert due_ns is not None
-    records = stuck.step(Tick(), Stamp(due_ns, due_ns))
+    records = stuck.step(f.Tick(), Stamp(due_ns, due_ns))
     (failed,) = (record.event for record in records if isinstance(record.event, ActorFailed))
     assert (failed.actor, failed.error) == ("ConfigReconciler", "NoProgress")
     assert stuck.next_deadline_ns() is None
@@ -60,9 +53,9 @@ def test_a_handover_that_raises_stays_in_the_step() -> None:
     slot = system.slots[(CONFIG.name, "")]
     slot.kind = CONFIG._replace(
         handover=_raise,
-        transitions=Transitions(("any",), lambda state: "any", Row(EVERY, SettingsLoaded, _raise)),
+        transitions=Transitions(("any",), lambda state: "any", Row(EVERY, f.SettingsLoaded, _raise)),
     )
-    records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
+    records = system.step(f.SettingsLoaded(settings=Settings()), Stamp(1, 1))
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
 
 
@@ -71,7 +64,7 @@ def test_a_failures_cause_reaches_whoever_listens(
     monkeypatch: pytest.MonkeyPatch, listener_fails: bool
 ) -> None:
     """The record has the error's kind and no more; a listener that fails itself changes no record."""
-    replace_handler(monkeypatch, CONFIG, SettingsLoaded, _raise)
+    replace_handler(monkeypatch, CONFIG, f.SettingsLoaded, _raise)
     heard = []
 
     def listen(label: str, error: Exception) -> None:
@@ -81,7 +74,7 @@ def test_a_failures_cause_reaches_whoever_listens(
 
     system = System()
     system.on_failure = listen
-    records = system.step(SettingsLoaded(settings=Settings()), Stamp(1, 1))
+    records = system.step(f.SettingsLoaded(settings=Settings()), Stamp(1, 1))
     assert heard == [("ConfigReconciler", RuntimeError, True)]
     assert [each.event.error for each in records if isinstance(each.event, ActorFailed)] == ["RuntimeError"]
 
@@ -91,11 +84,11 @@ def test_an_actor_without_pods_hands_none_over(monkeypatch: pytest.MonkeyPatch) 
     system = System()
     pod = Pod(uid="a", namespace="n", name="a", containers=(Container(name="c"),))
     on = Settings(by_pod_priority=(Period(priority=0, seconds=10),))
-    system.step(SettingsLoaded(settings=on), Stamp(1, 1))
-    signal = PrepareForShutdown(active=True, grant_ns=20 * NS_PER_SECOND, lock_held=True)
+    system.step(f.SettingsLoaded(settings=on), Stamp(1, 1))
+    signal = f.PrepareForShutdown(active=True, grant_ns=20 * NS_PER_SECOND, lock_held=True)
     system.step(signal, Stamp(1, 1))
     (order,) = (each.order for each in system.open_orders.values() if isinstance(each.order, TakeInventory))
-    system.step(InventoryTaken(key=order.key, as_of_ns=1, source="test", pods=(pod,)), Stamp(1, 1))
-    replace_handler(monkeypatch, CONFIG, PreparingRead, _raise)
-    records = system.step(PreparingRead(preparing=True), Stamp(2, 2))
+    system.step(f.InventoryTaken(key=order.key, as_of_ns=1, source="test", pods=(pod,)), Stamp(1, 1))
+    replace_handler(monkeypatch, CONFIG, f.PreparingRead, _raise)
+    records = system.step(f.PreparingRead(preparing=True), Stamp(2, 2))
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]

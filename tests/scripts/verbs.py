@@ -7,33 +7,9 @@ from collections.abc import Callable, Iterable, Iterator
 from fnmatch import fnmatchcase
 from typing import Any, cast, get_args
 
+from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Fact
 from ebbtide.events.decisions import Arm, AwaitStatuses, CheckMounts, PodEnded, TakeInventory, WaveStarted
-from ebbtide.events.facts import (
-    ApiRead,
-    AutopsyTaken,
-    BusLost,
-    ContainerExited,
-    DaemonStarted,
-    DropInsRead,
-    HurryRequested,
-    InventoryTaken,
-    KubeletRead,
-    LogindRead,
-    MountsRead,
-    OrderEnded,
-    PodAppeared,
-    PodJoined,
-    PrepareForShutdown,
-    PreparingRead,
-    ReleaseRequested,
-    Result,
-    RuntimeRead,
-    SettingsLoaded,
-    StatusesSeen,
-    StopRequested,
-    VolumesUnmounted,
-)
 from ebbtide.events.model import Period, ProcessReport, Settings, ShutdownKind
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
@@ -48,9 +24,9 @@ _UP = {"up": True, "down": False, "unknown": None}
 
 #: What the edges of a node say soon after the start.
 HEALTHY = (
-    KubeletRead(unit="kubelet.service", active=True),
-    RuntimeRead(reachable=True),
-    ApiRead(reachable=True),
+    f.KubeletRead(unit="kubelet.service", active=True),
+    f.RuntimeRead(reachable=True),
+    f.ApiRead(reachable=True),
 )
 
 
@@ -106,8 +82,8 @@ def settings(command: Command) -> Settings:
     )
 
 
-def _started(command: Command) -> DaemonStarted:
-    return DaemonStarted(
+def _started(command: Command) -> f.DaemonStarted:
+    return f.DaemonStarted(
         version="0",
         pid=1,
         mode=command.options.get("mode", "process"),
@@ -122,8 +98,8 @@ def _started(command: Command) -> DaemonStarted:
     )
 
 
-def _logind_read(command: Command) -> LogindRead:
-    return LogindRead(
+def _logind_read(command: Command) -> f.LogindRead:
+    return f.LogindRead(
         owner=":1.1",
         grant_ns=_duration(command, "grant", "40s"),
         preparing=bool(_truth(command, "preparing", "no")),
@@ -132,8 +108,8 @@ def _logind_read(command: Command) -> LogindRead:
     )
 
 
-def _signal(command: Command) -> PrepareForShutdown:
-    return PrepareForShutdown(
+def _signal(command: Command) -> f.PrepareForShutdown:
+    return f.PrepareForShutdown(
         active=True,
         kind=_kind(command),
         grant_ns=_duration(command, "grant", "40s"),
@@ -142,57 +118,57 @@ def _signal(command: Command) -> PrepareForShutdown:
     )
 
 
-def _drop_ins(command: Command) -> DropInsRead:
-    return DropInsRead(
+def _drop_ins(command: Command) -> f.DropInsRead:
+    return f.DropInsRead(
         others_ns=_duration(command, "others"),
         ours_ns=_duration(command, "ours") if "ours" in command.options else None,
         overridden_by=command.options.get("overridden", ""),
     )
 
 
-def _exits(command: Command) -> Iterator[ContainerExited]:
+def _exits(command: Command) -> Iterator[f.ContainerExited]:
     """``exit web-0 db-0/proxy code=0``: each of them, one after the other."""
     signal = command.options.get("signal", "")
     code = command.options.get("code", "" if signal else "0")
     for word in command.words:
         uid, _, container = word.partition("/")
-        yield ContainerExited(
+        yield f.ContainerExited(
             uid=uid, container=container or "main", exit_code=int(code) if code else None, signal=signal
         )
 
 
-def _autopsy(command: Command) -> AutopsyTaken:
+def _autopsy(command: Command) -> f.AutopsyTaken:
     uid, _, container = command.words[0].partition("/")
     ignored = tuple(each for each in command.options.get("ignores", "").split(",") if each)
     first = ProcessReport(pid=7, parent_pid=1, command="app", state="S", signals_ignored=ignored)
     seen = () if "gone" in command.words else (first,)
-    return AutopsyTaken(uid=uid, container=container or "main", processes=seen)
+    return f.AutopsyTaken(uid=uid, container=container or "main", processes=seen)
 
 
 #: Verbs that are a fact, or some.
 FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
-    "kubelet": lambda command: KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]),
-    "runtime": lambda command: RuntimeRead(reachable=command.words[0] == "up"),
-    "api": lambda command: ApiRead(
+    "kubelet": lambda command: f.KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]),
+    "runtime": lambda command: f.RuntimeRead(reachable=command.words[0] == "up"),
+    "api": lambda command: f.ApiRead(
         reachable=command.words[0] == "up", taint="untainted" not in command.words
     ),
-    "joins": lambda command: (PodJoined(pod=pod(line)) for line in command.body),
-    "unmounted": lambda command: (VolumesUnmounted(uid=uid) for uid in command.words),
-    "settings": lambda command: SettingsLoaded(settings=settings(command)),
-    "stop": lambda command: StopRequested(
+    "joins": lambda command: (f.PodJoined(pod=pod(line)) for line in command.body),
+    "unmounted": lambda command: (f.VolumesUnmounted(uid=uid) for uid in command.words),
+    "settings": lambda command: f.SettingsLoaded(settings=settings(command)),
+    "stop": lambda command: f.StopRequested(
         system_stopping="system" in command.words, stop_time_ns=_duration(command, "time", "90s")
     ),
     "logind": _logind_read,
     "signal": _signal,
-    "cancel": lambda command: PrepareForShutdown(active=False),
-    "preparing": lambda command: PreparingRead(preparing=bool(_TRUTH[command.words[0]])),
-    "bus-lost": lambda command: BusLost(error=command.words[0]),
+    "cancel": lambda command: f.PrepareForShutdown(active=False),
+    "preparing": lambda command: f.PreparingRead(preparing=bool(_TRUTH[command.words[0]])),
+    "bus-lost": lambda command: f.BusLost(error=command.words[0]),
     "drop-ins": _drop_ins,
     "exit": _exits,
-    "appears": lambda command: (PodAppeared(pod=pod(line)) for line in command.body),
+    "appears": lambda command: (f.PodAppeared(pod=pod(line)) for line in command.body),
     "autopsy": _autopsy,
-    "hurry": lambda command: HurryRequested(pod=command.words[0], asked_by=0),
-    "release": lambda command: ReleaseRequested(asked_by=0),
+    "hurry": lambda command: f.HurryRequested(pod=command.words[0], asked_by=0),
+    "release": lambda command: f.ReleaseRequested(asked_by=0),
 }
 
 
@@ -227,7 +203,7 @@ def _node(bench: Bench, command: Command) -> Output:
     if mode != "process":
         for fact in HEALTHY:
             bench.feed(fact)
-    bench.feed(SettingsLoaded(settings=settings(command)))
+    bench.feed(f.SettingsLoaded(settings=settings(command)))
     _armed(bench, command)
     return [f"armed, {len(bench.records)} records"]
 
@@ -235,7 +211,7 @@ def _node(bench: Bench, command: Command) -> Output:
 def _armed(bench: Bench, command: Command) -> Output:
     """What an edge reports when arming succeeds: the read, then the outcome."""
     bench.feed(_logind_read(command))
-    bench.feed(OrderEnded(key=bench.open_key(Arm), result="done"))
+    bench.feed(f.OrderEnded(key=bench.open_key(Arm), result="done"))
     return None
 
 
@@ -269,10 +245,10 @@ def _inventory(bench: Bench, command: Command) -> Output:
     part, parts = map(int, command.options.get("part", "1/1").split("/"))
     pods = tuple(map(pod, command.body))
     bench.feed(
-        InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods)
+        f.InventoryTaken(key=key, as_of_ns=bench.now_ns, source="test", part=part, parts=parts, pods=pods)
     )
     if part == parts and key in bench.orders and "unanswered" not in command.words:
-        bench.feed(OrderEnded(key=key, result="done"), hide_if_alone=True)
+        bench.feed(f.OrderEnded(key=key, result="done"), hide_if_alone=True)
     return None
 
 
@@ -285,7 +261,7 @@ def _end(bench: Bench, command: Command) -> Output:
         )
     for key in keys:
         reason = command.options.get("reason", "")
-        bench.feed(OrderEnded(key=key, result=cast("Result", command.verb), reason=reason))
+        bench.feed(f.OrderEnded(key=key, result=cast("f.Result", command.verb), reason=reason))
     return None
 
 
@@ -293,8 +269,8 @@ def _mounts(bench: Bench, command: Command) -> Output:
     """``mounts web/data``: what the open `CheckMounts` finds, which is answered with it."""
     key = bench.open_key(CheckMounts)
     mounted = tuple((uid, volume) for uid, _, volume in (word.partition("/") for word in command.words))
-    bench.feed(MountsRead(key=key, mounted=mounted))
-    bench.feed(OrderEnded(key=key, result="done"))
+    bench.feed(f.MountsRead(key=key, mounted=mounted))
+    bench.feed(f.OrderEnded(key=key, result="done"))
     return None
 
 
@@ -302,8 +278,8 @@ def _statuses(bench: Bench, command: Command) -> Output:
     """``statuses missing=web,db``: what the API server lacks of those that are waited for."""
     key = bench.open_key(AwaitStatuses)
     missing = tuple(each for each in command.options.get("missing", "").split(",") if each)
-    bench.feed(StatusesSeen(key=key, missing=missing))
-    bench.feed(OrderEnded(key=key, result="timed-out" if missing else "done"))
+    bench.feed(f.StatusesSeen(key=key, missing=missing))
+    bench.feed(f.OrderEnded(key=key, result="timed-out" if missing else "done"))
     return None
 
 
@@ -349,7 +325,7 @@ def _outcomes(bench: Bench, command: Command) -> Output:
 VERBS: dict[str, Verb] = {
     "mounts": _mounts,
     "statuses": _statuses,
-    **dict.fromkeys(get_args(Result), _end),
+    **dict.fromkeys(get_args(f.Result), _end),
     "start": _start,
     "die": _die,
     "away": _away,

@@ -6,16 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from ebbtide.events import decisions as d
 from ebbtide.events.base import Event, Stamp, shutdown_trace_id
-from ebbtide.events.decisions import (
-    EpisodeClosed,
-    PodEnded,
-    PodPlanned,
-    PodRejected,
-    ReleaseLock,
-    ShutdownBegan,
-    ShutdownWithdrawn,
-)
 from ebbtide.events.facts import InventoryTaken, PrepareForShutdown, Tick
 from ebbtide.events.model import Pod
 from ebbtide.events.record.episodes import Episode, episodes
@@ -23,12 +15,12 @@ from tests.events.making import WALL_NS, stamp
 from tests.journals import IDENTITY, Journal, step
 
 PODS = tuple(Pod(uid=f"u{at}", namespace="default", name=f"web-{at}") for at in range(3))
-BEGAN = ShutdownBegan(
+BEGAN = d.ShutdownBegan(
     kind="reboot", grant_ns=1, requested_ns=1, budget_ns=1, deadline_ns=1, release_by_ns=1, lock_held=True
 )
-PLANNED = tuple(PodPlanned(wave=0, grace_seconds=1, pod=pod) for pod in PODS)
+PLANNED = tuple(d.PodPlanned(wave=0, grace_seconds=1, pod=pod) for pod in PODS)
 INVENTORY = InventoryTaken(key="k", as_of_ns=0, source="cache", pods=PODS)
-RELEASE = ReleaseLock(key="LogindActor/ReleaseLock//0")
+RELEASE = d.ReleaseLock(key="LogindActor/ReleaseLock//0")
 
 
 class Story(Journal):
@@ -58,8 +50,8 @@ class Story(Journal):
         return next(raw.hash for raw in self.history().raw() if raw.seq == seq)
 
 
-def ended(pod: Pod, outcome: str) -> PodEnded:
-    return PodEnded(uid=pod.uid, wave=0, outcome=outcome, reason="")  # type: ignore[arg-type]
+def ended(pod: Pod, outcome: str) -> d.PodEnded:
+    return d.PodEnded(uid=pod.uid, wave=0, outcome=outcome, reason="")  # type: ignore[arg-type]
 
 
 def counts(episode: Episode) -> dict[str, int]:
@@ -99,7 +91,7 @@ def test_an_open_shutdown_runs_until_its_boot_is_over(boot_id: str | None, outco
 @pytest.mark.parametrize("outcome", ["cancelled", "truncated", "never-begun"])
 def test_a_closed_shutdown_says_how_it_ended(outcome: str) -> None:
     """Only a cancelled one has an end: the others were cut short."""
-    story = Story().signal().step([Tick(), EpisodeClosed(outcome=outcome)], 1)  # type: ignore[arg-type]
+    story = Story().signal().step([Tick(), d.EpisodeClosed(outcome=outcome)], 1)  # type: ignore[arg-type]
     (episode,) = story.episodes()
     assert episode.outcome == outcome
     assert (episode.ended_wall_ns is not None) == (outcome == "cancelled")
@@ -108,14 +100,16 @@ def test_a_closed_shutdown_says_how_it_ended(outcome: str) -> None:
 def test_a_release_after_which_the_machine_stayed_is_not_complete() -> None:
     """The final unit may fail; then the shutdown is withdrawn."""
     story = Story().signal().step([Tick(), RELEASE], 1)
-    story.step([Tick(), ShutdownWithdrawn(reason="did-not-go-down"), EpisodeClosed(outcome="cancelled")], 1)
+    story.step(
+        [Tick(), d.ShutdownWithdrawn(reason="did-not-go-down"), d.EpisodeClosed(outcome="cancelled")], 1
+    )
     (episode,) = story.episodes()
     assert episode.outcome == "cancelled"
 
 
 def test_a_cancel_that_the_next_boot_closes_has_that_boots_time() -> None:
     """The monotonic clock of another boot says nothing."""
-    story = Story().signal().segment("boot-2").step([Tick(), EpisodeClosed(outcome="cancelled")], 1)
+    story = Story().signal().segment("boot-2").step([Tick(), d.EpisodeClosed(outcome="cancelled")], 1)
     (episode,) = story.episodes()
     assert episode.ended_wall_ns == WALL_NS + 3_000_000 + 7
 
@@ -125,8 +119,8 @@ def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
     late = Pod(uid="late", namespace="default", name="late")
     story = Story().signal().step([INVENTORY, *PLANNED], 1)
     story.step([InventoryTaken(key="r", as_of_ns=1, source="call", pods=(*PODS, late))], 1)
-    story.step([Tick(), PodPlanned(wave=0, grace_seconds=1, pod=late, late=True)], 1)
-    story.step([Tick(), PodRejected(uid="new", label="default/new", reason="", message="")], 1)
+    story.step([Tick(), d.PodPlanned(wave=0, grace_seconds=1, pod=late, late=True)], 1)
+    story.step([Tick(), d.PodRejected(uid="new", label="default/new", reason="", message="")], 1)
     (episode,) = story.episodes()
     assert counts(episode) == {"unknown": 4, "rejected": 1}
 
@@ -134,7 +128,7 @@ def test_late_and_rejected_pods_belong_to_the_inventory() -> None:
 def test_a_second_signal_in_the_step_that_closes_the_first_begins_its_own() -> None:
     """Its first record still belongs to the episode that it closed, and its trace id is that record's."""
     story = Story().signal()
-    story.step([PrepareForShutdown(active=True), EpisodeClosed(outcome="cancelled"), BEGAN], [1, 1, 3])
+    story.step([PrepareForShutdown(active=True), d.EpisodeClosed(outcome="cancelled"), BEGAN], [1, 1, 3])
     first, second = story.episodes()
     assert (first.outcome, second.outcome) == ("cancelled", "running")
     assert second.id == "00010203-3"
