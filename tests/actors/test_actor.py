@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.config import CONFIG
-from ebbtide.actors.system import ACTOR_TYPES, System
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, ACTOR_TYPES, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
 from ebbtide.events.facts import SettingsLoaded
@@ -167,3 +168,40 @@ def test_deleting_a_row_is_found(actor: ActorType) -> None:
     table = actor.transitions
     own = dict.fromkeys(map(id, table.rows.values()))
     assert [row for row in table.table if id(row) not in own] == []
+
+
+BOTH = (False, True)
+#: The fields from which an actor's phases follow, each with its values.
+FIELDS: dict[str, dict[str, tuple[object, ...]]] = {
+    "LogindActor": {
+        "phase": ("off", "arming", "armed", "listening", "waiting"),
+        "retry_at_ns": (1, NEVER_NS),
+        **dict.fromkeys(("refused", "enabled", "in_episode", "released", "finishing", "leaving"), BOTH),
+    },
+    "KubeletActor": {
+        "mode": ("", "auto"),
+        "means": ("", "observe", "api", "cri"),
+        "stop_key": ("", "k"),
+        "start_key": ("", "k"),
+        "retry_at_ns": (1, NEVER_NS),
+        **dict.fromkeys(("handed_over", "cancelled", "stopped"), BOTH),
+    },
+    "NodeStatusActor": {
+        "flush_by_ns": (0, NEVER_NS),
+        **dict.fromkeys(("in_episode", "kubelet_stopped", "kubelet_stopping"), BOTH),
+    },
+    "FallbackActor": {"in_episode": BOTH, "stage": ("", "pods-ended", "settled", "cancelled")},
+}
+
+
+def states(actor: str) -> list[Any]:
+    """Every combination of them."""
+    kind, fields = ACTOR_TYPE_BY_NAME[actor].state, FIELDS[actor]
+    return [kind(**dict(zip(fields, values, strict=True))) for values in product(*fields.values())]
+
+
+@pytest.mark.parametrize("actor", FIELDS)
+def test_every_state_is_in_one_phase_of_each_region(actor: str) -> None:
+    """What checkpoints and digests encode names one, whatever it is; and no phase is without a state."""
+    table = ACTOR_TYPE_BY_NAME[actor].transitions
+    assert {table.phase_of(state) for state in states(actor)} == set(table.phases)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.fallback import FALLBACK, PHASES, POD_ENDS, FallbackState
+from ebbtide.actors.fallback import FALLBACK, POD_ENDS, FallbackState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.system import ACTOR_TYPES
 from ebbtide.events import decisions as d
@@ -43,14 +42,6 @@ def taken_over(now: int, **more: Any) -> tuple[FallbackState, list[Event]]:
     failed = d.ActorFailed(actor="HookActor", subject="u", error="KeyError", handover=(handed,))
     state = FallbackState(in_episode=True, deadline_ns=100 * NS_PER_SECOND, wave=0)
     return handle(state, failed, now)
-
-
-def test_every_state_is_in_one_phase() -> None:
-    """And there is no phase that no state is in."""
-    stages: tuple[Literal["", "pods-ended", "settled", "cancelled"], ...]
-    stages = ("", "pods-ended", "settled", "cancelled")
-    states = [FallbackState(in_episode=on, stage=stage) for on, stage in product((False, True), stages)]
-    assert {state.phase for state in states} == set(PHASES) == set(FALLBACK.transitions.phases)
 
 
 @pytest.mark.parametrize("actor", [kind.name for kind in ACTOR_TYPES])

@@ -2,44 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import product
-
 import pytest
 
-from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.kubelet import KUBELET, KubeletState, mode_phase, phase_of, unit_phase
-from ebbtide.events.model import TerminationMode
-
-MEANS: tuple[TerminationMode, ...] = ("", "observe", "api", "cri")
-
-
-def test_every_state_is_in_one_phase_of_each_region() -> None:
-    """And there is no phase that no state is in."""
-    found = {
-        phase_of(
-            KubeletState(
-                mode=mode,
-                means=means,
-                handed_over=handed_over,
-                cancelled=cancelled,
-                stop_key=stop_key,
-                start_key=start_key,
-                retry_at_ns=retry_at_ns,
-                stopped=stopped,
-            )
-        )
-        for mode, means, handed_over, cancelled, stop_key, start_key, retry_at_ns, stopped in product(
-            ("", "auto"),
-            MEANS,
-            (False, True),
-            (False, True),
-            ("", "k"),
-            ("", "k"),
-            (1, NEVER_NS),
-            (False, True),
-        )
-    }
-    assert found == set(KUBELET.transitions.phases)
+from ebbtide.actors.kubelet import KubeletState, mode_phase, unit_phase
 
 
 @pytest.mark.parametrize(

@@ -2,28 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import product
-
-from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.node_status import NODE_STATUS, NodeStatusState, kubelet_phase, phase_of, shutdown_phase
-
-
-def test_every_state_is_in_one_phase_of_each_region() -> None:
-    """And there is no phase that no state is in."""
-    found = {
-        phase_of(
-            NodeStatusState(
-                in_episode=in_episode,
-                flush_by_ns=flush_by_ns,
-                kubelet_stopped=stopped,
-                kubelet_stopping=stopping,
-            )
-        )
-        for in_episode, flush_by_ns, stopped, stopping in product(
-            (False, True), (0, NEVER_NS), (False, True), (False, True)
-        )
-    }
-    assert found == set(NODE_STATUS.transitions.phases)
+from ebbtide.actors.node_status import NodeStatusState, kubelet_phase, shutdown_phase
 
 
 def test_phases() -> None:
