@@ -6,11 +6,7 @@ from typing import Literal
 
 import pytest
 
-from ebbtide.actors.logind import (
-    enter_shutdown_phase,
-    lock_phase,
-    shutdown_phase,
-)
+from ebbtide.actors.logind import enter_shutdown_phase, lock_phase, shutdown_phase
 from tests.actors.test_actor import states
 
 

@@ -136,10 +136,7 @@ TWO_STEPS_BYTES = len(Layout().segment().steps(2).data())
     ("layout", "expected"),
     [
         # Sectors of one unsynced write reach the disk in any order.
-        (
-            Layout().segment().steps(2).durable(6).steps(5).flip(TWO_STEPS_BYTES - 50),
-            ("torn", "torn", 4),
-        ),
+        (Layout().segment().steps(2).durable(6).steps(5).flip(TWO_STEPS_BYTES - 50), ("torn", "torn", 4)),
         # A trailer was written when all before it was durable, and nothing is ever appended to it.
         (Layout().segment().steps(2).seal().flip(-300), ("corrupt", "durable loss", 4)),
         (Layout().segment().steps(2).seal().append(b"junk"), ("corrupt", "sealed loss", 7)),

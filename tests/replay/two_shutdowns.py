@@ -15,12 +15,7 @@ from tests.replay.shutdown import Book, armed, ended
 SECOND_NS = NS_PER_SECOND
 
 
-BEFORE = (
-    pod("web-6c9f7d8b5-q7zwt", 0, hook="drain"),
-    pod("cache-0", 0),
-    pod("old-0", 0),
-    pod("db-0", 1000),
-)
+BEFORE = (pod("web-6c9f7d8b5-q7zwt", 0, hook="drain"), pod("cache-0", 0), pod("old-0", 0), pod("db-0", 1000))
 AFTER = (
     pod("web-5d4f8c7b9-x2k4z", 0, hook="drain"),
     pod("cache-0", 0),

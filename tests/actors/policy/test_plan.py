@@ -183,9 +183,7 @@ def test_seconds_are_written_exactly(duration_ns: int, text: str) -> None:
     pods=st.lists(st.tuples(st.none() | st.integers(-9, 9), st.none() | st.integers(0, 99)), max_size=20),
 )
 def test_no_plan_promises_more_than_the_grant(
-    periods: list[tuple[int, int]],
-    grant_ns: int | None,
-    pods: list[tuple[int | None, int | None]],
+    periods: list[tuple[int, int]], grant_ns: int | None, pods: list[tuple[int | None, int | None]]
 ) -> None:
     """Every pod is planned once, within its wave; the waves fill the budget; every cut is explained."""
     effective = effective_periods(

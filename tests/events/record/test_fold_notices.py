@@ -66,10 +66,7 @@ def fate(outcome: d.PodOutcome) -> tuple[Event, ...]:
 
 #: Code to the events after the signal, and what the notice says.
 TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
-    "lock-not-held": (
-        (began(lock_held=False),),
-        "without the delay lock",
-    ),
+    "lock-not-held": ((began(lock_held=False),), "without the delay lock"),
     "overtime": (
         (d.ShutdownDetected(kind="reboot", grant_ns=S, lock_held=True, overtime=True),),
         "the service manager was stopping the daemon",
@@ -175,14 +172,8 @@ TOLD: dict[str, tuple[tuple[Event, ...], str]] = {
         ),
         "wave 0 ended with volumes of 1 pod still mounted: shop/web-0",
     ),
-    "api-lost": (
-        (f.ApiRead(reachable=False, error="no route"),),
-        "the API server did not answer: no route",
-    ),
-    "runtime-lost": (
-        (f.RuntimeRead(reachable=False),),
-        "the container runtime did not answer: no answer",
-    ),
+    "api-lost": ((f.ApiRead(reachable=False, error="no route"),), "the API server did not answer: no route"),
+    "runtime-lost": ((f.RuntimeRead(reachable=False),), "the container runtime did not answer: no answer"),
     "delete-refused": (
         (API_PLANNED, d.DeleteRefused(uid="u-web", reason="429"), d.DeleteRefused(uid="u-db", reason="500")),
         "2 deletes not taken by the API server in time (500)",
