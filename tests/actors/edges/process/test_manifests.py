@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,16 @@ class Folder:
         return ProcessEdge(self.place / "state", manifests=self.manifests, load=load, use_cgroups=False)
 
 
+@asynccontextmanager
+async def watching(edge: ProcessEdge, outbox: Outbox) -> AsyncIterator[None]:
+    """The edge runs, and is closed at the end."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        yield
+        nursery.cancel_scope.cancel()
+    edge.close()
+
+
 async def appeared(folder: Folder, count: int) -> list[str]:
     return [fact.pod.uid for fact in await folder.outbox.wait_for(PodAppeared, count)]
 
@@ -69,17 +81,13 @@ async def test_a_folder_is_read_and_followed(tmp_path: Path) -> None:
     folder.write("a.json", "one: exit 0\n")
     folder.write("notes.txt", "nonsense")
     folder.write(".hidden.yaml", "nonsense")
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         assert await appeared(folder, 2) == ["one", "two"]
         folder.write("c.yml", "three: exit 0\nfour: exit 0\n")
         assert await appeared(folder, 4) == ["one", "two", "three", "four"]
         folder.write("a.json", "one: exit 1\n")
         assert await appeared(folder, 5) == ["one", "two", "three", "four", "one"]
         assert not folder.outbox.of(ManifestRejected)
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_without_notifications_the_folder_is_looked_at(
@@ -93,14 +101,10 @@ async def test_without_notifications_the_folder_is_looked_at(
     monkeypatch.setattr("ebbtide.actors.edges.process.manifests.FolderWatch", refuse)
     monkeypatch.setattr("ebbtide.actors.edges.process.manifests.POLL_SECONDS", 0.01)
     folder = Folder(tmp_path)
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         await trio.sleep(0)
         folder.write("a.yaml", "one: exit 0")
         assert await appeared(folder, 1) == ["one"]
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: Path) -> None:
@@ -108,9 +112,7 @@ async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: P
     folder = Folder(tmp_path)
     folder.write("bad.yaml", "nonsense")
     folder.write("good.yaml", "one: exit 0")
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         assert await appeared(folder, 1) == ["one"]
         rejected = ManifestRejected(
             path=str(folder.manifests / "bad.yaml"), error="line 'nonsense' is no pod"
@@ -119,16 +121,12 @@ async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: P
         folder.write("bad.yaml", "two: exit 0")
         assert await appeared(folder, 2) == ["one", "two"]
         assert folder.outbox.of(ManifestRejected) == [rejected]
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_a_half_written_manifest_is_given_time(tmp_path: Path) -> None:
     """A file that is still being written is not rejected."""
     folder = Folder(tmp_path)
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         folder.write("a.yaml", "one: exit 0")
         await appeared(folder, 1)
         with (folder.manifests / "b.yaml").open("w") as file:
@@ -138,8 +136,6 @@ async def test_a_half_written_manifest_is_given_time(tmp_path: Path) -> None:
             file.write("o: exit 0\n")
         assert await appeared(folder, 2) == ["one", "two"]
         assert not folder.outbox.of(ManifestRejected)
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_one_pod_in_two_files_is_rejected(tmp_path: Path) -> None:
@@ -147,14 +143,10 @@ async def test_one_pod_in_two_files_is_rejected(tmp_path: Path) -> None:
     folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exit 0")
     folder.write("b.yaml", "one: exit 1")
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         (rejected,) = await folder.outbox.wait_for(ManifestRejected)
         assert rejected.path.endswith("b.yaml")
         assert rejected.error == f"pod test/one stands in {folder.manifests / 'a.yaml'} too"
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) -> None:
@@ -163,8 +155,7 @@ async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) ->
     folder.write("a.yaml", "one: exec sleep 1000")
     edge = folder.edge()
     bed = Bed(tmp_path, edge, folder.outbox)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(edge, folder.outbox):
         assert await bed.start("one") == Ending()
         folder.write("a.yaml", "one: exit 1")
         os.rename(folder.manifests / "a.yaml", folder.manifests / "b.yaml")
@@ -182,8 +173,6 @@ async def test_a_running_pod_is_not_disturbed_by_its_manifest(tmp_path: Path) ->
         assert (await folder.outbox.wait_for(ContainerExited, 2))[1].exit_code == 7
         assert len(folder.outbox.of(ContainerStarted)) == 2
         await nothing_left(bed)
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> None:
@@ -192,32 +181,23 @@ async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> N
     folder.write("a.yaml", "one: exit 0")
     edge = folder.edge()
     bed = Bed(tmp_path, edge, folder.outbox)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(edge, folder.outbox):
         await bed.start("one")
         await bed.exited("one")
-        nursery.cancel_scope.cancel()
-    edge.close()
     again = Folder(tmp_path)
-    edge = again.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, again.outbox)
+    async with watching(again.edge(), again.outbox):
         again.write("b.yaml", "two: exit 0")
         assert await appeared(again, 1) == ["two"]
         assert again.outbox.of(ContainerExited) == [ContainerExited(uid="one", container="main")]
         again.write("a.yaml", "one: exit 0")
         assert await appeared(again, 2) == ["two", "one"]
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) -> None:
     """Removing the whole folder forgets pods that do not run; making it again announces them again."""
     folder = Folder(tmp_path)
     folder.write("a.yaml", "one: exit 0")
-    edge = folder.edge()
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, folder.outbox)
+    async with watching(folder.edge(), folder.outbox):
         await appeared(folder, 1)
         (folder.manifests / "a.yaml").unlink()
         folder.manifests.rmdir()
@@ -225,8 +205,6 @@ async def test_a_folder_that_goes_and_comes_back_is_found_again(tmp_path: Path) 
         folder.manifests.mkdir()
         folder.write("a.yaml", "one: exit 0")
         assert await appeared(folder, 2) == ["one", "one"]
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 @pytest.mark.parametrize("text, kind", [("one: exit 0", PodAppeared), ("nonsense", ManifestRejected)])
@@ -236,12 +214,9 @@ async def test_a_single_file_is_read_once(tmp_path: Path, text: str, kind: type)
     path.write_text(text)
     outbox = Outbox()
     edge = ProcessEdge(tmp_path / "state", manifests=path, load=load)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(edge.run, outbox)
+    async with watching(edge, outbox):
         await outbox.wait_for(kind)
         assert len(outbox.facts) == 1
-        nursery.cancel_scope.cancel()
-    edge.close()
 
 
 async def test_no_such_path_is_a_rejection(tmp_path: Path) -> None:
