@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,21 +17,14 @@ from ebbtide.events.decisions import FlushTraces, ReleaseLock
 from ebbtide.events.facts import OrderEnded
 from tests.backends.backends import Backend, Kept
 from tests.backends.compare import assert_same, shutdowns
-from tests.beds.logind import missing
+from tests.daemon.conftest import rig
 from tests.daemon.rig import Rig
-from tests.daemon.rig import rig as new_rig
+
+__all__ = ["rig"]
 
 pytestmark = [pytest.mark.backend, pytest.mark.root]
 
 WAIT_SECONDS_MAX = 10
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    if reason := missing():
-        pytest.skip(reason)
-    async with new_rig() as made:
-        yield made
 
 
 def exporting_to(rig: Rig, backend: Backend, protocol: str) -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,6 +33,14 @@ def die_with_parent() -> None:
 
 def mount(*words: str) -> None:
     subprocess.run(["mount", *words], check=True)
+
+
+def lacking(needs: Sequence[str]) -> str:
+    """What there is not of root's rights and these programs; empty when there is all."""
+    if os.geteuid() != 0:
+        return "needs root"
+    absent = [need for need in needs if shutil.which(need) is None]
+    return f"needs {', '.join(absent)}" if absent else ""
 
 
 async def take_commands(target: object) -> None:

@@ -8,7 +8,6 @@ the namespace are reached under `LogindBed.root`. Needs root and Debian's ``syst
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import tempfile
 import time
@@ -22,7 +21,7 @@ from jeepney.bus_messages import message_bus
 from jeepney.io.trio import DBusConnection, DBusRouter, open_dbus_connection
 from jeepney.wrappers import unwrap_msg
 
-from tests.beds.inside import Inside
+from tests.beds.inside import Inside, lacking
 
 LOGIN1 = DBusAddress("/org/freedesktop/login1", "org.freedesktop.login1", "org.freedesktop.login1.Manager")
 MONITORING = DBusAddress("/org/freedesktop/DBus", "org.freedesktop.DBus", "org.freedesktop.DBus.Monitoring")
@@ -50,10 +49,7 @@ class Inhibitor(NamedTuple):
 
 def missing() -> str:
     """Why the bed cannot be had here; empty when it can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    absent = [need for need in NEEDS if shutil.which(need) is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    return lacking(NEEDS)
 
 
 class LogindBed:

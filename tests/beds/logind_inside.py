@@ -218,10 +218,10 @@ class Inside:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-async def main(folder: Path) -> None:
+async def main(folder: Path, kind: type[Inside] = Inside) -> None:
     lay_file_systems(folder)
     async with trio.open_nursery() as nursery:
-        inside = Inside(folder, nursery)
+        inside = kind(folder, nursery)
         try:
             await take_commands(inside)
         finally:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import trio
 
-from tests.beds.inside import Inside
+from tests.beds.inside import Inside, lacking
 from tests.beds.rootfs import Unavailable, rootfs
 
 BOOT_SECONDS_MAX = 20
@@ -206,10 +206,7 @@ def _is_init(pid: str) -> bool:
 
 def missing() -> str:
     """Why no machine can be had here; empty when one can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    absent = [need for need in NEEDS if shutil.which(need) is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    return lacking(NEEDS)
 
 
 @contextlib.asynccontextmanager

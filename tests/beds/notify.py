@@ -8,6 +8,7 @@ import os
 import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import TypeVar
 
 import trio
 
@@ -69,10 +70,12 @@ class NotifyBed:
         return [os.dup(descriptor) for descriptor in self.store.get(name, [])]
 
 
+Bed = TypeVar("Bed", bound=NotifyBed)
+
+
 @contextlib.asynccontextmanager
-async def notify_bed(folder: Path) -> AsyncIterator[NotifyBed]:
-    """A listening notify socket in ``folder``."""
-    bed = NotifyBed(folder / "notify")
+async def serving(bed: Bed) -> AsyncIterator[Bed]:
+    """The bed listens on its socket."""
     with trio.socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as endpoint:
         await endpoint.bind(bed.address)
         async with trio.open_nursery() as nursery:
@@ -82,3 +85,7 @@ async def notify_bed(folder: Path) -> AsyncIterator[NotifyBed]:
             finally:
                 nursery.cancel_scope.cancel()
                 bed.close()
+
+
+def notify_bed(folder: Path) -> contextlib.AbstractAsyncContextManager[NotifyBed]:
+    return serving(NotifyBed(folder / "notify"))

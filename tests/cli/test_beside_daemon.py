@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,16 @@ import trio
 
 from ebbtide.events.decisions import PodEnded, SendSignal
 from ebbtide.events.facts import HurryRequested, ReleaseRequested
-from tests.beds.logind import missing
 from tests.cli.test_status import STATUS, Daemon
 from tests.commands import Ran
+from tests.daemon.conftest import rig
 from tests.daemon.rig import EBBTIDE, Rig
-from tests.daemon.rig import rig as new_rig
+
+__all__ = ["rig"]
 
 pytestmark = [pytest.mark.root, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.fixture
-async def rig() -> AsyncIterator[Rig]:
-    """The daemon is not started yet."""
-    if reason := missing():
-        pytest.skip(reason)
-    async with new_rig() as made:
-        yield made
 
 
 async def ebbtide(rig: Rig, *words: object) -> Ran:

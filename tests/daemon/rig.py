@@ -30,7 +30,7 @@ from ebbtide.events.reader import History
 from ebbtide.replay.replayer import Replayer
 from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
-from tests.beds.notify import NotifyBed
+from tests.beds.notify import NotifyBed, serving
 
 HERE = Path(__file__).parent
 PROGRAM = (sys.executable, "-I", "-S", str(HERE / "program.py"))
@@ -63,6 +63,15 @@ class Store(NotifyBed):
         super()._take(message, descriptors)
 
 
+def configuration(periods: dict[int, int], **fields: Any) -> str:
+    """Waves by priority, in seconds; other fields by the configuration's own names."""
+    waves = [
+        {"priority": priority, "shutdownGracePeriodSeconds": seconds} for priority, seconds in periods.items()
+    ]
+    kind = {"apiVersion": "ebbtide/v1alpha1", "kind": "EbbtideConfiguration"}
+    return json.dumps({**kind, "shutdownGracePeriodByPodPriority": waves, **fields})
+
+
 class Rig:
     """``folder`` holds the pods, their traces, the configuration, the journal and the runtime files."""
 
@@ -85,17 +94,8 @@ class Rig:
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
         """Waves by priority, in seconds; other fields by the configuration's own names."""
-        document = {
-            "apiVersion": "ebbtide/v1alpha1",
-            "kind": "EbbtideConfiguration",
-            "shutdownGracePeriodByPodPriority": [
-                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
-                for priority, seconds in periods.items()
-            ],
-            "reserve": "1s",
-            "journalFallbacks": [str(self.fallback)],
-        }
-        self.config.write_text(json.dumps(document | fields))
+        defaults = {"reserve": "1s", "journalFallbacks": [str(self.fallback)]}
+        self.config.write_text(configuration(periods, **(defaults | fields)))
 
     def pod(
         self, name: str, *words: str, priority: int = 0, grace: int = 30, hook: float | None = None
@@ -397,7 +397,7 @@ async def rig() -> AsyncIterator[Rig]:
     async with logind_bed() as bed:
         folder = bed.folder / "rig"
         folder.mkdir()
-        async with _store(folder) as store:
+        async with serving(Store(folder / "notify")) as store:
             holder = _holder(bed)
             made = Rig(bed, folder, store, holder)
             try:
@@ -439,17 +439,3 @@ def _end(holder: subprocess.Popen[str], made: Rig) -> None:
     holder.stdout.close()
     if made.process is not None:
         made.process.wait()
-
-
-@contextlib.asynccontextmanager
-async def _store(folder: Path) -> AsyncIterator[Store]:
-    store = Store(folder / "notify")
-    with trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_DGRAM) as endpoint:
-        await endpoint.bind(store.address)
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(store.serve, endpoint)
-            try:
-                yield store
-            finally:
-                nursery.cancel_scope.cancel()
-                store.close()

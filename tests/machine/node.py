@@ -23,7 +23,7 @@ from ebbtide.events.reader import History
 from tests.beds.inside import PROJECT
 from tests.beds.machine import Machine
 from tests.beds.rootfs import cache_folder, keep
-from tests.daemon.rig import Mark, marks_in, replay
+from tests.daemon.rig import Mark, configuration, marks_in, replay
 
 PROGRAM = "/opt/pods/program.py"
 TRACES = "/var/lib/pods"
@@ -77,15 +77,7 @@ class Node:
         machine.place("/etc/ebbtide/pods").mkdir(parents=True)
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
-        document = {
-            "apiVersion": "ebbtide/v1alpha1",
-            "kind": "EbbtideConfiguration",
-            "shutdownGracePeriodByPodPriority": [
-                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
-                for priority, seconds in periods.items()
-            ],
-        }
-        self.machine.write("/etc/ebbtide/config.yaml", json.dumps(document | fields))
+        self.machine.write("/etc/ebbtide/config.yaml", configuration(periods, **fields))
 
     def pod(self, name: str, *words: str, priority: int = 0, hook: float | None = None) -> None:
         program = ["/usr/bin/python3", "-I", "-S", PROGRAM, f"{TRACES}/{name}"]

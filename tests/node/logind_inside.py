@@ -18,8 +18,7 @@ from jeepney import HeaderFields, Message, new_error, new_method_return, new_sig
 from jeepney.io.trio import DBusConnection
 
 from tests.beds import logind_inside
-from tests.beds.inside import take_commands
-from tests.beds.logind_inside import SYSTEMD, ServiceManager, lay_file_systems
+from tests.beds.logind_inside import SYSTEMD, ServiceManager
 
 UNITS = "/org/freedesktop/systemd1/unit/"
 JOBS = "/org/freedesktop/systemd1/job/"
@@ -142,16 +141,5 @@ class Inside(logind_inside.Inside):
                 await stub.send(message)
 
 
-async def main(folder: Path) -> None:
-    lay_file_systems(folder)
-    async with trio.open_nursery() as nursery:
-        inside = Inside(folder, nursery)
-        try:
-            await take_commands(inside)
-        finally:
-            inside.end_all()
-            nursery.cancel_scope.cancel()
-
-
 if __name__ == "__main__":
-    trio.run(main, Path(sys.argv[1]))
+    trio.run(logind_inside.main, Path(sys.argv[1]), Inside)

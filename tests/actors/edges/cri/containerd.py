@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -21,7 +20,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.beds.inside import PROJECT, die_with_parent
+from tests.beds.inside import PROJECT, die_with_parent, lacking
 
 CNI = Path("/usr/lib/cni")
 NEEDS = ("containerd", "ctr", "runc", "unshare", "nsenter", "/bin/busybox", "/usr/lib/cni/ptp")
@@ -79,10 +78,7 @@ SETUP = (
 
 def missing() -> str:
     """Why the bed cannot be had here; empty when it can."""
-    if os.geteuid() != 0:
-        return "needs root"
-    absent = [need for need in NEEDS if shutil.which(need) is None]
-    return f"needs {', '.join(absent)}" if absent else ""
+    return lacking(NEEDS)
 
 
 class Containerd:

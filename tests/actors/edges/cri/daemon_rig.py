@@ -7,7 +7,6 @@ a node's daemon sees its containers' processes.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -25,7 +24,7 @@ from ebbtide.events.reader import History
 from tests.actors.edges.cri.containerd import Containerd
 from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
-from tests.daemon.rig import EBBTIDE, replay
+from tests.daemon.rig import EBBTIDE, configuration, replay
 
 PROJECT = Path(__file__).parents[4]
 WAIT_SECONDS_MAX = 30
@@ -44,17 +43,8 @@ class DaemonRig:
 
     def configure(self, periods: dict[int, int], **fields: Any) -> None:
         """Waves by priority, in seconds."""
-        document = {
-            "apiVersion": "ebbtide/v1alpha1",
-            "kind": "EbbtideConfiguration",
-            "shutdownGracePeriodByPodPriority": [
-                {"priority": priority, "shutdownGracePeriodSeconds": seconds}
-                for priority, seconds in periods.items()
-            ],
-            "reserve": "1s",
-            "journalFallbacks": [],
-        }
-        (self.folder / "config.yaml").write_text(json.dumps(document | fields))
+        text = configuration(periods, **({"reserve": "1s", "journalFallbacks": []} | fields))
+        (self.folder / "config.yaml").write_text(text)
 
     @property
     def argv(self) -> list[str]:
