@@ -210,7 +210,7 @@ def _verdict(members: Sequence[Stop], curve: Survival) -> WorkloadVerdict:
     if curve.is_complete:
         return "mostly" if curve.censored else "ends"
     censored = [each for each in members if not each.observed.ended]
-    if curve.censored == curve.total and all(each.deaf for each in censored):
+    if curve.censored == curve.total and all(each.ignored_stop for each in censored):
         return "deaf"
     longest = _longest_stop(censored)
     if longest is not None and longest.limited:
@@ -249,7 +249,7 @@ def _wave(period: Period, workloads: Sequence[Workload]) -> WaveAdvice:
 
 Outlook = Literal["saved", "perhaps", "hopeless"]
 
-#: Without the reserve the last wave has so much less: the time to see its pods go, and to tell of it.
+#: Without the reserve the last wave has so much less: the time to see its pods go, and to record it.
 END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
 
 
@@ -451,16 +451,11 @@ _SENTENCES: dict[WorkloadVerdict, str] = {
 #
 # A stop is counted from the moment at which it began, hooks included, because that is what a grace has to
 # cover. It is censored where the pod did not end by itself: killed, hurried, or still there when nobody
-# looked any longer. A pod whose stop signal the runtime refused, or that was never told, is no observation at
-# all.
+# looked any longer. A pod whose stop signal the runtime refused, or that was never asked, is no observation.
 
 
 class Stop(NamedTuple):
-    """One pod in one shutdown. ``wanted_seconds`` None: it asks for no grace of its own.
-
-    ``limited``: it was killed before the time that it asks for was over, or asks for none. ``deaf``: when it
-    was looked at before SIGKILL, its first process ignored the stop signal.
-    """
+    """One pod in one shutdown. ``wanted_seconds`` None: it asks for no grace of its own."""
 
     shutdown: str
     node: str
@@ -471,8 +466,10 @@ class Stop(NamedTuple):
     wanted_seconds: int | None
     grace_ns: int
     observed: Observation
+    #: It was killed before the time that it asks for was over, or asks for none.
     limited: bool = False
-    deaf: bool = False
+    #: When it was looked at before SIGKILL, its first process ignored the stop signal.
+    ignored_stop: bool = False
     #: A hook was not run, or did not come to its own end: with another grace it may take longer.
     hook_cut: bool = False
     parts: tuple[ContainerTimes, ...] = ()
@@ -490,7 +487,9 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
             short = wanted is None or grace_ns < wanted * NS_PER_SECOND or pod.hurried_ns is not None
             signals = {each.name: each.stop_signal for each in pod.containers}
             firsts = ((taken.container, taken.processes[0]) for taken in pod.autopsies if taken.processes)
-            deaf = any(signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts)
+            ignored_stop = any(
+                signals.get(name, "SIGTERM") in first.signals_ignored for name, first in firsts
+            )
             # A hook that ended because its container had was not cut: with more time it would do no more.
             exits = {each.name: each.exited_ns for each in pod.containers}
             hook_cut = False
@@ -509,7 +508,7 @@ def observed_stops(shutdowns: Iterable[ShutdownRecord]) -> Iterator[Stop]:
                 grace_ns=grace_ns,
                 observed=observed,
                 limited=not observed.ended and short,
-                deaf=not observed.ended and deaf,
+                ignored_stop=not observed.ended and ignored_stop,
                 hook_cut=hook_cut,
                 parts=container_times(pod, (pod.began_ns or 0) + observed.ns),
             )

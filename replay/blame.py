@@ -21,7 +21,7 @@ Interval = tuple[int, int]
 
 
 class Cost(NamedTuple):
-    """One part of a pod's way down, and how much of it was waited for alone (nanoseconds)."""
+    """One part of a pod's stop, and how much of it was waited for alone (nanoseconds)."""
 
     pod: PodRecord
     part: StopPart

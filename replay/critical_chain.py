@@ -2,9 +2,9 @@
 
 Segments follow each other without a gap from the signal to the release's order (the end that ``journal ls``
 counts to), so that they add up to the total, exactly. Inside a wave stands the one pod that ended last, and
-inside that the parts of its way down that led to its end: from the exit back to what the container had
+inside that the parts of its stop that led to its end: from the exit back to what the container had
 waited for, a hook or another container's exit. A restart of the daemon is no segment: pods go on ending
-while none runs. It is told beside them.
+while none runs. It stands beside them.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Unreadable(Event, frozen=True, kw_only=True, gc=False):
 
 
 class Shutdown:
-    """One shutdown of a journal. ``account`` is all that is told of it (`events.record.model`)."""
+    """One shutdown of a journal. ``account`` is its record (`events.record.model`)."""
 
     def __init__(self, journal: Journal, account: ShutdownRecord) -> None:
         self.journal = journal

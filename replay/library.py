@@ -39,7 +39,7 @@ from ebbtide.replay.whatif.run import what_if as decide
 # A function here is called as its command is, and so is the module that it stands on: hence the other names
 # above. None does more than open what a command would open, so that both give the same answers.
 
-#: What tells of a shutdown by itself.
+#: A shutdown of a journal, or only its record.
 ShutdownOrRecord = Shutdown | ShutdownRecord
 
 

@@ -45,7 +45,7 @@ class States(NamedTuple):
 
 
 class Survey:
-    """What must be known of the records before a place in order to execute from there, and to tell of it."""
+    """What must be known of the records before a place in order to execute from there, and to describe it."""
 
     def __init__(self) -> None:
         self.names = Names()

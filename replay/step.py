@@ -43,7 +43,7 @@ EVENTS_KEPT_MAX = 4096
 
 
 class SteppedEvent(NamedTuple):
-    """One event: where it stands and whom it changed, and how it is told."""
+    """One event: where it stands and whom it changed, and its line for people."""
 
     point: Point
     line: Line
