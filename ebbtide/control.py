@@ -23,9 +23,6 @@ import trio
 
 from ebbtide.actors.interfaces import Tell
 
-#: Where the running daemon listens, unless it is told to elsewhere.
-SOCKET_PATH = Path("/run/ebbtide/ebbtide.sock")
-
 #: A request is a verb and a pod's name; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
 
@@ -137,8 +134,8 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
         return {"ok": False, "error": str(error)}
 
 
-def ask(verb: str, path: Path = SOCKET_PATH, **arguments: Any) -> Any:
-    """Ask the running daemon, synchronously. Raises ControlError with one line that says what to do."""
+def ask(verb: str, path: Path, **arguments: Any) -> Any:
+    """The answer of the daemon at ``path``. Raises ControlError with one line that says what to do."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(ANSWER_SECONDS_MAX)

@@ -244,8 +244,7 @@ TRACING_FIELDS = {
 def read_tracing(node: Node, path: str) -> Tracing:
     """Raises DocumentError. A field without a value counts as absent."""
     values = read_section(node, path, TRACING_FIELDS)
-    # Refused here and not by the exporter: that one starts when the machine goes down, and nobody reads then
-    # why nothing was sent.
+    # Refused when it is read, while whoever wrote it looks on.
     if ("client_certificate" in values) != ("client_key" in values):
         raise DocumentError(f"{path}: clientCertificate and clientKey belong together", node.line)
     try:

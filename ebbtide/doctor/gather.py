@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import trio
+from jeepney import DBusAddress
 
 from ebbtide.actors.edges.http_get import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
@@ -111,7 +113,12 @@ def look_at_logind() -> tuple[LogindState | None, str]:
 
 async def _ask_logind(bus: Connection) -> LogindState:
     limit, preparing, rows, key, version = await ask_all(
-        bus, read_grant_ns, read_preparing, _inhibitors, _read_power_key, _read_systemd_version
+        bus,
+        read_grant_ns,
+        read_preparing,
+        _inhibitors,
+        partial(_read_text, MANAGER, "HandlePowerKey"),
+        partial(_read_text, SYSTEMD, "Version"),
     )
     return LogindState(
         grant_ns=limit,
@@ -130,18 +137,10 @@ async def _inhibitors(bus: Connection) -> Any:
     return (await bus.method(MANAGER, "ListInhibitors"))[0]
 
 
-async def _read_power_key(bus: Connection) -> str:
-    """Empty where this logind does not tell."""
+async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:
+    """Empty where nobody tells: an old logind, or one on a bus of its own."""
     try:
-        return str(await bus.get(MANAGER, "HandlePowerKey"))
-    except BusError:
-        return ""
-
-
-async def _read_systemd_version(bus: Connection) -> str:
-    """systemd's version; empty where it cannot be asked (a logind on a bus of its own)."""
-    try:
-        return str(await bus.get(SYSTEMD, "Version"))
+        return str(await bus.get(address, name))
     except BusError:
         return ""
 

@@ -173,7 +173,7 @@ def _decoded_list(body: bytes, kind: type[T]) -> T:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
 
 
-#: systemd answers in milliseconds; what it cannot say in this time, its process table does.
+#: systemd answers in milliseconds; what it cannot say in this time, the process table does.
 MACHINE_SECONDS_MAX = 3.0
 
 

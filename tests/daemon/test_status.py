@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
+
+from ebbtide import status
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event
@@ -101,3 +105,10 @@ def test_the_kubelets_lock_is_as_logind_last_listed_it() -> None:
     assert standing(read).kubelet_lock
     assert standing(read, f.PrepareForShutdown(active=False)).kubelet_lock
     assert not standing(read, f.PrepareForShutdown(active=True)).kubelet_lock
+
+
+def test_what_a_start_decodes_is_what_the_fold_knows() -> None:
+    """An event with a case and not in `FOLDED`, or the other way round, would never be shown."""
+    tree = ast.parse(inspect.getsource(status))
+    cases = {ast.unparse(node.cls) for node in ast.walk(tree) if isinstance(node, ast.MatchClass)}
+    assert {case.partition(".")[2] for case in cases} == status.FOLDED_TAGS
