@@ -129,8 +129,11 @@ def test_every_verb_of_the_readme_runs_on_the_base_wheel(wheel: Path, tmp_path: 
     brings is asked for in one line.
     """
     environment, folder = tmp_path / "venv", tmp_path / "d"
-    subprocess.run([sys.executable, "-m", "venv", str(environment)], check=True, timeout=BUILD_SECONDS_MAX)
-    pip = (str(environment / "bin" / "pip"), "install", "-q", "--disable-pip-version-check")
+    # With the pip of this environment: one of its own would take a third of the time.
+    make = (sys.executable, "-m", "venv", "--without-pip", str(environment))
+    subprocess.run(make, check=True, timeout=BUILD_SECONDS_MAX)
+    python = str(environment / "bin" / "python")
+    pip = (sys.executable, "-m", "pip", "--python", python, "install", "-q", "--disable-pip-version-check")
     locked = ("--require-hashes", "-r", str(ROOT / "requirements.lock"))
     for arguments in (locked, ("--no-deps", str(wheel))):
         subprocess.run([*pip, *arguments], check=True, capture_output=True, timeout=INSTALL_SECONDS_MAX)
