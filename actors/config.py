@@ -179,6 +179,8 @@ def _drop_in_ended(state: ConfigState, event: OrderEnded, now: int) -> Result:
         return state, ()
     # Not at once: a file that cannot be written, or that loses against another, will not be helped by haste.
     retry_at_ns = NEVER_NS if event.result == "done" else now + RETRY_NS
+    # The reading may be from before the file was placed, or after: only now is it compared with what we have
+    # written.
     again = state.read_meanwhile and event.result == "done"
     state = replace(state, order_open="", retry_at_ns=retry_at_ns, read_meanwhile=False)
     return _reconcile(state, []) if again else (state, ())

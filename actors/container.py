@@ -81,6 +81,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
         if self.phase == "turn":
             return self.stop_by_ns
         if self.phase == "stopping":
+            # Looked at first, because SIGKILL takes away what there is to see; whoever was looked at is due
+            # once more.
             first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
             return self.kill_at_ns if self.autopsy else first_look_ns
         return NEVER_NS
@@ -228,12 +230,14 @@ def shorten(down: ContainerState, now: int) -> ContainerState:
     """No more waiting: the grace ends now, the floor stays (``ebbtide hurry``)."""
     kill_at_ns = down.kill_at_ns
     if down.phase == "stopping":
+        # The floor counts from the signal: who has had it already is not given it anew.
         kill_at_ns = max(now, min(down.stop_since_ns + FLOOR_NS, kill_at_ns))
     return replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=kill_at_ns)
 
 
 def limit(down: ContainerState, limit_ns: int) -> ContainerState:
     """The shutdown's last possible SIGKILL has moved."""
+    # Only ever sooner: a limit that moves away finds the pods' ends laid out, and the waves behind them.
     return replace(down, limit_ns=limit_ns, kill_at_ns=min(down.kill_at_ns, limit_ns))
 
 

@@ -216,6 +216,7 @@ def _next_wave(state: EpisodeState, now: int, decisions: list[Event]) -> Result:
         if _has_open(state, wave):
             state = replace(state, wave=index)
             return state, [*decisions, _wave_started(state, now)]
+        # Nobody has used any of it, so under ``elastic`` the next wave has all of it as well.
         state = replace(state, carried_ns=state.carried_ns + wave.period_seconds * NS_PER_SECOND)
     return _drain(replace(state, phase="draining"), decisions)
 
@@ -339,6 +340,8 @@ def _listing_ended(state: EpisodeState, event: OrderEnded, now: int) -> Result:
     if event.result == "unknown":
         state, order = _list_pods(state, refresh=False)
         return state, [order]
+    # Twice: then what is known is that nothing can be known, and the time of a third try would be the
+    # release's.
     if state.listing_failed:
         return _plan_waves(state, now, listed=False)
     state, order = _list_pods(replace(state, listing_failed=True), refresh=True)
@@ -514,6 +517,8 @@ def _followed_by_another(state: EpisodeState, event: ShutdownDetected, now: int)
 
 def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
     """logind restarted (another delay begins), or the service manager's stop time is all that is left."""
+    # Counted from now: with a logind that has restarted a new delay begins, and what is left of a unit's stop
+    # is left from here.
     layout = _times(state, event.grant_ns, now)
     return replace(state, **layout._asdict()), [DeadlineMoved(overtime=event.overtime, **layout._asdict())]
 
@@ -522,6 +527,7 @@ def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Re
 
 
 def _wave_ended(state: EpisodeState, event: WaveEnded, now: int) -> Result:
+    # An earlier one's: it was not waited for any more when this one began.
     if event.wave != state.wave:
         return state, ()
     return _next_wave(replace(state, carried_ns=event.unused_ns), now, [])

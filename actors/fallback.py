@@ -196,7 +196,6 @@ def _take_pods(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
         taken = FallbackPod(
             **{name: getattr(handed, name) for name in ("pod", "wave", "grace_ns", "begun_ns")},
             left=tuple(c.name for c in handed.pod.containers if c.running and c.name not in handed.exited),
-            # Past those of any earlier take-over, so that no outcome of then is taken for one of now.
             first_ordinal=state.ordinal * ORDINALS_PER_PLAN,
         )
         made: Sequence[Event] = ()
@@ -258,6 +257,7 @@ def _order_ended(state: FallbackState, event: f.OrderEnded, now: int) -> Result:
     _, what, _, uid, _ = parse_order_key(event.key)
     taken, lost = state.cares.get(uid), event.result == "unknown"
     if what == "stop-kubelet":
+        # In the KubeletActor's place: the last statuses wait to hear it.
         return state, [d.KubeletStopped(result=event.result)]
     if what == "inventory" and event.result != "done":
         return duties.inventory_failed(state, lost=lost, now=now)

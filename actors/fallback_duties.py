@@ -43,6 +43,7 @@ def engaged(event: d.ActorFailed, *uids: str) -> d.FallbackEngaged:
 
 def begin_pods(state: FallbackState, event: d.ActorFailed, now: int) -> Result:
     """Every pod (of one wave, if one failed) that has not begun begins now, whoever stops it."""
+    # Also those that an earlier failure has brought here: nobody else would begin them.
     everybody: list[Handover | FallbackPod] = [*event.handover, *state.cares.values()]
     waiting = [each for each in everybody if not each.begun_ns and event.subject in ("", str(each.wave))]
     begun = [_pod_begins(state, each.pod, each.wave, each.grace_ns, now) for each in waiting]
@@ -153,6 +154,7 @@ def inventory_failed(state: FallbackState, *, lost: bool, now: int) -> Result:
     """A lost listing is taken again, a failed one once; then it goes on without."""
     if state.planned or state.stage or not state.in_charge:
         return state, ()
+    # A lost one says nothing against the next: the daemon died, not the runtime.
     again = lost or state.listings < LISTINGS_MAX
     return _order_inventory(state) if again else _plan_all_pods(state, now)
 

@@ -507,6 +507,7 @@ def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     _, what, name, *_ = parse_order_key(event.key)
     if what == "delete":
         return _delete_ended(state, event, now)
+    # An autopsy's, or a cancel's, changes nothing: what they were to bring is a fact of its own, or has come.
     answer = ORDER_ENDED_BY_KIND.get(what)
     if answer is None:
         return state, ()
@@ -522,6 +523,7 @@ def _daemon_started(state: PodState, event: DaemonStarted, now: int) -> Result:
 
 
 def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
+    # The first process alone: the stop signal goes to no other.
     first = event.processes[0] if event.processes else None
     signal = next((down.spec.stop_signal for down in state.downs if down.spec.name == event.container), "")
     if first is None or signal not in first.signals_ignored:
@@ -559,6 +561,8 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         )
         return _shorten_delete(replace(state, downs=downs), now, now)
     downs = tuple(steps.shorten(down, now) for down in state.downs)
+    # At once: whoever is due by the shorter time would otherwise be so by a tick of its own, one record
+    # later.
     return _tick(replace(state, downs=downs), Tick(), now)
 
 

@@ -246,6 +246,8 @@ def _order_stop(state: KubeletState) -> tuple[KubeletState, Event]:
     But not one that somebody else had stopped before.
     """
     key = order_key(NAME, "stop", "", state.ordinal)
+    # Not known counts as running: to start a kubelet that nobody wanted is a smaller harm than to leave a
+    # node without.
     ours = state.stopped or state.kubelet is not False
     state = replace(state, stop_key=key, stopped=ours, stops=state.stops + 1, ordinal=state.ordinal + 1)
     return state, StopKubelet(key=key)

@@ -193,6 +193,7 @@ def _configured_armed(state: LogindState, event: ConfigAdopted, now: int) -> Res
 
 def _switch_off(state: LogindState) -> Result:
     disarmed = Disarmed(reason="switched off by configuration")
+    # Nothing to give back; but whoever asks what became of it is answered.
     if state.phase == "off" and not state.lock_held:
         return state, [disarmed]
     state, orders = _disarm(replace(state, phase="off", lock_held=False, retry_at_ns=NEVER_NS))
@@ -254,6 +255,8 @@ def _order_ended(state: LogindState, event: OrderEnded, now: int) -> Result:
         return state, ()
     if event.key == state.release_key:
         state = replace(state, release_key="")
+    # However it failed, nothing is held back any more as far as we can know; only a release that never began
+    # has kept it.
     state = replace(state, lock_held=state.lock_held and event.result == "cancelled")
     if state.leaving:
         return state, [Leave(reason="the machine goes down")]

@@ -512,6 +512,7 @@ def _mounts_read(state: NodeStatusState, event: MountsRead, now: int) -> Result:
 
 
 def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
+    # What is under way may still arrive; but nobody will be here to know, so it counts as lost.
     lost = state.undelivered + sum(1 for statuses in state.deliveries.values() if statuses)
     state = replace(state, flush_by_ns=NEVER_NS, awaited=0)
     return state, [*decisions, StatusesSettled(undelivered=lost)]
@@ -519,6 +520,7 @@ def _settle(state: NodeStatusState, decisions: Sequence[Event]) -> Result:
 
 def _tick(state: NodeStatusState, event: Tick, now: int) -> Result:
     """Pods that have no final status yet leave their Services."""
+    # A tick is for one of two times, this one or the flush's.
     if state.withdraw_at_ns > now:
         return state, ()
     state = replace(state, withdraw_at_ns=NEVER_NS)
@@ -577,11 +579,9 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
         # stale (``cancelled``) are dropped, on record: the pod is another one by now.
         if state.node and event.result != "cancelled":
             state = replace(state, late_statuses=(*state.late_statuses, *statuses))
-    return _certify(state, event) if event.key == state.check_key else (state, [])
-
-
-def _certify(state: NodeStatusState, event: OrderEnded) -> Result:
-    """Before the release: others may detach this node's volumes because of it, so in doubt not."""
+    if event.key != state.check_key:
+        return state, []
+    # Before the release, and in doubt unsafe: others may detach this node's volumes because of it.
     unread = (("", NOT_READ),)
     mounted = unread if event.result != "done" or state.mounted is None else state.mounted
     return _publish_certificate(replace(state, check_key=""), mounted)

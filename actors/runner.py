@@ -226,6 +226,8 @@ class Effects:
     def _cancel(self, order: CancelOrder) -> None:
         """An order that has not begun ends without having begun; one that has ended is left alone."""
         verdict = Ending("timed-out" if order.timed_out else "cancelled")
+        # One that waits stays in its queue, because those behind it must not overtake; it ends when its turn
+        # comes.
         waiting = any(held.order.key == order.target for queue in self._queues.values() for held in queue)
         scope = None if order.waiting_only else self._scopes.get(order.target)
         if scope is not None or waiting:
@@ -310,6 +312,8 @@ class Sequencer:
 
     async def run(self) -> str:
         while not self._leave:
+            # Not one by one: with a turn of the loop after each, a hundred exits would take as long as their
+            # effects let them.
             for _ in range(STEPS_PER_TURN):
                 if not self._turn():
                     break

@@ -145,6 +145,7 @@ def _begin_pod(state: WaveState, uid: str, grace_ns: int) -> PodStopBegan:
 
 def _late_pod(state: WaveState, event: PodPlanned, now: int) -> Result:
     """A pod that was not in the inventory: it gets what is left of this wave."""
+    # Not its own time from now: the next wave would wait for it.
     left_ns = max(0, state.deadline_ns - now)
     state = replace(state, roll=state.roll.join(event.pod.uid))
     return state, [_begin_pod(state, event.pod.uid, min(event.grace_seconds * NS_PER_SECOND, left_ns))]

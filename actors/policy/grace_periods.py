@@ -78,6 +78,8 @@ def share_grant(periods: Sequence[Period], grant_seconds: int) -> tuple[Period, 
     left = max(0, grant_seconds)
     shares = []
     for period in reversed(periods):
+        # A period that is cut to nothing stays a wave: its pods still get their stop signal, and in their
+        # order.
         seconds = min(period.seconds, left)
         left -= seconds
         shares.append(Period(priority=period.priority, seconds=seconds))
@@ -104,6 +106,8 @@ def group_index(periods: Sequence[Period], priority: int) -> int:
     """
     if not periods:
         raise ValueError("no periods, so no pod has a wave: ask `shutdown_enabled` first")
+    # The first of equal entries where the priority is exactly theirs; else the entry below, which is their
+    # last.
     index = bisect_left(periods, priority, key=lambda period: period.priority)
     exact = index < len(periods) and periods[index].priority == priority
     return index if exact else max(0, index - 1)

@@ -131,6 +131,8 @@ def arrange_waves(
     behind: list[Pod] = []
     for pod in pods:
         (first if wave_index(periods, pod, rules) < len(periods) else behind).append(pod)
+    # The same periods once more: which of the two a pod is in is a matter of who can end it, not of how long
+    # it may take.
     over_runtime = (replace(wave, handover=True) for wave in planned_waves(periods, grant_ns, behind))
     return (*planned_waves(periods, grant_ns, first), *over_runtime)
 
