@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-NS_PER_SECOND = 1_000_000_000
+NS_PER_SECOND, NS_PER_MS = 1_000_000_000, 1_000_000
 
 #: Longest time an effect waits for its barrier before it starts all the same: a disk that hangs costs
 #: evidence, and never a pod its grace.

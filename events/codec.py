@@ -68,6 +68,10 @@ def plain_payload(payload: bytes) -> Any:
 FRAME_MAGIC = 0xEBB71DE5
 FRAME_MAGIC_BYTES = FRAME_MAGIC.to_bytes(4, "little")
 
+# Numbers stand at fixed places and texts behind them: a reader unpacks one head a record, and steps over what
+# it does not want by its length. The durable number is in every frame, because evidence for what is lost must
+# stand behind the loss: a field of the header could say only what was durable when the segment was begun.
+# The hash is at the end, directly before the next frame, whose hash covers it: one slice a record.
 #: magic, crc, length, seq, durable seq, mono ns, wall ns, episode, cause, flags, tag length, actor length.
 FRAME_HEAD = struct.Struct("<IIIQQqqQQBBH")
 #: The head without magic and CRC: what the CRC covers begins here.

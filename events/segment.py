@@ -26,6 +26,8 @@ from ebbtide.events.codec import HASH_BYTES, encode_boundary, encode_frame, enco
 SEGMENT_MAGIC = b"EBBTIDE\n"
 FORMAT_VERSION = 1
 
+# What is here is known to every version: one that cannot read the rest can still verify the header, and so
+# say "another version" of a segment that is whole, and "damaged" of one that is not.
 #: magic, format version, spare, header length: the same in every version, as are the 32 bytes at the end.
 HEADER_PREFIX = struct.Struct("<8sHHI")
 #: compatible bits, incompatible bits, journal id, segment, wall ns, mono ns, carries, link segment, link

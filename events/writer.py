@@ -586,9 +586,8 @@ def transition_line(record: Record) -> str | None:
 
 def write_last_resort(line: str) -> None:
     """Write a line wherever it may survive. Never raises: nobody is left to be told."""
-    # The kernel's log first: it is shipped, shown on the console, and kept by pstore on most machines.
-    # Standard error stands in for it where /dev/kmsg is not ours to write; pstore by itself lasts over the
-    # reboot.
+    # The kernel's log is what the console shows and a remote log gets; standard error stands in for it where
+    # /dev/kmsg is not ours to write. Pstore beside it, because that alone lasts over the reboot.
     data = f"{line}\n".encode()
     if not _write_line(KERNEL_LOG, data):
         with suppress(OSError, ValueError):

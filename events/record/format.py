@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND
 
-_NS_PER_MS = 1_000_000
 _NS_PER_US = 1_000
 
 #: Larger units, largest first.
@@ -24,14 +23,14 @@ def span(duration_ns: int) -> str:
     if duration_ns < _NS_PER_US:
         return "0"
     if duration_ns < NS_PER_SECOND:
-        millis = duration_ns // _NS_PER_MS
+        millis = duration_ns // NS_PER_MS
         return f"{millis}ms" if millis else f"{duration_ns // _NS_PER_US}us"
     seconds, rest_ns = divmod(duration_ns, NS_PER_SECOND)
     parts: list[str] = []
     for name, size in _UNITS:
         count, seconds = divmod(seconds, size)
         parts += [f"{count}{name}"] if count else []
-    millis = rest_ns // _NS_PER_MS
+    millis = rest_ns // NS_PER_MS
     if seconds or millis:
         parts.append(f"{seconds}.{millis:03d}s" if millis else f"{seconds}s")
     return " ".join(parts)

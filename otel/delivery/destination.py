@@ -14,6 +14,8 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import msgspec
 
+from ebbtide.events.base import NS_PER_MS
+
 Protocol = Literal["http/protobuf", "grpc"]
 Compression = Literal["none", "gzip"]
 #: What may go beside the traces.
@@ -22,7 +24,6 @@ PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 BESIDE: tuple[Beside, ...] = get_args(Beside)
 
-NS_PER_MS = 1_000_000
 #: The specification's default (OTLP exporter, "Configuration options").
 TIMEOUT_NS = 10_000 * NS_PER_MS
 TIMEOUT_MS_MAX = 3_600_000

@@ -7,6 +7,7 @@ belongs to an order has the order's key, so that whoever carried it out could na
 
 from __future__ import annotations
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import (
     HookEnded,
     HookStarted,
@@ -35,8 +36,6 @@ from ebbtide.otel.traces.trace import (
 
 #: Names in one attribute; the rest is counted.
 NAMES_MAX = 64
-
-MS_PER_SECOND = 1000
 
 #: Termination modes in which the kubelet ends a pod.
 BY_KUBELET = ("api", "observe")
@@ -105,7 +104,7 @@ def pod_planned(trace: Trace, event: PodPlanned) -> None:
     if pod.priority is not None:
         plan.append((at.POD_PRIORITY, pod.priority))
     if pod.grace_seconds is not None:
-        plan.append((at.ASKED, pod.grace_seconds * MS_PER_SECOND))
+        plan.append((at.ASKED, milliseconds(pod.grace_seconds * NS_PER_SECOND)))
     if event.late:
         plan.append((at.LATE, True))
     if event.means:

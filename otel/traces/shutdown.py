@@ -14,7 +14,7 @@ statuses. In mode process none of this is on record, so that its traces are what
 
 from __future__ import annotations
 
-from ebbtide.events.base import parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     AnnounceNode,
@@ -413,8 +413,6 @@ def release_ordered(trace: Trace, event: ReleaseLock) -> None:
 #
 # In mode process none of this is on record, so that its traces are what they were.
 
-MS_PER_SECOND = 1000
-
 
 # --- who ends the pods -------------------------------------------------------------------------
 
@@ -457,7 +455,7 @@ def _health(trace: Trace, part: str, *, answers: bool, error: str) -> None:
 def delete_ordered(trace: Trace, event: DeletePod) -> None:
     """The call alone: what the kubelet then does is the pod's own span."""
     role = ORDER_ROLES["DeletePod"]
-    grace_ms = event.grace_seconds * MS_PER_SECOND
+    grace_ms = milliseconds(event.grace_seconds * NS_PER_SECOND)
     given: Attributes = ((at.GRACE, grace_ms), (at.AFTER_TAINT, event.after_taint), (at.ORDER, event.key))
     span = begin_below_pod(trace, role, event.uid, "", event.key)
     if span is not None:

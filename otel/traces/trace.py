@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ebbtide.events.base import episode_id
+from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND, episode_id
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import PROJECTION_VERSION
 from ebbtide.events.segment import Header
@@ -165,8 +165,6 @@ class Spans:
 
 # --- one shutdown ---------------------------------------------------------------------------------
 
-NS_PER_MS = 1_000_000
-
 ROOT = "shutdown"
 
 
@@ -279,7 +277,7 @@ def milliseconds(ns: int) -> int:
 
 def seconds_text(ns: int) -> str:
     """For people: three decimals."""
-    return f"{ns // 1_000_000_000}.{ns // NS_PER_MS % 1000:03d} s"
+    return f"{ns // NS_PER_SECOND}.{ns // NS_PER_MS % 1000:03d} s"
 
 
 def counted(number: int, what: str) -> str:
