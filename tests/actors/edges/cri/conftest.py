@@ -17,9 +17,9 @@ from ebbtide.events.base import Order
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.model import Pod
-from tests.actors.edges.cri.containerd import Containerd, containerd, missing
 from tests.actors.edges.cri.pods import Kubelet
 from tests.actors.edges.process.process_bed import Outbox
+from tests.beds.containerd import Containerd, containerd, missing
 
 PATIENCE_SECONDS = 20.0
 

@@ -21,7 +21,7 @@ from ebbtide.events.base import Event, Record
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import GrantAssessed
 from ebbtide.events.reader import History
-from tests.actors.edges.cri.containerd import Containerd
+from tests.beds.containerd import Containerd
 from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
 from tests.daemon.rig import EBBTIDE, configuration, replay

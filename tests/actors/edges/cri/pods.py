@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from tests.actors.edges.cri import making_pb2 as making
-from tests.actors.edges.cri.containerd import IMAGE, POLL_SECONDS, Containerd
+from tests.beds.containerd import IMAGE, POLL_SECONDS, Containerd
 
 SERVICE = "/runtime.v1.RuntimeService/"
 CALL_SECONDS_MAX = 60

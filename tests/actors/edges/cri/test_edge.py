@@ -20,8 +20,8 @@ from ebbtide.events.facts import AutopsyTaken, ContainerExited, InventoryTaken, 
 from ebbtide.events.model import Container, Hook
 from ebbtide.events.reader import History
 from tests.actors.edges.cri.conftest import PATIENCE_SECONDS, rig_on
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.pods import Kubelet, Spec
+from tests.beds.containerd import Containerd
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
 from tests.node.ebbtide import Daemon

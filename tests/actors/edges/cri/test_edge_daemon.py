@@ -10,12 +10,12 @@ import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import AutopsyTaken, ContainerExited, DaemonStarted, InventoryTaken
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import CODE_3, DEAF, POLITE
 from tests.actors.edges.cri.test_orders_hooks import SERVER
 from tests.beds import logind as logind_bed
+from tests.beds.containerd import Containerd
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 

@@ -16,9 +16,9 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import TakeInventory
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined, RuntimeRead
 from tests.actors.edges.cri.conftest import Rig, Told, rig_on
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import CODE_3, DEAF, NOT_READY, POLITE, kill, stop, until
+from tests.beds.containerd import Containerd
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 

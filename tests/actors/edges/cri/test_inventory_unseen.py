@@ -18,10 +18,10 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
 from tests.actors.edges.cri.conftest import Told, rig_on
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.pods import Kubelet, Made, Spec
 from tests.actors.edges.cri.test_edge import CODE_3, EXITED, stop, until
 from tests.actors.edges.cri.test_inventory import known, take
+from tests.beds.containerd import Containerd
 
 REAL = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 

@@ -26,9 +26,9 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.facts import ContainerExited
 from tests.actors.edges.cri.conftest import rig_on
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import kill, stop, until
+from tests.beds.containerd import Containerd
 from tests.beds.inside import PROJECT
 
 AWAY = Lost("the runtime is away for 0.5 s")

@@ -15,9 +15,9 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
 from tests.actors.edges.cri.conftest import rig_on
-from tests.actors.edges.cri.containerd import Containerd
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import POLITE, until
+from tests.beds.containerd import Containerd
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 

@@ -89,7 +89,7 @@ class Containerd:
         self.socket = folder / "c.sock"
         self.cgroup = f"/{folder.name}"
         self._log = (folder / "containerd.log").open("ab")
-        clean = [sys.executable, "-m", "tests.actors.edges.cri.cleaning", str(folder)]
+        clean = [sys.executable, "-m", "tests.beds.containerd_cleaning", str(folder)]
         self._holder = subprocess.Popen(
             [*NAMESPACES, "sh", "-c", SETUP, "sh", *clean],
             stdin=subprocess.PIPE,

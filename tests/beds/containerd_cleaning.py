@@ -1,6 +1,6 @@
 """The end of a containerd bed, however it comes: by its owner's word, or because its owner was killed.
 
-``python -m tests.actors.edges.cri.cleaning FOLDER``, in the bed's mount namespace: kills what lives in that
+``python -m tests.beds.containerd_cleaning FOLDER``, in the bed's mount namespace: kills what lives in that
 namespace and in the cgroups named like the folder, removes those cgroups, and then the folder.
 """
 

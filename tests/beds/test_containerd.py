@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.actors.edges.cri.containerd import POLL_SECONDS, WAIT_SECONDS_MAX, missing
+from tests.beds.containerd import POLL_SECONDS, WAIT_SECONDS_MAX, missing
 from tests.beds.inside import PROJECT
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
 KILLED = """
 import os, signal
-from tests.actors.edges.cri.containerd import containerd
+from tests.beds.containerd import containerd
 from tests.actors.edges.cri.pods import Kubelet, Spec
 with containerd() as bed:
     Kubelet(bed).pod("a", Spec("while :; do sleep 0.05; done"))

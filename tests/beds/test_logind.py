@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from tests.beds.inside import PROJECT
 from tests.beds.logind import missing
 
 pytestmark = pytest.mark.root
@@ -34,7 +35,7 @@ async def test_an_interrupted_test_leaves_nothing(signal_name: str) -> None:
     """The test's process is killed: the bed's processes end, its folder goes, and no mount was ever ours."""
     if reason := missing():
         pytest.skip(reason)
-    root = str(Path(__file__).parents[4])
+    root = str(PROJECT)
     argv = [sys.executable, "-c", PROGRAM.format(root=root)]
     mounts = Path("/proc/self/mountinfo").read_text()
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
