@@ -245,7 +245,6 @@ def _tick(state: FallbackState, event: f.Tick, now: int) -> Result:
         if not taken.killed and taken.kill_at_ns <= now:
             state, kills = _kill_pod(state, taken)
             decisions += kills
-    # SIGKILL before the release: what is asked of the pods after it would be on record nowhere.
     if state.release_by_ns > now:
         return state, decisions
     state, given_up = duties.conclude(state, give_up=True)

@@ -13,9 +13,8 @@ from typing import NamedTuple, Protocol, get_args
 
 import trio
 
-from ebbtide.actors.fact_priorities import FACT_PRIORITIES, REST, URGENT
 from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending
-from ebbtide.actors.system import System
+from ebbtide.actors.system import FACT_PRIORITIES, REST, URGENT, System
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder, Leave
 from ebbtide.events.facts import ClockStepped, DurabilityLate, EffectPanicked, OrderEnded, Tick

@@ -34,7 +34,7 @@ from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
 from ebbtide.actors.wave import WAVE
-from ebbtide.events.base import Event, Order, Record, Stamp, StatesDigest, parse_order_key
+from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     EpisodeClosed,
@@ -45,7 +45,26 @@ from ebbtide.events.decisions import (
     WaveEnded,
     WaveStarted,
 )
-from ebbtide.events.facts import DaemonStarted, OrderEnded, Tick
+from ebbtide.events.facts import (
+    BusLost,
+    ContainerExited,
+    DaemonStarted,
+    DropInsRead,
+    EffectPanicked,
+    HurryRequested,
+    LogindRead,
+    MountsRead,
+    OrderEnded,
+    PrepareForShutdown,
+    PreparingRead,
+    ReleaseRequested,
+    ScheduleRead,
+    SignalRejected,
+    StatusesSeen,
+    StopRequested,
+    Tick,
+    VolumesUnmounted,
+)
 from ebbtide.events.model import Handover
 
 # Logic flags: the names of what has changed in the logic since the first release.
@@ -61,6 +80,33 @@ STATES_DIGEST = "states-digest"
 #: In force in whatever begins anew; each is also what this version can re-execute.
 LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
 
+
+# What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
+# runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
+# facts in the order in which a real one does.
+
+#: Lanes in the order in which they are emptied. Ticks stand between the first and the second.
+URGENT, OUTCOMES, REST = range(3)
+
+FACT_PRIORITIES: dict[type[Fact], int] = {
+    PrepareForShutdown: URGENT,
+    LogindRead: URGENT,
+    PreparingRead: URGENT,
+    BusLost: URGENT,
+    ScheduleRead: URGENT,
+    DropInsRead: URGENT,
+    SignalRejected: URGENT,
+    StopRequested: URGENT,
+    HurryRequested: URGENT,
+    ReleaseRequested: URGENT,
+    OrderEnded: OUTCOMES,
+    EffectPanicked: OUTCOMES,
+    ContainerExited: OUTCOMES,
+    # What an order found comes before its outcome, which may not overtake it.
+    MountsRead: OUTCOMES,
+    StatusesSeen: OUTCOMES,
+    VolumesUnmounted: OUTCOMES,
+}
 
 # Who hears of what: one static table from event type to recipients, in the order in which they hear it, which
 # is the order of registration. An order's outcome goes to the actor that its key names, a `Tick` to who is

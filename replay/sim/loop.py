@@ -32,13 +32,12 @@ from heapq import heappop, heappush
 from typing import Protocol
 
 from ebbtide.actors.actor import NEVER_NS
-from ebbtide.actors.fact_priorities import FACT_PRIORITIES
-from ebbtide.actors.system import System
+from ebbtide.actors.system import FACT_PRIORITIES, System
 from ebbtide.events.base import Fact, Record, Stamp
 from ebbtide.events.facts import Tick
 
 #: What the world does by itself at an instant comes before anybody hears of it; the rest are the inbox's
-#: priorities, with the ticks between the first and the second (`actors.fact_priorities`).
+#: priorities, with the ticks between the first and the second (`actors.system`).
 MOVES, URGENT, TICKS, OUTCOMES, REST = range(5)
 
 #: The rank of each fact that is not of the last lane.
