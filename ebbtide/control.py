@@ -60,9 +60,9 @@ async def serve(
 ) -> None:
     """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-    # What a dead daemon left is taken away: its socket, and nothing else that may stand there. Connecting
-    # tells a dead one from one that runs with another journal; not blocking, or one that hangs would hold us
-    # too.
+    # What a dead daemon left is taken away: its socket, and nothing else that may stand there.
+    # Connecting tells a dead one from one that runs with another journal; not blocking, or one that
+    # hangs would hold us too.
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(path.lstat().st_mode):
             reason = "something that is not a socket stands there: name another with --socket"
@@ -107,8 +107,8 @@ async def _answer(
                     if not more:
                         break
                     data += more
-                # The kernel's word on who asks, as of the connect: what the client says of itself is worth
-                # nothing.
+                # The kernel's word on who asks, as of the connect: what the client says of itself
+                # is worth nothing.
                 credentials = stream.socket.getsockopt(
                     socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
                 )

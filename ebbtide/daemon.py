@@ -167,8 +167,8 @@ class Daemon:
             nursery.start_soon(self._signals)
             if self._options.control_socket.parent != self._options.control_socket:
                 await nursery.start(self._control)
-            # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP would kill
-            # us.
+            # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP
+            # would kill us.
             self._host.notify(READY=1, STATUS=self._status_line())
             reason = await self.sequencer.run()
             # STOPPING first: if we die on the way out, the supervisor must not take that for a crash.
@@ -298,8 +298,8 @@ class Daemon:
         if line != self._shown:
             self._shown = line
             self._host.notify(STATUS=line)
-        # Not in a shutdown: encoding the checkpoint of a thousand pods must not come between their stop
-        # signals.
+        # Not in a shutdown: encoding the checkpoint of a thousand pods must not come between
+        # their stop signals.
         if not self.sequencer.system.episode and self.writer.segment_bytes > self._full_at_bytes:
             self._begin_segment()
             self._grown.set()

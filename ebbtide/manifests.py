@@ -749,8 +749,8 @@ def _no_pod(kind: Node | None, line: int) -> DocumentError:
 
 
 def _refuse_twins(manifests: Sequence[Manifest]) -> None:
-    # By UID as well: all that is known of a pod is kept by it, and the second would take the first one's
-    # place.
+    # By UID as well: all that is known of a pod is kept by it, and the second would take the
+    # first one's place.
     seen: dict[str, Manifest] = {}
     for manifest in manifests:
         for key in (f"pod {manifest.pod.label}", f"UID {manifest.pod.uid}"):

@@ -109,8 +109,8 @@ def plan_tables(plan: Plan, pods: Sequence[Pod]) -> RenderableType:
     return Group(Text(totals), *([table] if plan.waves else []), *warnings)
 
 
-# What ``ebbtide plan`` says on a Kubernetes node beside the waves: who would end the pods, by kind of
-# shutdown.
+# What ``ebbtide plan`` says on a Kubernetes node beside the waves: who would end the pods, by
+# kind of shutdown.
 
 
 #: The kinds that people ask for; halt goes with power-off, kexec and soft-reboot with reboot, unless the

@@ -112,9 +112,9 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
             match event:
                 # --- the daemon ---
                 case f.DaemonStarted():
-                    # A lock that was kept over the restart is not enough: the signal has to be trusted too,
-                    # which takes a look at logind by this process. Likewise it has to say anew who answers
-                    # it.
+                    # A lock that was kept over the restart is not enough: the signal has to be trusted
+                    # too, which takes a look at logind by this process. Likewise it has to say anew
+                    # who answers it.
                     self.armed, self.why_not = False, "starting"
                     self.starts_wall_ns = record.wall_ns
                     self.kubelet = self.runtime = self.api = None

@@ -258,8 +258,8 @@ class Supervisor:
                     self._code = os.waitstatus_to_exitcode(found[1])
         except ChildProcessError:
             pass
-        # What it said between our look and its end: a STOPPING=1 that is not read makes a crash of its
-        # leaving.
+        # What it said between our look and its end: a STOPPING=1 that is not read makes a crash
+        # of its leaving.
         if self._code is not None:
             self._take_messages()
 

@@ -169,15 +169,15 @@ class TracingEdge:
                     for line in lines:
                         self._hear(line)
                 nursery.cancel_scope.cancel()
-            # Its output has ended, so it ends: nothing that it said is lost by asking for its exit code only
-            # now.
+            # Its output has ended, so it ends: nothing that it said is lost by asking for its exit
+            # code only now.
             return await process.wait()
         finally:
             self._process, self._unwell = None, NOT_ANSWERED
             # Whoever waits for a flush would else wait out its time, and a shutdown with it.
             self._end_flush("the exporter has ended")
-            # Closed by us, not by the collector of garbage: the end of its input is how it learns that we
-            # leave.
+            # Closed by us, not by the collector of garbage: the end of its input is how it learns
+            # that we leave.
             with trio.CancelScope(shield=True):
                 for stream in (process.stdin, process.stdout):
                     if stream is not None:

@@ -274,8 +274,8 @@ def _process_text(process: ProcessReport) -> str:
     where = f" in {process.wait_channel}" if process.wait_channel else ""
     plural = "" if process.connections == 1 else "s"
     open_ = f", {process.connections} open connection{plural}" if process.connections else ""
-    # By name only the signals that are meant to end a program: SIGPIPE, say, is ignored by half of all
-    # programs.
+    # By name only the signals that are meant to end a program: SIGPIPE, say, is ignored by half
+    # of all programs.
     meant = [name for name in process.signals_ignored if name in MEANT_TO_END]
     others = len(process.signals_ignored) - len(meant)
     more = f" and {others} others" if others else ""

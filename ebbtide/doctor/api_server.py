@@ -133,9 +133,9 @@ async def _denied_rights(caller: ApiCaller, node: str, user: str) -> tuple[Right
     asked = [each for each in RIGHTS if each != RIGHT_NOT_OF_NODES or not user.startswith(NODE_USER)]
     questions = []
     for right in asked:
-        # As it will be used: a list with its selector, a Node by its name. Asked without them, a node's
-        # identity would be refused what it may do here, and a service account's answer would be about all
-        # nodes.
+        # As it will be used: a list with its selector, a Node by its name. Asked without them, a
+        # node's identity would be refused what it may do here, and a service account's answer would be
+        # about all nodes.
         spec: dict[str, object] = {"verb": right.verb, "resource": right.resource, "group": right.group}
         if right.subresource:
             spec["subresource"] = right.subresource
