@@ -172,6 +172,7 @@ def first_names(names: list[str]) -> str:
 def plan_warnings(snapshot: Snapshot) -> Iterator[Finding]:
     """What the plan says about single pods: hooks and graces that cannot fit."""
     cures = _NODE_CURES if snapshot.node is not None else {}
+    # Those that no wave could give what they ask for have one finding together (`grace_beyond_waves`).
     beginnings = tuple(f"{short_name(pod)} asks for" for pod in _pods_beyond_waves(snapshot))
     for code, message in snapshot.plan.warnings if snapshot.plan is not None else ():
         if code not in GRANT_WARNINGS and not (code == "grace-cut" and message.startswith(beginnings)):
@@ -281,6 +282,7 @@ def certificate_expiry(snapshot: Snapshot) -> Iterator[Finding]:
     cure = "see the kubelet's log (rotateCertificates), or issue a new one and name it in the kubeconfig"
     left_s = found.ends_s - node.now_s
     if left_s <= 0:
+        # Where pods can be ended through the runtime, nobody but the cluster misses the API server.
         level: Level = "warning" if node.mode in ("auto", "cri") and not node.runtime.problem else "critical"
         message = f"the client certificate {found.path} expired {_hours_or_days(-left_s)} ago"
         yield Finding(level, "certificate-expired", message, cure)
@@ -546,6 +548,7 @@ def away_too_long(snapshot: Snapshot) -> Iterator[Finding]:
     The 40 to 50 s until the cluster takes a node for gone come on top; not counted, they are the margin.
     """
     node, plan = snapshot.node, snapshot.plan
+    # In mode api they are deleted: what comes back is made anew elsewhere, whatever the node does.
     if node is None or plan is None or node.boot_ns is None or node.mode == "api":
         return
     waves_ns = (plan.budget_seconds + plan.reserve_seconds) * NS_PER_SECOND
@@ -580,6 +583,7 @@ SYSTEMD_MIN = 251
 
 def examine(snapshot: Snapshot) -> list[Finding]:
     """Every finding, the gravest first, otherwise in the order of the rules."""
+    # The sort keeps the order of what is equally grave.
     found = [finding for rule in RULES for finding in rule(snapshot)]
     grades: tuple[Level, ...] = ("critical", "warning", "note")
     return sorted(found, key=lambda finding: grades.index(finding.level))
@@ -657,9 +661,11 @@ def _grant_too_small(snapshot: Snapshot) -> Iterator[Finding]:
         return
     needed = seconds_text(needed_ns)
     said = f"logind grants {seconds_text(bus.grant_ns)}, the waves and the reserve need {needed}"
+    # A daemon that runs has tried, so what is granted now is what there will be.
     if snapshot.raise_grant and snapshot.status is None and not snapshot.files.overridden_by:
         yield Finding("note", "grant-will-be-raised", said, "none needed: the daemon raises it when it arms")
         return
+    # Without the reserve the last wave gives up some seconds; below the periods whole waves are cut short.
     level: Level = "critical" if bus.grant_ns < requested_ns else "warning"
     yield Finding(level, "grant-too-small", said, _grant_cure(snapshot, needed_ns))
 
