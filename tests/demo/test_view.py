@@ -12,10 +12,12 @@ from types import ModuleType
 import pytest
 from rich.console import Console
 
-from ebbtide.demo.view import live_frame
+from ebbtide.cli.common.guard import guarded
+from ebbtide.demo.view import NEXT_COMMANDS, live_frame
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 from tests.demo.bed import COMMAND
+from tests.journals import DEMO
 
 TOOLS = Path(__file__).parents[2] / "docs" / "tools"
 
@@ -153,3 +155,20 @@ def test_the_recorders_terminal() -> None:
     assert [look.colour for look in looks] == ["#ff0000", terminal.PALETTE[4], ""]
     assert [look.bold for look in looks] == [True, False, False]
     assert [look.dim for look in looks] == [False, True, False]
+
+
+# --- where a reader is sent next ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [command for _, command in NEXT_COMMANDS])
+def test_each_of_them_answers(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is printed, on a journal that the demo has left."""
+    monkeypatch.chdir(tmp_path)
+    assert guarded([*command.split(), "--journal", str(DEMO)]) == 0
+
+
+def test_the_verbs_of_the_morning_after_are_named() -> None:
+    """What happened, where the time went, and a page to send."""
+    named = " ".join(command for _, command in NEXT_COMMANDS)
+    for verb in ("timeline", "blame", "report -o", "verify"):
+        assert f"replay {verb}" in named
