@@ -265,9 +265,8 @@ def _fact_edited(of: Evidence) -> bool:
     return of.rest_matches is False and not explained and of.divergence.field not in _OF_NO_LOGIC
 
 
-def _of_a_failure(side: object) -> bool:
-    kind, actor = getattr(side, "type", ""), getattr(side, "actor", "")
-    return kind in (ActorFailed.__name__, FallbackEngaged.__name__) or actor == FALLBACK.name
+def _of_a_failure(side: Side) -> bool:
+    return side.type in (ActorFailed.__name__, FallbackEngaged.__name__) or side.actor == FALLBACK.name
 
 
 #: In the order of likelihood: what is nearly a proof first, what is only possible last.

@@ -8,6 +8,7 @@ one. On a track slices follow one another and never overlap: where they could, e
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from ebbtide.events.record.format import span
@@ -40,18 +41,14 @@ class Mark(NamedTuple):
     effects: tuple[int, ...] = ()
 
 
-class Timed(NamedTuple):
-    at_ns: int
-    data: bytes
-
-
 class Trace:
     """Tracks get their numbers in the order in which they are made; events are kept until all are there."""
 
     def __init__(self, shutdown: ShutdownRecord) -> None:
-        self._zero_ns = shutdown.started_mono_ns
+        self._shutdown = shutdown
         self._tracks: list[bytes] = []
-        self._events: list[Timed] = []
+        #: Each with its time.
+        self._events: list[tuple[int, bytes]] = []
 
     def track(self, name: str, parent: int = 0) -> int:
         """Its number, which is also its place among its siblings."""
@@ -75,7 +72,9 @@ class Trace:
             self._add(mark.at_ns, "instant", uuid, mark)
 
     def _add(self, at_ns: int, kind: EventType, uuid: int, what: Slice | Mark | None = None) -> None:
-        time_ns = max(0, self._zero_ns + at_ns)
+        # From one boot to the next only the wall clock measures, and one that was set back gives a time before
+        # the boot, which the format has no number for.
+        time_ns = max(0, self._shutdown.started_mono_ns + at_ns)
         made = track_event(
             time_ns,
             kind,
@@ -86,13 +85,14 @@ class Trace:
             leads_to=what.effects if isinstance(what, Mark) else (),
             comes_from=(what.seq,) if isinstance(what, Mark) and what.cause else (),
         )
-        self._events.append(Timed(time_ns, made))
+        self._events.append((time_ns, made))
 
-    def parts(self, shutdown: ShutdownRecord) -> Iterator[bytes]:
+    def parts(self) -> Iterator[bytes]:
         """In the order of time; what comes at one moment stays in the order of its track."""
-        yield clock_snapshot(shutdown.started_mono_ns, shutdown.started_wall_ns)
+        yield clock_snapshot(self._shutdown.started_mono_ns, self._shutdown.started_wall_ns)
         yield from self._tracks
-        yield from (each.data for each in sorted(self._events, key=lambda each: each.at_ns))
+        # By the time alone: the sort is stable, and to compare the bytes might put an end before its begin.
+        yield from (data for _, data in sorted(self._events, key=itemgetter(0)))
 
 
 def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]:
@@ -125,7 +125,7 @@ def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]
     actors = trace.track("actors", root)
     for actor, of in marks.items():
         trace.put(trace.track(actor, actors), [], of)
-    return trace.parts(shutdown)
+    return trace.parts()
 
 
 def _marks(lines: Iterable[Line]) -> dict[str, list[Mark]]:
