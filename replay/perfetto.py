@@ -72,7 +72,7 @@ class Trace:
             self._add(mark.at_ns, "instant", uuid, mark)
 
     def _add(self, at_ns: int, kind: EventType, uuid: int, what: Slice | Mark | None = None) -> None:
-        # From one boot to the next only the wall clock measures, and one that was set back gives a time before
+        # From one boot to the next only the wall clock measures. One that was set back gives a time before
         # the boot, which the format has no number for.
         time_ns = max(0, self._shutdown.started_mono_ns + at_ns)
         made = track_event(

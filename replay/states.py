@@ -81,7 +81,7 @@ def states_at(history: History, seq: int) -> States | None:
     for header, records in whole_steps(history.batches()):
         first, last = records[0].seq, records[-1].seq
         if survey.checkpoint <= last < seq:
-            execution.run(header, records)
+            execution.run(records)
         elif first <= seq <= last:
             known = dict(execution.known)
             step = execution.step(header, records)
@@ -218,7 +218,7 @@ class Execution:
         """What every actor knows after the last step; to be read only, and before the next one."""
         return self._watched().known
 
-    def run(self, header: Header, records: Iterable[RawRecord]) -> None:
+    def run(self, records: Iterable[RawRecord]) -> None:
         """Whole steps, without looking."""
         self._replayer.feed(records)
 
@@ -235,7 +235,8 @@ class Execution:
             pairs = ((label, watched.known.get(label), after.get(label)) for label in labels)
             between = tuple(StateChange(*each) for each in pairs if each[1] != each[2])
             made = [between]
-        # A digest is heard by nobody; and another version may have decided more, or less.
+        # One entry a record. A digest is heard by nobody and has none; where another version decided more, the
+        # last record takes all that is left, and where it decided less, the last ones changed nobody.
         spare = max(0, len(records) - len(made))
         made = [*made[: len(records) - 1], sum(made[len(records) - 1 :], ()), *[()] * spare][: len(records)]
         return [

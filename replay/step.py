@@ -178,7 +178,7 @@ class Stepper:
             if last < checkpoint:
                 continue
             if last < kept_from:
-                self._execution.run(batch.header, batch.records)
+                self._execution.run(batch.records)
                 continue
             if not looking:
                 self.known, looking = dict(self._execution.known), True
