@@ -235,8 +235,8 @@ class Execution:
             pairs = ((label, watched.known.get(label), after.get(label)) for label in labels)
             between = tuple(StateChange(*each) for each in pairs if each[1] != each[2])
             made = [between]
-        # One entry a record. A digest is heard by nobody and has none; where another version decided more, the
-        # last record takes all that is left, and where it decided less, the last ones changed nobody.
+        # One entry a record. A digest is heard by nobody; and this version may decide more than the one that
+        # wrote, then the last record takes all that is left, or less, then the last ones changed nobody.
         spare = max(0, len(records) - len(made))
         made = [*made[: len(records) - 1], sum(made[len(records) - 1 :], ()), *[()] * spare][: len(records)]
         return [
