@@ -149,6 +149,12 @@ class ObjectFields:
         node = self.get(name)
         return None if node is None else ObjectFields(node, self.at(name))
 
+    def children(self, name: str, count_max: int) -> Iterator[ObjectFields]:
+        """The mappings of a list; an absent one is empty."""
+        node, path = self.get(name), self.at(name)
+        for index, each in enumerate(readers.sequence(node, path, count_max) if node else ()):
+            yield ObjectFields(each, f"{path}[{index}]")
+
     def at(self, name: str) -> str:
         return f"{self.path}.{name}" if self.path else name
 
@@ -248,9 +254,7 @@ class Environment:
 
     def read(self, container: ObjectFields) -> None:
         """Raises DocumentError."""
-        node, path = container.get("env"), container.at("env")
-        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
-            entry = ObjectFields(each, f"{path}[{index}]")
+        for entry in container.children("env", ENTRIES_MAX):
             name_node = entry.need("name")
             name = readers.text(name_node, entry.at("name"))
             if not name or "=" in name or not name.isprintable():
@@ -270,9 +274,7 @@ class Environment:
             elif not _is_any_optional(origin.child(kind) for kind in ("secretKeyRef", "configMapKeyRef")):
                 cure = "has a valueFrom that only a cluster knows: write a value"
                 self.obstacles.append(f"the variable {quote(name)} {cure}")
-        node, path = container.get("envFrom"), container.at("envFrom")
-        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
-            entry = ObjectFields(each, f"{path}[{index}]")
+        for entry in container.children("envFrom", ENTRIES_MAX):
             if not _is_any_optional([entry.child(kind) for kind in ("secretRef", "configMapRef")]):
                 # One is enough: which variables are missing is not known, so there is no more to say.
                 self.obstacles.append("envFrom names what only a cluster knows: write the variables in env")
@@ -432,9 +434,7 @@ def _hook_port(node: Node, path: str) -> int | str:
 
 def _hook_headers(fields: ObjectFields) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
-    node, path = fields.get("httpHeaders"), fields.at("httpHeaders")
-    for index, each in enumerate(readers.sequence(node, path, HEADERS_MAX) if node else ()):
-        header = ObjectFields(each, f"{path}[{index}]")
+    for header in fields.children("httpHeaders", HEADERS_MAX):
         given = header.get("value")
         name = _short_text(header, "name", "")
         value = "" if given is None else readers.secret(given, header.at("value"))
@@ -541,12 +541,7 @@ class _Containers:
         self.obstacles: list[str] = []
 
     def read(self, spec: ObjectFields, field: str, *, is_init: bool) -> tuple[ContainerSpec, ...]:
-        node, path = spec.get(field), spec.at(field)
-        entries: Sequence[Node] = readers.sequence(node, path, CONTAINERS_MAX) if node else ()
-        return tuple(
-            self._container(ObjectFields(each, f"{path}[{index}]"), is_init)
-            for index, each in enumerate(entries)
-        )
+        return tuple(self._container(each, is_init) for each in spec.children(field, CONTAINERS_MAX))
 
     def _container(self, fields: ObjectFields, is_init: bool) -> ContainerSpec:
         name_node = fields.need("name")
@@ -566,9 +561,7 @@ class _Containers:
         lifecycle = fields.child("lifecycle")
         hook = pre_stop(lifecycle, self._grace_seconds, self._reading.allow_zero_sleep)
         ports: dict[str, int] = {}
-        node, path = fields.get("ports"), fields.at("ports")
-        for index, each in enumerate(readers.sequence(node, path, ENTRIES_MAX) if node else ()):
-            port = ObjectFields(each, f"{path}[{index}]")
+        for port in fields.children("ports", ENTRIES_MAX):
             number = readers.number(port.need("containerPort"), port.at("containerPort"), 1, readers.PORT_MAX)
             if port_name := _optional_text(port, "name"):
                 ports.setdefault(port_name, number)
