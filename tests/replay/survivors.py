@@ -51,13 +51,21 @@ NEEDS_A_FAILURE = (
     "system.trace: kind is EpisodeClosed -> kind is not EpisodeClosed",
     "system._handle: kind is not Tick -> kind is Tick",
     "system.trace: type(fact) is DaemonStarted -> type(fact) is not DaemonStarted",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns > deadline_ns == slot.kind.deadline(before)",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns < deadline_ns == slot.kind.deadline(before)",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns >= deadline_ns != slot.kind.deadline(before)",
+    "system._handle: self.on_failure is not None -> self.on_failure is None",
+    "fallback._order_ended: what == 'kill' -> what != 'kill'",
 )
 
 #: Told by no golden journal: lost outcomes, arming that is refused twice, inventories that come too late; of
-#: a Kubernetes node a delete that is given again, a pod that joins late, a kubelet that dies in mode api, one
-#: that comes back a fourth time, or whose lock goes in between, and a cancel while the kubelet is stopped or
-#: the mounts are read. Scripts (`tests/scripts`) hold them to what they do. One that a journal comes to tell
-#: of is taken off this list.
+#: a Kubernetes node a delete that is given again, a pod that joins late or after the certificate, a kubelet
+#: that dies in mode api, one that comes back a fourth time, or whose lock goes in between, and a cancel while
+#: the kubelet is stopped or the mounts are read. Scripts (`tests/scripts`) hold them to what they do. One
+#: that a journal comes to tell of is taken off this list.
 UNTOLD = (
     "container._kill_order_ended: down.phase == 'killed' -> down.phase != 'killed'",
     "container._stop_order_ended: down.phase == 'stopping' -> down.phase != 'stopping'",
@@ -86,6 +94,7 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "episode._refresh_ended: event.key == state.refreshing -> event.key != state.refreshing",
     "episode._refresh_ended: event.result not in ('done', 'unknown') -> event.result in ('done', 'unknown')",
+    "node_status._pod_ended: state.mounted == () -> state.mounted != ()",
     "node_status._cancelled: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
