@@ -162,8 +162,9 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
         ):
             newest = shutdown
         stops += observed_stops((shutdown,))
-        short = short_grant(shutdown)
-        shorts += [] if short is None else [short]
+        asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
+        if 0 < shutdown.grant_ns < asked_ns:
+            shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns))
     if newest is None or not stops:
         raise NoEvidence("no shutdown that stopped a pod is on record")
     periods = newest.configuration.periods
@@ -201,7 +202,7 @@ def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
         saved=tuple(kinds["saved"]),
         perhaps=tuple(kinds["perhaps"]),
         hopeless=tuple(kinds["hopeless"]),
-        short=last_of_each_node(shorts),
+        short=tuple({each.node: each for each in shorts}.values()),  # the last of each node
         cut=tuple(cut),
     )
 
@@ -270,15 +271,6 @@ class WaveTime(NamedTuple):
     is_cut: bool = False
 
 
-def short_grant(shutdown: ShutdownRecord) -> ShortGrant | None:
-    """None: it had what it asked for, or no grant is known."""
-    asked_of = shutdown.configuration
-    asked_ns = asked_of.requested_ns + asked_of.reserve_ns
-    if not 0 < shutdown.grant_ns < asked_ns:
-        return None
-    return ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns)
-
-
 def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTime, ...]:
     """``grant_ns`` None: logind grants what these periods ask for."""
     if grant_ns is None:
@@ -289,11 +281,6 @@ def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTim
         WaveTime(each.seconds, END_MARGIN_NS if at >= last else 0, is_cut=True)
         for at, each in enumerate(shares)
     )
-
-
-def last_of_each_node(shorts: Iterable[ShortGrant]) -> tuple[ShortGrant, ...]:
-    """The last of each node."""
-    return tuple({short.node: short for short in shorts}.values())
 
 
 def outlook(stop: Stop, need_ns: int | None, room: WaveTime) -> Outlook:
