@@ -1,4 +1,4 @@
-"""``ebbtide doctor`` and ``ebbtide drill`` on this machine: its journal, its pods, what is measured."""
+"""``ebbtide doctor`` on this machine: its journal and its pods."""
 
 from __future__ import annotations
 
@@ -16,11 +16,9 @@ import pytest
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction, ProcessSpec
 from ebbtide.actors.edges.process.pods import RECORD_VERSION, ContainerRecord, PodRecord
-from ebbtide.actors.policy.plan import Plan
-from ebbtide.cli.drill import Measured, judge_budget, measure_connection, measure_exec, measure_sync
+from ebbtide.cli.drill import measure_connection
 from ebbtide.doctor.gather import forecasts_of_processes, look_at_journal, running_pods, targets_of_processes
 from ebbtide.doctor.rules import examine
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.model import Container, Pod
@@ -28,7 +26,7 @@ from ebbtide.events.reader import History
 from tests.cli.bed import Node, whole_shutdown, write
 from tests.cli.test_journal import damage
 from tests.commands import Run
-from tests.doctor.values import MACHINE, OVERRIDDEN, plan
+from tests.doctor.values import MACHINE
 
 #: Whatever this machine looks like.
 HERE = ("--mode", "process")
@@ -136,67 +134,11 @@ def test_plan_without_pods_takes_the_running_ones(run: Run, tmp_path: Path, deaf
     assert names == ["web-0"]
 
 
-# --- drill -------------------------------------------------------------------------------------
-
-
-def test_sync_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
-    """Real syncs in the journal's directory; no file stays."""
-    measured = measure_sync(tmp_path)
-    assert len(measured.samples_ns) == 20
-    assert measured.median_ns > 0
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_sync_where_nothing_can_be_written() -> None:
-    """A place that cannot be written is an error in words, not an exception."""
-    assert measure_sync(Path("/proc")).error.startswith("cannot write: ")
-
-
-def test_a_process_start_is_measured() -> None:
-    """Real processes, all of them waited for."""
-    before = children()
-    assert measure_exec().worst_ns > 0
-    assert children() == before
-
-
-def children() -> list[str]:
-    """Of this process, also those that have ended and that nobody has waited for."""
-    return sorted(
-        pid for tasks in Path("/proc/self/task").glob("*/children") for pid in tasks.read_text().split()
-    )
-
-
 def test_hook_targets_are_connected_to_and_not_asked(deaf_pod: PodRecord) -> None:
     """A hook whose port nobody serves is found; no request is sent."""
     (measured,) = map(measure_connection, targets_of_processes(deaf_pod))
     assert measured.target == "shop/web-0 web"
     assert "refused" in measured.error
-
-
-def test_budget() -> None:
-    """Holds while the overhead fits beside the waves; a grant, overhead or a failed measurement breaks it."""
-    quick = [Measured("journal sync", "/j", (1_000_000,), 20_000_000)]
-    slow = [Measured("journal sync", "/j", (3 * NS_PER_SECOND,), 20_000_000)]
-    waves = msgspec.structs.replace(plan(), grant_seconds=40)
-    assert judge_budget(waves, quick).holds
-    assert not judge_budget(msgspec.structs.replace(plan(), grant_seconds=20), quick).holds
-    assert "raise reserve" in judge_budget(waves, slow).missing[0]
-    assert judge_budget(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == (
-        "logind call x: gone",
-    )
-    assert not judge_budget(Plan(enabled=False), quick).holds
-
-
-def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
-    """Everything is measured and reported; without a logind the budget does not hold, and 1 says so."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    ran = run("drill", "--config", config, "--journal", tmp_path, "--runtime", tmp_path, *HERE, "-o", "json")
-    document = json.loads(ran.out)
-    assert (ran.code, document["holds"]) == (1, False)
-    assert [each["what"] for each in document["measurements"]] == ["journal sync", "logind call", "exec"]
-    assert document["measurements"][0]["medianMs"] > 0
-    assert ran.err.count("measured: ") == 3
 
 
 def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
@@ -206,52 +148,3 @@ def test_a_real_journal_is_intact_for_the_doctor(tmp_path: Path) -> None:
     whole_shutdown(tmp_path)
     assert History([DirectorySource(tmp_path)]).read().state == "intact"
     assert examine(MACHINE._replace(store=look_at_journal(tmp_path)._replace(free_bytes=None))) == []
-
-
-def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """logind's 5 s of today are no reason against 30 s that the daemon asks for when it arms; a file that
-    wins against its drop-in is, and so is raiseGrant: false.
-    """
-    monkeypatch.setattr("ebbtide.node.logind_grant_ns", lambda: 5 * NS_PER_SECOND)
-    text = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
-    config = tmp_path / "config.yaml"
-    arguments = (
-        "drill",
-        "--config",
-        config,
-        "--journal",
-        tmp_path,
-        "--runtime",
-        tmp_path,
-        *HERE,
-        "-o",
-        "json",
-    )
-
-    def missing() -> list[str]:
-        document = json.loads(run(*arguments).out)
-        assert document["slackSeconds"] >= 0
-        return [line for line in document["missing"] if "logind grants" in line]
-
-    config.write_text(text)
-    assert missing() == []
-    monkeypatch.setattr("ebbtide.actors.edges.logind.drop_ins.DropIns.read", lambda _: OVERRIDDEN)
-    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
-    config.write_text(text + "raiseGrant: false\n")
-    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
-
-
-def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
-    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
-    config = tmp_path / "config.yaml"
-    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
-    (tmp_path / "pods").mkdir()
-    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
-
-    def codes(*more: str | Path) -> list[str]:
-        return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
-
-    assert codes() == ["no-pods", "grant-unknown"]
-    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []

@@ -1,15 +1,22 @@
-"""Who would end a node's pods, as ``plan`` shows it; and what the drill does not dare."""
+"""``ebbtide drill``: what it measures, what it judges, what it does not dare; and who would end the pods."""
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
-from ebbtide.cli.drill import Measured, judge_budget
+from ebbtide.actors.policy.plan import Plan
+from ebbtide.cli.drill import Measured, judge_budget, measure_exec, measure_sync
 from ebbtide.cli.drill_node import Failed, _check_version, _deletion, _victim
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
 from ebbtide.plan import left_behind, termination_choices, termination_lines
-from tests.doctor.values import API, KUBELET, NODE, RUNTIME, plan
+from tests.commands import Run
+from tests.doctor.values import API, KUBELET, NODE, OVERRIDDEN, RUNTIME, plan
 
 SETTINGS = Settings()
 
@@ -107,3 +114,97 @@ def test_what_another_way_can_do_without_breaks_no_budget() -> None:
     assert judge_budget(waves, [failed._replace(needed=False)]).holds
     slow = Measured("API dry-run delete", "a/b", (3_000_000,), 1)
     assert judge_budget(waves, [slow]).overhead_ns == 3_000_000
+
+
+# --- on this machine ------------------------------------------------------------------------------
+
+#: Whatever this machine looks like.
+HERE = ("--mode", "process")
+
+
+def test_sync_is_measured_and_leaves_nothing(tmp_path: Path) -> None:
+    """Real syncs in the journal's directory; no file stays."""
+    measured = measure_sync(tmp_path)
+    assert len(measured.samples_ns) == 20
+    assert measured.median_ns > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sync_where_nothing_can_be_written() -> None:
+    """A place that cannot be written is an error in words, not an exception."""
+    assert measure_sync(Path("/proc")).error.startswith("cannot write: ")
+
+
+def test_a_process_start_is_measured() -> None:
+    """Real processes, all of them waited for."""
+    before = children()
+    assert measure_exec().worst_ns > 0
+    assert children() == before
+
+
+def children() -> list[str]:
+    """Of this process, also those that have ended and that nobody has waited for."""
+    return sorted(
+        pid for tasks in Path("/proc/self/task").glob("*/children") for pid in tasks.read_text().split()
+    )
+
+
+def test_budget() -> None:
+    """Holds while the overhead fits beside the waves; a grant, overhead or a failed measurement breaks it."""
+    quick = [Measured("journal sync", "/j", (1_000_000,), 20_000_000)]
+    slow = [Measured("journal sync", "/j", (3 * NS_PER_SECOND,), 20_000_000)]
+    waves = msgspec.structs.replace(plan(), grant_seconds=40)
+    assert judge_budget(waves, quick).holds
+    assert not judge_budget(msgspec.structs.replace(plan(), grant_seconds=20), quick).holds
+    assert "raise reserve" in judge_budget(waves, slow).missing[0]
+    assert judge_budget(waves, [Measured("logind call", "x", (), 1, "gone")]).missing == (
+        "logind call x: gone",
+    )
+    assert not judge_budget(Plan(enabled=False), quick).holds
+
+
+def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
+    """Everything is measured and reported; without a logind the budget does not hold, and 1 says so."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    ran = run("drill", "--config", config, "--journal", tmp_path, "--runtime", tmp_path, *HERE, "-o", "json")
+    document = json.loads(ran.out)
+    assert (ran.code, document["holds"]) == (1, False)
+    assert [each["what"] for each in document["measurements"]] == ["journal sync", "logind call", "exec"]
+    assert document["measurements"][0]["medianMs"] > 0
+    assert ran.err.count("measured: ") == 3
+
+
+def test_drill_judges_by_the_grant_that_the_daemon_would_raise(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """logind's 5 s of today are no reason against 30 s that the daemon asks for when it arms; a file that
+    wins against its drop-in is, and so is raiseGrant: false.
+    """
+    monkeypatch.setattr("ebbtide.node.logind_grant_ns", lambda: 5 * NS_PER_SECOND)
+    text = "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n"
+    config = tmp_path / "config.yaml"
+    arguments = (
+        "drill",
+        "--config",
+        config,
+        "--journal",
+        tmp_path,
+        "--runtime",
+        tmp_path,
+        *HERE,
+        "-o",
+        "json",
+    )
+
+    def missing() -> list[str]:
+        document = json.loads(run(*arguments).out)
+        assert document["slackSeconds"] >= 0
+        return [line for line in document["missing"] if "logind grants" in line]
+
+    config.write_text(text)
+    assert missing() == []
+    monkeypatch.setattr("ebbtide.actors.edges.logind.drop_ins.DropIns.read", lambda _: OVERRIDDEN)
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]
+    config.write_text(text + "raiseGrant: false\n")
+    assert missing() == ["logind grants 5 s of the 30 s that the waves need"]

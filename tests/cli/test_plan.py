@@ -177,3 +177,17 @@ def test_config_check(run: Run, config: Path, tmp_path: Path) -> None:
     ran = run("config", "check", "--config", meek, "--grant", "5s", "-o", "json")
     document = json.loads(ran.out)
     assert (ran.code, document["valid"], document["honoured"]) == (1, True, False)
+
+
+def test_plan_says_what_it_could_not_know(run: Run, tmp_path: Path) -> None:
+    """An empty plan is no good news where nobody was found to ask; named pods and a grant need no remark."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    (tmp_path / "pods").mkdir()
+    plan = ("plan", "--config", config, "--runtime", tmp_path, "-o", "json")
+
+    def codes(*more: str | Path) -> list[str]:
+        return [warning["code"] for warning in json.loads(run(*plan, *more).out)["warnings"]]
+
+    assert codes() == ["no-pods", "grant-unknown"]
+    assert codes("--pods", tmp_path / "pods", "--grant", "40s") == []
