@@ -13,6 +13,7 @@ from tests.doctor.on_node import Said, configured, ebbtide
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
 from tests.node.client import Object
+from tests.node.contenders import OFF
 from tests.node.ebbtide import Daemon
 from tests.node.identities import Client, kubelet
 from tests.node.parts import Member
@@ -21,7 +22,6 @@ from tests.node.serving import served
 
 pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
-OFF = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
 ON = {"shutdownGracePeriod": "30s", "shutdownGracePeriodCriticalPods": "10s"}
 NODE = kubelet("node-1")
 ACCOUNT = "/api/v1/namespaces/default/serviceaccounts"

@@ -24,6 +24,7 @@ from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.beds.containerd import Containerd
 from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
+from tests.node.contenders import OFF
 from tests.node.ebbtide import Daemon
 from tests.node.parts import Member, Part
 from tests.node.pods import OBEDIENT, container, pod, running, static
@@ -233,7 +234,6 @@ E = TypeVar("E", bound=Event)
 ARMED_SECONDS_MAX = 20
 POLL_SECONDS = 0.02
 
-OFF = {"shutdownGracePeriod": "0s", "shutdownGracePeriodCriticalPods": "0s"}
 WAVES = [
     {"priority": 0, "shutdownGracePeriodSeconds": 6},
     {"priority": 1000, "shutdownGracePeriodSeconds": 6},
