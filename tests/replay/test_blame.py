@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
+from ebbtide import replay
 from ebbtide.events.record.model import ContainerRecord, HookRecord, PodRecord, ShutdownRecord, WaveRecord
 from ebbtide.replay.blame import blame
 from ebbtide.replay.critical_chain import critical_chain
 from tests.events.record.worlds import PARTS, told
+from tests.journals import SHUTDOWN
 
 
 def container(
@@ -43,22 +46,8 @@ def pod(name: str, wave: int, *containers: ContainerRecord, hooks: tuple[HookRec
 
 def shutdown(*waves: tuple[int, int, tuple[PodRecord, ...]], pods_ended_ns: int) -> ShutdownRecord:
     """Waves by begin, end and pods."""
-    return ShutdownRecord(
-        id="00010203-1",
-        trace_id="",
-        journal_id="",
-        first_seq=1,
-        last_seq=2,
-        node="",
-        machine_id="",
-        boot_id="",
-        version="",
-        kind="reboot",
-        outcome="complete",
-        started_wall_ns=0,
-        started_mono_ns=0,
-        ended_ns=pods_ended_ns,
-        last_ns=pods_ended_ns,
+    return replace(
+        replay.open(SHUTDOWN).shutdown().account,
         pods_ended_ns=pods_ended_ns,
         waves=tuple(
             WaveRecord(

@@ -137,14 +137,6 @@ def test_what_is_wrong_is_said_in_a_line(run: Run, arguments: tuple[str, ...], l
     assert ran.err.count("\n") == 1
 
 
-@pytest.mark.parametrize("verb", [("blame",), ("critical-chain",), ("diff", "-2", "last")])
-def test_nothing_is_written(run: Run, two: Path, verb: tuple[str, ...]) -> None:
-    """A journal is only ever read."""
-    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()}
-    assert run("replay", *verb, "--journal", two).code == 0
-    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in two.iterdir()} == before
-
-
 @pytest.mark.parametrize(
     "verb", [("blame",), ("critical-chain",), ("diff", "last", "last", "--other", SHUTDOWN)]
 )
