@@ -66,20 +66,6 @@ async def test_a_closed_journal_is_sealed_and_its_lock_given_back(autojump_clock
     assert read([main])[1].state == "intact"
 
 
-async def test_the_next_process_continues_the_numbers_and_the_chain(autojump_clock: MockClock) -> None:
-    """Each process starts a segment of its own that links to the last whole step."""
-    main = disk()
-    async with running([main]) as writer:
-        await write_steps(writer, 2)
-    verdict = read([main])[1]
-    async with running([main], verdict.start(OTHER_ID)) as writer:
-        await write_steps(writer, 1)
-    records, verdict = read([main])
-    assert seqs(records) == list(range(1, 12))
-    assert len(main.files_by_name) == 2
-    assert verdict.state == "intact"
-
-
 async def test_a_step_cut_short_by_a_crash_is_not_applied(autojump_clock: MockClock) -> None:
     """The next process goes on from the last whole step, and the numbers of the lost one are used again."""
     main = disk()
