@@ -49,7 +49,15 @@ NEEDS_A_FAILURE = (
     "fallback._release_if_over: state.stage in ('pods-ended', 'settled')"
     " -> state.stage not in ('pods-ended', 'settled')",
     "system.trace: kind is EpisodeClosed -> kind is not EpisodeClosed",
+    "fallback._order_ended: what == 'kill' -> what != 'kill'",
     "system._handle: kind is not Tick -> kind is Tick",
+    "system._handle: self.on_failure is not None -> self.on_failure is None",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns > deadline_ns == slot.kind.deadline(before)",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns < deadline_ns == slot.kind.deadline(before)",
+    "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
+    " -> now_ns >= deadline_ns != slot.kind.deadline(before)",
     "system.trace: type(fact) is DaemonStarted -> type(fact) is not DaemonStarted",
     "system._handle: now_ns >= deadline_ns == slot.kind.deadline(before)"
     " -> now_ns > deadline_ns == slot.kind.deadline(before)",
@@ -96,6 +104,7 @@ UNTOLD = (
     "episode._refresh_ended: event.result not in ('done', 'unknown') -> event.result in ('done', 'unknown')",
     "node_status._pod_ended: state.mounted == () -> state.mounted != ()",
     "node_status._cancelled: key not in open_keys -> key in open_keys",
+    "node_status._pod_ended: state.mounted == () -> state.mounted != ()",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
