@@ -50,6 +50,8 @@ def check_command(configs: tuple[Path, ...], grant: int | None, output: str) -> 
     """
     from ebbtide.node import logind_grant_ns
 
+    # A configuration is judged against a limit. Named, it can be another machine's, as in a pipeline that
+    # checks the files of a whole fleet.
     checked = check_configuration(load_named(configs), logind_grant_ns() if grant is None else grant)
     if output == "json":
         show_json(check_document(checked))
@@ -149,6 +151,8 @@ def check_configuration(loaded: Loaded, grant_ns: int | None) -> Checked:
     """
     settings = loaded.settings
     periods = effective_periods(settings)
+    # Planned without pods: what the limit cuts does not depend on who runs, and the sentences are ``plan``'s
+    # own.
     plan = make_plan(periods, grant_ns, settings.reserve_seconds * NS_PER_SECOND, (), settings.budget)
     cut = any(code == _CUT_CODE for code, _ in plan.warnings)
     if not (settings.raise_grant and plan.override_needed):

@@ -79,6 +79,7 @@ def doctor(
     here = LocalNode(options)
     snapshot = gather(here)
     findings, node = examine(snapshot), snapshot.node
+    # Warnings alone do not fail it: a probe that is red on every cluster is soon read by nobody.
     healthy = not any(finding.level == "critical" for finding in findings)
     if output == "json":
         show_json(document(findings, healthy) | {"mode": PROCESS if node is None else node.mode})
@@ -86,6 +87,7 @@ def doctor(
         print_findings(findings)
         if node is not None:
             show(Text(visible(f"judged for mode {node.mode} of node {node.name}"), style="dim"))
+    # On standard error, also beside JSON: whose configuration was judged decides what the findings are worth.
     if here.source:
         remark(f"judged {here.source}")
     return DONE if healthy else NOT_SO
@@ -115,6 +117,7 @@ def print_findings(findings: list[Finding]) -> None:
     grid = Table.grid(padding=(0, 1))
     grid.add_column(no_wrap=True)
     grid.add_column()
+    # Two columns, the cure below its finding: in one line with it, a narrow terminal would mix both.
     for each, alike in shortened(findings):
         level = Text(each.level, style=STYLES.get(each.level, ""))
         grid.add_row(level, Text.assemble(f"{visible(each.message)} ", (f"[{each.code}]", "dim")))
@@ -126,6 +129,7 @@ def print_findings(findings: list[Finding]) -> None:
 
 def shortened(findings: list[Finding]) -> Iterator[tuple[Finding, int]]:
     """The first few of each code; the last of them with how many more there are, else 0."""
+    # First, because the last one that is shown says how many more there are, before they have been seen.
     totals = Counter(each.code for each in findings)
     shown: Counter[str] = Counter()
     for each in findings:

@@ -36,6 +36,8 @@ def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
     """
     from ebbtide.control import ask
 
+    # Over the socket and never by a signal of our own: the daemon decides, so that the journal has who asked,
+    # and a replay comes to the same end.
     ask("hurry", control_socket(runtime, socket), pod=pod)
     click.echo(f"asked: {pod} is not waited for any longer")
 

@@ -74,6 +74,8 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
         whole_verdict,
     )
 
+    # To its end also where damage hides the rest: what can be listed is listed, and the code tells of the
+    # rest.
     history = open_journal(journals)
     found, code = read_episodes(history)
     if output == "json":
@@ -178,6 +180,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
     history = open_journal(journals)
     verdict = history.read()
     if output == "json":
+        # Its code alone, without the banner on standard error: the document has every finding.
         show_json(check_document(history, verdict))
         return verdict.exit_code
     header = verdict.header
@@ -299,6 +302,8 @@ def _filter_tests(since: str, actor: str) -> list[RecordTest]:
 
         scale, value = parse_moment(since, "--since")
         if scale == "since_ns":
+            # A journal has many shutdowns, and a listing is of all of it: nobody knows from which signal to
+            # count.
             raise Refused(
                 f"--since {since} is a time since a shutdown's signal, and this is no one shutdown:"
                 f" write {since.lstrip('+-')} for that long ago, or use 'ebbtide replay timeline'"

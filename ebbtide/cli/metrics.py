@@ -80,6 +80,8 @@ def meters_of_daemon(socket: Path) -> tuple[int, Meters, ReadContext]:
     try:
         answer = ask("metrics", socket)
     except ControlError as error:
+        # Not the journal of this machine instead: its numbers end with the daemon, and would pass for
+        # today's.
         raise Refused(f"{visible(str(error))}; or name a journal with --journal") from None
     # JSON has only texts as keys.
     return DONE, msgspec.convert(answer["meters"], Meters, strict=False), ReadContext(**answer["around"])

@@ -69,8 +69,11 @@ def plan(
     options = run_options(
         mode, cri=cri, kubeconfig=kubeconfig, node_name=node_name, config=configs, runtime=runtime
     )
+    # The pods of files have no node: what would be looked up on one would belong to other pods.
     if pods and any((mode, cri, kubeconfig, node_name)):
         raise Refused("--pods are planned as they stand: leave out the options of a node, or --pods")
+    # Looks at nothing yet, but at each of its parts when that is asked for: a plan of files leaves the pods
+    # of this node alone.
     node, past = LocalNode(options), None
     if history:
         from ebbtide.cli.replay.advise import (
@@ -119,6 +122,8 @@ def plan(
             unknown.append(("grant-unknown", text))
         made = msgspec.structs.replace(made, warnings=(*made.warnings, *unknown))
     listed = [manifest.pod for manifest in manifests]
+    # Collected first and printed at the end: an error on the way leaves standard output empty, so that what
+    # is behind a pipe never gets half a plan.
     document, shown, code = plan_json(made, listed), [plan_tables(made, listed)], 0
     if seen is not None:
         bus, _ = node.logind

@@ -207,6 +207,7 @@ PROGRESS_SECONDS = 5.0
 
 
 def _run_one(asked: SimulateOptions, wanted: SimulationRequest, output: str) -> int:
+    # Simulated before anything is written: a run that fails leaves no half of a journal behind.
     (seed,) = asked.all_seeds()
     simulated = simulate(wanted, seed)
     if asked.journal is not None:

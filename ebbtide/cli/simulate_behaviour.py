@@ -55,6 +55,7 @@ def load_behaviour(path: str | Path) -> Behaviour:
     """Read a file. Raises BehaviourError."""
     try:
         with open(path, "rb") as file:
+            # One byte more tells a file that is too large from one that just fits, without reading all of it.
             raw = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise BehaviourError(
@@ -84,6 +85,8 @@ def _fields(node: Node, path: str, known: Mapping[str, Reader]) -> dict[str, Any
     """The fields of a mapping, each read by its reader; one that says nothing is as good as absent."""
     found = {}
     for name, value in mapping(node, path or "the document").items():
+        # An error and never passed over: a word that is misspelt would be a node to which nothing happens,
+        # and a simulation that proves nothing.
         if name not in known:
             raise unknown(path, name, known, value.line)
         if value.value is not None:
@@ -132,6 +135,7 @@ def _takes(node: Node, path: str) -> DurationQuantiles:
 
 
 def _ascending(values: tuple[int, ...], path: str, node: Node) -> tuple[int, ...]:
+    # Quantiles are looked up by their place. Out of order, a larger share would take less time.
     if not values or list(values) != sorted(values):
         raise DocumentError(f"{path}: write the durations in ascending order, at least one", node.line)
     return values
@@ -184,6 +188,7 @@ def _rule(node: Node, path: str) -> BehaviourRule:
 def _faults(node: Node, path: str) -> Faults:
     said = _fields(node, path, NODE)
     fails, hangs = said.pop("apiFails", False), said.pop("apiHangs", False)
+    # One that hangs fails as well, only later: that is the harder case, and wins where both are said.
     api: ApiIs = "hangs" if hangs else "fails" if fails else "works"
     return Faults(api=api, **{FAULT_OF.get(name, name): value for name, value in said.items()})
 

@@ -104,6 +104,7 @@ def otlp(
     """
     paths = (certificate, client_certificate, client_key)
     destination = _find_destination(endpoint, protocol, compression, timeout, paths, configs)
+    # The destination first: a wrong one is told at once, and not after a long journal has been read.
     shutdown, sent = spans_of_shutdown(journals, episode), _Delivered()
     try:
         trio.run(_deliver, shutdown, destination, sent, give_up)
@@ -202,6 +203,7 @@ def _find_destination(
     configs: Sequence[Path],
 ) -> Destination:
     """What the command line says, before the configuration, before the environment. Raises Refused."""
+    # Checked apart from the rest: only here is it known that the mistake is in the option.
     try:
         checked = None if endpoint is None else checked_endpoint(endpoint)
     except BadDestination as error:
@@ -259,6 +261,7 @@ async def _deliver(
     try:
         await exporter.deliver(shutdown.spans, shutdown.resource)
     except GaveUp as error:
+        # What was taken until then stays taken: the numbers say how much, and a second run sends all again.
         sent.reason = str(error)
     finally:
         await sender.aclose()

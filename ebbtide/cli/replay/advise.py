@@ -93,6 +93,7 @@ def advise_command(episode: str | None, journals: tuple[Path, ...], output: str)
     except NoEvidence as error:
         remark(f"ebbtide: nothing can be advised: {error}")
         return pool.code or NOT_SO
+    # The verdicts are complete only now: a journal is read to its end before it has one.
     if output == "json":
         verdicts = [{"id": each.journal_id.hex(), **verdict_document(each)} for each in pool.verdicts]
         show_json({**advice_document(advice), "journals": verdicts})
@@ -166,6 +167,7 @@ def _wave_row(wave: WaveAdvice) -> tuple[str, ...]:
 
 def _survival_cells(curve: Survival) -> tuple[str, ...]:
     times = (curve.quantile_ns(of) for of in (MEDIAN, P95, LONGEST))
+    # Beyond the longest stop that ended by itself the curve ends: no number there would be evidence.
     unknown = "not reached" if curve.total else "-"
     return (
         str(curve.total),

@@ -51,9 +51,11 @@ def blame_command(
     journal that can be read.
     """
     shutdown, code = choose_shutdown(journals, episode)
+    # Not an empty list: it would say that the wave's pods took no time.
     if wave is not None and wave >= len(shutdown.waves):
         waves = f"0 to {len(shutdown.waves) - 1}" if shutdown.waves else "none"
         raise Refused(f"no wave {wave} in {shutdown.id}: it had {waves}")
+    # Cut behind the sorting: -n asks for the longest, not for the first.
     costs = blame(shutdown, wave=wave)[:count]
     if output == "json":
         show_json(blame_document(shutdown, costs))

@@ -101,9 +101,11 @@ def _tree_lines(
     segments: Sequence[Segment], away: list[Away], longest_ns: int, before: str = ""
 ) -> Iterator[tuple[str, str, str]]:
     """(what stands before it, the line, its style), from the last segment to the first."""
+    # Backwards, as ``systemd-analyze critical-chain`` has it: what was waited for last stands at the top.
     for at in range(len(segments) - 1, -1, -1):
         segment = segments[at]
         branch, below = _MORE if at else _LAST
+        # Only a part without parts of its own: that is where somebody can do something.
         red = not segment.within and segment.took_ns == longest_ns
         times = f"@{span(segment.began_ns)} +{span(segment.took_ns)}"
         yield before + branch, f"{segment.text} {times}", "not bold red" if red else "not bold"

@@ -64,6 +64,7 @@ def diff_command(
         show(table(headings, map(_change_row, changes), right=("MORE",)))
     else:
         show("no difference")
+    # A remark and not a row: what -n leaves out, and what is alike, is no difference.
     left = len(found.changes) - len(changes)
     more = f"{plural(left, 'more difference')}; " if left else ""
     remark(f"ebbtide: {more}{plural(found.alike, 'pod')} without any difference")
@@ -101,6 +102,7 @@ def _json_value(change: Change, value: Value) -> Any:
 
 
 def _change_row(change: Change) -> tuple[str, ...]:
+    # With its sign, as diff marks its lines: a column of bare times would read as durations.
     sign = "+" if change.delta_ns > 0 else ""
     more = f"{sign}{span(change.delta_ns)}" if change.delta_ns else ""
     subject = change.subject or change.section
@@ -110,6 +112,7 @@ def _change_row(change: Change) -> tuple[str, ...]:
 def _value_text(change: Change, value: Value) -> str:
     if value is None:
         return "-"
+    # Before the durations: in Python a truth value is a number too.
     if isinstance(value, bool):
         return "yes" if value else "no"
     return span(int(value)) if change.duration else str(value)

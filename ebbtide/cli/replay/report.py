@@ -34,6 +34,7 @@ def report_command(episode: str, journals: tuple[Path, ...], output: Path | None
     """
     shutdown, code = choose_shutdown(journals, episode)
     lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
+    # The journal is read twice, once for the record and once for the lines: neither then holds it in memory.
     page = report(shutdown, lines, rfc3339(shutdown.started_wall_ns))
     save(output, [page.encode()], readable=False, example="report.html")
     return code

@@ -82,6 +82,8 @@ def state(
     seq = seq_at_moment(history, place, first)
     if seq is None:
         raise Refused("the journal begins after that time: 'ebbtide journal show' has its first records")
+    # Executed only up to there, then read to the end: what is wrong behind it is no less wrong with the
+    # journal.
     states = states_at(history, seq)
     verdict = history.read()
     if states is None:

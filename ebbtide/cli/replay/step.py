@@ -68,6 +68,7 @@ def step(episode: str, journals: tuple[Path, ...], at: str, output: str) -> int:
     last (the default), -1, -2, …, or an id. The journal is executed again.
     """
     place = parse_moment(at, "--at") if at else None
+    # The verdict before the walk: what stops it should be known before somebody has walked for half an hour.
     chosen = choose_episode(journals, episode)
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)
     verdict = history.read()
@@ -224,6 +225,7 @@ class Session:
         return self._to(self._last, "not once more behind here")
 
     def _to(self, test: StopCondition, otherwise: str) -> str:
+        # Kept also where it found nothing: from another place the same search may.
         self._last = test
         return "" if self.stepper.find(test) else otherwise
 
@@ -232,6 +234,7 @@ class Session:
     def watch(self, argument: str) -> str:
         """``field``, or ``actor field``."""
         actor, _, field = argument.rpartition(" ")
+        # The field last: most watch a field of whomever, and write it alone.
         watch = Watch(actor.strip(), field)
         self.watches.append(watch)
         if actor and not any(

@@ -196,6 +196,7 @@ def _write_lines(batches: Iterable[Iterable[Line]], output: str) -> bool:
     """
     any_text = False
     show: Callable[[Line], str] = _line_json if output == "json" else LinePrinter()
+    # Flushed each time: with -f the reader of a pipe sees a step as soon as it is written.
     for lines in batches:
         text = "".join(f"{show(line)}\n" for line in lines)
         if text:
@@ -235,6 +236,7 @@ class LinePrinter:
 
 def signal_offset(ns: int) -> str:
     """``+3.070``: seconds since the signal, cut to the millisecond."""
+    # Cut as all durations here (`events.record.format`), and of the size, or -0.5 ms would become -1.
     sign, size_ms = ("-" if ns < 0 else "+"), abs(ns) // 1_000_000
     return f"{sign}{size_ms // 1000}.{size_ms % 1000:03d}"
 

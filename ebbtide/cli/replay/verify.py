@@ -48,6 +48,8 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
     EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
     any case. Without it everything is. Exit code 3: it diverged; the first difference is explained.
     """
+    # All is executed in any case: a state is a function of every fact before it. 0: all of it is reported
+    # too.
     only = 0
     if episode is not None:
         from ebbtide.cli.common.episodes import choose_episode

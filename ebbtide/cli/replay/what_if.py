@@ -117,6 +117,7 @@ def what_if_command(
     EPISODE is last, -1, -2, …, or an id. Exit code 3: the record itself does not replay, so nothing can be
     said; 'ebbtide replay verify' tells more.
     """
+    # Without a change the answer is what is on record, and only ``verify`` can say whether that is so.
     if not (configs or pods or grant is not None or drop or delay):
         raise Refused(
             "say what is to be different: --config FILE, --pods FILE, --grant 60s, --drop-event SEQ"
@@ -187,6 +188,7 @@ _NUMBERS = ("PRIORITY", "PERIOD", "WAVE", "GRACE", "TOOK", "NOW PERIOD", "NOW GR
 def what_if_tables(shutdown: ShutdownRecord, words: Sequence[str], found: Comparison) -> RenderableType:
     """Totals, the waves, the pods, and what was assumed."""
     title = f"shutdown {shutdown.id}, decided again with {', '.join(words)}"
+    # One line: two equal tables would be compared by somebody for a difference that is not there.
     if found.is_same:
         return Group(Text(visible(title)), Text("nothing changes: every event as recorded, at its time"))
     remarks = [Text(visible(f"{code}: {text}"), style="yellow") for code, text in found.assumptions]
@@ -236,6 +238,7 @@ def _wave_row(wave: WaveSide) -> tuple[str, ...]:
     def of(value: Callable[[WaveLine], int | None]) -> Interval:
         return Interval(*(None if line is None else value(line) for line in (wave.hopeful, wave.grim)))
 
+    # Both runs where they differ: which of them the machine would have had is what the record does not know.
     names = dict.fromkeys(line.outcome if line else "-" for line in (wave.hopeful, wave.grim))
     return (
         str(wave.priority),
