@@ -285,8 +285,9 @@ def test_nothing_that_a_pod_says_reaches_the_terminal(replay: Run, spoiled: Path
 
 
 def test_begins_where_it_is_told(replay: Run) -> None:
-    """``--at`` takes a record of the shutdown, and no other."""
+    """``--at`` takes a record of the shutdown and no other, or a moment, as in every verb."""
     assert replay("step", "--at", "58").out.startswith("record 58 of 12-90")
+    assert replay("step", "--at", "+9s").out.startswith("record 52 of 12-90")
     ran = replay("step", "--at", "5")
     assert (ran.code, ran.out) == (2, "")
     assert "the records 12 to 90" in ran.err
