@@ -1,5 +1,5 @@
-"""The deterministic actors, the system that runs them on Trio, and their edges to the world.
+"""The deterministic actors, the system that steps them, the runner that drives it on Trio, and their edges.
 
-Import order inside, downwards only: ``policy`` (pure rules) <- ``logic`` (the actors and `step`)
-<- ``runner`` (Trio) ; ``edges`` know ``events`` and ``interfaces`` only.
+Import order inside, downwards only: ``policy`` (pure rules) <- ``actor`` (what an actor is) <- the actors <-
+``system`` <- ``runner`` (Trio); ``edges`` know the events and ``interfaces`` only.
 """

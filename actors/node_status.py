@@ -339,17 +339,10 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     status_goes_out = state.pending is not before.pending or state.orphaned is not before.orphaned
     if status_goes_out and event.uid in state.withheld:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
-    decisions: Sequence[Event] = ()
+    decisions: list[Event] = []
     if state.node:
         if event.outcome in UNSEEN_OUTCOMES:
-            vouched = state.certificate_key and state.all_ended and state.mounted == ()
             state = replace(state, running=(*state.running, event.uid))
-            if vouched and state.in_episode:
-                # It joined when nothing was stopped any more. Others may act on the certificate already, so
-                # that this pod may use its volumes is said at once.
-                state, decisions = _publish_certificate(state, ())
-                state, announced = _announce(state, ready=False)
-                decisions = [*decisions, *announced]
         else:
             state = replace(state, ended=state.ended + 1)
         owner = f"{event.namespace}/{event.owner}"
@@ -366,8 +359,8 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
                 warning=True,
             )
             state = replace(state, told_owners=(*state.told_owners, owner), ordinal=state.ordinal + 1)
-            decisions = [*decisions, order]
-    return state, [*decisions]
+            decisions.append(order)
+    return state, decisions
 
 
 def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Result:
@@ -584,15 +577,11 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     # Before the release, and in doubt unsafe: others may detach this node's volumes because of it.
     unread = (("", NOT_READ),)
     mounted = unread if event.result != "done" or state.mounted is None else state.mounted
-    return _publish_certificate(replace(state, check_key=""), mounted)
-
-
-def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str], ...]) -> Result:
     safe = state.all_ended and not mounted
     certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     key = order_key(NAME, "certificate", "", state.ordinal)
     order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
-    state = replace(_wait_for(state, key), certificate_key=key, ordinal=state.ordinal + 1)
+    state = replace(_wait_for(state, key), check_key="", certificate_key=key, ordinal=state.ordinal + 1)
     return state, [certified, order]
 
 
@@ -673,10 +662,7 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     On a Kubernetes node they wait for the API server, which knows whether anything has changed since.
     """
     state, restored = _restore(state)
-    # Who only looked on has shown nothing that could be taken back, but a former process may have, and the
-    # API server not have answered before this shutdown began. To take back what is not there changes nothing.
-    due = state.restore_due or (state.means == "observe" and event.outcome == "cancelled")
-    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False, restore_due=due)
+    state = replace(state, means="", kubelet_stopped=False, kubelet_stopping=False)
     if event.outcome == "cancelled":
         return _deliver(state, list(restored))
     if state.node:
@@ -724,10 +710,9 @@ NODE_STATUS = ActorType(
         Row("up", KubeletStopped, _kubelet_stopped_after_cancel, "kubelet-runs"),
         Row("flushing-after-cancel", KubeletStopped, _kubelet_stopped_after_cancel_flushing,
             "flushing-after-cancel up kubelet-runs", decides=_LAST_STATUSES),
-        Row("up", PodEnded, _pod_ended, decides=(PostEvent,)),
-        Row("shutting-down", PodEnded, _pod_ended, decides=(PostEvent, AnnounceNode, *_CERTIFICATE)),
+        Row("up shutting-down", PodEnded, _pod_ended, decides=(PostEvent,)),
         Row("flushing", PodEnded, _pod_ended_flushing, "= shutting-down",
-            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
+            decides=(PostEvent, *_LAST_REPORTS)),
         Row("flushing-after-cancel", PodEnded, _pod_ended_flushing, "= up",
             decides=(PostEvent, *_LAST_STATUSES)),
         Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),

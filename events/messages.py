@@ -425,7 +425,11 @@ def _plan_text(names: Names, event: d.PlanMade, at: Stamp) -> str:
 
 
 def _planned_text(names: Names, event: d.PodPlanned, at: Stamp) -> str:
-    return f"wave {event.wave}, {event.grace_seconds} s{', late' if event.late else ''}"
+    # Who asks why a pod had so little reads here that its wave had no more, not that it asked for no more.
+    asked_seconds = event.pod.grace_seconds
+    short = asked_seconds is not None and asked_seconds > event.grace_seconds
+    asked = f" of the {asked_seconds} s that it asks for: its wave has no more" if short else ""
+    return f"wave {event.wave}, {event.grace_seconds} s{asked}{', joined late' if event.late else ''}"
 
 
 def _wave_started_text(names: Names, event: d.WaveStarted, at: Stamp) -> str:

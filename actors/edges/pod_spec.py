@@ -1,4 +1,4 @@
-"""How a pod is launched as local processes: what a manifest says beyond what the core may see.
+"""What a manifest says beyond what the core may see: how a pod is launched, and what its hooks do.
 
 The core's `events.model.Pod` is a whitelisted projection without commands, environments or header
 values. Whoever starts processes and sends hooks needs those, so they stand here, and they never enter

@@ -102,9 +102,7 @@ UNTOLD = (
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
     "episode._refresh_ended: event.key == state.refreshing -> event.key != state.refreshing",
     "episode._refresh_ended: event.result not in ('done', 'unknown') -> event.result in ('done', 'unknown')",
-    "node_status._pod_ended: state.mounted == () -> state.mounted != ()",
     "node_status._cancelled: key not in open_keys -> key in open_keys",
-    "node_status._pod_ended: state.mounted == () -> state.mounted != ()",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )

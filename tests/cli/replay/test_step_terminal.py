@@ -211,9 +211,10 @@ def test_no_signal_waits_for_a_key(
     """
     ours, theirs = typist
     done, typed, main = threading.Event(), [], threading.get_ident()
+    waits = Keys.read.__code__
 
     def strike() -> None:
-        while sys._current_frames()[main].f_code is not Keys._wait.__code__:
+        while sys._current_frames()[main].f_code is not waits:
             time.sleep(0)
         signal.pthread_kill(threading.get_ident(), number)
         if not done.wait(PATIENCE_SECONDS):
