@@ -3,7 +3,7 @@
 Theory of operation. Two regions:
 
 1. How this shutdown ends the node's pods. It goes one way: what the API was to do passes to the runtime,
-   never back (design, rule 9). In mode process nobody asks this actor anything, and it has nothing to say.
+   never back. In mode process nobody asks this actor anything, and it has nothing to say.
 2. The kubelet's unit. Pods that we stop ourselves a running kubelet would start again; so it is stopped
    first, and started again when the machine stays up. Whoever stops it is bound to start it again, and only
    who has stopped it. One of the two at a time.

@@ -109,7 +109,7 @@ class LogindState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     released: bool = False
     finishing: bool = False
     leaving: bool = False
-    #: A mode that ends pods itself: beside a kubelet that does the same it is not armed (design, rule 8).
+    #: A mode that ends pods itself: beside a kubelet that does the same it is not armed.
     alone: bool = False
     kubelet_lock: bool = False
     #: The lock was given back because of it.

@@ -141,7 +141,7 @@ class SimulatedLogind:
     def set_drop_in(self, ours_ns: int | None) -> None:
         """Write our file, or remove it; `reload` makes logind read it. Raises InProgress, Unreachable.
 
-        A shutdown that has begun keeps its limit (design, rule 3), so no file is touched in one.
+        A shutdown that has begun keeps its limit, so no file is touched in one.
         """
         self.check()
         if self.preparing:

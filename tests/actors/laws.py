@@ -312,7 +312,7 @@ class NodeLaws(Laws):
         assert event.uid not in self.accepted, f"the hook of {event.uid} may have run"
 
     def _delivered(self, event: d.DeliverStatuses, record: Record) -> None:
-        """Never a terminal phase for a pod that comes back (design, rule 11)."""
+        """Never a terminal phase for a pod that comes back."""
         if record.episode and self.means == "cri" and record.cause and not event.unchanged_only:
             uids = [uid for uid, *_ in event.statuses if uid in self.planned and uid not in self.going]
             assert not (uids and pods_come_back(self.kind)), f"{uids} come back"  # type: ignore[arg-type]

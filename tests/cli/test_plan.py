@@ -50,7 +50,7 @@ def pods(tmp_path: Path) -> Path:
 
 
 def test_plan_json_is_the_promised_shape(run: Run, config: Path, pods: Path) -> None:
-    """Every field of interface.md; waves in their order, empty ones with empty pods."""
+    """Every promised field; waves in their order, empty ones with empty pods."""
     ran = run("plan", "--config", config, "--pods", pods, "--grant", "40s", "-o", "json")
     document = json.loads(ran.out)
     warnings = document.pop("warnings")

@@ -22,7 +22,7 @@ from ebbtide.replay.sim.scenario import Draws
 from tests.world.clock import sleep_ns, world_ns
 from tests.world.node import Node
 
-#: How often the real edge reads ``PreparingForShutdown`` in a shutdown (design, rule 2).
+#: How often the real edge reads ``PreparingForShutdown`` in a shutdown.
 POLL_SECONDS = 1.0
 
 #: What may pass between two touches of the node, in microseconds.

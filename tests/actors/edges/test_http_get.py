@@ -53,7 +53,7 @@ def request(row: dict[str, Any]) -> Request:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])
 def test_the_reference_s_table(row: dict[str, Any]) -> None:
-    """URL, headers and errors are the reference's, row by row (facts-kubelet 4.3)."""
+    """URL, headers and errors are the reference's, row by row."""
     if refused(row):
         with pytest.raises(BadHook, match="port"):
             request(row)
