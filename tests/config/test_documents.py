@@ -213,7 +213,7 @@ YAMLISH = st.lists(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=400)
 @given(text=YAMLISH | st.text())
 def test_any_text_is_a_tree_or_one_clear_error(text: str) -> None:
     """Neither reader raises anything else, and every message is one printable line."""

@@ -37,7 +37,7 @@ PARTS = 8
 #: Of the points of the small shutdown; the projection's own tests visit each.
 EVERY = 4
 #: Sampled, one of so many of these.
-ONE_OF = 4
+ONE_OF = 3
 
 #: The longest life of an exporter in these worlds, in microseconds: most die in the middle of something.
 LIFE_US_MAX = 20_000_000

@@ -28,7 +28,7 @@ from tests.world.worlds import Name, every_point
 SEEDS = 200
 PARTS = 8
 #: Sampled, one seed and one point of so many.
-ONE_OF = 5
+ONE_OF = 3
 
 #: The small shutdown, which has no seed.
 SMALL = None

@@ -33,7 +33,7 @@ from tests.conftest import Sample
 from tests.replay.sim.test_faults import PODS, Run, pod
 
 #: One seed of so many, beside the first sixty.
-ONE_OF = 5
+ONE_OF = 3
 
 MODES: tuple[NodeMode, ...] = ("auto", "api", "cri", "observe")
 

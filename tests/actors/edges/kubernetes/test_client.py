@@ -529,7 +529,7 @@ lines = st.one_of(
 bodies = st.tuples(st.sampled_from([200, 201, 403, 410, 429, 500]), lines)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(
     st.lists(st.lists(lines.map(lambda line: line + b"\n"), max_size=4), max_size=4),
     st.lists(bodies, max_size=4).map(tuple),
