@@ -284,13 +284,17 @@ DELETE_SECONDS_MIN = 1
 HANDED_OVER = "preStop spent: the kubelet had the pod"
 
 
+def _under_watch(down: ContainerState, now: int) -> ContainerState:
+    return replace(
+        down, phase="stopping", stop_since_ns=now, delegated=True, kill_at_ns=NEVER_NS, autopsy=True
+    )
+
+
 def _begin_delegated(state: PodState, event: PodStopBegan, now: int) -> Result:
     """``state`` knows its grace. A pod of which nothing runs any more is deleted all the same."""
     if state.means == "observe":
         # Nothing of it is ours to do: no SIGKILL ever, and no autopsy, which is a look before one.
-        watched = {"phase": "stopping", "stop_since_ns": now, "delegated": True}
-        watched |= {"kill_at_ns": NEVER_NS, "autopsy": True}
-        return _each_container(state, now, "running", lambda down: (replace(down, **watched), []))
+        return _each_container(state, now, "running", lambda down: (_under_watch(down, now), []))
     deadline_ns = now + state.grace_ns
     until_ns = min(deadline_ns, event.kill_by_ns - FLOOR_NS)
     state, order = _order_delete(state, until_ns, now)

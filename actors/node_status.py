@@ -219,8 +219,7 @@ KEPT_FIELDS = (
 
 def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
     kind: ShutdownKind = event.kind if state.node else "unknown"
-    times = {"release_by_ns": event.release_by_ns}
-    state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, **times)
+    state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, release_by_ns=event.release_by_ns)
     # On a Kubernetes node it is the termination mode that decides whether anything is shown.
     return (state, ()) if state.node else _announce(state, ready=False)
 

@@ -263,7 +263,7 @@ class System:
             # Before it is delivered: a start is what a failed actor goes on with, so it has to hear of it.
             self._revive(fact, mono_ns)
         entries: list[BareRecord] = [(0, EDGE, fact, self.episode)]
-        for at, (_, _, event, _) in enumerate(entries):  # the entries grows while it is walked
+        for at, (_, _, event, _) in enumerate(entries):  # the list grows while it is walked
             kind = type(event)
             if kind is EpisodeClosed:
                 self._revive(fact, mono_ns)

@@ -337,20 +337,23 @@ def control_verbs(
 
     async def hurry(request: Request, uid: int) -> Any:
         _require_shutdown(status)
-        found = [
-            each
-            for uid, each in status.pods.items()
-            if request.pod in (uid, each.label, each.label.partition("/")[2])
-        ]
+        found = {
+            each_uid: each
+            for each_uid, each in status.pods.items()
+            if request.pod in (each_uid, each.label, each.label.partition("/")[2])
+        }
         if not found:
             raise ControlError(f"no pod {request.pod!r} in this shutdown: see 'ebbtide status'")
-        waited = sorted(each.label for each in found if each.phase not in POD_OUTCOMES)
+        waited = {uid: each.label for uid, each in found.items() if each.phase not in POD_OUTCOMES}
         if not waited:
-            ended = f"pod {request.pod!r} has ended already ({found[0].phase})"
+            ended = f"pod {request.pod!r} has ended already ({next(iter(found.values())).phase})"
             raise ControlError(f"{ended}: nobody waits for it")
         if len(waited) > 1:  # a grace that was cut short cannot be given back
             named = f"{request.pod!r} names {len(waited)} pods"
-            raise ControlError(f"{named}: say which, of {', '.join(waited)}")
+            # A pod that was made anew has the label of the one that is still going down.
+            alike = len(set(waited.values())) < len(waited)
+            which = sorted(f"{label} ({uid})" if alike else label for uid, label in waited.items())
+            raise ControlError(f"{named}: say which, of {', '.join(which)}{', by its UID' if alike else ''}")
         await outlet.put(HurryRequested(pod=request.pod, asked_by=uid))
         return {"pod": request.pod}
 

@@ -81,12 +81,15 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         system.flags = LOGIC_FLAGS
     complete_from_actors(past.status, system)
     # The open shutdown's, or the last one's. Its first record may stand further back than what was read.
-    trace_id = shutdown_trace_id(past.hashes[max(past.hashes)]) if past.hashes else ""
+    trace_id = ""
     if system.episode:
-        if system.episode not in past.hashes:
+        first_hash = past.hashes.get(system.episode)
+        if first_hash is None:
             found = (raw.hash for raw in History(sources).raw() if raw.seq == system.episode)
-            past.hashes[system.episode] = next(found, b"")
-        trace_id = shutdown_trace_id(past.hashes[system.episode])
+            first_hash = next(found, b"")
+        trace_id = shutdown_trace_id(first_hash)
+    elif past.hashes:
+        trace_id = shutdown_trace_id(past.hashes[max(past.hashes)])
     return Recovered(
         system=system,
         status=past.status,

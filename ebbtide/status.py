@@ -104,7 +104,9 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
         return {uid: pod.label for uid, pod in self.pods.items()}
 
     def fold(self, records: Sequence[Record]) -> None:
-        """An observer of steps."""
+        """Take in a step's records. What is matched here is listed in `FOLDED`, by which a start filters; a
+        test (tests/daemon/test_status.py) holds the two equal.
+        """
         for record in records:
             event = record.event
             if type(event) not in FOLDED:

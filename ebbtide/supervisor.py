@@ -330,9 +330,8 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> 
                 os.dup2(descriptor, target)
             names = ":".join(name for name, _ in kept)
             environment |= {"LISTEN_FDS": str(len(kept)), "LISTEN_FDNAMES": names}
-            environment |= {
-                "LISTEN_PID": str(os.getpid())
-            }  # or sd_listen_fds(3) takes them for somebody else's
+            # Without it sd_listen_fds(3) takes them for somebody else's.
+            environment["LISTEN_PID"] = str(os.getpid())
         os.execve(command[0], list(command), environment)
     except OSError as error:
         log_to_stderr(WARNING, f"{command[0]}: {error.strerror}")

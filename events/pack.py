@@ -95,11 +95,11 @@ class PackedSource:
         )
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        # So the member stays open where the last read stopped.
+        """Readers go forward, so the member stays open where the last read stopped."""
         try:
             member = self._open.get(name) or self._archive.open(SEGMENTS_FOLDER + name)
             self._open[name] = member
-            # Going back unpacks from the begin; readers go forward.
+            # Going back unpacks from the beginning.
             if member.tell() != offset:
                 member.seek(offset)
             return member.read(size)

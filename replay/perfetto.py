@@ -112,9 +112,9 @@ def perfetto(shutdown: ShutdownRecord, lines: Iterable[Line]) -> Iterator[bytes]
         track = trace.track(f"wave {wave.index}, priority {wave.priority}", waves)
         if wave.began_ns is not None:
             period_ns = wave.planned_ns if wave.period_ns is None else wave.period_ns
-            name, pods = f"wave {wave.index}: {wave.outcome}", len(wave.pods)
-            notes = (("outcome", wave.outcome), ("period", span(period_ns)), ("pods", pods))
-            trace.put(track, [Slice(wave.began_ns, wave.ended_ns, name, "wave", notes)])
+            title = f"wave {wave.index}: {wave.outcome}"
+            wave_notes = (("outcome", wave.outcome), ("period", span(period_ns)), ("pods", len(wave.pods)))
+            trace.put(track, [Slice(wave.began_ns, wave.ended_ns, title, "wave", wave_notes)])
     beside = trace.track("beside the waves", root)
     for name, spans in _order_tracks(shutdown.beside):
         trace.put(trace.track(name, beside), spans)

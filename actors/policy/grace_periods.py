@@ -147,7 +147,7 @@ def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
 # before logind's own timer fires is lost.
 
 
-#: The same in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
+#: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
 FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
 #: Kept free before logind's own timer: its clock and ours start some milliseconds apart.

@@ -33,7 +33,7 @@ from ebbtide.cli.common.options import (
     runtime_option,
 )
 from ebbtide.doctor.gather import FoundPods, HookTarget
-from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND
+from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_MS, NS_PER_SECOND
 
 DRILL_VERSION = 1
 MILLISECOND = 1_000_000
@@ -336,7 +336,7 @@ def judge_budget(plan: Plan, measured: Sequence[Measured]) -> Budget:
         )
     elif overhead_ns > slack_ns:
         missing.append(
-            f"{_ms_text(overhead_ns)} of overhead do not fit into {_ms_text(slack_ns)} of reserve:"
-            " raise reserve"
+            f"{overhead_ns / NS_PER_MS:.1f} ms of overhead do not fit into {slack_ns / NS_PER_MS:.1f} ms of"
+            " reserve: raise reserve"
         )
     return Budget(overhead_ns, max(0, slack_ns), tuple(missing))

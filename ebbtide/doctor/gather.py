@@ -242,9 +242,8 @@ def look_at_pods(options: RunOptions, section: NodeSection, running: str) -> Fou
             tuple(forecast for each in records for forecast in forecasts_of_processes(each)),
             tuple(target for each in records for target in targets_of_processes(each)),
         )
-    from ebbtide.doctor.node import (
-        look_at_node,
-    )  # late: YAML, and where they are installed gRPC and the client
+    # Late: YAML, and where they are installed gRPC and the client.
+    from ebbtide.doctor.node import look_at_node
 
     found = look_at_node(options._replace(mode=mode), section)
     targets = tuple(target for entry in found.entries for target in targets_of_containers(entry))

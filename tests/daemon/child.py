@@ -1,4 +1,4 @@
-"""A stand-in for the daemon under its keeper: it speaks the protocol word by word, and notes what it sees.
+"""A stand-in for the daemon under its supervisor: it speaks the protocol and notes what it sees.
 
 ``child.py FOLDER WORDS [/ WORDS]...``: the words of its first life, of its second, and so on; the last ones
 hold for all that follow. A line of ``FOLDER/log`` is ``NANOSECONDS LIFE WHAT``.
@@ -43,7 +43,7 @@ class Kept:
         self.send(text.encode())
 
     def do_store(self, name: str) -> None:
-        """The writing end of the pipe ``FOLDER/NAME``; only the keeper has it then."""
+        """The writing end of the pipe ``FOLDER/NAME``; only the supervisor has it then."""
         descriptor = os.open(self.folder / name, os.O_WRONLY)
         self.send(f"FDSTORE=1\nFDNAME={name}\nFDPOLL=0".encode(), descriptor)
         os.close(descriptor)

@@ -1,4 +1,4 @@
-"""The keeper of the lock: with a child that speaks the protocol word by word, and on the real logind."""
+"""The supervisor of the lock: with a child that speaks the protocol word by word, and on the real logind."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec 
 
 
 class Bench:
-    """One keeper with its scripted child in ``folder``."""
+    """One supervisor with its scripted child in ``folder``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -44,7 +44,7 @@ class Bench:
     def start(
         self, words: str, *before: str, fds: tuple[int, ...] = (), subreaper: bool = False, **environ: str
     ) -> None:
-        """``before`` stands before the keeper's own command line."""
+        """``before`` stands before the supervisor's own command line."""
         self.process = subprocess.Popen(
             [*before, *KEEPER, *KEPT, str(self.folder), *words.split()],
             env=os.environ | environ,
@@ -284,7 +284,7 @@ def test_nobody_else_is_heard(bench: Bench) -> None:
 
 
 def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
-    """READY, STATUS, STOPPING and overtime are passed on as the keeper's own; the store is our affair."""
+    """READY, STATUS, STOPPING and overtime are passed on as the supervisor's own; the store is our affair."""
     lock = bench.pipe("lock")
     address = bench.folder / "notify"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
@@ -325,7 +325,7 @@ def test_a_lock_that_the_manager_above_kept_is_taken_over(bench: Bench) -> None:
 
 
 def test_orphans_are_reaped(bench: Bench) -> None:
-    """In a container the keeper is the first process: what is orphaned to it does not stay a zombie."""
+    """In a container the supervisor is the first process: what is orphaned to it does not stay a zombie."""
     bench.start("orphan signals", subreaper=True)
     orphan = int(bench.noted("orphan").split()[1])
     until(lambda: not Path(f"/proc/{orphan}").exists())
@@ -384,7 +384,7 @@ def links(pid: int) -> list[str]:
 
 @pytest.fixture
 async def kept(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> Rig:
-    """The rig of the daemon, whose process is then the keeper."""
+    """The rig of the daemon, whose process is then the supervisor."""
     monkeypatch.setattr(Rig, "argv", [*rig.argv, "--keep-lock"])
     return rig
 
@@ -406,23 +406,23 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     await kept.start()
     await kept.up("web")
     assert LOCK_NAME not in kept.store.store
-    keeper = kept.pid
-    first = only_child(keeper)
+    supervisor = kept.pid
+    first = only_child(supervisor)
     await kept.bed.power_off()
     await kept.traced("web", "TERM")
     with trio.fail_after(5):  # killed before the outcome is on record, the signal would be said again
         while not any(ended.key.startswith("HookActor/stop") for ended in kept.events(OrderEnded)):
             await trio.sleep(POLL_SECONDS)
-    os.kill(keeper, signal.SIGSTOP)  # or the next daemon could be there before anyone looks
+    os.kill(supervisor, signal.SIGSTOP)  # or the next daemon could be there before anyone looks
     os.kill(first, signal.SIGKILL)
     with trio.fail_after(5):
         while not is_zombie(first):
             await trio.sleep(POLL_SECONDS)
     assert [row.who for row in await kept.bed.ours()] == ["ebbtide"]
     assert await kept.bed.starts() == []
-    os.kill(keeper, signal.SIGCONT)
+    os.kill(supervisor, signal.SIGCONT)
     await kept.recorded(Resumed, action="resume")
-    assert only_child(keeper) != first
+    assert only_child(supervisor) != first
     assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
     _, let_go_ns = await kept.bed.started(10)
     web = kept.trace("web")
@@ -434,8 +434,8 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
 
 
 @pytest.mark.root
-async def test_a_plain_stop_of_the_keeper_gives_the_lock_back(kept: Rig) -> None:
-    """SIGTERM reaches the daemon through its keeper: both leave with 0, the pods stay, the lock is gone."""
+async def test_a_plain_stop_of_the_supervisor_gives_the_lock_back(kept: Rig) -> None:
+    """SIGTERM reaches the daemon through its supervisor: both leave with 0, pods stay, the lock goes."""
     kept.pod("web")
     await kept.start()
     await kept.up("web")
