@@ -46,6 +46,7 @@ async def node(opened: Bed) -> tuple[Bed, Member]:
     if not opened.times:
         await bring_up(opened, **OFF)
     await remove_all(opened)
+    await opened.runs_nothing(opened.members["node-1"])
     return opened, opened.members["node-1"]
 
 

@@ -202,6 +202,17 @@ class Bed:
             await trio.to_thread.run_sync(image.pack, archive)
         await self.run("ctr", "-a", str(member.socket), "-n", "k8s.io", "images", "import", str(archive))
 
+    async def runs_nothing(self, member: Member) -> None:
+        """Wait until its runtime has no process left. Raises AssertionError.
+
+        The object of a pod that is removed by force is gone before the pod is.
+        """
+        with trio.move_on_after(START_SECONDS_MAX):
+            while await self._said("ctr", "-a", str(member.socket), "-n", "k8s.io", "tasks", "ls", "-q"):
+                await trio.sleep(POLL_SECONDS)
+            return
+        raise AssertionError(f"the runtime of {member.name} still runs something")
+
     async def ready(self, name: str, answers: Callable[[], Awaitable[bool]]) -> None:
         """Wait until a part answers. Raises Unready with the end of its log."""
         with trio.move_on_after(START_SECONDS_MAX):
