@@ -13,7 +13,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
@@ -27,6 +27,7 @@ from ebbtide.actors.edges.pod_spec import (
     ProcessSpec,
     SleepAction,
     TcpSocketAction,
+    hook_of,
 )
 from ebbtide.actors.policy.plan import short_name
 from ebbtide.config import readers
@@ -41,7 +42,7 @@ from ebbtide.config.documents import (
     quote,
 )
 from ebbtide.config.readers import describe, sequence
-from ebbtide.events.model import Container, Hook, Pod, Settings
+from ebbtide.events.model import Container, Pod, Settings
 
 # Kubernetes' rules for names, as far as a shutdown meets them (RFC 1123, IANA service names).
 
@@ -312,8 +313,6 @@ def _field_ref_value(origin: ObjectFields, metadata: ObjectFields, uid: str) -> 
 
 INT64_MAX = 2**63 - 1
 HEADERS_MAX = 128
-#: A hook's detail is for people: what does not fit a line says no more.
-DETAIL_LENGTH_MAX = 100
 #: Longest request target that servers commonly take.
 URL_PART_LENGTH_MAX = 8192
 
@@ -351,23 +350,6 @@ def check_sleep(seconds: int, grace_seconds: int | None, allow_zero: bool, path:
     rule = "non-negative" if allow_zero else "greater than 0"
     hint = "" if allow_zero else "; a sleep of 0 needs the feature gate PodLifecycleSleepActionAllowZero"
     raise DocumentError(f"{path}.seconds is {seconds}: must be {rule}{bound}{hint}", line)
-
-
-def hook_of(action: HookAction | None) -> Hook | None:
-    """The whitelisted projection: no arguments, no headers, no query."""
-    match action:
-        case ExecAction():
-            return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:DETAIL_LENGTH_MAX])
-        case HttpGetAction():
-            # A query may hold a token; what the journal has once, it cannot lose again.
-            public_path = re.split(r"[?#]", action.path, maxsplit=1)[0][:DETAIL_LENGTH_MAX]
-            return Hook(kind="httpGet", detail=f":{action.port}{public_path}")
-        case SleepAction():
-            return Hook(kind="sleep", sleep_seconds=action.seconds)
-        case TcpSocketAction():
-            return Hook(kind="tcpSocket")
-        case _:
-            return None
 
 
 def _exec_hook(fields: ObjectFields) -> HookAction:

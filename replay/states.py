@@ -17,7 +17,7 @@ import msgspec
 from ebbtide.actors.actor import NEVER_NS, State
 from ebbtide.actors.system import SINGLETONS, BareRecord, OpenedOrder, Slot, System
 from ebbtide.actors.wave import PodChecklist
-from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
+from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import OrderEnded
@@ -285,8 +285,6 @@ _NAMED_ALREADY = (".spec.name", ".name", ".uid")
 
 _PLAIN = (str, int, bool, type(None))
 
-_NS_PER_MS = 1_000_000
-
 
 def flatten(value: Any, names: Names, *, path: str = "", every: bool = False) -> dict[str, FlatValue]:
     """Path to value, in the order of the fields, of a state or of a part of it. ``every``: defaults too."""
@@ -423,7 +421,7 @@ def value_text(path: str, value: FlatValue, signal_ns: int | None) -> str:
 
 def _seconds(ns: int, sign: str = "") -> str:
     """Cut to the millisecond, as everywhere, and without zeros that say nothing."""
-    whole, rest = divmod(abs(ns) // _NS_PER_MS, NS_PER_SECOND // _NS_PER_MS)
+    whole, rest = divmod(abs(ns) // NS_PER_MS, NS_PER_SECOND // NS_PER_MS)
     fraction = f".{rest:03d}".rstrip("0") if rest else ""
     return f"{'-' if ns < 0 else sign}{whole}{fraction} s"
 

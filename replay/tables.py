@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
+from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import workload_name
 from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
@@ -17,9 +18,6 @@ from ebbtide.events.record.stops import stop_began_ns
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]
-
-#: Whole milliseconds and no fractions: sums over a fleet come out the same in every database.
-NS_PER_MS = 1_000_000
 
 
 class Column(NamedTuple):
@@ -50,6 +48,9 @@ class InPod(NamedTuple):
 
     pod: PodRecord
     it: Any
+
+
+# Whole milliseconds and no fractions: sums over a fleet come out the same in every database.
 
 
 def _ms(duration_ns: int | None) -> int | None:

@@ -7,7 +7,15 @@ an event or the journal.
 
 from __future__ import annotations
 
+import re
+from pathlib import PurePosixPath
+
 import msgspec
+
+from ebbtide.events.model import Hook
+
+#: A hook's detail is for people: what does not fit a line says no more.
+HOOK_DETAIL_LENGTH_MAX = 100
 
 
 class ExecAction(msgspec.Struct, frozen=True, kw_only=True, tag="exec", gc=False):
@@ -40,6 +48,23 @@ class TcpSocketAction(msgspec.Struct, frozen=True, kw_only=True, tag="tcpSocket"
 
 
 HookAction = ExecAction | HttpGetAction | SleepAction | TcpSocketAction
+
+
+def hook_of(action: HookAction | None) -> Hook | None:
+    """What the core and the journal may know of it: no arguments, no headers, no query."""
+    match action:
+        case ExecAction():
+            return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:HOOK_DETAIL_LENGTH_MAX])
+        case HttpGetAction():
+            # A query may hold a token; what the journal has once, it cannot lose again.
+            public_path = re.split(r"[?#]", action.path, maxsplit=1)[0][:HOOK_DETAIL_LENGTH_MAX]
+            return Hook(kind="httpGet", detail=f":{action.port}{public_path}")
+        case SleepAction():
+            return Hook(kind="sleep", sleep_seconds=action.seconds)
+        case TcpSocketAction():
+            return Hook(kind="tcpSocket")
+        case _:
+            return None
 
 
 class ContainerSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -22,7 +22,7 @@ from ebbtide.actors.episode import NAME as EPISODE
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Mark, Order
-from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
+from ebbtide.events.codec import RawRecord, decode_event
 from ebbtide.events.decisions import (
     Arm,
     CancelOrder,
@@ -56,7 +56,7 @@ from ebbtide.events.facts import (
 )
 from ebbtide.events.model import Container, Pod, Settings
 from ebbtide.events.reader import History
-from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer
+from ebbtide.replay.replayer import STATEMENTS, Divergence, Replayer, whole_steps
 
 # What is kept is the state just before the shutdown's first record, every fact with its place, and how late
 # each tick came, because a machine is not as punctual as a virtual clock.
@@ -171,17 +171,7 @@ def config_of(system: System) -> ConfigState:
 
 def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
     """Raises Diverged, NoShutdownAtRecord, events.codec.UnknownType and BadPayload."""
-    return _ShutdownReader(first_seq).read(whole_steps(history.raw()))
-
-
-def whole_steps(raws: Iterable[RawRecord]) -> Iterator[list[RawRecord]]:
-    """Whole steps; a mark that stands alone counts as one."""
-    step: list[RawRecord] = []
-    for raw in raws:
-        step.append(raw)
-        if raw.flags & FLAG_LAST:
-            yield step
-            step = []
+    return _ShutdownReader(first_seq).read(step for _, step in whole_steps(history.batches()))
 
 
 class _ShutdownReader:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -31,10 +31,11 @@ from ebbtide.actors.edges.pod_spec import (
     HttpGetAction,
     SleepAction,
     TcpSocketAction,
+    hook_of,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.facts import ContainerExited
-from ebbtide.events.model import Container, Hook, Pod
+from ebbtide.events.model import Container, Pod
 
 #: The API server tells of a container for some seconds after its end: more than a node ends in that time.
 SEEN_CONTAINERS_MAX = 4096
@@ -334,9 +335,6 @@ CONFIG_SOURCE_API = "api"
 PRIORITY_ANNOTATION = "ebbtide/priority"
 SIDECARS_ANNOTATION = "ebbtide/sidecars"
 
-#: A hook's detail is for people: what does not fit a line says no more.
-HOOK_DETAIL_LENGTH_MAX = 100
-
 
 class _Exec(msgspec.Struct):
     command: list[str] = []
@@ -393,22 +391,6 @@ def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:
     if handler.sleep is not None:
         return SleepAction(seconds=handler.sleep.seconds)
     return TcpSocketAction() if handler.tcp_socket is not None else None
-
-
-def hook_of(action: HookAction | None) -> Hook | None:
-    """What a journal may hold of it: no arguments, no headers, no query."""
-    match action:
-        case ExecAction():
-            return Hook(kind="exec", detail=PurePosixPath(action.argv[0]).name[:HOOK_DETAIL_LENGTH_MAX])
-        case HttpGetAction():
-            path = action.path.partition("?")[0].partition("#")[0][:HOOK_DETAIL_LENGTH_MAX]
-            return Hook(kind="httpGet", detail=f":{action.port}{path}")
-        case SleepAction():
-            return Hook(kind="sleep", sleep_seconds=action.seconds)
-        case TcpSocketAction():
-            return Hook(kind="tcpSocket")
-        case _:
-            return None
 
 
 def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from ebbtide.events import facts as f
 from ebbtide.events.decisions import CancelOrder, RunHook, SendSignal, ShutdownBegan
 from ebbtide.events.model import Hook
+from ebbtide.events.reader import Batch
 from ebbtide.replay.replayer import NO_BEGIN, NO_RECORD, Divergence
 from ebbtide.replay.sim.scenario import Faults, HookPlan
 from ebbtide.replay.whatif.record import (
@@ -208,11 +209,15 @@ def test_facts_beside_orders_stay_with_them() -> None:
 def test_a_record_that_does_not_replay_says_nothing() -> None:
     """An edited fact: the decisions that follow are not this version's."""
     theatre, first = played((f.PreparingRead(preparing=True), 1))
-    forged = [
-        raw._replace(mono_ns=raw.mono_ns + 1) if raw.seq == first else raw for raw in theatre.history().raw()
-    ]
     history = theatre.history()
-    history.raw = lambda: iter(forged)  # type: ignore[method-assign]
+    forged = [
+        Batch(
+            batch.header,
+            [raw._replace(mono_ns=raw.mono_ns + 1) if raw.seq == first else raw for raw in batch.records],
+        )
+        for batch in history.batches()
+    ]
+    history.batches = lambda: iter(forged)  # type: ignore[method-assign]
     with pytest.raises(Diverged, match="differs"):
         what_if(history, first, Changes())
 

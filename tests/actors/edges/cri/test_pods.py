@@ -18,7 +18,6 @@ from ebbtide.actors.edges.cri.pods import (
     PodEntry,
     api_pod_view,
     grace_seconds_of,
-    hook_of,
     known_pod_of,
     pod_view,
     ports_of,
@@ -33,6 +32,7 @@ from ebbtide.actors.edges.pod_spec import (
     HttpGetAction,
     SleepAction,
     TcpSocketAction,
+    hook_of,
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING
 from ebbtide.events.model import Container, Hook, Pod
