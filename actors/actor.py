@@ -22,6 +22,10 @@ from it (`docs/tools/draw_actors.py`), and is held to the truth by `Transitions.
 switches it on in every test, script, golden journal and simulated world. A daemon does without: there a wrong
 row must not cost a shutdown that the handler carries out.
 
+What an actor decided yesterday must be decided again from yesterday's journal. A changed rule is therefore a
+further row, with the name of its *logic flag*: where that is in force it stands in place of the row of before
+for its pairs (`Transitions.under`), and elsewhere it does not exist.
+
 Where an actor does two things side by side, holding a lock while a shutdown runs, its phases have two
 *regions* (a statechart's orthogonal regions): it is in one phase of each, together ``armed+preparing``. A row
 names phases of that region which its event concerns, and so stands for all pairs with them; what it leads to
@@ -33,7 +37,7 @@ handlers; where it depends on the event, or on what else the state holds, one ha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,6 +46,20 @@ import msgspec
 from ebbtide.events.base import Event
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import Handover
+
+# Logic flags: the names of what has changed in the logic since the first release.
+#
+# The same facts must lead an old journal to its old decisions. So every change of behaviour has a name here;
+# a journal says which ones were in force (in each segment's header, and in the checkpoint that it begins
+# with), a replay executes it under those, and an open shutdown is carried out to its end under those that it
+# began with. A reader that re-executes refuses a name that it does not know.
+
+#: The states of all actors are digested into the journal at the end of each wave (`system.state_digest`).
+STATES_DIGEST = "states-digest"
+
+#: In force in whatever begins anew, in the order in which they came; each is also what this version can
+#: re-execute.
+LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
@@ -86,13 +104,17 @@ AND = "+"
 
 
 class Row(NamedTuple):
-    """``phases`` and ``to`` are names with spaces between; ``decides`` are event types, orders among them."""
+    """``phases`` and ``to`` are names with spaces between; ``decides`` are event types, orders among them.
+
+    ``flag``: the logic flag under which this row replaces those of its pairs.
+    """
 
     phases: str
     event: type[Event]
     handler: Handler
     to: str = SAME
     decides: tuple[type[Event], ...] = ()
+    flag: str = ""
 
 
 def ignored(phases: str, *events: type[Event]) -> tuple[Row, ...]:
@@ -105,7 +127,9 @@ class Transitions:
 
     ``phases`` are names, or, of several regions, the names of each; ``phase_of`` gives one of each, `AND`
     between them. ``handlers`` is what `System` dispatches from, phase -> event -> handler; ``rows`` has the
-    same pairs, and ``events`` all that the actor hears, in the order of the rows.
+    same pairs, ``table`` each row of them once, and ``events`` all that the actor hears, in the order of the
+    rows. A table is written with all its rows, and as such is the first release's, without any logic flag;
+    the one to dispatch from is `under` those that are in force.
     """
 
     def __init__(
@@ -113,36 +137,59 @@ class Transitions:
         phases: Sequence[str] | Sequence[Sequence[str]],
         phase_of: Callable[[Any], str],
         *rows: Row | tuple[Row, ...],
+        flags: tuple[str, ...] = (),
     ) -> None:
         names = [(each,) if isinstance(each, str) else tuple(each) for each in phases]
         #: The phases of each region: one region, unless ``phases`` has several.
         self.regions = (sum(names, ()),) if isinstance(phases[0], str) else tuple(names)
         self.phases = tuple(map(AND.join, product(*self.regions)))
         self.phase_of = phase_of
-        self.table: tuple[Row, ...] = tuple(
+        self._written: tuple[Row, ...] = tuple(
             each for row in rows for each in ((row,) if isinstance(row, Row) else row)
         )
-        self.events = tuple(dict.fromkeys(row.event for row in self.table))
-        self.handlers: dict[str, dict[type[Event], Handler]] = {phase: {} for phase in self.phases}
+        self.events = tuple(dict.fromkeys(row.event for row in self._written if not row.flag))
         self.rows: dict[tuple[str, type[Event]], Row] = {}
         #: What `targets` said of a pair: `check` asks again for every event of every simulated node.
         self._known_targets: dict[tuple[str, type[Event]], tuple[str, ...]] = {}
-        for row in self.table:
+        self._variants: dict[tuple[str, ...], Transitions] = {flags: self}
+        for row in self._written:
             self._check_names(row.phases, EVERY)
             self._check_names(row.to, EVERY, SAME)
-            named = row.phases.split()
-            for phase in self.phases:
-                if EVERY not in named and not any(part in named for part in phase.split(AND)):
-                    continue
-                # One row may name phases of both regions and then meets itself: that states the pair once, so
-                # it is identity that counts and not whether there is a row.
-                if self.rows.setdefault((phase, row.event), row) is not row:
-                    raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
-                self.handlers[phase][row.event] = row.handler
+        # The later flag is the newer rule: of two that concern a pair its row counts.
+        for flag in ("", *flags):
+            found: dict[tuple[str, type[Event]], Row] = {}
+            for row in (each for each in self._written if each.flag == flag):
+                named = row.phases.split()
+                for phase in self.phases:
+                    if EVERY not in named and not any(part in named for part in phase.split(AND)):
+                        continue
+                    # One row may name phases of both regions and then meets itself: that states the pair
+                    # once, so it is identity that counts and not whether there is a row.
+                    if found.setdefault((phase, row.event), row) is not row:
+                        raise ValueError(f"{row.event.__name__} in phase {phase!r} has two rows")
+            # An event that is new with a flag gets its rows of before too, as ignored: who hears of what does
+            # not depend on flags.
+            new = [pair for pair in found if flag and pair not in self.rows]
+            if new:
+                raise ValueError(f"under {flag} only: {_pairs(new)}; mark the pair as ignored without it")
+            self.rows.update(found)
         absent = [pair for pair in product(self.phases, self.events) if pair not in self.rows]
         if absent:
-            pairs = ", ".join(f"{event.__name__} in phase {phase!r}" for phase, event in absent)
-            raise ValueError(f"without a row: {pairs}; write one, or mark the pair as ignored")
+            raise ValueError(f"without a row: {_pairs(absent)}; write one, or mark the pair as ignored")
+        in_use = dict.fromkeys(self.rows.values())
+        self.table = tuple(row for row in self._written if row in in_use)
+        self.handlers: dict[str, dict[type[Event], Handler]] = {phase: {} for phase in self.phases}
+        for (phase, event), row in self.rows.items():
+            self.handlers[phase][event] = row.handler
+
+    def under(self, flags: Collection[str]) -> Transitions:
+        """The table in which the rows of these logic flags have replaced those that they concern."""
+        named = dict.fromkeys(row.flag for row in self._written)
+        mine = tuple(flag for flag in flags if flag in named)
+        if mine not in self._variants:
+            phases = self.regions[0] if len(self.regions) == 1 else self.regions
+            self._variants[mine] = Transitions(phases, self.phase_of, *self._written, flags=mine)
+        return self._variants[mine]
 
     def _check_names(self, names: str, *wildcards: str) -> None:
         known: tuple[str, ...] = sum(self.regions, ())
@@ -177,6 +224,10 @@ class Transitions:
         for made in map(type, decisions):
             if made not in declared:
                 raise UndeclaredTransition(f"{at} has decided {made.__name__}: its row does not say so")
+
+
+def _pairs(pairs: Sequence[tuple[str, type[Event]]]) -> str:
+    return ", ".join(f"{event.__name__} in phase {phase!r}" for phase, event in pairs)
 
 
 class ActorType(NamedTuple):

@@ -25,7 +25,14 @@ from zlib import crc32
 
 import msgspec
 
-from ebbtide.actors.actor import NEVER_NS, ActorType, State, UndeclaredTransition
+from ebbtide.actors.actor import (
+    LOGIC_FLAGS,
+    NEVER_NS,
+    STATES_DIGEST,
+    ActorType,
+    State,
+    UndeclaredTransition,
+)
 from ebbtide.actors.config import CONFIG
 from ebbtide.actors.episode import EPISODE
 from ebbtide.actors.fallback import FALLBACK
@@ -66,20 +73,6 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Handover
-
-# Logic flags: the names of what has changed in the logic since the first release.
-#
-# The same facts must lead an old journal to its old decisions. So every change of behaviour has a name here;
-# a journal says which ones were in force (in each segment's header, and in the checkpoint that it begins
-# with), a replay executes it under those, and an open shutdown is carried out to its end under those that it
-# began with. A reader that re-executes refuses a name that it does not know.
-
-#: The states of all actors are digested into the journal at the end of each wave (`state_digest`).
-STATES_DIGEST = "states-digest"
-
-#: In force in whatever begins anew; each is also what this version can re-execute.
-LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
-
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
@@ -218,8 +211,7 @@ class System:
 
     def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
         self.next_seq = next_seq
-        #: The logic flags in force.
-        self.flags = flags
+        self._flags = flags
         self.episode = 0
         self.open_orders: dict[str, OpenedOrder] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
@@ -231,6 +223,17 @@ class System:
             self.register(kind, "")
         #: Who hears of an event and never goes.
         self._always = {kind: [self.slots[at] for at in places] for kind, places in TO_SINGLETONS.items()}
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """The logic flags in force."""
+        return self._flags
+
+    @flags.setter
+    def flags(self, flags: tuple[str, ...]) -> None:
+        self._flags = flags
+        for slot in self.slots.values():
+            slot.transitions = slot.kind.transitions.under(flags)
 
     # --- the one function ---------------------------------------------------------------------
 
@@ -312,7 +315,7 @@ class System:
 
     def _handle(self, slot: Slot, event: Event, kind: type[Event], now_ns: int) -> Any:
         try:
-            before, transitions = slot.state, slot.kind.transitions
+            before, transitions = slot.state, slot.transitions
             handler = transitions.handlers[transitions.phase_of(before)][kind]
             state, decisions = handler(before, event, now_ns)
             if self.checked:
@@ -405,7 +408,7 @@ class System:
     # --- who there is -------------------------------------------------------------------------
 
     def register(self, kind: ActorType, subject: str) -> Slot:
-        slot = Slot(kind, subject, self._registered)
+        slot = Slot(kind, subject, self._registered, self._flags)
         self._registered += 1
         self.slots[(kind.name, subject)] = slot
         self._by_kind.setdefault(kind.name, []).append(slot)
@@ -448,10 +451,22 @@ class NoProgress(Exception):
 class Slot:
     """One actor in the system: where its state is kept, and its place in the order of registration."""
 
-    __slots__ = ("deadline_ns", "failed", "index", "kind", "label", "noted", "state", "subject")
+    __slots__ = (
+        "deadline_ns",
+        "failed",
+        "index",
+        "kind",
+        "label",
+        "noted",
+        "state",
+        "subject",
+        "transitions",
+    )
 
-    def __init__(self, kind: ActorType, subject: str, index: int) -> None:
+    def __init__(self, kind: ActorType, subject: str, index: int, flags: tuple[str, ...]) -> None:
         self.kind = kind
+        #: Its table under the logic flags in force.
+        self.transitions = kind.transitions.under(flags)
         self.subject = subject
         self.index = index
         self.label = f"{kind.name}:{subject}" if subject else kind.name

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections import deque
 from pathlib import Path
 
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import SendSignal, TakeInventory
 from ebbtide.events.facts import (

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
-from ebbtide.actors.system import EDGE, LOGIC_FLAGS, System
+from ebbtide.actors.system import EDGE, System
 from ebbtide.events.base import shutdown_trace_id
 from ebbtide.events.catalog import Source
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event, decode_record

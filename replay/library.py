@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.episodes import Episode

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Record, Stamp
 from ebbtide.events.catalog import DirectorySource, StoredFile
 from ebbtide.events.decisions import ShutdownBegan

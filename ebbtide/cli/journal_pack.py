@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide import __version__
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.output import remark, show
 from ebbtide.cli.common.reading import conclude, open_journal

@@ -17,9 +17,10 @@ import trio
 from trio.testing import MockClock
 
 from ebbtide.actors import container
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.episode import EpisodeState
-from ebbtide.actors.system import LOGIC_FLAGS, System
+from ebbtide.actors.system import System
 from ebbtide.control import ControlError, Request
 from ebbtide.daemon import RECOVER_SECONDS_MAX, control_verbs, recover_in_time
 from ebbtide.events import facts as f

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from benchmarks.episodes import Theatre
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events import catalog
 from ebbtide.events import reader as history
 from ebbtide.events.base import Record, Stamp

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from ebbtide.actors.actor import STATES_DIGEST
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
-from ebbtide.actors.system import STATES_DIGEST
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory

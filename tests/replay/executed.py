@@ -9,8 +9,8 @@ import hashlib
 import sys
 from pathlib import Path
 
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import as_checkpoint
-from ebbtide.actors.system import LOGIC_FLAGS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import encode_event
 from ebbtide.events.reader import History

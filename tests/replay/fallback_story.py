@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import KillContainer, SendSignal
 from ebbtide.events.facts import ContainerExited, OrderEnded, Tick

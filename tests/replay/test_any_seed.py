@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes

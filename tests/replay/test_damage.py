@@ -10,7 +10,7 @@ from itertools import accumulate
 
 import pytest
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import EXIT_CODES
 from ebbtide.replay.verify import verify

@@ -8,7 +8,7 @@ from functools import cache
 
 import pytest
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import StragglerEnded, WaveEnded, WaveStarted
 from ebbtide.events.reader import History

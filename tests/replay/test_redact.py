@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from ebbtide.actors.system import ACTOR_TYPES, LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.system import ACTOR_TYPES
 from ebbtide.events import facts as f
 from ebbtide.events.base import TYPES, Checkpoint, Fact, Order
 from ebbtide.events.codec import RawRecord

@@ -15,9 +15,9 @@ import pytest
 
 from ebbtide.actors import container, wave
 from ebbtide.actors import hook as turns
+from ebbtide.actors.actor import LOGIC_FLAGS, STATES_DIGEST
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.policy import grace_periods as budget
-from ebbtide.actors.system import LOGIC_FLAGS, STATES_DIGEST
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.codec import RawRecord, encode_event

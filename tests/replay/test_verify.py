@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events.base import Checkpoint, Fact, Record, Stamp, StatesDigest
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.decisions import PodEnded

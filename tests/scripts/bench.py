@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from ebbtide.actors.actor import Handler
+from ebbtide.actors.actor import LOGIC_FLAGS, Handler
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System
 from ebbtide.events.base import Checkpoint, Event, Order, Record, Stamp
@@ -134,7 +134,7 @@ class Saboteur:
         name, _, self._subject = actor.partition(":")
         self._kept = [
             (column, kind, handler)
-            for column in ACTOR_TYPE_BY_NAME[name].transitions.handlers.values()
+            for column in ACTOR_TYPE_BY_NAME[name].transitions.under(LOGIC_FLAGS).handlers.values()
             for kind, handler in column.items()
             if event in ("", kind.__name__)
         ]

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.episodes import choose_episode, seconds_or_none, verdict_document
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, output_option

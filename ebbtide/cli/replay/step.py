@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.episodes import choose_episode
 from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option

@@ -16,7 +16,7 @@ import click
 import msgspec
 
 from ebbtide import __version__
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, DONE, code_of, unreadable, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, output_option
 from ebbtide.cli.common.output import painter, remark, show, show_json

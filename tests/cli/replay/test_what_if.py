@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from ebbtide import replay
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.config.loading import DEFAULT_PATH
 from ebbtide.replay.sim.simulate import Machine
 from tests.cli.replay.conftest import golden

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.actors import episode
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event
