@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from ebbtide.actors.edges.linux.signals import signal_number
+from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
     ExecAction,

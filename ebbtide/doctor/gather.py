@@ -21,7 +21,7 @@ from ebbtide.actors.edges.http_get import BadHook, request_of
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.bus import Bus as Connection
 from ebbtide.actors.edges.linux.bus import BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.linux.signals import SignalForecast, forecast_signal
+from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
 from ebbtide.actors.edges.logind.drop_ins import DropIns
 from ebbtide.actors.edges.logind.manager import (
     INHIBIT_WHO,

@@ -21,7 +21,7 @@ from ebbtide.actors.edges.cri.pods import PodEntry, api_pod_view, known_pod_of, 
 from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import machine

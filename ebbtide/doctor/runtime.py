@@ -20,7 +20,7 @@ from ebbtide.actors.edges.cri.runtime import (
     cgroups_of,
     pods_of_cgroups,
 )
-from ebbtide.actors.edges.linux.signals import SignalForecast, forecast_signal
+from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
 from ebbtide.doctor.snapshot import RuntimeState
 from ebbtide.modes import OWN_UID
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.events.facts import DropInsRead
 from ebbtide.events.model import Pod

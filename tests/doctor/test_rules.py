@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ebbtide import manifests as manifest_pods
-from ebbtide.actors.edges.linux.signals import SignalForecast
+from ebbtide.actors.edges.linux.proc import SignalForecast
 from ebbtide.actors.policy import plan as explain
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.doctor import shortened

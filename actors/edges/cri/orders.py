@@ -47,10 +47,9 @@ from ebbtide.actors.edges.cri.client import (
 from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.autopsy import AUTOPSY_NS_MAX, examine_processes
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, kill_exactly, tree_members
-from ebbtide.actors.edges.linux.signals import signal_number
+from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext

@@ -22,7 +22,7 @@ from typing import NamedTuple
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.signals import signal_name
+from ebbtide.actors.edges.linux.proc import signal_name
 from ebbtide.actors.interfaces import Outlet
 from ebbtide.events.base import NS_PER_SECOND, Fact
 

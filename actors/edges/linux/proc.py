@@ -1,6 +1,8 @@
 """What ``/proc`` says about processes, and which boot this is: pure parsers, and thin readers around them.
 
-It takes neither a bus nor Trio, so whoever only reads a journal can have the boot's name from here.
+Then what follows from it: what a stop signal would do to a process, told before it matters, and what a
+straggler was doing just before SIGKILL. It takes neither a bus nor Trio, so whoever only reads a journal can
+have the boot's name from here.
 
 A process is never named by its number alone: the number and the start time in clock ticks since boot
 together are unique within a boot. Reading ``stat``, ``status`` and ``wchan`` never waits for the process
@@ -11,9 +13,15 @@ scanner of `actors.edges.linux.kill_tree` does that, away from the event loop.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from ebbtide.events.model import ProcessReport
 
 BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 
@@ -169,3 +177,184 @@ def is_same_process(pid: int, start_ticks: int) -> bool:
     """Is this number still the process that started then?"""
     stat = read_stat(pid)
     return stat is not None and stat.start_ticks == start_ticks
+
+
+# --- signals by name and number ----------------------------------------------------------------
+
+# A manifest may ask for real-time signals (``SIGRTMIN+3`` is systemd's way to be asked to stop), which
+# Python's own enumeration does not name.
+RT_MIN, RT_MAX = int(signal.SIGRTMIN), int(signal.SIGRTMAX)
+#: Linux has as many on every machine but one (MIPS).
+SIGNAL_NUMBER_MAX = 64
+
+_NUMBER_BY_NAME: dict[str, int] = (
+    {s.name: int(s) for s in signal.Signals if s.name not in ("SIGRTMIN", "SIGRTMAX")}
+    | {"SIGCLD": int(signal.SIGCHLD), "SIGPOLL": int(signal.SIGIO), "SIGIOT": int(signal.SIGABRT)}
+    | {f"SIGRTMAX-{RT_MAX - n}": n for n in range(RT_MIN, RT_MAX + 1)}
+    | {f"SIGRTMIN+{n - RT_MIN}": n for n in range(RT_MIN, RT_MAX + 1)}
+    | {"SIGRTMIN": RT_MIN, "SIGRTMAX": RT_MAX}
+)
+
+_NAME_BY_NUMBER: dict[int, str] = (
+    {n: f"SIG{n}" for n in range(1, SIGNAL_NUMBER_MAX + 1)}
+    | {n: f"SIGRTMIN+{n - RT_MIN}" for n in range(RT_MIN, RT_MAX + 1)}
+    | {int(s): s.name for s in signal.Signals}
+)
+
+
+def signal_number(name: str) -> int:
+    """``SIGTERM``, ``TERM``, ``sigterm``, ``SIGRTMIN+3`` or ``15``. Raises ValueError for anything else."""
+    wanted = name.strip().upper()
+    if wanted.isascii() and wanted.isdecimal() and 1 <= int(wanted[:3]) <= SIGNAL_NUMBER_MAX:
+        return int(wanted)
+    number = _NUMBER_BY_NAME.get(wanted, _NUMBER_BY_NAME.get(f"SIG{wanted}"))
+    if number is None:
+        raise ValueError(f"{name!r} is no signal; use a name such as SIGTERM or SIGRTMIN+3")
+    return number
+
+
+def signal_name(number: int) -> str:
+    """The name of a signal; ``SIG<number>`` for one without a name."""
+    return _NAME_BY_NUMBER.get(number, f"SIG{number}")
+
+
+def mask_names(mask: int) -> tuple[str, ...]:
+    """The signals in a ``/proc`` mask, ascending. Bit 0 is signal 1."""
+    return tuple(_NAME_BY_NUMBER[n] for n in range(1, SIGNAL_NUMBER_MAX + 1) if mask >> (n - 1) & 1)
+
+
+# --- what a stop signal would do ---------------------------------------------------------------
+
+# The kernel's masks of a container's first process say which signals it will not react to. Ignored is
+# ignored. Caught is the program's own business. Neither means the kernel's default, which ends a process, but
+# *not* the first process of a pid namespace: there a signal without a handler is dropped, the usual reason
+# why a container always needs its whole grace. Blocked and not caught may be read in another way (signalfd,
+# sigwait), or by nobody.
+
+Verdict = Literal["ends", "handles", "ignores", "unclear"]
+
+#: Signals whose default does not end a process; as stop signals they do nothing unless they are caught.
+NOT_ENDING_BY_DEFAULT = (
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGURG",
+    "SIGWINCH",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+)
+NOT_ENDING_NUMBERS = frozenset(signal_number(name) for name in NOT_ENDING_BY_DEFAULT)
+SIGKILL_NUMBER = signal_number("SIGKILL")
+
+VERDICT_TEXT: dict[Verdict, str] = {
+    "ends": "no handler: the kernel ends it",
+    "handles": "the program handles it",
+    "ignores": "it ignores the signal and will be killed when its grace is over",
+    "unclear": "it blocks the signal: either it reads it in another way, or it will be killed",
+}
+FIRST_PROCESS_TEXT = (
+    "first process of a pid namespace without a handler: the kernel drops the signal, and it will be killed "
+    "when its grace is over; let an init process such as tini pass signals on, or add a handler"
+)
+NOT_ENDING_TEXT = "the signal's default does not end a process, and nothing handles it"
+
+
+class SignalForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """What the stop signal would do to a container's first process."""
+
+    uid: str
+    container: str
+    pid: int
+    signal: str
+    verdict: Verdict
+    why: str
+
+
+def verdict_of(status: ProcessStatus, signal: str) -> tuple[Verdict, str]:
+    """Pure. Raises ValueError when ``signal`` is none."""
+    number = signal_number(signal)
+    bit = 1 << (number - 1)
+    # Before the masks: a process may claim to block or to catch it, and the kernel does not ask.
+    if number == SIGKILL_NUMBER:
+        return "ends", VERDICT_TEXT["ends"]
+    # Ignored and caught exclude each other; blocked says least, and so is asked last.
+    if status.ignored & bit:
+        return "ignores", VERDICT_TEXT["ignores"]
+    if status.caught & bit:
+        return "handles", VERDICT_TEXT["handles"]
+    if status.blocked & bit:
+        return "unclear", VERDICT_TEXT["unclear"]
+    # Its number in the innermost namespace, which is the last of the list.
+    if len(status.namespace_pids) > 1 and status.namespace_pids[-1] == 1:
+        return "ignores", FIRST_PROCESS_TEXT
+    return ("ignores", NOT_ENDING_TEXT) if number in NOT_ENDING_NUMBERS else ("ends", VERDICT_TEXT["ends"])
+
+
+def forecast_signal(uid: str, container: str, pid: int, signal: str) -> SignalForecast | None:
+    """One container, from its first process; None when there is no such process. Raises ValueError."""
+    status = read_status(pid)
+    if status is None:
+        return None
+    verdict, why = verdict_of(status, signal)
+    return SignalForecast(uid=uid, container=container, pid=pid, signal=signal, verdict=verdict, why=why)
+
+
+# --- autopsies: what a straggler was doing just before SIGKILL ---------------------------------
+
+# Everything is read from files that never wait for the process that is looked at, and the reading stops at a
+# deadline: an autopsy is evidence, and evidence never outranks the pods.
+
+#: One autopsy's time, half of it for the look that finds the processes. What was not read until then is
+#: not in it, but for the first process, which is always looked at.
+AUTOPSY_NS_MAX = 100_000_000
+#: Processes of one container that are reported; keeps the record small.
+PROCESSES_MAX = 32
+
+PROCESS_STATES = {
+    "R": "running",
+    "S": "sleeping",
+    "D": "uninterruptible",
+    "T": "stopped",
+    "t": "traced",
+    "Z": "zombie",
+    "I": "idle",
+}
+
+
+def process_report(
+    stat: ProcessStat, status: ProcessStatus | None, wait_channel: str, connections: int
+) -> ProcessReport:
+    """One process from what was read of it. Pure."""
+    return ProcessReport(
+        pid=stat.pid,
+        parent_pid=stat.parent_pid,
+        command=stat.command,
+        state=PROCESS_STATES.get(stat.state, stat.state),
+        wait_channel=wait_channel,
+        signals_caught=mask_names(status.caught) if status else (),
+        signals_ignored=mask_names(status.ignored) if status else (),
+        connections=connections,
+    )
+
+
+def examine_processes(
+    stats: Iterable[ProcessStat], deadline_ns: int, mono_ns: Callable[[], int] = time.monotonic_ns
+) -> tuple[ProcessReport, ...]:
+    """Look at each process until ``deadline_ns``, parents before children, at most `PROCESSES_MAX`."""
+    reports: list[ProcessReport] = []
+    established: frozenset[int] | None = None
+    for stat in sorted(stats, key=lambda item: (item.start_ticks, item.pid))[:PROCESSES_MAX]:
+        if reports and mono_ns() >= deadline_ns:
+            break
+        if established is None:
+            established = read_tcp(stat.pid)
+        # Its number may be another's by now.
+        fresh = read_stat(stat.pid)
+        if fresh is None or fresh.start_ticks != stat.start_ticks:
+            continue
+        channel = (read_bytes(f"/proc/{stat.pid}/wchan") or b"").decode(errors="replace")
+        connections = len(established.intersection(socket_inodes(stat.pid)))
+        status = read_status(stat.pid)
+        reports.append(process_report(fresh, status, "" if channel == "0" else channel, connections))
+    return tuple(reports)

@@ -15,7 +15,6 @@ from pathlib import Path
 import trio
 
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.autopsy import AUTOPSY_NS_MAX, examine_processes
 from ebbtide.actors.edges.linux.exits import ExitStatus, ExitWatch, open_child
 from ebbtide.actors.edges.linux.kill_tree import (
     Cgroups,
@@ -26,7 +25,7 @@ from ebbtide.actors.edges.linux.kill_tree import (
     TreeRoot,
     tree_members,
 )
-from ebbtide.actors.edges.linux.signals import signal_number
+from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import HttpGetAction
 from ebbtide.actors.edges.process.hooks import ProcessHooks
 from ebbtide.actors.edges.process.manifests import LoadManifest, ManifestChange, ManifestGone, ManifestSource

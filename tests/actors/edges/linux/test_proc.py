@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import Mark, Marker
-from ebbtide.actors.edges.linux.signals import (
+from ebbtide.actors.edges.linux.proc import (
     FIRST_PROCESS_TEXT,
     NOT_ENDING_TEXT,
     forecast_signal,

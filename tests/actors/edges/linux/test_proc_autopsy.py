@@ -11,7 +11,7 @@ import msgspec
 import pytest
 import trio
 
-from ebbtide.actors.edges.linux import autopsy, proc
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.local_status import FILE_NAME, LocalStatusEdge
 from ebbtide.actors.edges.process import start as rings
 from ebbtide.actors.edges.process.start import KEEP_BYTES, OUTPUT_LINE_BYTES_MAX, TRIM_BYTES, OutputFiles
@@ -89,7 +89,7 @@ async def test_an_autopsy_of_a_crowd_is_bounded(tmp_path: Path) -> None:
         await bed.shows("r")
         await bed.autopsy("p")
         reported = bed.outbox.of(AutopsyTaken)[0].processes
-        assert 1 <= len(reported) <= autopsy.PROCESSES_MAX
+        assert 1 <= len(reported) <= proc.PROCESSES_MAX
         assert reported[0].parent_pid == os.getpid()
         await bed.kill("p")
 
@@ -98,12 +98,10 @@ def test_an_autopsy_stops_at_its_deadline() -> None:
     """What was not read in time is not in it, but for the first; nor is a process that has gone."""
     stat = proc.read_stat(os.getpid())
     assert stat is not None
-    assert len(autopsy.examine_processes([stat, stat], 5, lambda: 5)) == 1
-    assert len(autopsy.examine_processes([stat, stat], 5, lambda: 4)) == 2
+    assert len(proc.examine_processes([stat, stat], 5, lambda: 5)) == 1
+    assert len(proc.examine_processes([stat, stat], 5, lambda: 4)) == 2
     gone = stat._replace(pid=2**22 + 1)
-    assert (
-        autopsy.examine_processes([gone, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4) == ()
-    )
+    assert proc.examine_processes([gone, stat._replace(start_ticks=stat.start_ticks + 1)], 5, lambda: 4) == ()
 
 
 def test_a_ring_keeps_the_newest_lines(tmp_path: Path) -> None:
