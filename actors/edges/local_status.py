@@ -13,10 +13,10 @@ from pathlib import Path
 import msgspec
 import trio
 
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import Effect, Ending, Outlet
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
+from ebbtide.events.files import write_atomically
 
 FILE_NAME = "node.json"
 

@@ -23,7 +23,6 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodLookup
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
     ExecAction,
@@ -35,6 +34,7 @@ from ebbtide.actors.edges.pod_spec import (
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.facts import ContainerExited
+from ebbtide.events.files import write_atomically
 from ebbtide.events.model import Container, Pod
 
 #: The API server tells of a container for some seconds after its end: more than a node ends in that time.

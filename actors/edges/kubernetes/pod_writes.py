@@ -62,11 +62,11 @@ from ebbtide.actors.edges.kubernetes.pods import (
     KnownPod,
     PodLookup,
 )
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.facts import StatusesSeen
+from ebbtide.events.files import write_atomically
 
 #: A pod whose delete is not taken by then is the runtime's, with the rest of its grace (docs/node.md).
 #: Counted from the order, whatever was waited for: the stop signal of a pod without grace comes before its

@@ -21,7 +21,6 @@ from typing import Protocol
 import msgspec
 import trio
 
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import WARNING, Tell
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import (
@@ -33,6 +32,7 @@ from ebbtide.events.decisions import (
     PublishCertificate,
     WithdrawPods,
 )
+from ebbtide.events.files import write_atomically
 
 #: What the core may have written to the API server. Here, so that the edge can take orders before the
 #: writers are loaded.

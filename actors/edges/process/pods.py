@@ -21,8 +21,8 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
+from ebbtide.events.files import write_atomically
 from ebbtide.events.model import Pod
 
 ContainerPhase = Literal["waiting", "running", "ended"]

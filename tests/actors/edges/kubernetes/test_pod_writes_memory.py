@@ -18,10 +18,10 @@ from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.pod_writes import LATE_FILE_NAME, KnownThen, LateStatuses
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
-from ebbtide.actors.edges.linux.files import write_atomically
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
+from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
 
