@@ -69,6 +69,39 @@ def test_the_daemonset_can_do_its_work(name: str) -> None:
     assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
 
 
+#: A control plane's keys: authorities, certificates, administrators' and components' kubeconfigs, etcd.
+SECRET_PATHS = (
+    Path("/etc/kubernetes/pki"),
+    Path("/etc/kubernetes/admin.conf"),
+    Path("/etc/kubernetes/super-admin.conf"),
+    Path("/etc/kubernetes/controller-manager.conf"),
+    Path("/etc/kubernetes/scheduler.conf"),
+    Path("/var/lib/etcd"),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "of_kubernetes"),
+    [
+        ("daemonset", {"/etc/kubernetes/manifests"}),
+        ("node-identity", {"/etc/kubernetes/manifests", "/etc/kubernetes/kubelet.conf"}),
+    ],
+)
+def test_a_control_planes_keys_stay_out(name: str, of_kubernetes: set[str]) -> None:
+    """Of Kubernetes' folder only what is read is mounted, read-only, where it is looked for."""
+    spec = pod_spec(name)
+    paths = {each["name"]: Path(each["hostPath"]["path"]) for each in spec["volumes"] if "hostPath" in each}
+    (container,) = spec["containers"]
+    mounted = [each for each in container["volumeMounts"] if each["name"] in paths]
+    assert {each["name"] for each in mounted} == paths.keys()
+    for each in mounted:
+        path = paths[each["name"]]
+        assert not [secret for secret in SECRET_PATHS if path in (secret, *secret.parents)], path
+    theirs = [each for each in mounted if each["mountPath"].startswith("/etc/kubernetes")]
+    assert {each["mountPath"] for each in theirs} == of_kubernetes
+    assert all(each["readOnly"] and each["mountPath"] == str(paths[each["name"]]) for each in theirs)
+
+
 def test_its_grace_covers_the_shipped_configuration() -> None:
     """Whoever ends the pod gives it the whole budget: periods and reserve."""
     text = the("ConfigMap")["data"]["config.yaml"]
