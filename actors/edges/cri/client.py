@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import grpc
 import grpc.aio
+import msgspec
 import trio
 import trio_asyncio
 from google.protobuf.message import Message
@@ -46,6 +47,10 @@ class NotFound(RuntimeRefused):
     """The runtime knows no such container or sandbox (any more)."""
 
 
+class TooLarge(RuntimeRefused):
+    """The runtime has done it and answered, and the answer is larger than what is taken of one."""
+
+
 AnswerT = TypeVar("AnswerT", bound=Message)
 
 #: A list, or one state: a runtime that needs longer is not well.
@@ -53,9 +58,18 @@ LOOK_SECONDS_MAX = 5.0
 #: How long what is asked of the edge waits for the first look.
 WARM_SECONDS_MAX = 5.0
 
-SERVICE = "/runtime.v1.RuntimeService/"
+SERVICE_NAME = "runtime.v1.RuntimeService"
+SERVICE = f"/{SERVICE_NAME}/"
 #: A dense node's list is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
+#: Of a hook only the exit code is of use, but its answer brings all that it has printed, up to 16 MiB, and a
+#: wave has a hundred hooks. Some lines of output are no reason to lose the exit code.
+EXEC_BYTES_MAX = 64 * 1024
+#: gRPC's service config: an answer that is announced as larger is not read at all.
+EXEC_LIMIT = {
+    "name": [{"service": SERVICE_NAME, "method": "ExecSync"}],
+    "maxResponseMessageBytes": EXEC_BYTES_MAX,
+}
 #: How soon a runtime that was away is asked again; gRPC's own pause begins at a second.
 RECONNECT_MS_MIN = 50
 RECONNECT_MS_MAX = 250
@@ -70,6 +84,8 @@ DRAIN_SECONDS = 0.05
 #: gRPC's words for "nobody there": also what a call gets whose runtime goes in the middle of it.
 AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 
+#: Our own end has refused an answer, whose call has been carried out.
+TOO_LARGE_TEXT = "Received message larger than max"
 #: gRPC could not connect; or containerd listens already, but has not read its state yet.
 UNSENT_TEXTS = ("failed to connect", "server is not initialized yet")
 
@@ -79,6 +95,7 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", RECONNECT_MS_MIN),
     ("grpc.min_reconnect_backoff_ms", RECONNECT_MS_MIN),
     ("grpc.max_reconnect_backoff_ms", RECONNECT_MS_MAX),
+    ("grpc.service_config", msgspec.json.encode({"methodConfig": [EXEC_LIMIT]}).decode()),
     # A proxy in the environment is not meant for a socket of this machine.
     ("grpc.enable_http_proxy", 0),
 )
@@ -187,6 +204,8 @@ class CriClient:
             raise Lost(f"{name}: the runtime is away: {details}")
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             raise Lost(f"{name}: no answer in {seconds:.1f} s")
+        if code == grpc.StatusCode.RESOURCE_EXHAUSTED and TOO_LARGE_TEXT in details:
+            raise TooLarge(f"{name}: the answer is too large")
         raise RuntimeRefused(f"{name}: {code.name}: {details}")
 
     async def repeat(

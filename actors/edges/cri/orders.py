@@ -35,12 +35,14 @@ import trio
 from ebbtide.actors.edges import http_get as http
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import (
+    EXEC_BYTES_MAX,
     LOOK_SECONDS_MAX,
     WARM_SECONDS_MAX,
     CallFailed,
     CriClient,
     Lost,
     NotFound,
+    TooLarge,
     Unsent,
     exit_of_container,
 )
@@ -298,6 +300,8 @@ class _StopProgress:
 EXEC_PAST_SECONDS = 5
 #: The same for a hook, whose time runs on as well.
 EXEC_AGAIN_SECONDS = 0.05
+#: Not a failure of the hook, and not a success that anybody has seen.
+EXEC_TOO_LOUD = f"it ran; its output is over {EXEC_BYTES_MAX // 1024} KiB, so its exit code is not known"
 #: A node without any route has no other address.
 LOOPBACK = "127.0.0.1"
 #: Addresses that lie behind every default route and belong to nobody (RFC 5737, RFC 3849); nothing is sent.
@@ -351,6 +355,8 @@ class ContainerHooks:
                 await trio.sleep(EXEC_AGAIN_SECONDS)
             except Lost as error:
                 return Ending("unknown", f"the runtime went away in the middle: {error}")
+            except TooLarge:
+                return Ending("unknown", EXEC_TOO_LOUD)
             except CallFailed as error:
                 return Ending("failed", f"cannot run: {error}")
             else:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from ebbtide.actors.edges.cri.orders import EXEC_TOO_LOUD
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import RunHook
@@ -23,6 +24,12 @@ pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 
 CLONE_NEWNET = 0x40000000
 SERVER = f"mkdir -p /tmp/www; echo hello > /tmp/www/bye; httpd -p 8080 -h /tmp/www; {POLITE}"
+
+LOUD_HOOKS = 6
+#: Of 90 MiB that are said: what connections and buffers come to, and not one hook's output.
+LOUD_GROWTH_BYTES_MAX = 12 * 1024 * 1024
+#: proc(5): this makes the peak of the resident size what it is now.
+CLEAR_REFS, RESET_PEAK = Path("/proc/self/clear_refs"), "5"
 
 
 def hook(uid: str, seconds: float = 10) -> RunHook:
@@ -57,6 +64,39 @@ async def test_exec(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
         absent = await rig.do(hook("uid-absent"))
         assert absent.result == "failed"
         assert "nothing-here" in absent.reason
+
+
+async def test_output_that_nobody_reads(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """The runtime sends a hook's whole output, up to 16 MiB: more than a little of it is not taken, however
+    many hooks say so much at once. They ran; with what exit code is in the answer that was not taken.
+    """
+    loud = {"exec": {"command": ["/bin/sh", "-c", "head -c 15728640 /dev/zero; touch /tmp/ran"]}}
+    lines = {"exec": {"command": ["/bin/sh", "-c", "seq 1000; exit 3"]}}
+    made = [kubelet.pod(f"loud-{number}", Spec(POLITE, pre_stop=loud)) for number in range(LOUD_HOOKS)]
+    kubelet.pod("lines", Spec(POLITE, pre_stop=lines))
+    endings: list[Ending] = []
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        assert await rig.do(hook("uid-lines")) == Ending("failed", "exit code 3", 3)
+
+        async def run_it(uid: str) -> None:
+            endings.append(await rig.do(hook(uid)))
+
+        CLEAR_REFS.write_text(RESET_PEAK)
+        before = _resident_peak_bytes()
+        async with trio.open_nursery() as nursery:
+            for each in made:
+                nursery.start_soon(run_it, each.uid)
+        grown = _resident_peak_bytes() - before
+    assert endings == [Ending("unknown", EXEC_TOO_LOUD)] * LOUD_HOOKS
+    assert all(kubelet.exec(each.containers["main"], "cat", "/tmp/ran") == 0 for each in made)
+    assert grown <= LOUD_GROWTH_BYTES_MAX, f"{grown} bytes"
+
+
+def _resident_peak_bytes() -> int:
+    """proc(5): ``VmHWM``, in KiB."""
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 async def test_exec_that_does_not_end(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
