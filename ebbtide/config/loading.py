@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.config.documents import DocumentError, Node, decode_text, one_line, parse_yaml
-from ebbtide.config.durations import DURATION_NS_MAX, format_duration
-from ebbtide.config.readers import GATES, describe, flag, mapping, unknown
+from ebbtide.config.readers import DURATION_NS_MAX, GATES, describe, flag, format_duration, mapping, unknown
 from ebbtide.config.schema import (
     FIELDS,
     KUBELET_KIND,

@@ -1,7 +1,8 @@
 """From a node to a value and back: one reader and one shower for each kind of field.
 
 A reader takes the node and the field's path (for the message) and raises DocumentError with one line. It
-checks the value alone; rules over several fields are in `loading`.
+checks the value alone; rules over several fields are in `loading`. First the durations, which the kubelet's
+configuration is written in.
 """
 
 from __future__ import annotations
@@ -13,9 +14,94 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ebbtide.config.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
-from ebbtide.config.durations import DURATION_NS_MAX, format_duration, parse_duration
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period
+
+# --- Go's durations ----------------------------------------------------------------------------
+
+# ``30s``, ``1m30s``, ``1.5h`` to integer nanoseconds and back, exactly. No float is involved: a fraction is
+# cut, not rounded, to whole nanoseconds.
+
+#: Nanoseconds of every unit that Go knows; both micro signs, as in Go.
+UNITS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "\u00b5s": 1_000,
+    "\u03bcs": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+
+#: A duration is an int64 of nanoseconds, some 292 years.
+DURATION_NS_MAX = 2**63 - 1
+
+#: Longer than any sensible duration; keeps a hostile one from costing anything.
+DURATION_LENGTH_MAX = 100
+
+_DURATION_TERM = re.compile(r"(?P<whole>[0-9]*)(?:\.(?P<fraction>[0-9]*))?(?P<unit>[^0-9.]+)")
+_DURATION_DIGITS = re.compile(r"[0-9]+(\.[0-9]*)?|\.[0-9]+")
+_DURATION_EXAMPLES = "write it like 30s, 1m30s or 500ms"
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of a Go duration; a sign is allowed, and a bare ``0``.
+
+    Raises ValueError with one line that says what is wrong and how to write it.
+    """
+    if len(text) > DURATION_LENGTH_MAX:
+        raise ValueError(f"a duration of {len(text)} characters: {_DURATION_EXAMPLES}")
+    sign = -1 if text.startswith("-") else 1
+    body = text[1:] if text[:1] in ("-", "+") else text
+    if body == "0":
+        return 0
+    position = total_ns = 0
+    while position < len(body):
+        term = _DURATION_TERM.match(body, position)
+        if term is None:
+            raise ValueError(
+                f"duration {text!r} has no unit: {_DURATION_EXAMPLES}"
+                if _DURATION_DIGITS.fullmatch(body[position:])
+                else f"{text!r} is not a duration: {_DURATION_EXAMPLES}"
+            )
+        whole, fraction, unit = term["whole"], term["fraction"] or "", term["unit"]
+        if not whole and not fraction:
+            raise ValueError(f"{text!r} is not a duration: {_DURATION_EXAMPLES}")
+        if unit not in UNITS_NS:
+            raise ValueError(f"duration {text!r} has the unknown unit {unit!r}: use ns, us, ms, s, m or h")
+        # Term by term, as Go does: the fraction of one is cut, whatever the next one adds.
+        scale: int = 10 ** len(fraction)
+        total_ns += int(whole or "0") * UNITS_NS[unit] + int(fraction or "0") * UNITS_NS[unit] // scale
+        position = term.end()
+    if not body:
+        raise ValueError(f"{text!r} is not a duration: {_DURATION_EXAMPLES}")
+    total_ns *= sign
+    # Only at the end: Python's numbers have no end that a longer text could cross unseen.
+    if not -DURATION_NS_MAX - 1 <= total_ns <= DURATION_NS_MAX:
+        raise ValueError(f"duration {text!r} is out of range: at most about 292 years")
+    return total_ns
+
+
+def format_duration(duration_ns: int) -> str:
+    """As Go prints it: ``0s``, ``1ms``, ``2s``, ``1m30s``, ``1h0m0.5s``."""
+    sign, size_ns = ("-", -duration_ns) if duration_ns < 0 else ("", duration_ns)
+    # Below a second in the largest unit that gives a whole number before the point.
+    for unit, digits in (("ms", 6), ("\u00b5s", 3), ("ns", 0)):
+        if UNITS_NS[unit] <= size_ns < UNITS_NS["s"]:
+            return sign + _decimal_text(*divmod(size_ns, UNITS_NS[unit]), digits) + unit
+    seconds, rest_ns = divmod(size_ns, UNITS_NS["s"])
+    minutes, second = divmod(seconds, 60)
+    hours, minute = divmod(minutes, 60)
+    large = (f"{hours}h" if hours else "") + (f"{minute}m" if minutes else "")
+    return f"{sign}{large}{_decimal_text(second, rest_ns, 9)}s"
+
+
+def _decimal_text(whole: int, rest: int, digits: int) -> str:
+    return f"{whole}.{rest:0{digits}d}".rstrip("0") if rest else str(whole)
+
+
+# --- the kinds of fields -----------------------------------------------------------------------
 
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 

@@ -13,8 +13,7 @@ import msgspec
 
 from ebbtide.config import readers
 from ebbtide.config.documents import DocumentError, Node, quote
-from ebbtide.config.durations import format_duration
-from ebbtide.config.readers import SectionField, read_section, show_section
+from ebbtide.config.readers import SectionField, format_duration, read_section, show_section
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Budget, LeftPods, Period, Unready
 from ebbtide.otel.delivery.destination import (
