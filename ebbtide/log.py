@@ -31,8 +31,8 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.decisions import ShutdownBegan
 from ebbtide.events.messages import ERROR, ROWS, Message, Names, describe, elapsed_text
+from ebbtide.events.record.format import visible
 from ebbtide.otel.span import pod_of, span_of
-from ebbtide.text import visible
 
 #: Takes a line with its level as `Tell` does, and with the fields that a program reads beside it.
 Report = Callable[[int, str, Mapping[str, str]], None]

@@ -20,8 +20,8 @@ from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, dele
 from ebbtide.doctor.snapshot import NodeSnapshot
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
+from ebbtide.events.record.format import visible
 from ebbtide.manifests import Manifest
-from ebbtide.text import visible
 
 #: Raised when the shape below changes in a way that a script would notice.
 PLAN_VERSION = 1

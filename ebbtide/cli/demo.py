@@ -82,7 +82,7 @@ def _play(folder: DemoFolder, *, live: bool, quiet: bool) -> DemoResult:
     from ebbtide.cli.common.guard import ReaderGone
     from ebbtide.cli.common.output import console
     from ebbtide.demo.run import run_demo
-    from ebbtide.text import visible
+    from ebbtide.events.record.format import visible
 
     def say(line: str) -> None:
         try:

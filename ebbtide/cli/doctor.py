@@ -63,8 +63,8 @@ def doctor(
     from ebbtide.cli.common.output import remark, show, show_json
     from ebbtide.doctor.gather import gather
     from ebbtide.doctor.rules import examine
+    from ebbtide.events.record.format import visible
     from ebbtide.node import LocalNode
-    from ebbtide.text import visible
 
     options = run_options(
         mode,
@@ -109,7 +109,7 @@ def print_findings(findings: list[Finding]) -> None:
     from rich.text import Text
 
     from ebbtide.cli.common.output import STYLES, show
-    from ebbtide.text import visible
+    from ebbtide.events.record.format import visible
 
     if not findings:
         show(Text("ok: nothing stands in the way of a graceful shutdown", style="green"))

@@ -74,9 +74,9 @@ def drill(
 
     from ebbtide.cli.common.guard import DONE, NOT_SO
     from ebbtide.cli.common.output import remark, show, show_json, table
+    from ebbtide.events.record.format import visible
     from ebbtide.node import LocalNode
     from ebbtide.plan import build_plan
-    from ebbtide.text import visible
 
     options = run_options(
         mode,

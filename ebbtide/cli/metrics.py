@@ -18,6 +18,7 @@ from ebbtide.cli.common.output import show_json
 from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.control import ControlError, ask
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
+from ebbtide.events.record.format import visible
 from ebbtide.options import control_socket
 from ebbtide.otel.meters import BOUNDS_SECONDS, METERED, Histogram, Meters, fold
 from ebbtide.otel.metrics import (
@@ -28,7 +29,6 @@ from ebbtide.otel.metrics import (
     exposition,
     metric_name,
 )
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

@@ -20,10 +20,10 @@ from rich.text import Text
 from ebbtide.cli.common.output import STYLES
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import ProcessReport
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import AutopsyRecord, PodRecord, ShutdownRecord
 from ebbtide.events.record.stops import pod_end_ns
 from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
-from ebbtide.text import visible
 
 #: With it a wave's row fits into 80 columns.
 BAR_WIDTH = 14

@@ -24,8 +24,8 @@ from ebbtide.doctor.snapshot import (
 )
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod
+from ebbtide.events.record.format import visible
 from ebbtide.extras import install_command
-from ebbtide.text import visible
 
 # Which pods are agents that others need, told from what they are made of, and which of them go too early.
 #

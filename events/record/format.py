@@ -1,4 +1,4 @@
-"""Durations and times as the reading commands show them: systemd's ``1min 2.345s``, RFC 3339, ``2 pods``.
+"""Values as people are shown them: systemd's ``1min 2.345s``, RFC 3339, ``2 pods``, and other people's text.
 
 Durations read as in ``systemd-analyze``, which taught people to read them: cut off, never rounded up.
 """
@@ -39,6 +39,16 @@ def span(duration_ns: int) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 pod``, ``2 pods``."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def visible(text: str) -> str:
+    r"""``text`` on one line, with every character that is not printable as ``\x1b``, ``\n``, ``\u202e``."""
+    # A pod's process may call itself anything: a command name, a reason or a path can hold escape sequences
+    # that a terminal obeys, line breaks that make one event look like two, and marks that turn a line around.
+    # They are shown, never sent.
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 def rfc3339(wall_ns: int) -> str:

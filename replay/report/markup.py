@@ -10,6 +10,7 @@ from html import escape
 
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.record.format import span as systemd_span
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import DAMAGED_ENDS, PodRecord, ShutdownRecord
 
 #: Elements without an end.
@@ -128,13 +129,6 @@ def outcome_seal(shutdown: ShutdownRecord) -> tuple[str, str]:
 def span(duration_ns: int) -> str:
     """As everywhere; only the sign of the microsecond is that of print."""
     return systemd_span(duration_ns).replace("us", "µs")
-
-
-def visible(text: str) -> str:
-    """``text`` with every character that is not printable spelt out: none can turn a line around."""
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
 
 
 # The sign of a time is print's minus: beside a plus a hyphen is easily overlooked.

@@ -19,6 +19,7 @@ import msgspec
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.messages import Names
+from ebbtide.events.record.format import visible
 from ebbtide.events.record.model import (
     AutopsyRecord,
     ContainerRecord,
@@ -47,7 +48,6 @@ from ebbtide.replay.report.markup import (
     table,
     tag,
     verdict,
-    visible,
 )
 from ebbtide.replay.timeline import Line, named
 

@@ -22,6 +22,7 @@ from ebbtide.events.decisions import PodEnded, ShutdownBegan
 from ebbtide.events.messages import Names
 from ebbtide.events.model import Container, Pod, ProcessReport
 from ebbtide.events.reader import History
+from ebbtide.events.record.format import visible
 from ebbtide.log import (
     LineContext,
     LogOutput,
@@ -32,7 +33,6 @@ from ebbtide.log import (
     log_lines,
 )
 from ebbtide.otel.span import span_id_of
-from ebbtide.text import visible
 from tests.journals import SHUTDOWN, began, steps
 
 
@@ -185,11 +185,6 @@ def test_one_event_is_one_line_whatever_it_holds(event: Event) -> None:
     (line,) = said(event)
     assert line.isprintable()
     assert SHOWN in line
-
-
-def test_printable_text_stays_as_it_is() -> None:
-    """Other scripts and signs are no danger."""
-    assert visible("naïve \u4e16\u754c ✔ {pod} [red]") == "naïve \u4e16\u754c ✔ {pod} [red]"
 
 
 def test_the_demos_last_page_shows_it_too() -> None:

@@ -14,7 +14,7 @@ from contextlib import suppress
 
 import click
 
-from ebbtide.text import visible
+from ebbtide.events.record.format import visible
 
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 

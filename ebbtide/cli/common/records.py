@@ -19,9 +19,8 @@ from ebbtide.events.catalog import Source, find_path
 from ebbtide.events.codec import RawRecord, plain_payload
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import Batch, Scan
-from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.format import rfc3339, visible
 from ebbtide.events.segment import Header, Link
-from ebbtide.text import visible
 
 #: A line of text shows so much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160

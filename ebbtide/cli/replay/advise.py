@@ -26,7 +26,7 @@ from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
 from ebbtide.cli.common.reading import JournalPool, pooled_option
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
-from ebbtide.events.record.format import plural, span
+from ebbtide.events.record.format import plural, span, visible
 from ebbtide.events.record.model import ConfigurationRecord, ShutdownRecord
 from ebbtide.replay.advise import (
     COMMENT_COLUMNS,
@@ -47,7 +47,6 @@ from ebbtide.replay.advise import (
 )
 from ebbtide.replay.fit import Fit, fit
 from ebbtide.replay.journal import NoSuchShutdown, pick
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

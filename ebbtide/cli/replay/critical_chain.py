@@ -12,10 +12,9 @@ from ebbtide.cli.common.episodes import choose_shutdown, seconds_or_none, shutdo
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option
 from ebbtide.cli.common.output import show, show_json
 from ebbtide.cli.common.reading import journals_option
-from ebbtide.events.record.format import span
+from ebbtide.events.record.format import span, visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord
 from ebbtide.replay.critical_chain import Away, Chain, Segment, critical_chain
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

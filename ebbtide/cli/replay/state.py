@@ -21,7 +21,7 @@ from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, known_actor, parse_moment
 from ebbtide.cli.replay.timeline import signal_offset
-from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.format import rfc3339, utc_text, visible
 from ebbtide.replay.states import (
     KnownState,
     States,
@@ -32,7 +32,6 @@ from ebbtide.replay.states import (
     value_text,
 )
 from ebbtide.replay.timeline import actor_name, is_actor, is_pod, short_name
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

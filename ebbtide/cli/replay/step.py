@@ -25,7 +25,7 @@ from ebbtide.cli.common.reading import conclude, journals_option, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, parse_moment
 from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS, signal_offset
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.record.format import rfc3339, utc_text
+from ebbtide.events.record.format import rfc3339, utc_text, visible
 from ebbtide.replay.states import plain_state, seq_at_moment, value_text
 from ebbtide.replay.step import (
     FieldChange,
@@ -43,7 +43,6 @@ from ebbtide.replay.step import (
     names_actor,
 )
 from ebbtide.replay.timeline import Line, actor_name, one_line
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

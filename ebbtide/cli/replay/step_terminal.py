@@ -19,7 +19,7 @@ from typing import Any
 from rich.cells import cell_len, chop_cells, set_cell_size
 
 from ebbtide.cli.replay.step import BY_KEY, COMMANDS, Session, WrongCommand, event_view
-from ebbtide.text import visible
+from ebbtide.events.record.format import visible
 
 ENTER_SCREEN, LEAVE_SCREEN = "\x1b[?1049h", "\x1b[?1049l"
 HOME_AND_CLEAR = "\x1b[H\x1b[2J"

@@ -24,9 +24,8 @@ from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded
 from ebbtide.events.record.episodes import Episode, episodes
-from ebbtide.events.record.format import rfc3339
+from ebbtide.events.record.format import rfc3339, visible
 from ebbtide.replay.timeline import Line, LineFilter, LineKind, Moment, Timeline
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

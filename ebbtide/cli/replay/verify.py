@@ -21,10 +21,9 @@ from ebbtide.cli.common.guard import DIVERGED, DONE, code_of, unreadable, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, output_option
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
-from ebbtide.events.record.format import plural
+from ebbtide.events.record.format import plural, visible
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, Verification, verify
-from ebbtide.text import visible
 
 if TYPE_CHECKING:
     from ebbtide.replay.divergence import Explanation

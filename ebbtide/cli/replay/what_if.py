@@ -25,7 +25,7 @@ from ebbtide.cli.common.reading import conclude, journals_option, open_journal
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.model import Settings
-from ebbtide.events.record.format import span
+from ebbtide.events.record.format import span, visible
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.manifests import load_pods
 from ebbtide.replay.whatif.record import Changes, Diverged, NoShutdownAtRecord, WrongChange
@@ -41,7 +41,6 @@ from ebbtide.replay.whatif.run import (
     compare,
 )
 from ebbtide.replay.whatif.run import what_if as decide
-from ebbtide.text import visible
 
 EPILOG = """\b
 Examples:

@@ -1,4 +1,4 @@
-"""Durations and moments in words."""
+"""Durations, moments and other people's text as people are shown them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.events.record.format import plural, rfc3339, span
+from ebbtide.events.record.format import plural, rfc3339, span, visible
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -46,3 +46,11 @@ def test_moments_are_those_of_the_calendar(around_ns: int, rest_ns: int) -> None
     seconds = around_ns // S
     there = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
     assert rfc3339(seconds * S + rest_ns) == f"{there}.{rest_ns:09d}Z"
+
+
+def test_visible() -> None:
+    """What could turn a line around or break it is spelt out; letters of any script and signs stay."""
+    assert visible("a\u202eb\x00\u2028") == "a\\u202eb\\x00\\u2028"
+    assert visible("a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
+    assert visible("שלום 🌊") == "שלום 🌊"
+    assert visible("naïve \u4e16\u754c ✔ {pod} [red]") == "naïve \u4e16\u754c ✔ {pod} [red]"

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from ebbtide.events.record.model import PodRecord, ShutdownRecord
-from ebbtide.replay.report.markup import counted, fates, moment, verdict, visible
+from ebbtide.replay.report.markup import counted, fates, moment, verdict
 from tests.replay.report import journals
 
 ACCOUNT = journals.told(journals.story())[0]
@@ -60,9 +60,3 @@ def test_numbers() -> None:
         "+1.500s",
         "−7ms",
     )
-
-
-def test_visible() -> None:
-    """What could turn a line around or break it is spelt out; letters of any script stay."""
-    assert visible("a\u202eb\x00\u2028") == "a\\u202eb\\x00\\u2028"
-    assert visible("שלום 🌊") == "שלום 🌊"
