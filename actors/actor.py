@@ -57,9 +57,15 @@ from ebbtide.events.model import Handover
 #: The states of all actors are digested into the journal at the end of each wave (`system.state_digest`).
 STATES_DIGEST = "states-digest"
 
+#: A pod that joins when the node is certified safe to detach takes that back (node_status).
+CERTIFICATE_REVOKED = "certificate-revoked"
+#: What an earlier boot has left on the Node is also taken back after a cancelled shutdown in which we only
+#: looked on (node_status).
+RESTORED_AFTER_OBSERVED = "restored-after-observed"
+
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
-LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST,)
+LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST, CERTIFICATE_REVOKED, RESTORED_AFTER_OBSERVED)
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1

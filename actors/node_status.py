@@ -16,7 +16,18 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, fresh_but
+from ebbtide.actors.actor import (
+    CERTIFICATE_REVOKED,
+    EVERY,
+    NEVER_NS,
+    RESTORED_AFTER_OBSERVED,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    fresh_but,
+)
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
 from ebbtide.events.base import Event, order_key, parse_order_key
@@ -366,6 +377,24 @@ def _pod_ended_flushing(state: NodeStatusState, event: PodEnded, now: int) -> Re
     return _flush(*_pod_ended(state, event, now), now)
 
 
+def _pod_ended_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    """It joined when nothing was stopped any more, and may use its volumes.
+
+    Others may be acting on the certificate already, so that it is safe no longer is said at once.
+    """
+    revoked = state.node and _certified_safe(state) and event.outcome in UNSEEN_OUTCOMES
+    state, decisions = _pod_ended(state, event, now)
+    if not revoked:
+        return state, decisions
+    state, published = _publish_certificate(state, ())
+    state, announced = _announce(state, ready=False)
+    return state, [*decisions, *published, *announced]
+
+
+def _pod_ended_flushing_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    return _flush(*_pod_ended_revoking(state, event, now), now)
+
+
 def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
     """Who writes this pod's final status: the kubelet (``followed``), we (``pending``, ``orphaned``), nobody.
 
@@ -576,12 +605,21 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     # Before the release, and in doubt unsafe: others may detach this node's volumes because of it.
     unread = (("", NOT_READ),)
     mounted = unread if event.result != "done" or state.mounted is None else state.mounted
+    return _publish_certificate(replace(state, check_key=""), mounted)
+
+
+def _publish_certificate(state: NodeStatusState, mounted: tuple[tuple[str, str], ...]) -> Result:
     safe = state.all_ended and not mounted
     certified = DetachCertified(safe=safe, ended=state.ended, running=state.running, mounted=mounted)
     key = order_key(NAME, "certificate", "", state.ordinal)
     order = PublishCertificate(key=key, safe=safe, ended=state.ended, running=state.running, mounted=mounted)
-    state = replace(_wait_for(state, key), check_key="", certificate_key=key, ordinal=state.ordinal + 1)
+    state = replace(_wait_for(state, key), certificate_key=key, ordinal=state.ordinal + 1)
     return state, [certified, order]
+
+
+def _certified_safe(state: NodeStatusState) -> bool:
+    """Has it been said that this node's volumes may be detached?"""
+    return bool(state.certificate_key) and state.all_ended and state.mounted == ()
 
 
 def _api_read(state: NodeStatusState, event: ApiRead, now: int) -> Result:
@@ -671,6 +709,15 @@ def _closed(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
     return replace(state, pending=()), [*restored, *dropped]
 
 
+def _closed_restoring(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
+    """Who only looked on has shown nothing that could be taken back, but a former process may have, and the
+    API server not have answered before this shutdown began. To take back what is not there changes nothing.
+    """
+    observed = state.means == "observe" and event.outcome == "cancelled"
+    state, decisions = _closed(state, event, now)
+    return replace(state, restore_due=state.restore_due or observed), decisions
+
+
 def _afresh(
     state: NodeStatusState, now: int, in_episode: bool, start: DaemonStarted | None
 ) -> NodeStatusState:
@@ -714,6 +761,10 @@ NODE_STATUS = ActorType(
             decides=(PostEvent, *_LAST_REPORTS)),
         Row("flushing-after-cancel", PodEnded, _pod_ended_flushing, "= up",
             decides=(PostEvent, *_LAST_STATUSES)),
+        Row("shutting-down", PodEnded, _pod_ended_revoking, flag=CERTIFICATE_REVOKED,
+            decides=(PostEvent, AnnounceNode, *_CERTIFICATE)),
+        Row("flushing", PodEnded, _pod_ended_flushing_revoking, "= shutting-down", flag=CERTIFICATE_REVOKED,
+            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
         Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
         # --- its end
         Row("shutting-down flushing", PodsEnded, _pods_ended, "shutting-down flushing",
@@ -742,6 +793,8 @@ NODE_STATUS = ActorType(
         # --- the machine stays up, or has come back
         Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
         Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
+            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
+        Row(EVERY, EpisodeClosed, _closed_restoring, "up kubelet-runs", flag=RESTORED_AFTER_OBSERVED,
             decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
     ),
     deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),

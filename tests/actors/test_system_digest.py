@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import fields, replace
 
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.episode import EpisodeState
 from ebbtide.actors.hook import PodState
@@ -61,7 +62,9 @@ def test_the_first_differing_field_is_named() -> None:
 
 def test_only_what_changed_and_came_to_rest_is_digested() -> None:
     """A pod on its way down waits for its end, or for the end of all waiting."""
-    over, begun, idle = (Slot(kind, str(at), at) for at, kind in enumerate([ACTOR_TYPES[-1]] * 3))
+    over, begun, idle = (
+        Slot(kind, str(at), at, LOGIC_FLAGS) for at, kind in enumerate([ACTOR_TYPES[-1]] * 3)
+    )
     mark_recorded((over, begun, idle))
     over.state, begun.state = PodState(begun_ns=1, over=True), PodState(begun_ns=1)
     assert list(changed_digests((over, begun, idle), at_last=False)) == [over.label]

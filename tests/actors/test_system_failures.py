@@ -51,10 +51,8 @@ def test_a_handover_that_raises_stays_in_the_step() -> None:
     """A bug in what a failed actor would leave to the fallback ends with that actor."""
     system = System()
     slot = system.slots[(CONFIG.name, "")]
-    slot.kind = CONFIG._replace(
-        handover=_raise,
-        transitions=Transitions(("any",), lambda state: "any", Row(EVERY, f.SettingsLoaded, _raise)),
-    )
+    slot.kind = CONFIG._replace(handover=_raise)
+    slot.transitions = Transitions(("any",), lambda state: "any", Row(EVERY, f.SettingsLoaded, _raise))
     records = system.step(f.SettingsLoaded(settings=Settings()), Stamp(1, 1))
     assert [record.event.handover for record in records if isinstance(record.event, ActorFailed)] == [()]
 

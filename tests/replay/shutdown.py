@@ -1,9 +1,10 @@
 """A whole shutdown, written down with fixed ids and times: the golden journal, and how it was made.
 
     python -m tests.replay.shutdown tests/golden/shutdown-v1                              # never again
-    python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest
+    python -m tests.replay.shutdown tests/golden/shutdown-v1-states-digest states-digest # never again
+    python -m tests.replay.shutdown tests/golden/shutdown-v1-unreleased today
 
-The flags are the logic's (`actors.system`): a golden journal of each set that was ever in force stays.
+The flags are the logic's (`actors.actor`): a golden journal of each set that was in force in a release stays.
 Three waves, two boots, a restart in the middle; a hook that fails, a sleep that ends early, a straggler.
 """
 
@@ -143,4 +144,5 @@ def _with_statuses(book: Book, facts: Iterator[tuple[int, Event]]) -> Iterator[t
 
 
 if __name__ == "__main__":
-    write_files(Path(sys.argv[1]), write(tuple(sys.argv[2:])).files)
+    named = LOGIC_FLAGS if sys.argv[2:] == ["today"] else tuple(sys.argv[2:])
+    write_files(Path(sys.argv[1]), write(named).files)
