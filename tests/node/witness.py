@@ -29,10 +29,23 @@ class Witness:
             old.unlink()
 
     def container(
-        self, name: str, *, slow: bool = False, ends_after: float = 0, hook: bool = False, **fields: Any
+        self,
+        name: str,
+        *,
+        slow: bool = False,
+        ends_after: float = 0,
+        waits: bool = False,
+        hook: bool = False,
+        **fields: Any,
     ) -> Object:
-        """``slow``: only SIGKILL ends it. ``ends_after``: seconds from the signal to its end."""
-        end = f"sleep {ends_after}; {_note(name, 'ended')}; exit 0"
+        """``slow``: only SIGKILL ends it. ``ends_after``: seconds from the signal to its end.
+
+        ``waits``: it ends when the test says so (`lets_end`), however long a busy machine takes until then.
+        """
+        until = (
+            f"while [ ! -e /notes/{name}.may-end ]; do sleep 0.05; done" if waits else f"sleep {ends_after}"
+        )
+        end = f"{until}; {_note(name, 'ended')}; exit 0"
         on_signal = f"{_note(name, 'signal')}; {':' if slow else end}"
         script = f'trap "{on_signal}" TERM; {_note(name, "began")}; while :; do sleep 0.05; done'
         if hook:
@@ -42,13 +55,17 @@ class Witness:
 
     def pod(self, name: str, **how: Any) -> Object:
         """One container, as `container` makes it; what that does not know goes to the pod."""
-        mine = {key: how.pop(key) for key in ("slow", "ends_after", "hook") if key in how}
+        mine = {key: how.pop(key) for key in ("slow", "ends_after", "waits", "hook") if key in how}
         return self.holding(name, [self.container(name, **mine)], **how)
 
     def holding(self, name: str, containers: list[Object], node: str = "node-1", **spec: Any) -> Object:
         """A pod of these containers, with the folder to write to."""
         notes = {"name": "notes", "hostPath": {"path": str(self.folder)}}
         return pod(name, node, containers=containers, volumes=[notes], **spec)
+
+    def lets_end(self, name: str) -> None:
+        """One that was made with ``waits``, and has got its signal."""
+        Path(self.folder, f"{name}.may-end").touch()
 
     def times(self, name: str, what: str) -> list[int]:
         """Monotonic nanoseconds at which it happened, to a hundredth of a second."""

@@ -53,15 +53,16 @@ async def test_priorities_one_after_another(node: Going) -> None:
 async def test_cancelled(node: Going) -> None:
     """Who has not begun is spared and runs on; the node takes pods again, and is protected again."""
     await node.run(
-        node.witness.pod("low", ends_after=2, priorityClassName="low"),
+        node.witness.pod("low", waits=True, priorityClassName="low", terminationGracePeriodSeconds=25),
         node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
     )
-    await node.arm((1000, 8), (3000, 8))
+    await node.arm((1000, 25), (3000, 8))
     armed = len(node.daemon.events(Armed))
     await node.bed.logind.power_off()
     await node.signalled("low")
     await node.bed.logind.reset()
     await node.daemon.until(lambda: node.daemon.events(ShutdownCancelled), "it did not hear of the cancel")
+    node.witness.lets_end("low")
     await node.daemon.until(lambda: len(node.daemon.events(Armed)) > armed, "it is not armed again")
     await node.kubelet_runs()
     path = f"/api/v1/nodes/{node.member.name}"
