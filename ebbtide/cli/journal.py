@@ -66,7 +66,7 @@ def journal(ctx: click.Context) -> None:
 @output_option("table", "json")
 def ls_command(journals: tuple[Path, ...], output: str) -> int:
     """List the shutdowns that a journal tells of."""
-    from ebbtide.cli.common.episodes import (
+    from ebbtide.cli.common.selection import (
         episode_document,
         outcomes_text,
         read_episodes,

@@ -45,7 +45,7 @@ def pack_journal(
     if everything:
         excerpt = whole_journal(whole)
     else:
-        from ebbtide.cli.common.episodes import choose_episode
+        from ebbtide.cli.common.selection import choose_episode
 
         wanted = choose_episode(journals, episode or "last")
         whole.read()

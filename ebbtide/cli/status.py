@@ -53,7 +53,7 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
         say(why if answered is None else f"not armed: {answered['whyNot']}")
         return NOT_SO
     # Behind the probe, which asks every few seconds and has no use for them.
-    from ebbtide.cli.common.episodes import episode_document, read_episodes
+    from ebbtide.cli.common.selection import episode_document, read_episodes
     from ebbtide.status import cached_pods
 
     answer = answered or {"kind": "Status", "version": 1, "armed": False, "phase": "down"}
@@ -88,7 +88,7 @@ def _protected(document: dict[str, Any]) -> bool:
 
 
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    from ebbtide.cli.common.episodes import outcomes_text
+    from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
     from ebbtide.status import node_rows
 

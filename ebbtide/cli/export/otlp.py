@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import click
 import trio
 
-from ebbtide.cli.common.episodes import choose_episode
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, worst
 from ebbtide.cli.common.options import (
     DURATION,
@@ -27,6 +26,7 @@ from ebbtide.cli.common.options import (
 from ebbtide.cli.common.output import pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
 from ebbtide.cli.common.saving import file_option, save
+from ebbtide.cli.common.selection import choose_episode
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.episodes import choose_shutdown
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
 from ebbtide.cli.common.reading import journals_option, open_journal
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, save
+from ebbtide.cli.common.selection import choose_shutdown
 from ebbtide.replay.perfetto import perfetto
 from ebbtide.replay.timeline import timeline
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.episodes import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.cli.common.guard import Refused
 from ebbtide.cli.common.options import (
     EPISODE_NAMES,
@@ -19,6 +18,7 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.cli.common.output import show, show_json, table
 from ebbtide.cli.common.reading import journals_option
+from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.blame import Cost, blame

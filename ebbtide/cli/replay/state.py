@@ -14,12 +14,19 @@ from typing import Any
 import click
 
 from ebbtide.actors.actor import LOGIC_FLAGS
-from ebbtide.cli.common.episodes import choose_episode, seconds_or_none, verdict_document
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, output_option
 from ebbtide.cli.common.output import remark, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
-from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, known_actor, parse_moment
+from ebbtide.cli.common.selection import (
+    MOMENT_FORMS,
+    MOMENT_METAVAR,
+    choose_episode,
+    known_actor,
+    parse_moment,
+    seconds_or_none,
+    verdict_document,
+)
 from ebbtide.cli.replay.timeline import signal_offset
 from ebbtide.events.record.format import rfc3339, utc_text, visible
 from ebbtide.replay.states import (

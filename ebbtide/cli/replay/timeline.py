@@ -13,13 +13,18 @@ from typing import Any
 import click
 
 from ebbtide.actors.edges.linux.proc import boot_id
-from ebbtide.cli.common.episodes import choose_episode
 from ebbtide.cli.common.guard import DONE, Refused
 from ebbtide.cli.common.options import EPISODE_NAMES, output_option, wave_option
 from ebbtide.cli.common.output import json_line, painter, remark
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal
-from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, known_actor, parse_moment
+from ebbtide.cli.common.selection import (
+    MOMENT_FORMS,
+    MOMENT_METAVAR,
+    choose_episode,
+    known_actor,
+    parse_moment,
+)
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import EpisodeClosed
 from ebbtide.events.facts import OrderEnded

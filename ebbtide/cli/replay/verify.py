@@ -51,7 +51,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
     # too.
     only = 0
     if episode is not None:
-        from ebbtide.cli.common.episodes import choose_episode
+        from ebbtide.cli.common.selection import choose_episode
 
         only = choose_episode(journals, episode).first_seq
     history = open_journal(journals, logic_flags=LOGIC_FLAGS)

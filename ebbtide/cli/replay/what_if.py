@@ -11,7 +11,6 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ebbtide.actors.actor import LOGIC_FLAGS
-from ebbtide.cli.common.episodes import choose_shutdown, outcomes_text, seconds_or_none, shutdown_document
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     DURATION,
@@ -22,6 +21,7 @@ from ebbtide.cli.common.options import (
 )
 from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.selection import choose_shutdown, outcomes_text, seconds_or_none, shutdown_document
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
 from ebbtide.events.model import Settings

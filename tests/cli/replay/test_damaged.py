@@ -33,7 +33,7 @@ DOCUMENTS = {
 @pytest.fixture(params=["torn", "corrupt"])
 def hurt(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, Path]:
     """The golden shutdown without its end: (what state it is in, where)."""
-    monkeypatch.setattr("ebbtide.cli.common.episodes.boot_id", lambda: BOOT)
+    monkeypatch.setattr("ebbtide.cli.common.selection.boot_id", lambda: BOOT)
     monkeypatch.setattr("ebbtide.cli.replay.timeline.boot_id", lambda: BOOT)
     monkeypatch.setattr("ebbtide.actors.edges.linux.proc.boot_id", lambda: BOOT)
     journal = tmp_path / "journal"
