@@ -14,11 +14,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
     },
     "To a file": {
         "perfetto": Entry(
-            "export.records:perfetto_command", "A trace for Perfetto: a track an actor and a pod."
+            "export.files:perfetto_command", "A trace for Perfetto: a track an actor and a pod."
         ),
-        "jsonl": Entry("export.records:jsonl_command", "The shutdown's records, one JSON object a line."),
+        "jsonl": Entry("export.files:jsonl_command", "The shutdown's records, one JSON object a line."),
         "otlp-json": Entry("export.otlp:otlp_json", "The trace as OTLP's JSON, to upload or to keep."),
-        "parquet": Entry("export.parquet:parquet", "All shutdowns as tables, of one node or of a fleet."),
+        "parquet": Entry("export.files:parquet", "All shutdowns as tables, of one node or of a fleet."),
     },
 }
 

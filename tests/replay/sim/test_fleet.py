@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from ebbtide.cli.export.parquet import write_tables
+from ebbtide.cli.export.files import write_tables
 from ebbtide.cli.simulate import write_journal
 from ebbtide.events.decisions import PodEnded, WaveEnded, WaveStarted
 from ebbtide.replay.sim.simulate import Machine, SimulationRequest, plan_of

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ebbtide.cli.common.guard import CORRUPT, TORN, Refused, guarded
-from ebbtide.cli.export.parquet import write_tables
+from ebbtide.cli.export.files import write_tables
 from ebbtide.cli.simulate import write_journal
 from ebbtide.events.model import Container, Hook, Pod
 from ebbtide.extras import PackagesMissing
@@ -82,7 +82,7 @@ def test_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows are written in groups, however many there are in all."""
     parquet = import_module("pyarrow.parquet")
 
-    monkeypatch.setattr("ebbtide.cli.export.parquet.ROWS_MAX", 10)
+    monkeypatch.setattr("ebbtide.cli.export.files.ROWS_MAX", 10)
     for seed in range(5):
         a_node(tmp_path / "fleet", seed, 8)
     assert write_tables([tmp_path / "fleet"], tmp_path / "tables") == 0

@@ -1,7 +1,7 @@
-"""``ebbtide export parquet``: the shutdowns of many journals as tables, in memory for some thousands of rows.
+"""``ebbtide export jsonl``, ``perfetto`` and ``parquet``: shutdowns as files for other tools.
 
-pyarrow is needed for this alone, so it is an extra (``ebbtide[tables]``) and loaded only when tables are
-written.
+The tables of ``parquet`` are of many journals, in memory for some thousands of rows. pyarrow is needed for
+them alone, so it is an extra (``ebbtide[tables]``) and loaded only when tables are written.
 """
 
 from __future__ import annotations
@@ -12,18 +12,82 @@ from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.reading import JournalPool, pooled_option
-from ebbtide.cli.common.saving import refuse_existing
+from ebbtide.cli.common.reading import JournalPool, journals_option, open_journal, pooled_option
+from ebbtide.cli.common.records import record_json_line
+from ebbtide.cli.common.saving import file_option, refuse_existing, save
+from ebbtide.cli.common.selection import choose_shutdown
 from ebbtide.events.record.format import plural
 from ebbtide.extras import require
-from ebbtide.replay.tables import TABLES, Table
 
-EPILOG = """\b
+if TYPE_CHECKING:
+    from ebbtide.replay.tables import Table
+
+# --- one shutdown, record by record ------------------------------------------------------------
+
+JSONL_EPILOG = """\b
+Examples:
+  ebbtide export jsonl | jq 'select(.type == "PodEnded") | .data'
+  ebbtide export jsonl -2 -o monday.jsonl
+"""
+
+
+@click.command("jsonl", epilog=JSONL_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
+@journals_option
+@file_option("shutdown.jsonl")
+def jsonl_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
+    """Write a shutdown's records as 'ebbtide journal show -o json' has them, one JSON object a line.
+
+    EPISODE is last (the default), -1, -2, …, or an id.
+    """
+    shutdown, code = choose_shutdown(journals, episode)
+    # A step at a time: a journal of a year is written in as little memory as one of a day. The first record
+    # may still belong to the shutdown that it closed (`events.record.episodes`).
+    lines = (
+        record_json_line(header, raw)
+        for header, records in open_journal(journals).batches()
+        for raw in records
+        if shutdown.first_seq in (raw.episode, raw.seq)
+    )
+    save(output, lines, readable=True, example="shutdown.jsonl")
+    return code
+
+
+PERFETTO_EPILOG = """\b
+Examples:
+  ebbtide export perfetto -o shutdown.pftrace
+  ebbtide export perfetto -2 --journal /mnt/old/journal -o monday.pftrace
+"""
+
+
+@click.command("perfetto", epilog=PERFETTO_EPILOG, context_settings=EPISODE_NAMES)
+@episode_argument
+@journals_option
+@file_option("shutdown.pftrace")
+def perfetto_command(episode: str, journals: tuple[Path, ...], output: Path | None) -> int:
+    """Write a shutdown as a trace for Perfetto's viewer (its native, binary format).
+
+    EPISODE is last (the default), -1, -2, …, or an id. Each actor and each pod has a track; arrows lead from
+    each record to those that it caused.
+    """
+    from ebbtide.replay.perfetto import perfetto
+    from ebbtide.replay.timeline import timeline
+
+    shutdown, code = choose_shutdown(journals, episode)
+    lines = timeline(open_journal(journals).batches(), shutdown.first_seq)
+    save(output, perfetto(shutdown, lines), readable=False, example="shutdown.pftrace")
+    return code
+
+
+# --- tables of many shutdowns ------------------------------------------------------------------
+
+PARQUET_EPILOG = """\b
 Examples:
   ebbtide export parquet -o tables
   ebbtide export parquet --journal fleet/ -o tables
@@ -34,7 +98,7 @@ What the tables hold, and ten questions for them: docs/fleet.md.
 """
 
 
-@click.command(epilog=EPILOG)
+@click.command(epilog=PARQUET_EPILOG)
 @pooled_option("--journal", "journals")
 @click.option(
     "-o",
@@ -58,6 +122,8 @@ ROWS_MAX = 20_000
 
 def write_tables(journals: Sequence[Path], output: Path) -> int:
     """Exit code: the worst of the journals' verdicts. Raises Refused, OSError."""
+    from ebbtide.replay.tables import TABLES
+
     refuse_existing(output, "-o")
     # Before a journal is read: that may take a minute, and would be in vain.
     require("tables", "export parquet")
