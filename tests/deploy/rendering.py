@@ -65,12 +65,13 @@ def _is(one: Object, other: Object) -> bool:
 
 
 def merged(old: Any, new: Any) -> Any:
-    """Mappings field by field, lists of named things name by name, everything else as a whole."""
+    """Mappings field by field, lists of named things name by name, new ones first, all else whole."""
     if isinstance(old, dict) and isinstance(new, dict):
         return old | {key: merged(old[key], value) if key in old else value for key, value in new.items()}
     if _named(old) and _named(new):
         by_name = {each["name"]: each for each in new}
-        return [merged(each, by_name.pop(each["name"], {})) for each in old] + list(by_name.values())
+        kept = [merged(each, by_name.pop(each["name"], {})) for each in old]
+        return [*by_name.values(), *kept]
     return new
 
 
