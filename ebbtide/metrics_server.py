@@ -5,7 +5,10 @@ Whatever a client does, it costs the daemon a bounded moment and never a shutdow
 
 from __future__ import annotations
 
+import errno
+import os
 import socket
+import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -31,29 +34,25 @@ RECEIVE_BYTES = 4096
 
 #: The socket's file: whoever may reach the folder may read; there is nothing secret in it.
 SOCKET_MODE = 0o666
+#: The socket's name until it has its mode.
+SOCKET_NAME = "socket"
 
 
 async def serve(address: str, text: Callable[[], str], *, task_status: trio.TaskStatus[None]) -> None:
     """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError when that cannot be."""
-    name: str | tuple[str, int]
     path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
-    if path is not None:
-        # A dead daemon's socket gives way; anything else that stands there is an error.
-        if path.is_socket():
-            path.unlink()
-        family, name = socket.AF_UNIX, str(path)
-    else:
-        host, _, port = address.rpartition(":")
-        host = host.strip("[]")
-        family, name = socket.AF_INET6 if ":" in host else socket.AF_INET, (host, int(port))
-    listener = socket.socket(family)
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    inet = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(inet if path is None else socket.AF_UNIX)
     try:
-        # A restart comes while the scrapes of the process before it are still in TIME_WAIT.
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(name)
-        if path is not None:
-            path.chmod(SOCKET_MODE)
-        listener.listen(CLIENTS_MAX)
+        if path is None:
+            # A restart comes while the scrapes of the process before it are still in TIME_WAIT.
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, int(port)))
+            listener.listen(CLIENTS_MAX)
+        else:
+            _listen_for_all(listener, path)
     except OSError:
         listener.close()
         raise
@@ -76,6 +75,43 @@ async def serve(address: str, text: Callable[[], str], *, task_status: trio.Task
         clients.close()
         if path is not None:
             path.unlink(missing_ok=True)
+
+
+def _listen_for_all(listener: socket.socket, path: Path) -> None:
+    """Listen at ``path``, for everybody who can reach it, whatever the umask is. Raises OSError."""
+    # The mode is set in a folder that is ours alone, reached by its descriptor, and the socket then moves to
+    # its name. At the name itself whoever may write to the folder could put a link there between the two,
+    # and some other file would be everybody's.
+    folder = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    private, own = f".{path.name}.new", -1
+    try:
+        _require_room(path, folder)
+        with suppress(FileExistsError):  # one that a crash left
+            os.mkdir(private, 0o700, dir_fd=folder)
+        own = os.open(private, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+        found = os.fstat(own)
+        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+            raise OSError(errno.EPERM, f"{path.parent / private} is somebody else's: remove it")
+        with suppress(FileNotFoundError):
+            os.unlink(SOCKET_NAME, dir_fd=own)
+        place = f"/proc/self/fd/{own}/{SOCKET_NAME}"
+        listener.bind(place)
+        os.chmod(place, SOCKET_MODE)
+        listener.listen(CLIENTS_MAX)
+        os.rename(SOCKET_NAME, path.name, src_dir_fd=own, dst_dir_fd=folder)
+    finally:
+        if own >= 0:
+            os.close(own)
+            with suppress(OSError):
+                os.rmdir(private, dir_fd=folder)
+        os.close(folder)
+
+
+def _require_room(path: Path, folder: int) -> None:
+    """A dead daemon's socket gives way; anything else that stands there is an error, a link too."""
+    with suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(os.stat(path.name, dir_fd=folder, follow_symlinks=False).st_mode):
+            raise OSError(errno.EADDRINUSE, f"{path} is in use and no socket: name another in metricsListen")
 
 
 async def _answer(stream: trio.SocketStream, text: Callable[[], str], room: trio.Semaphore) -> None:

@@ -33,6 +33,8 @@ NAME_CHARACTERS_MAX = 255
 #: Read before anything else gets its turn; a flood of messages must not keep us from seeing the child's end.
 MESSAGES_A_TURN = 256
 CREDENTIALS_BYTES = 12
+#: What the kernel says of a sender that our pid namespace does not know.
+NOBODY = 0
 
 DEATH_WINDOW_SECONDS = 60
 #: (deaths before this one within the window, seconds until the next start); the last row that fits holds.
@@ -283,7 +285,7 @@ class Supervisor:
                 data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
             except BlockingIOError:
                 return
-            pid, descriptors = 0, array.array("i")
+            pid, descriptors = NOBODY, array.array("i")
             for _, kind, content in ancillary:
                 if kind == socket.SCM_CREDENTIALS:
                     pid = array.array("i", content)[0]
@@ -292,7 +294,10 @@ class Supervisor:
             # Of a message that is cut, or a stranger's, only the descriptors count: they are ours to close,
             # or whoever sends them could use up what we may open.
             whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
-            text = data.decode(errors="replace") if whole and pid == self._child else ""
+            # A pid of 0 is whoever has no number in our pid namespace, and between two lives our child's
+            # is 0 as well.
+            known = pid != NOBODY and pid == self._child
+            text = data.decode(errors="replace") if whole and known else ""
             self._take(text, list(descriptors))
 
     def _take(self, text: str, descriptors: list[int]) -> None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import socket
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -135,6 +137,57 @@ async def test_unix_socket_goes_with_the_server(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     assert answer.endswith(b"up 1\n")
     assert not path.exists()
+
+
+@pytest.mark.parametrize("when", ["bind", "listen"])
+async def test_no_other_file_gets_the_sockets_mode(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """Whoever may write to the folder puts a link in the socket's place, as soon as it stands there."""
+    path, secret = tmp_path / "metrics.sock", tmp_path / "secret"
+    secret.write_text("")
+    secret.chmod(0o600)
+    real = getattr(socket.socket, when)
+
+    def hostile(self: socket.socket, *arguments: Any) -> None:
+        real(self, *arguments)
+        path.unlink(missing_ok=True)
+        path.symlink_to(secret)
+
+    monkeypatch.setattr(socket.socket, when, hostile)
+    async with trio.open_nursery() as nursery:
+        with suppress(OSError):
+            await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
+        nursery.cancel_scope.cancel()
+    assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o077])
+async def test_everybody_may_ask_the_unix_socket(tmp_path: Path, umask: int) -> None:
+    """Whatever the umask is, and nothing else is left in the folder."""
+    path = tmp_path / "metrics.sock"
+    before = os.umask(umask)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve, f"unix:{path}", lambda: "up 1\n"))
+            assert stat.S_IMODE(path.stat().st_mode) == 0o666
+            assert os.listdir(tmp_path) == ["metrics.sock"]
+            nursery.cancel_scope.cancel()
+    finally:
+        os.umask(before)
+    assert os.listdir(tmp_path) == []
+
+
+async def test_a_link_that_stands_there_is_not_followed(tmp_path: Path) -> None:
+    """A link to another program's socket is no dead daemon's: an error, and both stay."""
+    path, other = tmp_path / "metrics.sock", tmp_path / "other.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(other))
+        path.symlink_to(other)
+        with pytest.raises(OSError, match="in use"), trio.fail_after(ANSWER_SECONDS_MAX):
+            await serve(f"unix:{path}", lambda: "", task_status=trio.TASK_STATUS_IGNORED)
+    assert path.is_symlink()
+    assert other.is_socket()
 
 
 async def _same(stream: trio.SocketStream) -> trio.SocketStream:

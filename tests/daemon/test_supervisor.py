@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -279,6 +280,34 @@ def test_nobody_else_is_heard(bench: Bench) -> None:
     (bench.folder / "seen").touch()
     assert bench.end()[0] == 0
     assert bench.log(1) == ["life", "fds lock mine"]
+    os.close(ours)
+    os.close(lock)
+
+
+@pytest.mark.root
+@pytest.mark.slow
+def test_a_sender_of_another_pid_namespace_is_not_heard_between_two_lives(bench: Bench) -> None:
+    """Without the host's processes the kernel calls every stranger 0, and 0 is no child that is away."""
+    lock = bench.pipe("lock")
+    words = "store=lock barrier address crash / crash / fds exit=0"
+    bench.start(words, "unshare", "--pid", "--fork", "--kill-child")
+    until(lambda: len(bench.log(1)) == 1)
+    address = "\0" + (bench.folder / "address").read_text()[1:]
+    ours, theirs = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as stranger:
+
+        def third_life() -> bool:
+            # All through the pause of a second that follows the second death.
+            for text in ("FDSTOREREMOVE=1\nFDNAME=lock", "STOPPING=1", "FDSTORE=1\nFDNAME=mine"):
+                passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))]
+                with suppress(BlockingIOError, ConnectionRefusedError):
+                    stranger.sendmsg([text.encode()], passed, 0, address)
+            return len(bench.log(2)) == 2
+
+        until(third_life)
+    os.close(theirs)
+    assert bench.end()[0] == 0
+    assert bench.log(2) == ["life", "fds lock mine"]
     os.close(ours)
     os.close(lock)
 
