@@ -164,10 +164,10 @@ class LogindBed:
         return [name for name, found in zip(unique, pids, strict=True) if found == pid]
 
     @contextlib.asynccontextmanager
-    async def inhibitor(self, who: str, what: str = "shutdown") -> AsyncIterator[None]:
+    async def inhibitor(self, who: str, what: str = "shutdown", why: str = "a test") -> AsyncIterator[None]:
         """Another program that holds a delay lock."""
         async with self.client() as router:
-            ask = new_method_call(LOGIN1, "Inhibit", "ssss", (what, who, "a test", "delay"))
+            ask = new_method_call(LOGIN1, "Inhibit", "ssss", (what, who, why, "delay"))
             (lock,) = unwrap_msg(await router.send_and_get_reply(ask))
             with lock:
                 yield

@@ -3,21 +3,27 @@
 jeepney's own router drops signals when a queue is full and cannot tell a caller that the bus went away
 while it was idle. Here one task reads: replies go to their callers, signals to a plain function, so that
 what it notes (who owns a name) is in the order of the bus.
+
+Any local user may send us signals, of up to 32 MiB each on a system bus, and jeepney needs seconds to read
+one. So a message's lengths are looked at before anything else of it, what is too long is thrown away as it
+comes, and a body is read only where somebody asks for it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import socket
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 import trio
-from jeepney import DBusAddress, HeaderFields, Message, MessageType, Properties, new_method_call
+from jeepney import DBusAddress, Header, HeaderFields, Message, MessageType, Properties, new_method_call
 from jeepney.auth import BEGIN, Authenticator
 from jeepney.bus import get_connectable_addresses
 from jeepney.bus_messages import MatchRule, message_bus
-from jeepney.fds import FileDescriptor
+from jeepney.fds import FileDescriptor, NoFDError, fds_buf_size
 from jeepney.io.trio import DBusConnection
 
 SYSTEM_BUS = "unix:path=/run/dbus/system_bus_socket"
@@ -26,12 +32,28 @@ CONNECT_SECONDS_MAX = 2.0
 #: logind answers in under a millisecond, but may be busy with a disk for a while.
 CALL_SECONDS_MAX = 5.0
 
+#: What every message begins with: byte order, kind, lengths.
+FIXED_BYTES = 16
+#: D-Bus's own limit. What claims more is no message, and what follows it cannot be found.
+MESSAGE_BYTES_MAX = 2**27
+#: Five names of at most 255 bytes, a path and a signature. A header is read for every message that a stranger
+#: sends: one of this length costs 5 ms where the bus passes on fields of any type, else a tenth of that.
+HEADER_BYTES_MAX = 2048
+#: The longest answer that we ask for lists locks: this is room for 500 of them, and read within 20 ms.
+BODY_BYTES_MAX = 64 * 1024
+#: What is thrown away comes in such pieces, and every other task has its turn between two of them.
+SKIPPED_BYTES = 64 * 1024
+BYTE_ORDERS = {b"l": "<", b"B": ">"}
+
 AnswerT = TypeVar("AnswerT")
-OnSignal = Callable[[Message], None]
 
 
 class BusError(Exception):
     """The bus, or what was called on it, did not do what was asked. One line, fit for people."""
+
+
+class TooLong(BusError):
+    """A body is longer than `BODY_BYTES_MAX`, so it was not read."""
 
 
 class BusRefused(BusError):
@@ -56,11 +78,34 @@ def member(message: Message) -> str:
     return str(message.header.fields.get(HeaderFields.member, ""))
 
 
-def _close_descriptors(message: Message) -> None:
-    """Close the descriptors of a message that nobody wants."""
-    for part in message.body:
-        if isinstance(part, FileDescriptor):
-            part.close()
+class Incoming(Message):  # type: ignore[misc]  # jeepney has no types
+    """A message whose header was read. ``data`` is all of it; None when it was too long to be kept.
+
+    Its ``descriptors`` are closed by `close`, except those that somebody has taken.
+    """
+
+    def __init__(self, header: Header, data: bytes | None, descriptors: list[FileDescriptor]) -> None:
+        self.header = header
+        self._data, self._descriptors = data, descriptors
+
+    @property
+    def body(self) -> tuple[Any, ...]:
+        """Read each time it is asked for. Raises BusError when that cannot be done."""
+        if self._data is None:
+            raise TooLong(f"{member(self) or 'an answer'} of {self.header.body_length} bytes is too long")
+        try:
+            return tuple(Message.from_buffer(self._data, self._descriptors).body)
+        except Exception as error:
+            # Many kinds; also where no descriptor was free for one that came with it.
+            raise BusError(f"{member(self) or 'an answer'} cannot be read ({type(error).__name__})") from None
+
+    def close(self) -> None:
+        for descriptor in self._descriptors:
+            with contextlib.suppress(NoFDError):
+                descriptor.close()
+
+
+OnSignal = Callable[[Incoming], None]
 
 
 class Bus:
@@ -68,7 +113,7 @@ class Bus:
 
     def __init__(self, connection: DBusConnection) -> None:
         self._connection = connection
-        self._waiting: dict[int, tuple[trio.Event, list[Message]]] = {}
+        self._waiting: dict[int, tuple[trio.Event, list[Incoming]]] = {}
         self.lost = ""
 
     @classmethod
@@ -87,14 +132,15 @@ class Bus:
                             raise EOFError("it closed the connection")
                         authenticator.feed(answer)
                     await stream.send_all(BEGIN)
-                    connection = DBusConnection(stream.socket, enable_fds=True)
+                    bus = cls(DBusConnection(stream.socket, enable_fds=True))
                     if hello:
-                        await connection.send(message_bus.Hello())
-                        await connection.receive()
+                        await bus._connection.send(message_bus.Hello())
+                        # Its answer comes first: before it nobody can send us anything.
+                        await bus._receive()
                 except BaseException:
                     stream.socket.close()
                     raise
-                return cls(connection)
+                return bus
         except trio.TooSlowError as error:
             raise BusError(
                 f"the bus at {address} does not answer within {CONNECT_SECONDS_MAX:g} s"
@@ -106,25 +152,77 @@ class Bus:
         """Read until the connection ends; why it did. Callers still waiting then get BusError."""
         try:
             while True:
-                message = await self._connection.receive()
-                kind = message.header.message_type
+                message = await self._receive()
+                if message is None:
+                    continue
+                kind, waiting = message.header.message_type, None
                 if kind is MessageType.signal:
                     on_signal(message)
-                    _close_descriptors(message)
                 elif kind in (MessageType.method_return, MessageType.error):
                     waiting = self._waiting.pop(message.header.fields.get(HeaderFields.reply_serial, 0), None)
-                    # Else its caller has given up.
-                    if waiting is not None:
-                        waiting[1].append(message)
-                        waiting[0].set()
-                    else:
-                        _close_descriptors(message)
+                # Else its caller has given up, or it is a call, and nobody may call us.
+                if waiting is not None:
+                    waiting[1].append(message)
+                    waiting[0].set()
+                else:
+                    message.close()
         except Exception as error:
             # Whatever it was, the connection is of no use any more, and who owns it decides what follows.
             self.lost = f"the bus connection ended ({type(error).__name__})"
         finally:
             self.close()
         return self.lost
+
+    async def _receive(self) -> Incoming | None:
+        """The next message; None for one whose header cannot be read. Raises BusError, OSError."""
+        descriptors: list[FileDescriptor] = []
+        message = None
+        try:
+            fixed = await self._read(FIXED_BYTES, descriptors)
+            order = BYTE_ORDERS.get(fixed[:1])
+            if order is None:
+                raise BusError("what comes is no D-Bus message")
+            body_bytes, fields_bytes = struct.unpack(f"{order}4xI4xI", fixed)
+            header_bytes = FIXED_BYTES + fields_bytes + -fields_bytes % 8
+            if header_bytes + body_bytes > MESSAGE_BYTES_MAX:
+                raise BusError("what comes is longer than a D-Bus message can be")
+            if header_bytes > HEADER_BYTES_MAX:
+                await self._skip(header_bytes - FIXED_BYTES + body_bytes, descriptors)
+                return None
+            whole = body_bytes <= BODY_BYTES_MAX
+            rest = header_bytes - FIXED_BYTES + (body_bytes if whole else 0)
+            data = fixed + await self._read(rest, descriptors)
+            if not whole:
+                await self._skip(body_bytes, descriptors)
+            # A field or a kind that we do not know, or nonsense: no reason to hang up, since it is known
+            # where the next message begins.
+            with contextlib.suppress(Exception):
+                header = Header.from_buffer(data[:header_bytes])[0]
+                message = Incoming(header, data if whole else None, descriptors)
+            return message
+        finally:
+            if message is None:
+                for descriptor in descriptors:
+                    descriptor.close()
+
+    async def _read(self, length: int, descriptors: list[FileDescriptor]) -> bytes:
+        """So many bytes, and to ``descriptors`` what comes with them. Raises BusError, OSError."""
+        parts = []
+        while length:
+            # Never beyond this message: descriptors come with the first bytes of theirs.
+            data, ancillary, _, _ = await self._connection.socket.recvmsg(
+                length, fds_buf_size(), socket.MSG_CMSG_CLOEXEC
+            )
+            descriptors += FileDescriptor.from_ancdata(ancillary)
+            if not data:
+                raise BusError("the other side closed it")
+            parts.append(data)
+            length -= len(data)
+        return b"".join(parts)
+
+    async def _skip(self, length: int, descriptors: list[FileDescriptor]) -> None:
+        while length:
+            length -= len(await self._read(min(length, SKIPPED_BYTES), descriptors))
 
     def close(self) -> None:
         """Idempotent."""
@@ -149,7 +247,7 @@ class Bus:
             # It came in the moment in which the time was over: a lock in it that nobody closes would hold the
             # machine.
             for late in replies:
-                _close_descriptors(late)
+                late.close()
             raise BusError(f"no answer to {member(message)} within {seconds_max:g} s") from error
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
             raise BusError(f"the bus connection broke ({type(error).__name__})") from error
@@ -158,10 +256,15 @@ class Bus:
         if not replies:
             raise BusError(self.lost)
         (reply,) = replies
+        try:
+            body = reply.body
+        except BusError as error:
+            reply.close()
+            raise type(error)(f"{member(message)}: {error}") from None
         if reply.header.message_type is MessageType.error:
             name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
-            raise BusRefused(str(name), " ".join(str(part) for part in reply.body))
-        return tuple(reply.body)
+            raise BusRefused(str(name), " ".join(str(part) for part in body))
+        return body
 
     async def method(
         self, target: DBusAddress, name: str, signature: str = "", *body: Any

@@ -32,7 +32,7 @@ from ebbtide.events.model import ShutdownKind
 BUS_NAME = "org.freedesktop.DBus"
 #: Rejections on record a connection: evidence, but no way to fill our disk.
 REJECTED_MAX = 16
-#: A forged body may be megabytes.
+#: Of a body that is not as it should be, the beginning is evidence enough.
 TEXT_CHARACTERS_MAX = 200
 
 
@@ -64,8 +64,9 @@ class SignalFilter:
 
     def accept(self, message: Message) -> FilteredSignal:
         """What the message says; None: nothing that concerns us, or nothing new."""
-        name, body, fields = member(message), message.body, message.header.fields
+        name, fields = member(message), message.header.fields
         if name == OWNER_CHANGED and sender(message) == BUS_NAME:
+            body = message.body
             if len(body) != 3 or body[0] != LOGIND_NAME:
                 return None
             self.owner, self._announced = str(body[2]), None
@@ -79,6 +80,10 @@ class SignalFilter:
         # Any local user can send us a message that looks like logind's, and one would end every pod.
         if not self.owner or sender(message) != self.owner:
             return self._reject(message, f"not sent by logind ({self.owner or 'not on the bus'})")
+        try:
+            body = message.body
+        except BusError as error:
+            return self._reject(message, str(error))
         if name == PREPARE_FOR_SHUTDOWN_WITH_METADATA:
             if len(body) != 2 or not isinstance(body[0], bool) or not isinstance(body[1], dict):
                 return self._reject(message, f"the body is {body!r}, not a boolean and a dictionary")

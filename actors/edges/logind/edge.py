@@ -153,7 +153,7 @@ class LogindEdge:
         """Empty when a lock is held, else the name of logind's refusal. Raises BusError."""
         if self._lock.held:
             # An answer proves that logind has started, and has opened again the locks that it knows of.
-            await bus.method(MANAGER, "ListInhibitors")
+            await reader.read_preparing(bus)
             if self._lock.alive():
                 return ""
         try:
@@ -320,7 +320,7 @@ class LogindReporter:
             async with self.turn:
                 found = None
                 with trio.move_on_after(LOOK_SECONDS_MAX):
-                    found = await reader.read_manager(bus)
+                    found = await reader.read_manager(bus, self.kubelet_lock)
                 if found is not None and not self.link.pending:
                     self.preparing, self.grant_ns = found.preparing, found.grant_ns
                     self.kubelet_lock = found.kubelet_lock
@@ -343,7 +343,8 @@ class LogindReporter:
             limit: list[Any] = []
             # The limit and a kubelet's lock matter until the signal: then both are fixed.
             if not preparing and (preparing, owner) == (self.preparing, self.owner):
-                limit = await reader.ask_all(bus, reader.read_grant_ns, reader.read_kubelet_lock)
+                kubelet_lock = partial(reader.read_kubelet_lock, self.kubelet_lock)
+                limit = await reader.ask_all(bus, reader.read_grant_ns, kubelet_lock)
             look.deadline = math.inf
             if self.link.pending:
                 return

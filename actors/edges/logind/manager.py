@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeVar, get_args
 
 from jeepney import DBusAddress
 
-from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, side_by_side
+from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, TooLong, side_by_side
 from ebbtide.actors.edges.logind.drop_ins import grant_ns_of_usec
 from ebbtide.events.facts import ScheduleRead
 from ebbtide.events.model import ShutdownKind
@@ -53,8 +53,9 @@ def kind_in_metadata(metadata: object) -> ShutdownKind:
 
 def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
     """Does a row of ``ListInhibitors`` say that a kubelet runs its own graceful node shutdown?"""
-    what, who, _, mode, _, _ = row
-    return who == KUBELET_WHO and mode == "delay" and "shutdown" in what.split(":")
+    what, who, _, mode, uid, _ = row
+    # By its user too: whoever has a session may take a lock under any name, and ours would be given up.
+    return who == KUBELET_WHO and mode == "delay" and uid == 0 and "shutdown" in what.split(":")
 
 
 ValueT = TypeVar("ValueT")
@@ -107,16 +108,22 @@ async def read_kind(bus: Bus) -> ShutdownKind:
     return await read_scheduled_kind(bus) if found == "unknown" else found
 
 
-async def read_kubelet_lock(bus: Bus) -> bool:
-    """Does a program called ``kubelet`` hold a delay lock on shutdown?"""
-    rows = (await bus.method(MANAGER, "ListInhibitors"))[0]
+async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
+    """Does a program of root's called ``kubelet`` hold a delay lock on shutdown?
+
+    ``known`` is the answer where the list is too long to be read: whoever has a session can make it so.
+    """
+    try:
+        rows = (await bus.method(MANAGER, "ListInhibitors"))[0]
+    except TooLong:
+        return known
     return any(is_kubelet_lock(row) for row in rows)
 
 
-async def read_manager(bus: Bus) -> ManagerState:
-    """Raises BusError. The kind of a machine that does not go down is unknown."""
+async def read_manager(bus: Bus, kubelet_lock: bool = False) -> ManagerState:
+    """``kubelet_lock`` as known before. Raises BusError. A machine that does not go down has no kind."""
     going, limit, coming, kubelet = await ask_all(
-        bus, read_preparing, read_grant_ns, read_kind, read_kubelet_lock
+        bus, read_preparing, read_grant_ns, read_kind, partial(read_kubelet_lock, kubelet_lock)
     )
     return ManagerState(going, limit, coming if going else "unknown", kubelet)
 

@@ -114,6 +114,17 @@ async def test_a_kubelets_lock_is_seen_at_arming(bed: LogindBed, rig: Rig) -> No
     assert rig.facts.of(f.LogindRead)[0].kubelet_lock
 
 
+@pytest.mark.parametrize("held", [True, False])
+async def test_a_list_of_locks_that_is_too_long_changes_nothing(bed: LogindBed, rig: Rig, held: bool) -> None:
+    """Any local user may hold a lock with a reason of any length: we are armed, and know what we knew."""
+    async with bed.inhibitor("kubelet" if held else "somebody"):
+        await rig.do(Arm(key="a"))
+        async with bed.inhibitor("somebody", why="because " * 100_000):
+            assert (await rig.do(Arm(key="b"))).result == "done"
+            assert [read.kubelet_lock for read in rig.facts.of(f.LogindRead)] == [held, held]
+    assert not rig.facts.of(f.BusLost)
+
+
 async def test_a_kubelets_lock_is_seen_when_it_comes_later(bed: LogindBed, rig: Rig) -> None:
     """Rule 8: a kubelet that starts after us is on record before the next signal."""
     await rig.do(Arm(key="a"))

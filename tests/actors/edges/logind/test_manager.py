@@ -6,7 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.actors.edges.logind.manager import NO_SCHEDULE, WALL_CHARACTERS_MAX, parse_schedule
+from ebbtide.actors.edges.logind.manager import (
+    NO_SCHEDULE,
+    WALL_CHARACTERS_MAX,
+    is_kubelet_lock,
+    parse_schedule,
+)
 from ebbtide.events.codec import decode_event, encode_event
 from ebbtide.events.decisions import Arm
 from ebbtide.events.facts import ScheduleRead
@@ -30,6 +35,13 @@ async def test_who_asked_and_that_it_was_cancelled(bed: LogindBed, rig: Rig) -> 
     assert (await rig.facts.wait(ScheduleRead, 2)).at_wall_ns == moved_ns
     await bed.cancel()
     assert await rig.facts.wait(ScheduleRead, 3) == NO_SCHEDULE
+
+
+def test_a_kubelet_is_root() -> None:
+    """Any local user may call a lock so; it must not make us step back."""
+    assert is_kubelet_lock(("shutdown:sleep", "kubelet", "", "delay", 0, 77))
+    assert not is_kubelet_lock(("shutdown", "kubelet", "", "delay", 1000, 77))
+    assert not is_kubelet_lock(("shutdown", "kubelet", "", "block", 0, 77))
 
 
 @pytest.mark.root

@@ -1,0 +1,269 @@
+"""The connection to a bus: what is too long, or not to be understood, costs its own message and nothing else.
+
+The other end is a plain socket here, for what no healthy bus passes on; a real bus is in
+`tests/actors/edges/logind/test_flooded.py`, and at the end of this file.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import os
+import socket
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from jeepney import (
+    DBusAddress,
+    HeaderFields,
+    Message,
+    MessageType,
+    new_method_call,
+    new_method_return,
+    new_signal,
+)
+from jeepney.bus_messages import message_bus
+from jeepney.io.trio import DBusConnection, open_dbus_connection
+
+from ebbtide.actors.edges.linux.bus import (
+    BODY_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    MESSAGE_BYTES_MAX,
+    Bus,
+    BusError,
+    Incoming,
+    TooLong,
+    member,
+)
+from tests.actors.edges.logind.conftest import bed
+from tests.beds.logind import LogindBed
+from tests.descriptors import no_free_descriptor
+
+__all__ = ["bed"]
+
+SOMEBODY = DBusAddress("/org/example", "org.example", "org.example.Things")
+ANSWER_SECONDS_MAX = 5
+
+
+class Peer:
+    """The other end, and what of it was heard."""
+
+    def __init__(self, end: trio.socket.SocketType, heard: list[str]) -> None:
+        self.end, self.heard = end, heard
+        self.connection = DBusConnection(end, enable_fds=True)
+
+    async def say(self, data: bytes, descriptors: tuple[int, ...] = ()) -> None:
+        rights = (
+            [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
+        )
+        sent = await self.end.sendmsg([data], rights)
+        await trio.SocketStream(self.end).send_all(data[sent:])
+
+    async def last_word(self) -> None:
+        """All that was said before was worked through, and the connection lives."""
+        await self.say(signal("LastWord"))
+        with trio.fail_after(ANSWER_SECONDS_MAX):
+            while "LastWord" not in self.heard:
+                await trio.sleep(0.001)
+
+
+@contextlib.asynccontextmanager
+async def linked() -> AsyncIterator[tuple[Bus, Peer]]:
+    ours, theirs = trio.socket.socketpair()
+    bus, heard = Bus(DBusConnection(ours, enable_fds=True)), list[str]()
+
+    def hear(message: Incoming) -> None:
+        heard.append(member(message))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bus.read, hear)
+        yield bus, Peer(theirs, heard)
+        bus.close()
+    theirs.close()
+
+
+def signal(name: str, signature: str | None = None, *body: Any) -> bytes:
+    made: bytes = new_signal(SOMEBODY, name, signature, body).serialise(serial=1)
+    return made
+
+
+def open_descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+# --- what is not read --------------------------------------------------------------------------
+
+
+def with_unknown_field() -> bytes:
+    """A field that D-Bus has no name for yet; a reader shall pass over it."""
+    data = bytearray(signal("Strange"))
+    at = data.index(bytes([HeaderFields.member.value]) + b"\x01s")
+    data[at] = 200
+    return bytes(data)
+
+
+def with_long_path() -> bytes:
+    made = new_signal(DBusAddress("/" + "x" * HEADER_BYTES_MAX, None, "org.example.Things"), "Long")
+    data: bytes = made.serialise(serial=1)
+    return data
+
+
+def of_unknown_kind() -> bytes:
+    data = bytearray(signal("Strange"))
+    data[1] = 77
+    return bytes(data)
+
+
+@pytest.mark.parametrize("data", [with_unknown_field(), with_long_path(), of_unknown_kind()])
+async def test_what_is_not_understood_is_passed_over(data: bytes) -> None:
+    """The message is as if it had not come, its descriptors are closed, and the next one is heard."""
+    async with linked() as (_, peer):
+        passed = tuple(os.memfd_create("passed") for _ in range(3))
+        before = open_descriptors()
+        await peer.say(data, passed)
+        await peer.last_word()
+        assert open_descriptors() == before
+        assert peer.heard == ["LastWord"]
+    for descriptor in passed:
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize("fields", [{"body": MESSAGE_BYTES_MAX}, {"fields": 2**32 - 8}, {"order": b"?"}])
+async def test_what_is_no_message_ends_the_connection(fields: dict[str, Any]) -> None:
+    """Where the next message begins cannot be known: those who wait are told, and nothing is kept."""
+    async with linked() as (bus, peer), trio.open_nursery() as nursery:
+        errors: list[str] = []
+
+        async def ask() -> None:
+            with pytest.raises(BusError) as raised:
+                await bus.method(SOMEBODY, "Something")
+            errors.append(str(raised.value))
+
+        nursery.start_soon(ask)
+        await peer.connection.receive()
+        head = bytearray(signal("X")[:16])
+        head[0:1] = fields.get("order", b"l")
+        head[4:8] = fields.get("body", 0).to_bytes(4, "little")
+        head[12:16] = fields.get("fields", 8).to_bytes(4, "little")
+        await peer.say(bytes(head))
+    assert errors == ["the bus connection ended (BusError)"]
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.sampled_from([signal("Word", "a{sv}", {"a": ("as", ["b", "c"])}), signal("Word", "(tb)", (1, True))]),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=6),
+)
+def test_bytes_that_somebody_changed(data: bytes, changes: list[tuple[int, int]]) -> None:
+    """Whatever stands in a message: it is heard, passed over, or the end; nothing else happens."""
+    changed = bytearray(data)
+    for at, value in changes:
+        changed[at % len(changed)] = value
+
+    async def run() -> None:
+        async with linked() as (bus, peer):
+            with contextlib.suppress(trio.BrokenResourceError, OSError):
+                await peer.say(bytes(changed) + signal("LastWord"))
+                peer.end.shutdown(socket.SHUT_WR)
+            with trio.fail_after(ANSWER_SECONDS_MAX):
+                while not bus.lost:
+                    await trio.sleep(0)
+            assert bus.lost == "the bus connection ended (BusError)"
+
+    trio.run(run)
+
+
+# --- answers -----------------------------------------------------------------------------------
+
+
+async def answer(
+    peer: Peer, signature: str, body: tuple[Any, ...], descriptors: tuple[int, ...] = ()
+) -> None:
+    asked = await peer.connection.receive()
+    reply = new_method_return(asked, signature, body)
+    if descriptors:
+        reply.header.fields[HeaderFields.unix_fds] = len(descriptors)
+    await peer.say(reply.serialise(serial=2, fds=array.array("i") if descriptors else None), descriptors)
+
+
+async def test_an_answer_that_is_too_long_fails_its_call() -> None:
+    """The one call ends at once, and says why; the next one on the same connection is answered."""
+    async with linked() as (bus, peer), trio.open_nursery() as nursery:
+        nursery.start_soon(answer, peer, "s", ("x" * BODY_BYTES_MAX,))
+        with (
+            trio.fail_after(1),
+            pytest.raises(TooLong, match=r"^Much: an answer of 65\d+ bytes is too long$"),
+        ):
+            await bus.method(SOMEBODY, "Much")
+        nursery.start_soon(answer, peer, "s", ("x" * (BODY_BYTES_MAX - 5),))
+        assert len((await bus.method(SOMEBODY, "Enough"))[0]) == BODY_BYTES_MAX - 5
+
+
+async def test_an_answer_that_cannot_be_read_fails_its_call() -> None:
+    """A body that is not as its signature says; the connection is as good as before."""
+
+    async def nonsense(peer: Peer) -> None:
+        asked = await peer.connection.receive()
+        data = bytearray(new_method_return(asked, "s", ("good",)).serialise(serial=2))
+        data[-1] = 7
+        await peer.say(bytes(data))
+
+    async with linked() as (bus, peer), trio.open_nursery() as nursery:
+        nursery.start_soon(nonsense, peer)
+        with pytest.raises(BusError, match=r"^Ask: an answer cannot be read \(AssertionError\)$"):
+            await bus.method(SOMEBODY, "Ask")
+        await peer.last_word()
+
+
+async def test_without_a_free_descriptor_the_one_call_fails() -> None:
+    """An answer brings a descriptor and there is no number left for it: the next call has its own."""
+    passed = os.memfd_create("passed")
+    async with linked() as (bus, peer):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, peer, "u", (0,), (passed,))
+            await trio.testing.wait_all_tasks_blocked()
+            with no_free_descriptor(), pytest.raises(BusError, match=r"^Inhibit: an answer cannot be read"):
+                await bus.method(SOMEBODY, "Inhibit")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer, peer, "s", ("here",))
+            assert await bus.method(SOMEBODY, "Again") == ("here",)
+    os.close(passed)
+
+
+@pytest.mark.root
+async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
+    """8 MiB from another program on the bus: that call fails at once, those beside it are answered."""
+    connection = await open_dbus_connection(bed.address)
+    async with connection:
+        async with connection.router() as router:
+            await router.send_and_get_reply(message_bus.RequestName("org.example"))
+
+        async def serve() -> None:
+            while True:
+                asked: Message = await connection.receive()
+                if asked.header.message_type is MessageType.method_call:
+                    length = 8 * 1024 * 1024 if member(asked) == "Much" else 4
+                    await connection.send(new_method_return(asked, "ay", (bytes(length),)))
+
+        bus = await Bus.open(bed.address)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(serve)
+            nursery.start_soon(bus.read, lambda _: None)
+            found: dict[str, object] = {}
+
+            async def ask(name: str) -> None:
+                try:
+                    found[name] = await bus.call(new_method_call(SOMEBODY, name))
+                except BusError as error:
+                    found[name] = type(error)
+
+            async with trio.open_nursery() as asking:
+                for name in ("One", "Much", "Other"):
+                    asking.start_soon(ask, name)
+            bus.close()
+            nursery.cancel_scope.cancel()
+    assert found == {"One": (bytes(4),), "Much": TooLong, "Other": (bytes(4),)}

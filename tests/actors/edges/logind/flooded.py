@@ -1,0 +1,70 @@
+"""``python -m tests.actors.edges.logind.flooded ADDRESS ROOT``: the edge as a process, to be measured.
+
+Says ``armed``, then ``down`` when logind's signal came, then a JSON line: the longest time that the event
+loop was kept, in processor milliseconds (so that nobody else's work counts), the process's peak memory in
+MiB, how many facts of each kind there were, and how many more descriptors are open than when it was armed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import trio
+
+from ebbtide.actors.edges.logind.edge import LogindEdge
+from ebbtide.events.decisions import Arm
+from ebbtide.events.facts import PrepareForShutdown
+from tests.actors.edges.logind.conftest import running
+
+#: The loop's turns; short against what may be measured.
+TICK_SECONDS = 0.001
+WAIT_SECONDS_MAX = 60
+
+
+class Turns:
+    """Measures how long the loop is kept between two turns of one task."""
+
+    def __init__(self) -> None:
+        self.longest_seconds = 0.0
+
+    async def run(self) -> None:
+        before = time.thread_time()
+        while True:
+            await trio.sleep(TICK_SECONDS)
+            now = time.thread_time()
+            self.longest_seconds, before = max(self.longest_seconds, now - before), now
+
+
+def peak_mib() -> float:
+    (line,) = (row for row in Path("/proc/self/status").read_text().splitlines() if row.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+async def main(address: str, root: str) -> None:
+    async with running(LogindEdge(address, root=Path(root))) as rig, trio.open_nursery() as nursery:
+        ending = await rig.do(Arm(key="a"))
+        open_before = len(os.listdir("/proc/self/fd"))
+        turns = Turns()
+        nursery.start_soon(turns.run)
+        print("armed" if ending.result == "done" else ending.reason, flush=True)
+        with trio.fail_after(WAIT_SECONDS_MAX):
+            while not rig.facts.of(PrepareForShutdown):
+                await trio.sleep(TICK_SECONDS)
+        print("down", flush=True)
+        report = {
+            "stall_ms": turns.longest_seconds * 1000,
+            "peak_mib": peak_mib(),
+            "descriptors": len(os.listdir("/proc/self/fd")) - open_before,
+            "facts": Counter(type(fact).__name__ for fact in rig.facts.all),
+        }
+        print(json.dumps(report), flush=True)
+        nursery.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    trio.run(main, *sys.argv[1:])

@@ -1,0 +1,139 @@
+"""What any local user can send to us alone: long messages, on a real bus, to the edge as a process."""
+
+from __future__ import annotations
+
+import array
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+from jeepney import HeaderFields, Message
+from jeepney.io.trio import open_dbus_connection
+
+from ebbtide.actors.edges.logind.manager import PREPARE_FOR_SHUTDOWN
+from tests.beds.inside import PROJECT
+from tests.beds.logind import LogindBed, manager_signal
+
+pytestmark = [pytest.mark.root, pytest.mark.slow]
+
+MIB = 1024 * 1024
+#: The system bus takes messages of up to 32 MiB.
+LONG_BYTES = 29 * MIB
+#: What is promised under any local user's input.
+PEAK_MIB_MAX, STALL_MS_MAX = 128, 50
+CHILD_SECONDS_MAX = 60
+
+
+def long_message(short: Message, signature: str, body: bytes) -> bytes:
+    """The bytes of a message with this body, which no library needs to build for it."""
+    short.header.fields[HeaderFields.signature] = signature
+    short.header.body_length = len(body)
+    head = short.header.serialise(serial=7)
+    return head + bytes(-len(head) % 8) + body
+
+
+def numbers(length: int) -> bytes:
+    """An ``au``: of all bodies one of those that take the longest to read."""
+    return array.array("I", [length]).tobytes() + bytes(length)
+
+
+def nested(length: int) -> bytes:
+    """An ``av``: each element names its own type."""
+    element = b"\x01y\x00\x07"
+    return array.array("I", [length]).tobytes() + element * (length // len(element))
+
+
+@asynccontextmanager
+async def flooded(bed: LogindBed) -> AsyncIterator[tuple[str, Any]]:
+    """The edge's name on the bus, and its report, once the machine goes down."""
+    argv = [sys.executable, "-m", "tests.actors.edges.logind.flooded", bed.address, str(bed.root)]
+    process = await trio.lowlevel.open_process(
+        argv, stdout=subprocess.PIPE, cwd=PROJECT, env=os.environ | {"PYTHONPATH": str(PROJECT)}
+    )
+    output = process.stdout
+    assert output is not None
+    text = b""
+
+    async def line() -> str:
+        nonlocal text
+        with trio.fail_after(CHILD_SECONDS_MAX):
+            while b"\n" not in text:
+                more = await output.receive_some()
+                assert more, "the edge's process ended"
+                text += more
+        first, _, text = text.partition(b"\n")
+        return first.decode()
+
+    try:
+        assert await line() == "armed"
+        (ours,) = await bed.connections_of(process.pid)
+
+        async def report() -> Any:
+            await bed.power_off()
+            assert await line() == "down"
+            return json.loads(await line())
+
+        yield ours, report
+    finally:
+        process.kill()
+        await process.wait()
+
+
+@pytest.mark.parametrize(("signature", "body"), [("au", numbers), ("av", nested)])
+async def test_long_signals_keep_nobody(bed: LogindBed, signature: str, body: Any) -> None:
+    """29 MiB to us alone, three times, in logind's name and in another: neither read nor kept in memory."""
+    async with flooded(bed) as (ours, report):
+        connection = await open_dbus_connection(bed.address)
+        async with connection:
+            for member in (PREPARE_FOR_SHUTDOWN, "Anything", PREPARE_FOR_SHUTDOWN):
+                message = manager_signal(member, "", to=ours)
+                await trio.SocketStream(connection.socket).send_all(
+                    long_message(message, signature, body(LONG_BYTES))
+                )
+            found = await report()
+    assert found["stall_ms"] <= STALL_MS_MAX
+    assert found["peak_mib"] <= PEAK_MIB_MAX
+    assert found["facts"]["SignalRejected"] == 2, "the forged ones are on record"
+    assert "BusLost" not in found["facts"]
+
+
+async def test_short_ones_without_number_keep_nobody(bed: LogindBed) -> None:
+    """Five thousand signals of 4 KiB that are not for us: their bodies are not read at all."""
+    async with flooded(bed) as (ours, report):
+        connection = await open_dbus_connection(bed.address)
+        async with connection:
+            message = long_message(manager_signal("Anything", "", to=ours), "av", nested(4096 - 4))
+            for _ in range(5_000):
+                await trio.SocketStream(connection.socket).send_all(message)
+            found = await report()
+    assert found["stall_ms"] <= STALL_MS_MAX
+    assert found["peak_mib"] <= PEAK_MIB_MAX
+    assert "BusLost" not in found["facts"]
+
+
+@pytest.mark.parametrize("length", [64, LONG_BYTES])
+async def test_descriptors_that_come_along_are_closed(bed: LogindBed, length: int) -> None:
+    """Sixteen descriptors with each message, the most that a bus passes on: none stays open with us."""
+    passed = [os.memfd_create("passed") for _ in range(16)]
+    async with flooded(bed) as (ours, report):
+        connection = await open_dbus_connection(bed.address, enable_fds=True)
+        async with connection:
+            message = manager_signal("Anything", "", to=ours)
+            message.header.fields[HeaderFields.unix_fds] = len(passed)
+            data = long_message(message, "au", numbers(length))
+            for _ in range(3):
+                rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", passed))]
+                sent = await connection.socket.sendmsg([data], rights)
+                await trio.SocketStream(connection.socket).send_all(data[sent:])
+            found = await report()
+    for descriptor in passed:
+        os.close(descriptor)
+    assert found["descriptors"] <= 0
+    assert "BusLost" not in found["facts"]
