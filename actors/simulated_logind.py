@@ -38,7 +38,7 @@ class Timer(Protocol):
 
 
 class Note(Protocol):
-    """Hears what really happened, by its name (`replay.sim.world_log.WorldLog.note`)."""
+    """Hears what really happened, by its name (`replay.sim.node.WorldLog.note`)."""
 
     def __call__(self, what: str, *, detail: str = "", life: int = 0) -> object: ...
 

@@ -25,6 +25,7 @@ from ebbtide.actors.simulated_logind import (
     ShutdownSignal,
     Unreachable,
 )
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import (
     AnnounceNode,
@@ -78,11 +79,8 @@ from ebbtide.replay.sim.effects import (
     Until,
     Watching,
 )
-from ebbtide.replay.sim.kubelet import KUBELET
-from ebbtide.replay.sim.node import SimulatedNode
-from ebbtide.replay.sim.pods import HookProcess, SimulatedContainer
+from ebbtide.replay.sim.node import KUBELET, HookProcess, SimulatedContainer, SimulatedNode
 from ebbtide.replay.sim.scenario import Draws
-from ebbtide.replay.sim.world_log import MS
 
 
 class DaemonProcess(Protocol):

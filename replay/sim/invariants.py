@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from ebbtide.actors.policy.grace_periods import shutdown_enabled
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Order, Record, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
@@ -34,10 +35,8 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import ApiRead, EffectPanicked, OrderEnded, PrepareForShutdown
 from ebbtide.replay.sim import invariants_kubernetes as kubernetes
-from ebbtide.replay.sim.kubelet import KUBELET
-from ebbtide.replay.sim.pods import SimulatedContainer
+from ebbtide.replay.sim.node import KUBELET, Happening, SimulatedContainer
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds, world_times
-from ebbtide.replay.sim.world_log import MS, Happening
 
 
 class Breach(NamedTuple):

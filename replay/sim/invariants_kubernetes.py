@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import (
     AwaitStatuses,
@@ -24,7 +25,6 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds
-from ebbtide.replay.sim.world_log import MS
 
 #: Kinds after which the same pods do not start here again.
 GOING_FOR_GOOD = ("poweroff", "halt")

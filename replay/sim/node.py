@@ -1,20 +1,449 @@
-"""A modelled node: one boot of the machine, with its clock, its pods, its logind and its service manager.
+"""A modelled node: one boot of the machine, with its clock, pods, kubelet, logind and service manager.
 
-`simulate` and the tests' world share it; the first drives it by its agenda, the second by Trio's tasks.
+What really happens on it stands in its world log, which outlives every daemon. `simulate` and the tests'
+world share it; the first drives it by its agenda, the second by Trio's tasks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Literal, NamedTuple
 
-from ebbtide.actors.simulated_logind import SimulatedLogind, Timer
+from ebbtide.actors.policy.grace_periods import effective_periods
+from ebbtide.actors.policy.plan import planned_waves
+from ebbtide.actors.simulated_logind import (
+    BusSignal,
+    InProgress,
+    ShutdownSignal,
+    SimulatedLogind,
+    Timer,
+    Unreachable,
+)
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.events.model import Pod, Settings, ShutdownKind
-from ebbtide.replay.sim.kubelet import Kubelet
-from ebbtide.replay.sim.pods import SimulatedPods
-from ebbtide.replay.sim.scenario import Faults
-from ebbtide.replay.sim.world_log import MS, WorldLog
+from ebbtide.events.model import PlannedWave, Pod, Settings, ShutdownKind
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan
+
+# --- the world log -----------------------------------------------------------------------------
+
+# What really happened, seen from outside, in world time: nanoseconds that run on over crashes and boots.
+# Nothing in it comes from the daemon's own records: the invariants compare the two.
+
+
+class Happening(NamedTuple):
+    """One happening. ``late``: the effect began before its order was as durable as it has to be."""
+
+    at_ns: int
+    boot: int
+    life: int
+    what: str
+    uid: str = ""
+    container: str = ""
+    detail: str = ""
+    late: bool = False
+
+
+class WorldLog:
+    """Happenings in their order. ``life`` is the daemon that caused one, 0 for the world itself."""
+
+    def __init__(self, now_ns: Callable[[], int]) -> None:
+        self.now_ns = now_ns
+        self.seen: list[Happening] = []
+        self.boot = 0
+        self.listeners: list[Callable[[Happening], object]] = []
+
+    def note(
+        self,
+        what: str,
+        uid: str = "",
+        container: str = "",
+        detail: str = "",
+        *,
+        life: int = 0,
+        late: bool = False,
+    ) -> None:
+        seen = Happening(self.now_ns(), self.boot, life, what, uid, container, detail, late)
+        self.seen.append(seen)
+        for listen in self.listeners:
+            listen(seen)
+
+    def of(self, *whats: str) -> Iterator[Happening]:
+        return (seen for seen in self.seen if seen.what in whats)
+
+
+# --- its pods ----------------------------------------------------------------------------------
+
+# Containers that take their time, ignore signals, or cannot even be killed. They live and die whether or not
+# a daemon watches. Each is a small state machine: waiting, running, exited; what moves it was drawn before
+# (`ContainerPlan`) or comes from outside (a signal, SIGKILL).
+
+#: The daemon in whose life a process was started can read its exit code; a later one cannot.
+StartedBy = int
+
+#: How a hook's end stands in the world log.
+HOOK_ENDS = {True: "succeeded", False: "failed", None: "stopped"}
+
+
+class HookProcess:
+    """An exec hook that runs; it outlives the daemon that started it."""
+
+    def __init__(self) -> None:
+        self.ended = False
+        self.succeeded: bool | None = None
+        #: Whoever follows it; called once, at its end.
+        self.followers: list[Callable[[], object]] = []
+        self.take_back: Callable[[], object] | None = None
+
+
+class SimulatedContainer:
+    """One container on one boot."""
+
+    def __init__(self, uid: str, name: str, plan: ContainerPlan) -> None:
+        self.uid, self.name, self.plan = uid, name, plan
+        self.phase: Literal["waiting", "running", "exited"] = "waiting"
+        self.parent: StartedBy = 0
+        self.exit_code: int | None = None
+        self.exit_signal = ""
+        self.killed = False
+        self.hooks: dict[str, HookProcess] = {}
+
+
+class SimulatedPods:
+    """All containers of one boot. ``timer`` ends with the boot."""
+
+    def __init__(self, log: WorldLog, timer: Timer) -> None:
+        self._log = log
+        self._timer = timer
+        self.plans: dict[str, PodPlan] = {}
+        self.boxes: dict[tuple[str, str], SimulatedContainer] = {}
+        self._of: dict[str, list[SimulatedContainer]] = {}
+        #: Pods that somebody asked to start.
+        self.begun: dict[str, str] = {}
+        self.watchers: list[Callable[[SimulatedContainer], None]] = []
+
+    # --- what the world does -------------------------------------------------------------------
+
+    def add(self, plan: PodPlan) -> None:
+        """A manifest lies in the folder. Nothing runs yet."""
+        self.plans[plan.pod.uid] = plan
+        for container in plan.pod.containers:
+            box = SimulatedContainer(plan.pod.uid, container.name, plan.containers[container.name])
+            self.boxes[box.uid, box.name] = box
+            self._of.setdefault(box.uid, []).append(box)
+
+    def of(self, uid: str) -> list[SimulatedContainer]:
+        return self._of.get(uid, [])
+
+    def over(self, uid: str) -> bool:
+        return uid in self.begun and all(box.phase == "exited" for box in self.of(uid))
+
+    # --- what a runtime does -------------------------------------------------------------------
+
+    def begin(self, uid: str, order: str) -> None:
+        """Somebody asked to start this pod; from now on it is an active one."""
+        self.begun.setdefault(uid, order)
+
+    def start(self, box: SimulatedContainer, parent: StartedBy) -> bool:
+        """Start a container, unless it was stopped before. Whether it runs now: it may have ended at once."""
+        if box.phase == "waiting":
+            box.phase, box.parent = "running", parent
+            self._log.note("start", box.uid, box.name, life=parent)
+            if box.plan.lives_ns is not None:
+                self._later(box.plan.lives_ns, box, "")
+        return box.phase == "running"
+
+    def drop(self, box: SimulatedContainer) -> None:
+        """A container that was not started yet never will be."""
+        if box.phase == "waiting":
+            self._log.note("dropped", box.uid, box.name)
+            self._gone(box)
+
+    def signal(self, box: SimulatedContainer, life: int, late: bool) -> None:
+        """The stop signal. A container that is not running takes no notice; a waiting one is not started."""
+        self.drop(box)
+        running = box.phase == "running"
+        self._log.note("signal", box.uid, box.name, "" if running else "not running", life=life, late=late)
+        if running and box.plan.stop_ns is not None:
+            self._later(box.plan.stop_ns, box, "SIGTERM" if box.plan.by_signal else "")
+
+    def kill(self, box: SimulatedContainer, life: int, late: bool) -> None:
+        """SIGKILL to the whole tree."""
+        self.drop(box)
+        running = box.phase == "running"
+        self._log.note("kill", box.uid, box.name, "" if running else "not running", life=life, late=late)
+        if running and not box.killed:
+            box.killed = True
+            if box.plan.reap_ns is not None:
+                self._later(box.plan.reap_ns, box, "SIGKILL")
+
+    def run_hook(self, box: SimulatedContainer, order: str, life: int, late: bool) -> HookProcess:
+        """Start a hook; it goes on by itself."""
+        self._log.note("hook", box.uid, box.name, order, life=life, late=late)
+        hook = box.hooks[order] = HookProcess()
+        plan = box.plan.hook
+        if plan.takes_ns is not None:
+            end = partial(self._end_hook, box, hook, plan.succeeds)
+            hook.take_back = self._timer.later(plan.takes_ns, end)
+        return hook
+
+    def stop_hook(self, box: SimulatedContainer, hook: HookProcess) -> None:
+        """Its process is killed, or its connection closed; of one that has ended nothing is left to stop."""
+        if not hook.ended:
+            if hook.take_back is not None:
+                hook.take_back()
+            self._end_hook(box, hook, None)
+
+    # --- what goes on by itself ------------------------------------------------------------------
+
+    def _end_hook(self, box: SimulatedContainer, hook: HookProcess, succeeded: bool | None) -> None:
+        hook.ended, hook.succeeded = True, succeeded
+        self._log.note("hook-end", box.uid, box.name, HOOK_ENDS[succeeded])
+        for follower in hook.followers:
+            follower()
+
+    def _later(self, after_ns: int, box: SimulatedContainer, signal: str) -> None:
+        if after_ns <= 0:
+            self._exit(box, signal)
+        else:
+            self._timer.later(after_ns, partial(self._exit, box, signal))
+
+    def _exit(self, box: SimulatedContainer, signal: str) -> None:
+        if box.phase == "exited" or (box.killed and signal != "SIGKILL"):
+            return
+        box.exit_signal = signal
+        box.exit_code = None if signal else box.plan.exit_code
+        self._log.note("exit", box.uid, box.name, signal or f"code {box.exit_code}")
+        self._gone(box)
+
+    def _gone(self, box: SimulatedContainer) -> None:
+        box.phase = "exited"
+        for watcher in list(self.watchers):
+            watcher(box)
+
+
+# --- its kubelet -------------------------------------------------------------------------------
+
+# What becomes of deleted pods, and of pods that ended without its order; of volumes and of final statuses; or
+# of all pods, where it carries its own graceful shutdown out. What it does stands in the world log under a
+# life of its own. Stopping it cancels its running stops without SIGKILL, as the real one does; a hook that it
+# has started goes on.
+
+#: Its life in the world log, and its number among the holders of locks.
+KUBELET = -1
+
+KUBELET_FLOOR_NS = 2 * NS_PER_SECOND
+#: A watch event on its way; noticing that a container is gone; a status on its way.
+HEARS_NS, NOTICES_NS, WRITES_NS = 20 * MS, 1000 * MS, 200 * MS
+
+
+class Kubelet:
+    """``reaches``: whether the API server answers it. ``changed`` is told when it begins or ceases to run."""
+
+    def __init__(
+        self,
+        pods: SimulatedPods,
+        timer: Timer,
+        log: WorldLog,
+        logind: SimulatedLogind,
+        faults: Faults,
+        settings: Settings,
+        reaches: Callable[[], bool],
+    ) -> None:
+        self._pods, self._timer, self._log, self._logind = pods, timer, log, logind
+        self._faults, self._settings, self._reaches = faults, settings, reaches
+        self.running = False
+        self.changed: list[Callable[[], object]] = []
+        #: When each pod has to be gone, by UID: deleted, or in its own shutdown.
+        self._until_ns: dict[str, int] = {}
+        self._asked: dict[str, None] = {}
+        #: UIDs whose final status is in the API server, and whose volumes are mounted.
+        self.final: dict[str, None] = {}
+        self.mounted: dict[str, None] = {}
+        #: Of its lives, and of its own shutdowns: what an earlier one meant to do is not done.
+        self._generation = self._own = 0
+        self._signalled_ns: dict[tuple[str, str], int] = {}
+        pods.watchers.append(self._gone)
+
+    # --- its own life --------------------------------------------------------------------------
+
+    def start(self) -> None:
+        if self.running:
+            return
+        self.running = True
+        self._log.note("kubelet-start", life=KUBELET)
+        self._take_lock()
+        for uid in self._asked:
+            self._end(uid)
+        for uid in list(self.mounted):
+            self._tidy(uid)
+        self._notify()
+
+    def stop(self) -> None:
+        """Its own stops are cancelled; nothing is killed."""
+        if not self.running:
+            return
+        self.running = False
+        self._generation += 1
+        self._log.note("kubelet-stop", life=KUBELET)
+        self._logind.subscribers.pop(KUBELET, None)
+        self._logind.close(KUBELET)
+        self._notify()
+
+    def _notify(self) -> None:
+        for listener in list(self.changed):
+            listener()
+
+    def _later(self, after_ns: int, do: Callable[[], object]) -> None:
+        """Unless it is stopped meanwhile."""
+        self._timer.later(after_ns, partial(self._if_same, self._generation, do))
+
+    def _if_same(self, generation: int, do: Callable[[], object]) -> None:
+        if self.running and generation == self._generation:
+            do()
+
+    # --- what the API server asks --------------------------------------------------------------
+
+    def delete(self, uid: str, grace_ns: int) -> None:
+        """A later delete only ever shortens the grace."""
+        until_ns = self._timer.now_ns + grace_ns
+        first = uid not in self._asked
+        self._asked[uid] = None
+        self._until_ns[uid] = min(until_ns, self._until_ns.get(uid, until_ns))
+        if self.running:
+            self._later(HEARS_NS, partial(self._end if first else self._hurry, uid))
+
+    def _end(self, uid: str) -> None:
+        """Hooks, the stop signal, and SIGKILL when the grace is over, 2 s after the signal at the least."""
+        hooks = {each.name: each.hook for each in self._pods.plans[uid].pod.containers}
+        for box in self._pods.of(uid):
+            left_ns = max(0, self._until_ns[uid] - self._timer.now_ns)
+            hook = hooks[box.name] if box.phase == "running" else None
+            if box.phase == "exited":
+                continue
+            if (uid, box.name) in self._signalled_ns:
+                self._kill_later(box)
+            # The kubelet carries out no tcpSocket in preStop: such a hook fails at once.
+            elif hook is None or not left_ns or hook.kind == "tcpSocket":
+                self._signal(box)
+            elif hook.kind == "sleep":
+                self._later(min(hook.sleep_seconds * NS_PER_SECOND, left_ns), partial(self._signal, box))
+            else:
+                process = self._pods.run_hook(box, "kubelet", KUBELET, False)
+                process.followers.append(partial(self._later, 0, partial(self._signal, box)))
+                self._later(left_ns, partial(self._pods.stop_hook, box, process))
+        if self._pods.over(uid):
+            self._tidy(uid)
+
+    def _signal(self, box: SimulatedContainer) -> None:
+        if (box.uid, box.name) in self._signalled_ns or box.phase == "exited":
+            return
+        self._signalled_ns[box.uid, box.name] = self._timer.now_ns
+        self._pods.signal(box, KUBELET, False)
+        self._kill_later(box)
+
+    def _kill_later(self, box: SimulatedContainer) -> None:
+        now_ns, since_ns = self._timer.now_ns, self._signalled_ns[box.uid, box.name]
+        by_ns = max(self._until_ns[box.uid], since_ns + KUBELET_FLOOR_NS)
+        self._later(max(0, by_ns - now_ns), partial(self._kill, box, by_ns))
+
+    def _kill(self, box: SimulatedContainer, by_ns: int) -> None:
+        if box.phase == "running" and not box.killed and by_ns <= self._timer.now_ns:
+            self._pods.kill(box, KUBELET, False)
+
+    def _hurry(self, uid: str) -> None:
+        for box in self._pods.of(uid):
+            if (box.uid, box.name) in self._signalled_ns:
+                self._kill_later(box)
+
+    # --- what it sees --------------------------------------------------------------------------
+
+    def _gone(self, box: SimulatedContainer) -> None:
+        ours = box.uid in self._asked
+        if self.running and not ours:
+            self._later(NOTICES_NS, partial(self._start_again, box))
+        if self._pods.over(box.uid) and self.running and ours:
+            self._tidy(box.uid)
+
+    def _start_again(self, box: SimulatedContainer) -> None:
+        """Not modelled beyond this: whoever stops a pod under a running kubelet has it again."""
+        at = (box.uid, box.name)
+        signalled = any((seen.uid, seen.container) == at for seen in self._log.of("signal"))
+        if signalled and box.uid not in self._asked:
+            self._log.note("restart", box.uid, box.name, life=KUBELET)
+
+    def _tidy(self, uid: str) -> None:
+        """Volumes and the final status of a pod that is over."""
+        if self._pods.over(uid):
+            self._later(self._faults.unmount_takes_ns, partial(self._unmount, uid))
+            self._later(WRITES_NS, partial(self._write, uid))
+
+    def _unmount(self, uid: str) -> None:
+        if uid in self.mounted:
+            del self.mounted[uid]
+            self._log.note("unmounted", uid, life=KUBELET)
+
+    def _write(self, uid: str) -> None:
+        if self._reaches() and uid in self._asked:
+            self.final[uid] = None
+        elif uid in self._asked:
+            self._later(NOTICES_NS, partial(self._write, uid))
+
+    # --- its own graceful shutdown -------------------------------------------------------------
+
+    def _take_lock(self) -> None:
+        if not self._faults.kubelet_lock:
+            return
+        self._logind.subscribers[KUBELET] = self._hear
+        try:
+            self._logind.inhibit(KUBELET)
+        except (InProgress, Unreachable):
+            return
+
+    def _hear(self, signal: BusSignal) -> None:
+        if isinstance(signal, ShutdownSignal) and self.running:
+            self._own += 1
+            self._later(HEARS_NS, self._begin_own if signal.active else self._take_lock)
+
+    def _begin_own(self) -> None:
+        periods = effective_periods(self._settings)
+        pods = [self._pods.plans[uid].pod for uid in self._pods.begun if not self._pods.over(uid)]
+        waves = planned_waves(periods, self._logind.grant_ns, pods)
+        self._wave([each for each in waves if each.pods], self._own)
+
+    def _wave(self, waves: Sequence[PlannedWave], own: int) -> None:
+        if own != self._own:
+            return
+        if not waves:
+            self._logind.close(KUBELET)
+            return
+        now_ns = self._timer.now_ns
+        for pod in waves[0].pods:
+            until_ns = now_ns + pod.grace_seconds * NS_PER_SECOND
+            first = pod.uid not in self._asked
+            self._asked[pod.uid] = None
+            self._until_ns[pod.uid] = min(until_ns, self._until_ns.get(pod.uid, until_ns))
+            (self._end if first else self._hurry)(pod.uid)
+        self._watch_wave(now_ns + waves[0].period_seconds * NS_PER_SECOND, waves, own)
+
+    def _watch_wave(self, until_ns: int, waves: Sequence[PlannedWave], own: int) -> None:
+        left_ns = until_ns - self._timer.now_ns
+        if left_ns <= 0 or all(self._pods.over(pod.uid) for pod in waves[0].pods):
+            self._wave(waves[1:], own)
+        else:
+            self._later(min(100 * MS, left_ns), partial(self._watch_wave, until_ns, waves, own))
+
+    def admit(self, pod: Pod) -> None:
+        """A pod was assigned to this node, and nobody keeps it away."""
+        self._pods.begin(pod.uid, "kubelet")
+        if pod.volumes:
+            self.mounted[pod.uid] = None
+        for box in self._pods.of(pod.uid):
+            self._pods.start(box, KUBELET)
+
+
+# --- the machine -------------------------------------------------------------------------------
 
 #: Between the final unit's start and the daemon's SIGTERM, and between the last unit's stop and the end.
 HALT_NS = 50 * MS

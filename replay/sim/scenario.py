@@ -15,9 +15,9 @@ from typing import Literal, NamedTuple, Self, TypeVar
 
 from msgspec.structs import replace
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
-from ebbtide.replay.sim.world_log import MS
 
 # --- how pods behave: the constants of one run, drawn or given ------------------------------------
 

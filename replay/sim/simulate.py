@@ -16,6 +16,7 @@ from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.system import System
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
@@ -40,7 +41,7 @@ from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, 
 from ebbtide.replay.sim.effects import Effects, Outcome, Script, Watching
 from ebbtide.replay.sim.invariants import Breach, breaches
 from ebbtide.replay.sim.loop import Agenda, Loop
-from ebbtide.replay.sim.node import SimulatedNode
+from ebbtide.replay.sim.node import SimulatedNode, WorldLog
 from ebbtide.replay.sim.scenario import (
     AFTERMATH_NS,
     NEXT_BOOT_NS,
@@ -55,7 +56,6 @@ from ebbtide.replay.sim.scenario import (
     SimulationPlan,
 )
 from ebbtide.replay.sim.view import Boot, BootView
-from ebbtide.replay.sim.world_log import MS, WorldLog
 
 # The journal of a virtual run: the bytes that the writer would write, without a disk and without waiting.
 #

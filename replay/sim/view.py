@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
 from ebbtide.events.model import Settings
-from ebbtide.replay.sim.pods import SimulatedContainer
-from ebbtide.replay.sim.world_log import MS, Happening
+from ebbtide.replay.sim.node import Happening, SimulatedContainer
 
 EventT = TypeVar("EventT", bound=Event)
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, shutdown_trace_id
 from ebbtide.events.codec import decode_record
 from ebbtide.log import TRACE_IDS_MAX, LineContext, TraceIds, journald_fields, log_lines_of
-from ebbtide.replay.sim.world_log import MS
 from tests.otel.simulated import FOLLOWED, PARTS, journal, journal_id, part_of, spans_of
 from tests.world.runs import run
 from tests.world.scenario import Act, two_waves

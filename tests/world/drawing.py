@@ -5,11 +5,11 @@ Append new draws at the end of a function, or fork a stream for them: then the o
 
 from __future__ import annotations
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Hook, HookKind, Period, Pod, Settings, ShutdownKind
 from ebbtide.events.retention import TOTAL_BYTES_MAX
 from ebbtide.replay.sim.scenario import ContainerPlan, Draws, Faults, HookPlan, PodPlan
-from ebbtide.replay.sim.world_log import MS
 from tests.world.node import Features
 from tests.world.scenario import QUIET_BOOT, Act, BootPlan, Scenario, What
 

@@ -13,9 +13,8 @@ import trio
 from ebbtide.actors.edges.embedded_logind import NurseryTimer
 from ebbtide.events.model import Settings
 from ebbtide.events.retention import TOTAL_BYTES_MAX
-from ebbtide.replay.sim.node import SimulatedNode
+from ebbtide.replay.sim.node import SimulatedNode, WorldLog
 from ebbtide.replay.sim.scenario import Faults
-from ebbtide.replay.sim.world_log import WorldLog
 from tests.world.clock import Clock
 
 

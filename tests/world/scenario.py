@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Hook, Period, Pod, Settings, ShutdownKind
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan
-from ebbtide.replay.sim.world_log import MS
 from tests.world.node import Features
 
 What = Literal[

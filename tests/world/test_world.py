@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.replay.sim.world_log import MS
 from tests.conftest import Sample
 from tests.world import scenario
 from tests.world.invariants import check

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from ebbtide.cli.simulate_behaviour import BehaviourError, parse_behaviour
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Container, Pod
 from ebbtide.replay.sim.scenario import (
@@ -17,7 +18,6 @@ from ebbtide.replay.sim.scenario import (
     DurationQuantiles,
     Faults,
 )
-from ebbtide.replay.sim.world_log import MS
 
 WHOLE = b"""
 apiVersion: ebbtide/v1alpha1

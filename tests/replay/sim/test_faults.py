@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, TYPES, Event, Order
 from ebbtide.events.decisions import (
     Armed,
@@ -30,7 +31,6 @@ from ebbtide.events.record.episodes import episodes
 from ebbtide.events.record.model import ShutdownRecord
 from ebbtide.replay.sim.scenario import ContainerPlan, Faults, HookPlan, PodPlan, SimulationPlan
 from ebbtide.replay.sim.simulate import Machine, Simulated, SimulationRequest, check_run, simulate
-from ebbtide.replay.sim.world_log import MS
 
 EventT = TypeVar("EventT", bound=Event)
 

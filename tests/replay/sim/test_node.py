@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import (
     AwaitUnmounts,
@@ -25,10 +26,9 @@ from ebbtide.events.decisions import (
     WaveEnded,
 )
 from ebbtide.events.facts import OrderEnded
-from ebbtide.replay.sim.kubelet import KUBELET
+from ebbtide.replay.sim.node import KUBELET, Happening
 from ebbtide.replay.sim.scenario import ContainerPlan, HookPlan, NodeMode, PodPlan
 from ebbtide.replay.sim.simulate import Simulated, SimulationRequest, simulate
-from ebbtide.replay.sim.world_log import MS, Happening
 from tests.conftest import Sample
 from tests.replay.sim.test_faults import PODS, Run, pod
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import force_setattr, replace
 
+from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import (
     AwaitStatuses,
@@ -19,10 +20,9 @@ from ebbtide.events.decisions import (
 from ebbtide.events.facts import OrderEnded
 from ebbtide.replay.sim import simulate as checking
 from ebbtide.replay.sim.invariants import breaches
-from ebbtide.replay.sim.kubelet import KUBELET
+from ebbtide.replay.sim.node import KUBELET, Happening
 from ebbtide.replay.sim.scenario import Faults, NodeMode, SimulationPlan
 from ebbtide.replay.sim.simulate import Machine, check_run
-from ebbtide.replay.sim.world_log import MS, Happening
 from tests.replay.sim.test_faults import PODS, SETTINGS, pod
 from tests.replay.sim.test_node import of
 

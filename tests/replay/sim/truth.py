@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-from ebbtide.replay.sim.pods import SimulatedContainer
+from ebbtide.replay.sim.node import Happening, SimulatedContainer
 from ebbtide.replay.sim.simulate import Machine
-from ebbtide.replay.sim.world_log import Happening
 
 NEEDED_MS = 65_000
 
