@@ -13,8 +13,14 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ebbtide.events.record.model import PodRecord, ShutdownRecord
-from ebbtide.events.record.stops import StopPart, pod_end_ns, stop_parts, wave_end_ns
+from ebbtide.events.record.model import (
+    PodRecord,
+    ShutdownRecord,
+    StopPart,
+    pod_end_ns,
+    stop_parts,
+    wave_end_ns,
+)
 
 #: ``[begin, end)`` in nanoseconds since the signal.
 Interval = tuple[int, int]

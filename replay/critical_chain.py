@@ -12,8 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from ebbtide.events.record.model import PodRecord, ShutdownRecord
-from ebbtide.events.record.stops import StopPart, pod_end_ns, stop_parts, wave_end_ns
+from ebbtide.events.record.model import (
+    PodRecord,
+    ShutdownRecord,
+    StopPart,
+    pod_end_ns,
+    stop_parts,
+    wave_end_ns,
+)
 
 SegmentKind = Literal[
     "inventory",

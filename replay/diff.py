@@ -13,8 +13,14 @@ from typing import Literal, NamedTuple, get_args
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import pod_name_stem
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
-from ebbtide.events.record.stops import pod_end_ns, stop_parts, wave_end_ns
+from ebbtide.events.record.model import (
+    PodRecord,
+    ShutdownRecord,
+    WaveRecord,
+    pod_end_ns,
+    stop_parts,
+    wave_end_ns,
+)
 from ebbtide.replay.critical_chain import critical_chain
 
 Section = Literal["shutdown", "configuration", "notice", "wave", "pod"]

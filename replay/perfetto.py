@@ -12,8 +12,13 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from ebbtide.events.record.format import span
-from ebbtide.events.record.model import OrderRecord, PodRecord, ShutdownRecord
-from ebbtide.events.record.stops import BY_KUBELET_TEXTS, stop_began_ns
+from ebbtide.events.record.model import (
+    BY_KUBELET_TEXTS,
+    OrderRecord,
+    PodRecord,
+    ShutdownRecord,
+    stop_began_ns,
+)
 from ebbtide.replay.timeline import Line
 
 Notes = tuple[tuple[str, str | int], ...]

@@ -13,8 +13,7 @@ from typing import Any, Literal, NamedTuple, get_args
 from ebbtide.events.base import NS_PER_MS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import workload_name
-from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord
-from ebbtide.events.record.stops import stop_began_ns
+from ebbtide.events.record.model import PodRecord, ShutdownRecord, WaveRecord, stop_began_ns
 
 #: ``time`` is nanoseconds since 1970, in UTC.
 Type = Literal["text", "int", "bool", "time"]

@@ -21,8 +21,7 @@ from ebbtide.cli.common.output import STYLES
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import ProcessReport
 from ebbtide.events.record.format import visible
-from ebbtide.events.record.model import AutopsyRecord, PodRecord, ShutdownRecord
-from ebbtide.events.record.stops import pod_end_ns
+from ebbtide.events.record.model import AutopsyRecord, PodRecord, ShutdownRecord, pod_end_ns
 from ebbtide.status import DaemonStatus, PodStatus, WaveStatus
 
 #: With it a wave's row fits into 80 columns.

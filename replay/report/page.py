@@ -27,8 +27,8 @@ from ebbtide.events.record.model import (
     PodRecord,
     ShutdownRecord,
     WaveRecord,
+    stop_began_ns,
 )
-from ebbtide.events.record.stops import stop_began_ns
 from ebbtide.replay.critical_chain import Chain, Segment, critical_chain
 from ebbtide.replay.report.markup import (
     KIND_TEXTS,

@@ -8,8 +8,7 @@ from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import Event
 from ebbtide.events.model import Container, PlannedWave, Pod
-from ebbtide.events.record.model import PodRecord, ShutdownRecord
-from ebbtide.events.record.stops import stop_parts
+from ebbtide.events.record.model import PodRecord, ShutdownRecord, stop_parts
 from ebbtide.replay.blame import blame
 from tests.events.record.test_fold_notices import BEGAN, HANDED_OVER, S, tell
 
