@@ -7,7 +7,7 @@ import time
 import pytest
 import trio
 
-from ebbtide.actors.edges.kubernetes.event_writes import event_name, event_object
+from ebbtide.actors.edges.kubernetes.runtime import event_name, event_object
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import AwaitStatuses, PostEvent
 from ebbtide.events.facts import StatusesSeen
