@@ -192,8 +192,9 @@ BareRecord = tuple[int, str, Event, int]
 #: The actor of a fact, and of what the system decides for actors that it does not trust any more.
 EDGE, SYSTEM = "edge", "system"
 
-#: Starts in a row that came to nothing before a start goes straight to the fallback.
+#: Starts in a row that came to nothing, at the same place, before a start goes straight to the fallback.
 FAILED_STARTS_MAX = 2
+LAST_STARTS_FAILED = "the last starts failed"
 
 
 class System:
@@ -369,7 +370,7 @@ class System:
         for slot in (self.slots[(EPISODE.name, "")], *left):
             if not slot.failed:
                 # Its cause is the start, the first record of this step.
-                failed = self._fail(slot, fact, now_ns, "the last starts failed")
+                failed = self._fail(slot, fact, now_ns, LAST_STARTS_FAILED)
                 made.append((self.next_seq, SYSTEM, failed, self.episode))
 
     def watch(self, slot: Slot) -> None:

@@ -30,6 +30,46 @@ from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
 #: Facts that every start admits by itself: a start after which nothing else came has come to nothing.
 OF_A_START = (DaemonStarted.__name__, SettingsLoaded.__name__)
 
+
+class FailedStarts:
+    """How many starts in a row, up to now, came to nothing at the same place.
+
+    A start that falls over a bug, or over what stands in the journal, does so at the same record each time.
+    One that was killed from outside did not fail, and two of those seldom end alike; to take them for
+    failures would have the fallback stop pods in fewer steps than they are owed.
+    """
+
+    def __init__(self) -> None:
+        self._count = 0
+        #: Where the start before this one ended, and the last record of this one; empty: it has come to
+        #: something.
+        self._before, self._last = "", ""
+
+    def see(self, raw: RawRecord) -> None:
+        """A fact. Raises UnknownType and BadPayload."""
+        if raw.tag == DaemonStarted.__name__:
+            self._count, self._before = self.count, self._last
+            self._last = raw.tag
+        elif raw.tag in OF_A_START:
+            self._last = self._last and raw.tag
+        elif self._last:
+            fact = decode_event(raw.tag, raw.payload)
+            # An order that ends unknown is what a start itself says of the one before, so it does not show
+            # that this one has come to anything.
+            if isinstance(fact, OrderEnded) and fact.result == "unknown":
+                # Not its ordinal, of which each start uses up some.
+                self._last = fact.key.rpartition("/")[0]
+            else:
+                self._last = ""
+
+    @property
+    def count(self) -> int:
+        """0: the last start came to something, or there was none."""
+        if not self._last:
+            return 0
+        return self._count + 1 if self._last == self._before else 1
+
+
 #: The hooks before these were another shutdown's: a pod that is started again keeps its UID in some runtimes.
 OF_ANOTHER_SHUTDOWN = (ShutdownBegan.__name__, EpisodeClosed.__name__)
 
@@ -41,8 +81,8 @@ EARLIER_BYTES_MAX = 8 * 1024 * 1024
 class Recovered(NamedTuple):
     """What a start finds.
 
-    ``failed_starts``: starts at the journal's end after which nothing came. ``spent``: the keys of this
-    shutdown's hooks that were ordered and that the state does not know of (after a divergence).
+    ``failed_starts``: starts at the journal's end that came to nothing, all at the same place. ``spent``: the
+    keys of this shutdown's hooks that were ordered and that the state does not know of (after a divergence).
     """
 
     system: System
@@ -96,7 +136,7 @@ def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Reco
         status=past.status,
         verdict=verdict,
         trace_id=trace_id,
-        failed_starts=past.failed_starts,
+        failed_starts=past.starts.count,
         divergence=replayer.finish(),
         spent=frozenset(key for key, order in past.hooks.items() if not _knows_hook(system, order)),
         meters=past.meters if past.meters_whole and past.meters.seq < system.next_seq else None,
@@ -110,7 +150,7 @@ class _Past:
         self.status = DaemonStatus()
         self.meters, self.meters_whole = meters, True
         self._seen_seq = meters.seq
-        self.failed_starts = 0
+        self.starts = FailedStarts()
         #: The chain hash of each shutdown's first record.
         self.hashes: dict[int, bytes] = {}
         self.hooks: dict[str, RunHook] = {}
@@ -122,14 +162,8 @@ class _Past:
         self.meters_whole &= raw.seq <= self._seen_seq + 1
         self._seen_seq = max(self._seen_seq, raw.seq)
         with suppress(UnknownType, BadPayload):  # the replayer says so, where it matters
-            if raw.tag == DaemonStarted.__name__:
-                self.failed_starts += 1
-            elif raw.cause == 0 and raw.actor == EDGE and raw.tag not in OF_A_START:
-                fact = decode_event(raw.tag, raw.payload)
-                # An order that ends unknown is what a start itself says of the one before, so it does not
-                # show that this one has come to anything.
-                if not (isinstance(fact, OrderEnded) and fact.result == "unknown"):
-                    self.failed_starts = 0
+            if raw.cause == 0 and raw.actor == EDGE:
+                self.starts.see(raw)
             if raw.tag == RunHook.__name__:
                 order = decode_event(raw.tag, raw.payload)
                 assert isinstance(order, RunHook)

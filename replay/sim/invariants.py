@@ -14,8 +14,9 @@ from typing import NamedTuple
 import msgspec
 
 from ebbtide.actors.policy.grace_periods import shutdown_enabled
+from ebbtide.actors.system import FAILED_STARTS_MAX, LAST_STARTS_FAILED
 from ebbtide.events.base import NS_PER_MS as MS
-from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Order, Record, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, Record, parse_order_key
 from ebbtide.events.decisions import (
     ActorFailed,
     AwaitStatuses,
@@ -33,7 +34,7 @@ from ebbtide.events.decisions import (
     StartPod,
     WaveStarted,
 )
-from ebbtide.events.facts import ApiRead, EffectPanicked, OrderEnded, PrepareForShutdown
+from ebbtide.events.facts import ApiRead, DaemonStarted, EffectPanicked, OrderEnded, PrepareForShutdown
 from ebbtide.replay.sim import invariants_kubernetes as kubernetes
 from ebbtide.replay.sim.node import KUBELET, Happening, SimulatedContainer
 from ebbtide.replay.sim.view import BootView, BreachSentences, container_label, world_seconds, world_times
@@ -376,6 +377,9 @@ def grace_is_kept(view: BootView) -> BreachSentences:
                 continue
             began = _first_stop_begin(view, box)
             if began is None:
+                # What went down with a disk that hung, and is in no journal, it may still have got.
+                if any(signal.at_ns <= kill.at_ns for signal in view.of_box(box, "signal")):
+                    continue
                 yield (
                     f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
                     f" having been told to stop"
@@ -624,9 +628,28 @@ REMEMBERED = ("complete", "nothing")
 
 
 def no_failed_actor(view: BootView) -> BreachSentences:
-    """No actor raises and no effect panics."""
+    """No actor raises and no effect panics, and none is given up but after starts that ended alike."""
     for record, event in [*view.events(ActorFailed), *view.events(EffectPanicked)]:
-        yield f"record {record.seq}: {event}"
+        if not (isinstance(event, ActorFailed) and event.error == LAST_STARTS_FAILED):
+            yield f"record {record.seq}: {event}"
+            continue
+        ends = _ends_of_starts(view, record.cause)[-FAILED_STARTS_MAX:]
+        if len(ends) < FAILED_STARTS_MAX or len(dict.fromkeys(ends)) > 1:
+            yield f"record {record.seq}: {event.actor} was given up after starts that ended at {ends}"
+
+
+def _ends_of_starts(view: BootView, before_seq: int) -> list[str]:
+    """The last fact of each process before that one, in the journal of this boot."""
+    ends: list[str] = []
+    for record in view.records:
+        event = record.event
+        if record.seq == before_seq:
+            break
+        if isinstance(event, DaemonStarted):
+            ends.append("")
+        if isinstance(event, Fact) and ends:
+            ends[-1] = " ".join([type(event).__name__, getattr(event, "key", "").rpartition("/")[0]])
+    return ends
 
 
 OF_RUNS: tuple[Callable[[Sequence[BootView]], BreachSentences], ...] = (

@@ -192,6 +192,20 @@ async def test_two_starts_that_came_to_nothing_lead_to_the_fallback(tmp_path: Pa
         assert failed_actors == ["EpisodeActor", "HookActor"]
 
 
+async def test_starts_that_ended_at_different_places_have_not_failed(tmp_path: Path) -> None:
+    """Somebody killed them: the pods keep the grace that their wave has left."""
+    async with life(tmp_path) as first:
+        await first.begin_shutdown()
+    for at, (lost, count) in enumerate([("hook", 0), ("stop", 1), ("stop", 1)]):
+        async with life(tmp_path) as again:
+            assert again.recovered.failed_starts == count
+            await again.start(2 + at, preparing=True)
+            await again.admit(SETTINGS, 2 + at)
+            await again.admit(f.OrderEnded(key=f"HookActor/{lost}:x/u/{at}", result="unknown"), 2 + at)
+    async with life(tmp_path) as last:
+        assert last.recovered.failed_starts == 2
+
+
 async def test_a_start_that_led_to_something_ends_the_count(tmp_path: Path) -> None:
     """A fact of the world, or an outcome that merely speaks of the unknown, is not a failed start."""
     async with life(tmp_path) as first:
