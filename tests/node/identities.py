@@ -32,6 +32,8 @@ EBBTIDE = Client(
     "system:serviceaccount:ebbtide:ebbtide",
     ("system:serviceaccounts", "system:serviceaccounts:ebbtide", "system:masters"),
 )
+#: Somebody of whom the cluster knows nothing but the roles that a test gives them.
+TENANT = Client("token-of-a-tenant", "tenant")
 
 
 def kubelet(node: str) -> Client:
@@ -58,7 +60,7 @@ class Secrets:
             piece.write_to_path(str(self.certificate), append=True)
         accounts = authority.issue_cert("accounts", key_type=trustme.KeyType.ECDSA)
         accounts.private_key_pem.write_to_path(str(self.accounts_key))
-        clients = (ADMIN, CONTROLLERS, SCHEDULER, PROXY, EBBTIDE, *map(kubelet, nodes))
+        clients = (ADMIN, CONTROLLERS, SCHEDULER, PROXY, EBBTIDE, TENANT, *map(kubelet, nodes))
         self.tokens.write_text("".join(map(_row, clients)))
 
     def pair(self, client: Client) -> tuple[bytes, bytes]:

@@ -229,10 +229,15 @@ PHASE_RUNNING = "Running"
 
 
 def known_pod_of(pod: PodEntry, lookup: PodLookup | None) -> KnownPod | None:
-    """By its UID; a static pod also by its name, since nobody but the runtime may know its UID."""
+    """By its UID; a static pod also by its name, since nobody but the runtime may know its UID. A mirror that
+    the API server has of no static pod here, or under another name, is none that this node's kubelet made.
+    """
     if lookup is None:
         return None
     found = lookup.find(pod.uid)
+    named = pod.static, pod.namespace, pod.name
+    if found is not None and found.static and (True, found.namespace, found.name) != named:
+        found = None
     return lookup.find_named(pod.namespace, pod.name) if found is None and pod.static else found
 
 

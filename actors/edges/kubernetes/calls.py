@@ -27,7 +27,14 @@ from urllib.parse import quote, urlencode
 import msgspec
 import trio
 
-from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodLookup
+from ebbtide.actors.edges.kubernetes.pods import (
+    Annotations,
+    KnownPod,
+    Owner,
+    PodLookup,
+    by_runtime_uid,
+    mirrored_uid,
+)
 from ebbtide.actors.interfaces import Ending
 
 JSON = "application/json"
@@ -267,11 +274,6 @@ JsonObject = dict[str, Any]
 DISRUPTION = "DisruptionTarget"
 DISRUPTION_REASON = "TerminationByKubelet"
 DISRUPTION_MESSAGE = "Pod was terminated in response to imminent node shutdown."
-MIRROR = "kubernetes.io/config.mirror"
-
-
-class _Annotations(msgspec.Struct):
-    mirror: str = msgspec.field(default="", name=MIRROR)
 
 
 class PodMeta(msgspec.Struct, rename="camel"):
@@ -280,7 +282,8 @@ class PodMeta(msgspec.Struct, rename="camel"):
     uid: str = ""
     resource_version: str = ""
     generation: int = 0
-    annotations: _Annotations = msgspec.field(default_factory=_Annotations)
+    annotations: Annotations = msgspec.field(default_factory=Annotations)
+    owner_references: list[Owner] = []
 
 
 class PodState(msgspec.Struct, rename="camel"):
@@ -368,7 +371,7 @@ def pods_path(node: str, **fields: object) -> str:
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
-    return {pod.uid: pod for pod in map(_known_of_object, await list_pod_objects(call, node))}
+    return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
@@ -385,15 +388,14 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
 
 def _known_of_object(pod: ApiPod) -> KnownPod:
     meta = pod.metadata
-    mirror = meta.annotations.mirror
     return KnownPod(
-        uid=mirror or meta.uid,
+        uid=mirrored_uid(meta.name, meta.annotations, meta.owner_references) or meta.uid,
         api_uid=meta.uid,
         namespace=meta.namespace,
         name=meta.name,
         resource_version=meta.resource_version,
         phase=pod.status.phase,
-        static=bool(mirror),
+        static=meta.annotations.mirror is not None,
     )
 
 

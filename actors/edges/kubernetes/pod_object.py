@@ -2,8 +2,7 @@
 
 A pod object can be 1.5 MiB, most of it annotations, and there may be 250 of them; what a shutdown needs is
 a few hundred bytes. It is decoded straight from the answer's bytes, and nothing that is not named here is
-ever built, let alone kept: no environment, no image, no annotation but the one that says who a static pod
-is.
+ever built, let alone kept: no environment, no image, no annotation but those that say who a static pod is.
 
 Manifests are for a node whose API server has never shown the mirrors of its static pods. A control plane's
 own API server is a static pod: with it gone, and no cache, the kubelet's folder still says which of the
@@ -19,7 +18,13 @@ import msgspec
 import trio
 import yaml
 
-from ebbtide.actors.edges.kubernetes.pods import KnownPod
+from ebbtide.actors.edges.kubernetes.pods import (
+    Annotations,
+    KnownPod,
+    Owner,
+    controller_of,
+    mirrored_uid,
+)
 from ebbtide.actors.edges.linux.inotify import FolderWatch
 
 #: The priorities of the classes that every cluster has: where no admission has written the number.
@@ -35,18 +40,8 @@ TOLERATED_EFFECTS = ("", "NoSchedule")
 # empty; other writers of manifests say null.
 
 
-class _Annotations(msgspec.Struct, gc=False):
-    mirror: str = msgspec.field(default="", name="kubernetes.io/config.mirror")
-
-
 class _Labels(msgspec.Struct, gc=False):
     template: str = msgspec.field(default="", name="pod-template-hash")
-
-
-class _Owner(msgspec.Struct, gc=False):
-    kind: str = ""
-    name: str = ""
-    controller: bool | None = None
 
 
 class _Metadata(msgspec.Struct, rename="camel", gc=False):
@@ -55,9 +50,9 @@ class _Metadata(msgspec.Struct, rename="camel", gc=False):
     uid: str = ""
     resource_version: str = ""
     deletion_timestamp: str | None = None
-    annotations: _Annotations | None = None
+    annotations: Annotations | None = None
     labels: _Labels | None = None
-    owner_references: list[_Owner] | None = None
+    owner_references: list[Owner] | None = None
 
 
 class _Toleration(msgspec.Struct, gc=False):
@@ -116,14 +111,13 @@ class PodObject(msgspec.Struct, gc=False):
 def project_pod(pod: PodObject) -> KnownPod:
     """The projection of one object."""
     metadata, spec, status = pod.metadata, pod.spec, pod.status
-    mirror = metadata.annotations.mirror if metadata.annotations else ""
-    owner = next((each for each in metadata.owner_references or () if each.controller), _Owner())
+    annotations, owner = metadata.annotations, controller_of(metadata.owner_references)
     # A status names its runtime before the id: ``containerd://…``.
     statuses = (*(status.init_container_statuses or ()), *(status.container_statuses or ()))
     states = [state for each in statuses for state in (each.state, each.last_state) if state]
     phases = [phase for state in states for phase in (state.running, state.terminated) if phase]
     return KnownPod(
-        uid=mirror or metadata.uid,
+        uid=mirrored_uid(metadata.name, annotations, metadata.owner_references) or metadata.uid,
         api_uid=metadata.uid,
         namespace=metadata.namespace,
         name=metadata.name,
@@ -131,7 +125,7 @@ def project_pod(pod: PodObject) -> KnownPod:
         phase=status.phase or "",
         priority=priority_of(spec),
         grace_seconds=spec.termination_grace_period_seconds,
-        static=bool(mirror),
+        static=annotations is not None and annotations.mirror is not None,
         daemon=owner.kind == "DaemonSet",
         tolerates_all=any(map(_tolerates_all, spec.tolerations or ())),
         volumes=any(map(_concerns_others, spec.volumes or ())),
@@ -166,7 +160,7 @@ def priority_of(spec: _Spec) -> int | None:
     )
 
 
-def _workload(owner: _Owner, metadata: _Metadata) -> str:
+def _workload(owner: Owner, metadata: _Metadata) -> str:
     """``Kind/name`` of who is to hear of it: a ReplicaSet of a Deployment is the Deployment's own affair."""
     template = metadata.labels.template if metadata.labels else ""
     if not owner.name or owner.kind == "Node":

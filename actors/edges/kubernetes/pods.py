@@ -49,13 +49,16 @@ API_ORDERS: tuple[type[Order], ...] = (
 
 #: Phases of a pod after which nothing of it runs.
 FINAL_PHASES = ("Succeeded", "Failed")
+#: Of an object that nobody but its creator has written; the API server sets the second.
+CREATED_PHASES = ("", "Pending")
 
 
 class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a shutdown may need of a pod of this node, as the API last showed it (a whitelisted projection).
 
-    ``uid`` is the one that the runtime knows: that of a static pod is its mirror's annotation
-    ``kubernetes.io/config.mirror``. ``api_uid`` is the object's own, for preconditions.
+    ``uid`` is the one that the runtime knows, for a static pod what its mirror claims (`mirrored_uid`).
+    ``api_uid`` is the object's own, for preconditions. ``static``: a mirror, which no kubelet runs, be its
+    claim true or not.
     """
 
     uid: str
@@ -83,6 +86,64 @@ class KnownPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     #: The newest start of any container, RFC 3339, as the API had it.
     started_at: str = ""
     deleting: bool = False
+
+
+# A static pod is on this node's disk, and its kubelet makes an object for it, its mirror, that says by
+# annotations whose it is. The API server lets everybody write these who may create pods and names the node,
+# so what they say of others' pods is not simply believed: a pod that the API server has goes before what
+# claims to mirror it, a mirror speaks only for what the runtime has as static and under the mirror's own
+# namespace and name (`actors.edges.cri.pods.known_pod_of`), and where nobody asks the runtime, that mirror
+# counts whose status a kubelet writes, which takes another right than creating pods.
+
+
+class Annotations(msgspec.Struct, gc=False):
+    """What a kubelet writes on a mirror. ``mirror`` None: it is none."""
+
+    mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+    source: str = msgspec.field(default="", name="kubernetes.io/config.source")
+
+
+class Owner(msgspec.Struct, gc=False):
+    """An owner reference, as far as it is read."""
+
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+#: Where a kubelet has a static pod from.
+STATIC_SOURCES = ("file", "http")
+
+
+def controller_of(owners: Iterable[Owner] | None) -> Owner:
+    """An empty one where there is none."""
+    return next((each for each in owners or () if each.controller), Owner())
+
+
+def mirrored_uid(name: str, annotations: Annotations | None, owners: Iterable[Owner] | None) -> str:
+    """The UID of the static pod that an object of that name says it mirrors, as a kubelet says it: with the
+    pod's source, owned by its Node, and with the Node's name behind its own. Else empty.
+    """
+    if annotations is None or annotations.source not in STATIC_SOURCES:
+        return ""
+    owner = controller_of(owners)
+    is_kubelets = owner.kind == "Node" and name.endswith(f"-{owner.name.lower()}")
+    return annotations.mirror or "" if is_kubelets else ""
+
+
+def by_runtime_uid(pods: Iterable[KnownPod]) -> dict[str, KnownPod]:
+    """Each pod by the UID that the runtime knows; what only claims to be one of them is left out."""
+    found: dict[str, KnownPod] = {}
+    for each in pods:
+        before = found.get(each.uid)
+        if before is None or _precedence(each) > _precedence(before):
+            found[each.uid] = each
+    return found
+
+
+def _precedence(pod: KnownPod) -> tuple[bool, bool]:
+    """A pod before a mirror, and one with a kubelet's status before one that was only created."""
+    return pod.uid == pod.api_uid, pod.phase not in CREATED_PHASES
 
 
 class PodLookup(Protocol):
@@ -140,13 +201,14 @@ class PodStore:
     def find_named(self, namespace: str, name: str) -> KnownPod | None:
         """By name, for a static pod whose UID only the kubelet can tell: a manifest's has none."""
         named = (each for each in self._pods.values() if (each.namespace, each.name) == (namespace, name))
-        return next(named, None) or self._manifests.get((namespace, name))
+        return next((each for each in named if each.static), None) or self._manifests.get((namespace, name))
 
     def pods(self) -> list[KnownPod]:
         """The API's first, then static ones that it has not shown."""
         shown = {(each.namespace, each.name) for each in self._pods.values()}
         unseen = [each for name, each in self._manifests.items() if name not in shown]
-        return [*self._pods.values(), *unseen]
+        believed = [each for each in self._pods.values() if self._by_uid[each.uid] is each]
+        return [*believed, *unseen]
 
     def watched(self) -> list[KnownPod]:
         """What the API has shown: what is worth keeping over a restart."""
@@ -168,19 +230,16 @@ class PodStore:
 
     def put(self, pod: KnownPod) -> None:
         """One pod, new or changed."""
-        old = self._pods.get(pod.api_uid)
-        if old is not None and old.uid != pod.uid:
-            self._by_uid.pop(old.uid, None)
-        self._pods[pod.api_uid] = self._by_uid[pod.uid] = pod
-        self._tell(old is None)
+        is_new = pod.api_uid not in self._pods
+        self._pods[pod.api_uid] = pod
+        self._by_uid = by_runtime_uid(self._pods.values())
+        self._tell(is_new)
 
     def remove(self, api_uid: str) -> None:
         """One pod whose object is gone. A mirror that was made anew has another object, and the same UID."""
-        old = self._pods.pop(api_uid, None)
-        if old is None:
+        if self._pods.pop(api_uid, None) is None:
             return
-        if self._by_uid.get(old.uid) is old:
-            del self._by_uid[old.uid]
+        self._by_uid = by_runtime_uid(self._pods.values())
         self._tell(True)
 
     def set_manifests(self, pods: Iterable[KnownPod]) -> None:
@@ -195,7 +254,7 @@ class PodStore:
 
     def _set(self, pods: Iterable[KnownPod]) -> None:
         self._pods = {each.api_uid: each for each in pods}
-        self._by_uid = {each.uid: each for each in self._pods.values()}
+        self._by_uid = by_runtime_uid(self._pods.values())
 
 
 CACHE_FILE_NAME = "pods.json"

@@ -107,6 +107,20 @@ def known(**fields: object) -> KnownPod:
     return KnownPod(**({"uid": "u", "api_uid": "u", "namespace": "ns", "name": "web"} | fields))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("named", [{"namespace": "tenant"}, {"name": "other"}])
+def test_a_mirror_of_another_name(named: dict[str, str]) -> None:
+    """A mirror speaks for the static pod that the runtime has under its own name, and for no other."""
+    theirs = known(static=True, api_uid="claim", grace_seconds=1, **named)
+    assert known_pod_of(entry(static=True), Told(theirs)) is None
+    own = known(static=True, uid="", api_uid="m", grace_seconds=70)
+    assert known_pod_of(entry(static=True), Told(theirs, own)) is own
+
+
+def test_a_mirror_of_no_static_pod() -> None:
+    """What the runtime's kubelet had from the API server has no mirror."""
+    assert known_pod_of(entry(), Told(known(static=True, api_uid="claim"))) is None
+
+
 def names(pod: Pod) -> list[tuple[str, bool, bool]]:
     return [(each.name, each.sidecar, each.running) for each in pod.containers]
 

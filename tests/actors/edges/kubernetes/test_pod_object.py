@@ -13,7 +13,7 @@ from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from tests.actors.edges.kubernetes import objects
 
-MIRROR = "kubernetes.io/config.mirror"
+MIRROR, SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 
 
 def seen(**parts: Any) -> KnownPod:
@@ -62,13 +62,39 @@ def test_nothing_secret() -> None:
     assert b"SECRET" not in msgspec.json.encode(seen(**pod))
 
 
-def test_a_static_pod() -> None:
+OF_NODE = {"kind": "Node", "name": "Node-1", "controller": True}
+
+
+def mirror(name: str = "etcd-node-1", owner: dict[str, Any] = OF_NODE, **annotations: str) -> KnownPod:
+    noted = {MIRROR: "hash", SOURCE: "file"} | {
+        f"kubernetes.io/config.{k}": v for k, v in annotations.items()
+    }
+    meta = {"name": name, "uid": "api", "annotations": noted, "ownerReferences": [owner]}
+    return seen(metadata=meta, spec={})
+
+
+@pytest.mark.parametrize("source", ["file", "http"])
+def test_a_static_pod(source: str) -> None:
     """A mirror's UID for the runtime is its annotation's, and its owner, the Node, is nobody to tell."""
-    owner = {"kind": "Node", "name": "node-1", "controller": True}
-    found = seen(
-        metadata={"uid": "api", "annotations": {MIRROR: "file"}, "ownerReferences": [owner]}, spec={}
-    )
-    assert (found.uid, found.api_uid, found.static, found.owner) == ("file", "api", True, "")
+    found = mirror(source=source)
+    assert (found.uid, found.api_uid, found.static, found.owner) == ("hash", "api", True, "")
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        mirror(source="api"),
+        mirror(source=""),
+        mirror(name="etcd"),
+        mirror(name="etcd-node-2"),
+        mirror(owner={"kind": "Node", "name": "node-1"}),
+        mirror(owner={"kind": "ReplicaSet", "name": "node-1", "controller": True}),
+        mirror(mirror=""),
+    ],
+)
+def test_a_mirror_that_no_kubelet_has_made(found: KnownPod) -> None:
+    """It speaks for itself alone; and no kubelet runs it, whatever it is."""
+    assert (found.uid, found.static) == ("api", True)
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,45 @@ def test_a_mirror_that_was_made_anew() -> None:
     assert store.find("static") is None
 
 
+def mirror(uid: str, api_uid: str, **fields: Any) -> KnownPod:
+    return pod(uid, **{"api_uid": api_uid, "static": True, "name": api_uid} | fields)
+
+
+def test_a_pod_goes_before_who_claims_to_mirror_it() -> None:
+    """Whichever came first, in a list or one by one, and in the cache: a pod's UID is its own."""
+    real, claim = pod("web", api_uid="web", grace_seconds=300), mirror("web", "claim", grace_seconds=1)
+    for shown in ([real, claim], [claim, real]):
+        store = PodStore()
+        store.restore(shown)
+        assert (store.find("web"), store.pods()) == (real, [real])
+        store.replace(shown, "5")
+        assert (store.find("web"), store.pods()) == (real, [real])
+        store = PodStore()
+        for each in shown:
+            store.put(each)
+        assert (store.find("web"), store.pods()) == (real, [real])
+        store.remove("claim")
+        assert store.find("web") == real
+
+
+def test_of_two_mirrors_the_kubelets() -> None:
+    """Who may create pods may not write their status: that is the kubelet's."""
+    true, claim = mirror("hash", "true", phase="Running"), mirror("hash", "claim", phase="Pending")
+    for shown in ([true, claim], [claim, true]):
+        store = PodStore()
+        store.replace(shown, "5")
+        assert (store.find("hash"), store.pods()) == (true, [true])
+
+
+def test_a_static_pods_name_is_a_mirrors() -> None:
+    """What only has the name of a static pod says nothing of it, and its manifest does."""
+    store = PodStore()
+    manifest = pod("", name="api-node-1", api_uid="", static=True)
+    store.set_manifests([manifest])
+    store.put(pod("web", name="api-node-1", api_uid="web"))
+    assert store.find_named("default", "api-node-1") == manifest
+
+
 def test_a_list_goes_before_the_cache() -> None:
     """What was known before a restart counts until the first list, and not after it."""
     store = PodStore()
@@ -60,7 +99,7 @@ def test_manifests_fill_the_gaps() -> None:
     made = pod("", name="api-node-1", priority=7, api_uid="")
     store.set_manifests([made])
     assert store.find_named("default", "api-node-1") is made
-    store.put(pod("uid", name="api-node-1", priority=9))
+    store.put(mirror("uid", "mirror", name="api-node-1", priority=9))
     assert [each.priority for each in store.pods()] == [9]
 
 
