@@ -27,9 +27,8 @@ from ebbtide.otel.delivery.answers import Accepted, Answer
 from ebbtide.otel.delivery.control import Job
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination
-from ebbtide.otel.delivery.exporter import Exporter, ExporterLog, SignalProjection
+from ebbtide.otel.delivery.exporter import Exporter, ExporterLog, SignalProjection, Tail
 from ebbtide.otel.delivery.sender import Sender, sender_for
-from ebbtide.otel.delivery.tail import Tail
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.otel.metrics import ReadContext

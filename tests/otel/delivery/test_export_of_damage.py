@@ -11,12 +11,12 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Chain, segment_file_name
-from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.delivery.exporter import Tail
 from tests.backends.compare import shutdowns
 from tests.events.making import IDENTITY, running, stamp, write_steps
 from tests.otel.delivery.collector import Collector, collecting
 from tests.otel.delivery.test_exporter import Bed, bed, export
-from tests.otel.delivery.test_tail import given
+from tests.otel.delivery.test_exporter_tail import given
 
 __all__ = ["bed"]
 

@@ -17,7 +17,7 @@ from ebbtide.events.reader import History
 from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, Cursor, keep_from, load, save
 from ebbtide.otel.delivery.destination import BadDestination, Destination, from_environment, resolve
 from ebbtide.otel.delivery.export_run import METRICS_PATH, destination_for, meters_of
-from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.delivery.exporter import Tail
 from ebbtide.otel.logs import LogRecord, Logs
 from ebbtide.otel.meters import Meters, fold
 from tests.daemon.test_tracing import Journal, running

@@ -18,10 +18,9 @@ from ebbtide.otel.delivery import exporter as exporters
 from ebbtide.otel.delivery import exporter as ledger
 from ebbtide.otel.delivery.cursor import Cursor
 from ebbtide.otel.delivery.destination import Destination
-from ebbtide.otel.delivery.exporter import Exporter
+from ebbtide.otel.delivery.exporter import Exporter, Tail
 from ebbtide.otel.delivery.otlp_http import HttpSender
 from ebbtide.otel.delivery.sender import Backoff
-from ebbtide.otel.delivery.tail import Tail
 from ebbtide.otel.otlp import encode_traces
 from tests.backends.compare import shutdowns
 from tests.otel.delivery.collector import OK, Collector, Got, Reply, collecting

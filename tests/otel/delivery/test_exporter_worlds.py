@@ -17,9 +17,8 @@ from trio.testing import MockClock
 from ebbtide.events.reader import History
 from ebbtide.otel.delivery.answers import Accepted, Again, Answer
 from ebbtide.otel.delivery.cursor import Cursor
-from ebbtide.otel.delivery.exporter import Exporter
+from ebbtide.otel.delivery.exporter import Exporter, Tail
 from ebbtide.otel.delivery.sender import Backoff
-from ebbtide.otel.delivery.tail import Tail
 from ebbtide.otel.otlp import encode_traces
 from ebbtide.otel.span import Resource, Span
 from ebbtide.replay.sim.scenario import Draws

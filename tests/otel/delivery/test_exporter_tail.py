@@ -9,7 +9,7 @@ import trio
 
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.disk import DirectoryStorage
-from ebbtide.otel.delivery.tail import Tail
+from ebbtide.otel.delivery.exporter import Tail
 from tests.events.making import running, stamp, step, write_steps
 
 
