@@ -16,7 +16,7 @@ ACCOUNT = "/api/v1/namespaces/ebbtide/serviceaccounts/ebbtide"
 TOKEN_SECONDS = 3600
 #: A policy counts from the moment on at which the API server has compiled it.
 IN_FORCE_SECONDS_MAX = 20
-LABEL_OF_OURS = {"metadata": {"labels": {"ebbtide.dev/never": "set"}}}
+NOBODYS_EVENT = {"metadata": {"name": "never"}, "involvedObject": {"kind": "Node", "name": "never"}}
 
 
 @contextlib.asynccontextmanager
@@ -26,7 +26,7 @@ async def applied(bed: Bed, name: str = "rbac") -> AsyncIterator[None]:
     for each in objects:
         await bed.api.post(place(each), each)
     try:
-        await _in_force(bed)
+        await in_force(bed)
         yield
     finally:
         for each in reversed(objects):
@@ -39,30 +39,30 @@ def _among(names: list[str], found: Object) -> bool:
     return any(each["metadata"]["name"] in names for each in found["items"])
 
 
-async def account(bed: Bed, node: str = "") -> Api:
-    """The service account, by a real token, as one of that node; of none where it is empty."""
-    return Api(bed.server, bed.secrets.authority, await token(bed, node))
+def speaking(bed: Bed, token: str) -> Api:
+    """Whoever has that token."""
+    return Api(bed.server, bed.secrets.authority, token)
 
 
-async def token(bed: Bed, node: str = "") -> str:
+async def token(bed: Bed, to: str = "", account: str = ACCOUNT) -> str:
+    """Of the service account. ``to``: the path of the Node or Pod to which it is bound; empty: to none."""
     spec: dict[str, Any] = {"expirationSeconds": TOKEN_SECONDS}
-    if node:
-        found = await bed.api.get(f"/api/v1/nodes/{node}")
-        bound = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": found["metadata"]["uid"]}
-        spec["boundObjectRef"] = bound
+    if to:
+        found = await bed.api.get(to)
+        name, uid = found["metadata"]["name"], found["metadata"]["uid"]
+        spec["boundObjectRef"] = {"apiVersion": "v1", "kind": found["kind"], "name": name, "uid": uid}
     request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    said = await bed.api.post(f"{ACCOUNT}/token", request)
+    said = await bed.api.post(f"{account}/token", request)
     return str(said["status"]["token"])
 
 
-async def _in_force(bed: Bed) -> None:
-    """Until it denies what it is there to deny."""
-    nobodys = await account(bed)
-    node = next(iter(bed.members))
+async def in_force(bed: Bed, account: str = ACCOUNT) -> None:
+    """Until the last of them denies what it is there to deny: the API server sees them in their order."""
+    nobodys = speaking(bed, await token(bed, account=account))
     with trio.move_on_after(IN_FORCE_SECONDS_MAX):
         while True:
             try:
-                await nobodys.patch(f"/api/v1/nodes/{node}?dryRun=All", LABEL_OF_OURS)
+                await nobodys.post("/api/v1/namespaces/default/events?dryRun=All", NOBODYS_EVENT)
             except Refused as error:
                 if "names no node" in str(error):
                     return

@@ -8,21 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from ebbtide.events import decisions as d
 from ebbtide.events.facts import ApiRead, OrderEnded
 from tests.deploy.granted import applied, token
 from tests.node import identities
 from tests.node.bed import Bed
-from tests.node.ebbtide import Daemon
+from tests.node.client import Object, condition
+from tests.node.ebbtide import COMMAND, Daemon
 from tests.node.identities import Client
-from tests.node.pods import pod, running
+from tests.node.pods import STUBBORN, pod, running
 from tests.node.shutdowns import power_off
 
 pytestmark = pytest.mark.node
 
 ACCOUNT = "system:serviceaccount:ebbtide:ebbtide"
 TAINT = "ebbtide.dev/shutting-down"
+NODE = "/api/v1/nodes/node-1"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
 
 @pytest.fixture
@@ -66,7 +70,7 @@ def means(daemon: Daemon) -> list[tuple[str, str]]:
 
 async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) -> None:
     """Bound to its node, the token may do what a shutdown writes: nothing is refused."""
-    daemon = await shut_down(beside, auto(beside, tmp_path, Client(await token(beside, "node-1"), ACCOUNT)))
+    daemon = await shut_down(beside, auto(beside, tmp_path, Client(await token(beside, NODE), ACCOUNT)))
     assert [read.taint for read in daemon.events(ApiRead) if read.reachable] == [True]
     assert means(daemon) == [("api", "a shutdown of kind poweroff")]
     assert outcomes(daemon, d.DeletePod, d.PostEvent, d.PublishCertificate) == {
@@ -77,10 +81,53 @@ async def test_the_account_is_enough_for_all_of_it(beside: Bed, tmp_path: Path) 
     # A later announcement may overtake an earlier one.
     assert outcomes(daemon, d.AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
     assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
-    node = await beside.api.get("/api/v1/nodes/node-1")
+    node = await beside.api.get(NODE)
     assert TAINT in {taint["key"] for taint in node["spec"]["taints"]}
     assert "Forbidden" not in beside.log("ebbtide")
     await daemon.verify()
+
+
+async def test_the_account_is_enough_without_the_kubelet(beside: Bed, tmp_path: Path) -> None:
+    """Whatever a kubelet writes of its node and its pods is within its policies, and so is taking it back."""
+    client = Client(await token(beside, NODE), ACCOUNT)
+    daemon = Daemon(beside, tmp_path / "state/journal", "cri", client=client)
+    daemon.configure(shutdownGracePeriod="4s", node={"unready": "always", "leftPods": "delete"})
+    await running(beside, pod("slow", "node-1", "trap 'sleep 1; exit 0' TERM; while :; do sleep 1; done"))
+    await beside.api.post(DEPLOYMENTS, deployment("deaf", STUBBORN))
+    await beside.api.until(f"{DEPLOYMENTS}/deaf", lambda each: each["status"].get("readyReplicas") == 1)
+    await daemon.start_ready()
+    try:
+        await power_off(beside, seconds=30)
+        node = await beside.api.get(NODE)
+        assert condition(node, "Ready") == "False"
+        assert condition(node, "Drained") == "True"
+    finally:
+        await daemon.stop()
+    assert means(daemon) == [("cri", "mode cri")]
+    assert sorted(ended.outcome for ended in daemon.events(d.PodEnded)) == ["graceful", "killed"]
+    assert {order.kind for order in daemon.events(d.PostEvent)} == {"Node", "Deployment"}
+    needed = (d.WithdrawPods, d.DeliverStatuses, d.PostEvent, d.PublishCertificate)
+    assert outcomes(daemon, *needed) == {kind.__name__: {"done"} for kind in needed}
+    assert outcomes(daemon, d.AnnounceNode)["AnnounceNode"] <= {"done", "cancelled"}
+    assert "denied request" not in beside.log("ebbtide")
+    kubeconfig = beside.secrets.kubeconfig(client, beside.server, "taking-back")
+    words = ("uninstall", "--node-only", "--node-name", "node-1", "--kubeconfig", str(kubeconfig))
+    await trio.run_process([*COMMAND, *words], capture_stdout=True, capture_stderr=True)
+    node = await beside.api.get(NODE)
+    assert {each["type"] for each in node["status"]["conditions"]} & {"Drained", "DrainInProgress"} == set()
+    assert node["spec"].get("unschedulable") is None
+    await daemon.verify()
+
+
+def deployment(name: str, script: str) -> Object:
+    """Of one pod, on the first node."""
+    made = pod(name, "node-1", script)
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": made["metadata"]["labels"]},
+        "template": {"metadata": {"labels": made["metadata"]["labels"]}, "spec": made["spec"]},
+    }
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path: Path) -> None:
@@ -93,7 +140,7 @@ async def test_the_nodes_own_identity_leaves_the_taint_out(beside: Bed, tmp_path
         "PublishCertificate": {"done"},
     }
     assert [ended.outcome for ended in daemon.events(d.PodEnded)] == ["graceful"]
-    node = await beside.api.get("/api/v1/nodes/node-1")
+    node = await beside.api.get(NODE)
     assert node["spec"]["unschedulable"] is True
     assert TAINT not in {taint["key"] for taint in node["spec"].get("taints", [])}
     assert {"DrainInProgress", "Drained"} & {each["type"] for each in node["status"]["conditions"]}

@@ -20,6 +20,7 @@ REQUEST_SECONDS_MAX = 10
 POLL_SECONDS = 0.05
 WAIT_SECONDS_MAX = 60
 KINDS = {"PATCH": "application/merge-patch+json"}
+STRATEGIC = "application/strategic-merge-patch+json"
 
 Object = dict[str, Any]
 
@@ -51,19 +52,19 @@ class Api:
             urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trusted)
         )
 
-    async def ask(self, method: str, path: str, body: Object | None = None) -> Any:
-        """The answer's JSON, or its text."""
-        text = await trio.to_thread.run_sync(self._ask, method, path, body)
+    async def ask(self, method: str, path: str, body: Object | None = None, kind: str = "") -> Any:
+        """The answer's JSON, or its text. ``kind``: of the body, where it is not the method's usual one."""
+        text = await trio.to_thread.run_sync(self._ask, method, path, body, kind)
         return json.loads(text) if text.startswith("{") else text
 
-    def _ask(self, method: str, path: str, body: Object | None) -> str:
+    def _ask(self, method: str, path: str, body: Object | None, kind: str = "") -> str:
         request = urllib.request.Request(
             self.server + path,
             method=method,
             data=None if body is None else json.dumps(body).encode(),
             headers={
                 "Authorization": f"Bearer {self.token}",
-                "Content-Type": KINDS.get(method, "application/json"),
+                "Content-Type": kind or KINDS.get(method, "application/json"),
             },
         )
         try:

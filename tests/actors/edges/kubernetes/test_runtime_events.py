@@ -9,6 +9,7 @@ import trio
 
 from ebbtide.actors.edges.kubernetes.runtime import event_name, event_object
 from ebbtide.actors.interfaces import Ending
+from ebbtide.actors.node_status import KILLED_REASON
 from ebbtide.events.decisions import AwaitStatuses, PostEvent
 from ebbtide.events.facts import StatusesSeen
 from tests.actors.edges.kubernetes.write_rig import NODE, NODE_CLIENT, TRACE, Hand, account, known, writing
@@ -30,7 +31,7 @@ ON_OWNER = PostEvent(
     kind="StatefulSet",
     name="web",
     namespace="default",
-    reason="PodKilled",
+    reason=KILLED_REASON,
     message="Pod web-0 had to be killed",
     warning=True,
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -16,6 +17,8 @@ from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
 from tests.actors.edges.process.process_bed import Outbox
+from tests.deploy.granted import in_force, token
+from tests.deploy.rendering import place, rendered
 from tests.node.bed import Bed
 from tests.node.client import Object
 from tests.node.identities import ADMIN, Client, kubelet
@@ -114,7 +117,7 @@ async def writing(
 
 
 async def account(bed: Bed) -> Client:
-    """A service account that may do what `RULES` say."""
+    """A service account that may do what `RULES` say, and of that what the policies in ``deploy`` admit."""
     named = {"metadata": {"name": ACCOUNT}}
     binding = {
         **named,
@@ -125,11 +128,22 @@ async def account(bed: Bed) -> Client:
         (ACCOUNTS, named),
         (f"{RBAC}/clusterroles", {**named, "rules": RULES}),
         (f"{RBAC}/clusterrolebindings", binding),
+        *((place(each), each) for each in _policies()),
     ):
-        if ACCOUNT not in [each["metadata"]["name"] for each in (await bed.api.get(path))["items"]]:
+        names = [each["metadata"]["name"] for each in (await bed.api.get(path))["items"]]
+        if body["metadata"]["name"] not in names:
             await bed.api.post(path, body)
-    made = await bed.api.post(f"{ACCOUNTS}/{ACCOUNT}/token", {"spec": {"expirationSeconds": 3600}})
-    return Client(made["status"]["token"], ACCOUNT)
+    account = f"{ACCOUNTS}/{ACCOUNT}"
+    await in_force(bed, account)
+    return Client(await token(bed, f"/api/v1/nodes/{NODE}", account), ACCOUNT)
+
+
+def _policies() -> list[Object]:
+    """Those in ``deploy``, about this account, and beside them where both are there."""
+    text = json.dumps([each for each in rendered("rbac") if each["kind"].startswith("ValidatingAdmission")])
+    text = text.replace("serviceaccount:ebbtide:ebbtide", f"serviceaccount:default:{ACCOUNT}")
+    made: list[Object] = json.loads(re.sub(r"ebbtide-own-\w+-only", r"writes-\g<0>", text))
+    return made
 
 
 @asynccontextmanager
