@@ -3,7 +3,7 @@
 logind (arms, releases, raises the limit, listens), the container runtime (lists, starts, stops and kills
 pods, runs their hooks), the API server and the trace back end, and what a Kubernetes node has beyond that.
 Facts, and their order, are those of the real edges. `simulate` runs the scripts in virtual time
-(`replay.sim.effects`), the tests' world as tasks of the real runner.
+(`replay.sim.loop`), the tests' world as tasks of the real runner.
 
 Latencies are drawn in microseconds, in the order in which the scripts ask for them: another draw, or a draw
 at another place, is another run of the same seed.
@@ -69,7 +69,7 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Pod, ProcessReport
-from ebbtide.replay.sim.effects import (
+from ebbtide.replay.sim.loop import (
     FOREVER,
     TOUCH,
     Begin,

@@ -38,9 +38,8 @@ from ebbtide.events.segment import (
 from ebbtide.replay.replayer import Replayer
 from ebbtide.replay.sim import scenario as drawing
 from ebbtide.replay.sim.edges import ApiServerEdge, KubernetesEdge, LogindEdge, RuntimeEdge, SimulatedEdge
-from ebbtide.replay.sim.effects import Effects, Outcome, Script, Watching
 from ebbtide.replay.sim.invariants import Breach, breaches
-from ebbtide.replay.sim.loop import Agenda, Loop
+from ebbtide.replay.sim.loop import Agenda, Effects, Loop, Outcome, Script, Watching
 from ebbtide.replay.sim.node import SimulatedNode, WorldLog
 from ebbtide.replay.sim.scenario import (
     AFTERMATH_NS,

@@ -17,7 +17,7 @@ from ebbtide.actors.interfaces import Effect, Ending, Outlet
 from ebbtide.events.base import NS_PER_SECOND, Fact, Order
 from ebbtide.events.decisions import StartPod
 from ebbtide.replay.sim import edges
-from ebbtide.replay.sim.effects import FOREVER, EffectCancelled, Outcome, Script, Step, Until, Watching
+from ebbtide.replay.sim.loop import FOREVER, EffectCancelled, Outcome, Script, Step, Until, Watching
 from ebbtide.replay.sim.scenario import Draws
 from tests.world.clock import sleep_ns, world_ns
 from tests.world.node import Node
