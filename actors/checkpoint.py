@@ -46,7 +46,8 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
     system.episode = checkpoint.episode
     for kept in checkpoint.open_orders:
         order = decode_event(kept.type, bytes(kept.order))
-        assert isinstance(order, Order)
+        if not isinstance(order, Order):
+            raise BadPayload(f"the checkpoint has an open order {kept.type!r}, which is none")
         system.open_orders[order.key] = OpenedOrder(kept.seq, order)
     for actor in checkpoint.actors:
         # Left out, an actor's pods would be stopped by nobody: a checkpoint is read whole, or refused.
@@ -57,7 +58,7 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
         slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)
         try:
             slot.state = msgspec.msgpack.decode(actor.state, type=kind.state)
-        except (ValueError, msgspec.DecodeError) as error:  # ValueError: bad UTF-8
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:  # ValueError: bad UTF-8
             raise BadPayload(f"checkpoint of {actor.actor}: {error}") from error
         slot.failed = actor.failed
         system.watch(slot)

@@ -30,6 +30,19 @@ class BadPayload(Exception):
     """A payload does not fit its type: the journal was edited, or written by an incompatible version."""
 
 
+#: Values in one payload. A checkpoint of 10 000 pods has 1 140 000; each takes up to 150 bytes of memory, and
+#: a frame full of empty lists would take more than a gigabyte.
+VALUES_MAX = 1_200_000
+#: The bytes that begin no value, but a small number: those of names and texts.
+_ASCII = bytes(range(128))
+
+
+def _has_too_many_values(payload: bytes) -> bool:
+    # An upper bound that costs a microsecond a kilobyte: each value but a small number begins with a byte
+    # that stands in no ASCII text.
+    return len(payload) > VALUES_MAX and len(payload.translate(None, _ASCII)) > VALUES_MAX
+
+
 _encoder = msgspec.msgpack.Encoder()
 #: Made when a type is first met: making all costs a start more than all else that is imported here.
 _decoders: dict[str, msgspec.msgpack.Decoder[Event]] = {}
@@ -47,18 +60,26 @@ def decode_event(tag: str, payload: bytes) -> Event:
         if kind is None:
             raise UnknownType(f"event type {tag!r} is not known to this version")
         decoder = _decoders[tag] = msgspec.msgpack.Decoder(kind)
+    if _has_too_many_values(payload):
+        raise BadPayload(f"{tag}: more than {VALUES_MAX} values")
     try:
         return decoder.decode(payload)
-    # A name that is no UTF-8 raises an error of its own, which msgspec's does not contain.
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    # A name that is no UTF-8 raises an error of its own, which msgspec's does not contain, and so does what
+    # is nested deeper than a stack.
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadPayload(f"{tag}: {error}") from error
 
 
 def plain_payload(payload: bytes) -> Any:
-    """As plain values, whatever its type; hexadecimal digits where it cannot be read."""
+    """As plain values, whatever its type; hexadecimal digits where it cannot be read.
+
+    Of one that would fill the memory, a sentence that says so.
+    """
+    if _has_too_many_values(payload):
+        return f"{len(payload)} bytes, more than {VALUES_MAX} values: not shown"
     try:
         return msgspec.msgpack.decode(payload)
-    except (msgspec.DecodeError, ValueError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return payload.hex()
 
 
@@ -193,8 +214,9 @@ class ParsedFrames(NamedTuple):
 
 #: Actor and type tag, by their bytes with the two lengths in front, as they stand in a frame.
 _names_by_bytes: dict[bytes, tuple[str, str]] = {}
-#: Actors are few outside tests; a journal with endless actor names must not grow the cache without end.
-_NAMES_MAX = 65_536
+#: Actors are few outside tests; a journal with endless actor names must not grow the cache without end, and
+#: one with long names must not fill it with them: ours have at most some 60 bytes.
+_NAMES_MAX, _NAMES_BYTES_MAX = 65_536, 256
 _LENGTHS_FROM, _LENGTHS = FRAME_HEAD.size - 3, struct.Struct("<BH")
 
 
@@ -203,7 +225,9 @@ def _decode_names(raw: bytes) -> tuple[str, str]:
         _names_by_bytes.clear()
     tag_from = _LENGTHS.size + _LENGTHS.unpack_from(raw)[1]
     actor, tag = raw[_LENGTHS.size : tag_from], raw[tag_from:]
-    names = _names_by_bytes[raw] = (actor.decode("utf-8", "replace"), tag.decode("utf-8", "replace"))
+    names = actor.decode("utf-8", "replace"), tag.decode("utf-8", "replace")
+    if len(raw) <= _NAMES_BYTES_MAX:
+        _names_by_bytes[raw] = names
     return names
 
 

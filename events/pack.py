@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 import os
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
@@ -30,6 +31,45 @@ NO_TIME = (1980, 1, 1, 0, 0, 0)
 FILE_MODE = 0o600
 #: Of a member's permissions in an archive made on UNIX.
 _MODE_SHIFT, _UNIX = 16, 3
+
+
+# A packed journal comes from anybody, and a deflated byte may stand for a thousand: what is read of one is
+# bounded by its own size before the first member is opened. Who has one above these bounds, and trusts it,
+# can unpack it and name the folder.
+
+#: Unpacked for each byte of the file: journals have 3 to 5, because a third of a record is its hash.
+UNPACKED_PER_BYTE_MAX = 32
+#: What needs no reason: so much takes no machine's memory.
+UNPACKED_BYTES_FREE = 1024 * 1024
+#: With the findings of a journal that is damaged in a thousand places.
+MANIFEST_BYTES_MAX = 256 * 1024
+#: Of the list of members at the file's end, all of which is kept: 10 000 segments, and a journal has 256.
+INDEX_BYTES_MAX = 1024 * 1024
+#: Members kept open at a time, some 100 KB each; a reader goes through one after the other.
+OPEN_MEMBERS_MAX = 4
+
+#: What a ZIP archive ends with: its mark, disks, members here and in all, bytes of the index, its offset, the
+#: length of a comment. What is larger than these fields can say has another mark in front of it.
+_INDEX_END = struct.Struct("<4sHHHHIIH")
+_INDEX_END_MAGIC, _LARGE_INDEX_MAGIC, _LARGE_INDEX_BYTES = b"PK\x05\x06", b"PK\x06\x07", 20
+#: Of a member's flags: its content is encrypted, or a patch, or masked.
+_ENCRYPTED_FLAGS = 0x1 | 0x20 | 0x40 | 0x2000
+
+#: What the standard library raises where an archive is not one, or was made up.
+_ZIP_ERRORS = (
+    zipfile.BadZipFile,
+    zlib.error,
+    struct.error,
+    EOFError,
+    LookupError,
+    # NotImplementedError and RecursionError are kinds of it.
+    RuntimeError,
+    OverflowError,
+    ValueError,
+    TypeError,
+)
+
+CURE_OF_LARGE = "one that you trust can be unpacked, and its folder 'segments' be named"
 
 
 class NotPacked(Exception):
@@ -73,14 +113,21 @@ class PackedSource:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises NotPacked, OSError."""
         self.location = os.fspath(path)
+        self._open: dict[str, IO[bytes]] = {}
         try:
+            with open(path, "rb") as file:
+                packed_bytes = _check_index(file)
             self._archive = zipfile.ZipFile(path)
-            self.manifest: dict[str, Any] = json.loads(self._archive.read(MANIFEST))
+        except _ZIP_ERRORS as error:
+            raise NotPacked(f"{self.location} is no packed journal: {error}") from error
+        try:
+            _check_members(self._archive, packed_bytes)
+            self.manifest = document_of(self._archive.read(MANIFEST))
             #: Damage of the journal that it was made from (`events.recovery`).
             self.stated = findings_from_documents(self.manifest.get("findings", ()))
-        except (zipfile.BadZipFile, zlib.error, KeyError, ValueError, TypeError, AttributeError) as error:
+        except _ZIP_ERRORS as error:
+            self._archive.close()
             raise NotPacked(f"{self.location} is no packed journal: {error}") from error
-        self._open: dict[str, IO[bytes]] = {}
 
     def close(self) -> None:
         for member in self._open.values():
@@ -97,15 +144,62 @@ class PackedSource:
     def read(self, name: str, offset: int, size: int) -> bytes:
         """Readers go forward, so the member stays open where the last read stopped."""
         try:
-            member = self._open.get(name) or self._archive.open(SEGMENTS_FOLDER + name)
+            member = self._open.pop(name, None) or self._archive.open(SEGMENTS_FOLDER + name)
             self._open[name] = member
+            while len(self._open) > OPEN_MEMBERS_MAX:
+                self._open.pop(next(iter(self._open))).close()
             # Going back unpacks from the beginning.
             if member.tell() != offset:
                 member.seek(offset)
             return member.read(size)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        except _ZIP_ERRORS as error:
             self._open.pop(name, None)
             raise OSError(f"{self.location}: {error}") from error
+
+
+def _check_index(file: IO[bytes]) -> int:
+    """The file's size in bytes. Raises ValueError where the list of members is too long to be looked at."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - _INDEX_END.size - 0xFFFF - _LARGE_INDEX_BYTES))
+    end = file.read()
+    # Where there is none the library says so, in its words.
+    at = end.rfind(_INDEX_END_MAGIC, 0, len(end) - _INDEX_END.size + len(_INDEX_END_MAGIC))
+    if at < 0:
+        return size
+    index_bytes = _INDEX_END.unpack_from(end, at)[5]
+    is_large = end[max(0, at - _LARGE_INDEX_BYTES) : at].startswith(_LARGE_INDEX_MAGIC)
+    if is_large or index_bytes > INDEX_BYTES_MAX:
+        raise ValueError(f"the list of its members is above {INDEX_BYTES_MAX} bytes ({CURE_OF_LARGE})")
+    return size
+
+
+def _check_members(archive: zipfile.ZipFile, packed_bytes: int) -> None:
+    """Raises ValueError for members that no packed journal has."""
+    members = archive.infolist()
+    if len({info.filename for info in members}) < len(members):
+        raise ValueError("two of its members have one name")
+    # Other methods unpack in pieces of any size, and some cannot be unpacked at all.
+    methods = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+    for info in members:
+        if info.compress_type not in methods or info.flag_bits & _ENCRYPTED_FLAGS:
+            raise ValueError("its members are encrypted, or neither stored nor deflated")
+    # No more than a member says of itself is ever unpacked of it.
+    unpacked = sum(info.file_size for info in members)
+    if unpacked > UNPACKED_BYTES_FREE + UNPACKED_PER_BYTE_MAX * packed_bytes:
+        raise ValueError(f"it would unpack to {unpacked} bytes ({CURE_OF_LARGE})")
+    if archive.getinfo(MANIFEST).file_size > MANIFEST_BYTES_MAX:
+        raise ValueError(f"its {MANIFEST} is above {MANIFEST_BYTES_MAX} bytes")
+
+
+def document_of(text: bytes) -> dict[str, Any]:
+    """What a manifest says. Raises ValueError."""
+    try:
+        found = json.loads(text)
+    except RecursionError as error:
+        raise ValueError(f"its {MANIFEST} is nested too deep") from error
+    if not isinstance(found, dict):
+        raise ValueError(f"its {MANIFEST} is no object")
+    return found
 
 
 def source_at(path: str | os.PathLike[str]) -> Source:

@@ -34,6 +34,10 @@ from ebbtide.events.codec import (
 from ebbtide.events.recovery import SEVERITY, Case, Finding, Verdict, row_for, stated_findings
 from ebbtide.events.segment import DamagedHeader, Header, IncompatibleHeader, Link, parse_header
 
+#: Nothing of a step is handed out before its end, so all of it is kept till then. The largest that is written
+#: is a checkpoint, one frame; the plan of 5 000 pods has 4 MB in all its records.
+STEP_BYTES_MAX = 2 * FRAME_BYTES_MAX
+
 
 class Batch(NamedTuple):
     """Whole steps, and the header of the segment that they (at least the last of them) stand in."""
@@ -150,6 +154,7 @@ class History:
     def batches(self) -> Iterator[Batch]:
         """The same in lists, for whoever is in a hurry."""
         self._begin()
+        open_bytes = 0
         for segment, following in zip_longest(self._segments, self._segments[1:]):
             assert segment.header is not None
             unknown = sorted(set(segment.header.identity.logic_flags) - (self._flags or set()))
@@ -165,9 +170,13 @@ class History:
                 # orders was released, and whoever applied the half of it would know more than ever happened.
                 if not piece.whole:
                     self._open_step += piece.records
+                    open_bytes += sum(len(raw.payload) + FRAME_BYTES_MIN for raw in piece.records)
+                    if open_bytes > STEP_BYTES_MAX:
+                        scan.damage = f"a step is larger than {STEP_BYTES_MAX} bytes"
                     continue
                 records = [*self._open_step, *piece.records[: piece.whole]]
                 self._open_step = piece.records[piece.whole :]
+                open_bytes = 0
                 self._end, self._header = piece.whole_end, piece.header
                 yield Batch(piece.header, records)
             if not self._open_step:
@@ -351,7 +360,10 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
     # Without it anybody's bytes that look like a frame would do; but a checksum does not come by accident,
     # and what is found can only make the verdict worse: corrupt, where it would have been called torn.
     durable_seq, sealed, behind, buffer = 0, False, offset, b""
-    while (size := min(CHUNK_BYTES, segment.size - behind)) > 0:
+    # Each byte is checked once, where frames are whole, and a few twice, where a payload looks like one. A
+    # file full of heads of large frames that are none would keep a reader busy for days: it is left.
+    left = 2 * (segment.size - offset) + FRAME_BYTES_MAX
+    while (size := min(CHUNK_BYTES, segment.size - behind)) > 0 and left > 0:
         try:
             chunk = segment.source.read(segment.name, behind, size)
         except OSError:
@@ -361,11 +373,12 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
         behind += len(chunk)
         buffer += chunk
         at = buffer.find(FRAME_MAGIC_BYTES)
-        while at >= 0:
+        while at >= 0 and left > 0:
             length = _frame_length(buffer, at, final=behind >= segment.size)
             if length is None:
                 break
-            if length:
+            left -= abs(length)
+            if length > 0:
                 head = FRAME_HEAD.unpack_from(buffer, at)
                 durable_seq = max(durable_seq, head[4])
                 sealed = sealed or head[9] == FLAG_TRAILER
@@ -376,15 +389,20 @@ def find_evidence(segment: Segment, offset: int) -> Evidence:
 
 
 def _frame_length(buffer: bytes, at: int, *, final: bool) -> int | None:
-    """The length of the whole frame at ``at``; 0 when there is none, None when more bytes are needed."""
+    """The length of the whole frame at ``at``; None when more bytes are needed.
+
+    0, or less where so many bytes were looked at, when there is none.
+    """
     if at + FRAME_BYTES_MIN > len(buffer):
         return 0 if final else None
+    crc: int
+    length: int
     _, crc, length, *_ = FRAME_HEAD.unpack_from(buffer, at)
     if not FRAME_BYTES_MIN <= length <= FRAME_BYTES_MAX:
         return 0
     if at + length > len(buffer):
         return 0 if final else None
-    return length if zlib.crc32(buffer[at + 8 : at + length - HASH_BYTES]) == crc else 0
+    return length if zlib.crc32(buffer[at + 8 : at + length - HASH_BYTES]) == crc else -length
 
 
 # --- which copy counts where a move was cut short -------------------------------------------------

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 from ebbtide.events.catalog import Source
-from ebbtide.events.segment import Header, Link, WriterStart
+from ebbtide.events.segment import NUMBERS_MAX, Header, Link, WriterStart
 
 Format = Literal["known", "unknown"]
 #: Where reading stopped: at the end, in a header, among the records, or because a segment is not there.
@@ -214,15 +214,25 @@ def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def findings_from_documents(documents: Any) -> tuple[Finding, ...]:
-    """Raises ValueError, TypeError and KeyError for what `findings_to_documents` did not make."""
-    return tuple(_finding_from_document(**document) for document in documents)
+    """Raises ValueError for what `findings_to_documents` did not make."""
+    # A file that anybody may have edited: what it says is shown to people, and decides about the verdict.
+    if not isinstance(documents, list | tuple):
+        raise ValueError("its findings are no list")
+    return tuple(map(_finding_from_document, documents))
 
 
-def _finding_from_document(
-    *, case: dict[str, Any], segment: str, offset: int, seq: int, reason: str
-) -> Finding:
-    # Built from a file that anybody may have edited: a value that no reader finds has no row in the table.
-    found = Case(**case)
-    if not all(value in allowed for value, allowed in zip(found, columns(), strict=True)):
-        raise ValueError(f"no such finding: {', '.join(map(str, found))}")
-    return Finding(found, str(segment), int(offset), int(seq), str(reason))
+def _finding_from_document(document: Any) -> Finding:
+    try:
+        found = Finding(**document)
+        case = Case(**found.case)  # type: ignore[arg-type]
+    except TypeError as error:
+        raise ValueError(f"no such finding: {error}") from error
+    texts, numbers = (found.segment, found.reason), (found.offset, found.seq)
+    if not all(isinstance(each, str) for each in (*texts, *case)) or not all(
+        type(each) is int and 0 <= each < NUMBERS_MAX for each in numbers
+    ):
+        raise ValueError("a finding's place is no file name, or its numbers are none")
+    # A value that no reader finds has no row in the table.
+    if not all(value in allowed for value, allowed in zip(case, columns(), strict=True)):
+        raise ValueError(f"no such finding: {', '.join(case)}")
+    return found._replace(case=case)

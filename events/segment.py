@@ -40,7 +40,11 @@ INCOMPATIBLE_KNOWN = 0
 HEADER_BYTES_MAX = 65_536
 
 _TEXT_LENGTH = struct.Struct("<H")
-_FILE_NAME = re.compile(r"(\d{10})-([0-9a-f]{8})\.ebj")
+_FILE_NAME = re.compile(r"([0-9]{10})-([0-9a-f]{8})\.ebj")
+
+#: No writer comes near: a header that names more was made up, and whoever went on from it would soon have a
+#: number that its field cannot hold.
+NUMBERS_MAX = 1 << 62
 
 
 class Identity(NamedTuple):
@@ -82,7 +86,7 @@ class Header(NamedTuple):
 
 
 class DamagedHeader(Exception):
-    """A segment's header is cut short or does not match its hash."""
+    """A segment's header is cut short, does not match its hash, or says what no writer says."""
 
 
 class IncompatibleHeader(Exception):
@@ -136,20 +140,28 @@ def parse_header(data: bytes) -> tuple[Header, int]:
     version = HEADER_PREFIX.unpack_from(content)[1]
     if version != FORMAT_VERSION:
         raise IncompatibleHeader(f"format version {version}; this program reads version {FORMAT_VERSION}")
-    compatible, incompatible, journal_id, segment, wall_ns, mono_ns, carries, *link = (
-        HEADER_FIXED.unpack_from(content, HEADER_PREFIX.size)
-    )
-    if incompatible & ~INCOMPATIBLE_KNOWN:
-        raise IncompatibleHeader(f"unknown incompatible features {incompatible & ~INCOMPATIBLE_KNOWN:#x}")
-    pos = HEADER_PREFIX.size + HEADER_FIXED.size
-    (count,) = _TEXT_LENGTH.unpack_from(content, pos)
-    texts = []
-    for _ in range(count):
-        pos += _TEXT_LENGTH.size
-        (text_length,) = _TEXT_LENGTH.unpack_from(content, pos)
-        texts.append(content[pos + _TEXT_LENGTH.size : pos + _TEXT_LENGTH.size + text_length].decode())
-        pos += text_length
-    node, machine_id, boot_id, code_version, *flags = texts
+    # A hash that fits proves no more than that somebody computed it: a header that was made up has one, too.
+    try:
+        compatible, incompatible, journal_id, segment, wall_ns, mono_ns, carries, *link = (
+            HEADER_FIXED.unpack_from(content, HEADER_PREFIX.size)
+        )
+        if incompatible & ~INCOMPATIBLE_KNOWN:
+            raise IncompatibleHeader(f"unknown incompatible features {incompatible & ~INCOMPATIBLE_KNOWN:#x}")
+        pos = HEADER_PREFIX.size + HEADER_FIXED.size
+        (count,) = _TEXT_LENGTH.unpack_from(content, pos)
+        texts = []
+        for _ in range(count):
+            pos += _TEXT_LENGTH.size
+            (text_length,) = _TEXT_LENGTH.unpack_from(content, pos)
+            texts.append(content[pos + _TEXT_LENGTH.size : pos + _TEXT_LENGTH.size + text_length].decode())
+            pos += text_length
+        node, machine_id, boot_id, code_version, *flags = texts
+    except (struct.error, ValueError) as error:
+        raise DamagedHeader("the header's fields do not fit into it") from error
+    if pos + _TEXT_LENGTH.size > len(content):
+        raise DamagedHeader("the header's fields do not fit into it")
+    if max(segment, abs(wall_ns), abs(mono_ns), *link[:3]) >= NUMBERS_MAX:
+        raise DamagedHeader("the header's numbers are beyond any that are written")
     header = Header(
         journal_id,
         segment,

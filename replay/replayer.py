@@ -278,7 +278,9 @@ def _data_field(produced: Side, recorded: Side) -> str:
         return "data"
     if recorded.type != StatesDigest.__name__ or recorded.data == produced.data:
         names = {**recorded.data, **produced.data}
-        return next((name for name in names if recorded.data.get(name) != produced.data.get(name)), "")
+        # An edited payload may have a key that is no text, or an empty one: it is named all the same.
+        differing = (name for name in names if recorded.data.get(name) != produced.data.get(name))
+        return next((str(name) or "data" for name in differing), "")
     there, here = recorded.data.get("actors", {}), produced.data.get("actors", {})
     if not isinstance(there, dict) or not isinstance(here, dict):
         return "actors"

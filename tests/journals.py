@@ -168,6 +168,8 @@ class Memory:
         return [StoredFile(name, len(data), 0) for name, data in sorted(self.data.items())]
 
     def read(self, name: str, offset: int, size: int) -> bytes:
+        if name not in self.data:
+            raise FileNotFoundError(name)
         return bytes(self.data[name][offset : offset + size])
 
 

@@ -6,7 +6,7 @@ A life here is the real system and the real writer without edges; it ends as by 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -26,13 +26,22 @@ from ebbtide.daemon import RECOVER_SECONDS_MAX, control_verbs, recover_in_time
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Fact, Record, Stamp
 from ebbtide.events.catalog import DirectorySource
-from ebbtide.events.codec import HASH_BYTES
+from ebbtide.events.codec import HASH_BYTES, RawRecord
 from ebbtide.events.decisions import ActorFailed, HookStarted
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.model import Container, Hook, Period, Settings
-from ebbtide.events.segment import HEADER_PREFIX, Identity, Link, WriterStart, header_length
+from ebbtide.events.segment import (
+    HEADER_PREFIX,
+    SEGMENT_MAGIC,
+    Identity,
+    Link,
+    WriterStart,
+    header_length,
+    segment_file_name,
+)
 from ebbtide.events.writer import Writer
 from ebbtide.recover import Recovered, recover
+from ebbtide.replay.replayer import Divergence, Replayer
 from tests.journals import SHUTDOWN, pod, started
 from tests.replay import shutdown
 
@@ -312,6 +321,47 @@ async def test_another_versions_journal_leaves_no_node_unprotected(
     assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 1_900_000_000)
     assert "needs another version of ebbtide" in said[0]
     assert "going on without its history" in said[0]
+
+
+async def test_a_segment_that_was_made_up_stops_no_start(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """48 bytes with the right hash and nothing between: the start goes on with what is left, and says so."""
+    for file in SHUTDOWN.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    last = recover([DirectorySource(tmp_path)], "machine-1", FRESH)
+    content = HEADER_PREFIX.pack(SEGMENT_MAGIC, 1, 0, HEADER_PREFIX.size + HASH_BYTES)
+    name = segment_file_name(last.verdict.next_number, last.verdict.journal_id)
+    (tmp_path / name).write_bytes(content + hashlib.sha256(content).digest())
+    said: list[str] = []
+    recovered = await recover_in_time(
+        [AtOnce(tmp_path)], "machine-1", FRESH, 0, lambda level, line: said.append(line)
+    )
+    assert take_checkpoint(recovered.system) == take_checkpoint(last.system)
+    assert said == [recovered.verdict.banner]
+    assert name in said[0]
+    assert "the header's fields do not fit into it" in said[0]
+
+
+async def test_no_error_of_reading_leaves_a_node_unprotected(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one that nobody foresaw either; it is named in the line, to be reported."""
+    for file in SHUTDOWN.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+
+    feed = Replayer.feed
+
+    def fails(replayer: Replayer, records: Iterable[RawRecord]) -> Divergence | None:
+        if kept := list(records):
+            raise IndexError("pop from an empty deque")
+        return feed(replayer, kept)
+
+    monkeypatch.setattr(Replayer, "feed", fails)
+    said: list[str] = []
+    recovered = await recover_in_time(
+        [AtOnce(tmp_path)], "machine-1", FRESH, 5 * NS_PER_SECOND, lambda level, line: said.append(line)
+    )
+    assert recovered.verdict.start(FRESH) == WriterStart(FRESH, Link(), 5)
+    assert "(IndexError: pop from an empty deque; please report it): going on without its history" in said[0]
 
 
 def _of_format(version: int, segment: bytes) -> bytes:

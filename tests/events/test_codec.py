@@ -15,18 +15,25 @@ from ebbtide.events.codec import (
     FRAME_BYTES_MAX,
     HASH_BYTES,
     STOP_TRAILER,
+    VALUES_MAX,
+    BadPayload,
     FrameTooLarge,
     UnknownType,
+    decode_event,
     decode_record,
     encode_frame,
     encode_trailer,
     parse_frames,
+    plain_payload,
 )
 from ebbtide.events.decisions import Disarmed, PodEnded
 from ebbtide.events.facts import BusLost, Tick
 from ebbtide.events.segment import (
     FORMAT_VERSION,
+    HEADER_FIXED,
     HEADER_PREFIX,
+    NUMBERS_MAX,
+    SEGMENT_MAGIC,
     DamagedHeader,
     Header,
     Identity,
@@ -72,14 +79,15 @@ records = st.lists(
     min_size=1,
     max_size=8,
 )
+in_header, time_in_header = st.integers(0, NUMBERS_MAX - 1), st.integers(1 - NUMBERS_MAX, NUMBERS_MAX - 1)
 headers = st.builds(
     Header,
     journal_id=st.binary(min_size=16, max_size=16),
-    segment=unsigned,
-    anchor_wall_ns=signed,
-    anchor_mono_ns=signed,
+    segment=in_header,
+    anchor_wall_ns=time_in_header,
+    anchor_mono_ns=time_in_header,
     carries=st.booleans(),
-    link=st.builds(Link, unsigned, unsigned, unsigned, st.binary(min_size=32, max_size=32)),
+    link=st.builds(Link, in_header, in_header, in_header, st.binary(min_size=32, max_size=32)),
     identity=st.builds(Identity, texts, texts, texts, texts, st.lists(texts, max_size=5).map(tuple)),
     compatible=st.integers(0, 2**32 - 1),
     incompatible=st.just(0),
@@ -190,6 +198,62 @@ def test_a_header_cut_short_is_damaged(header: Header, data: st.DataObject) -> N
     good = encode_header(header)
     with pytest.raises(DamagedHeader):
         parse_header(good[: data.draw(st.integers(0, len(good) - 1))])
+
+
+def _crafted(fixed: bytes, texts: bytes) -> bytes:
+    """A header with the right length and hash, whatever it says."""
+    length = HEADER_PREFIX.size + len(fixed) + len(texts) + HASH_BYTES
+    content = HEADER_PREFIX.pack(SEGMENT_MAGIC, FORMAT_VERSION, 0, length) + fixed + texts
+    return content + hashlib.sha256(content).digest()
+
+
+def _fixed(segment: int = 1, wall_ns: int = 0, mono_ns: int = 0, seq: int = 0) -> bytes:
+    return HEADER_FIXED.pack(0, 0, JOURNAL_ID, segment, wall_ns, mono_ns, 0, 0, 0, seq, bytes(32))
+
+
+FOUR_TEXTS = b"\4\0" + 4 * b"\1\0x"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "texts"),
+    [
+        (b"", b""),
+        (_fixed(), b""),
+        (_fixed(), b"\3\0" + 3 * b"\1\0x"),
+        (_fixed(), b"\4\0" + 3 * b"\1\0x"),
+        (_fixed(), b"\4\0" + 3 * b"\1\0x" + b"\2\0x"),
+        (_fixed(), b"\4\0" + 4 * b"\1\0\xff"),
+        (_fixed(segment=NUMBERS_MAX), FOUR_TEXTS),
+        (_fixed(wall_ns=-NUMBERS_MAX), FOUR_TEXTS),
+        (_fixed(mono_ns=NUMBERS_MAX), FOUR_TEXTS),
+        (_fixed(seq=(1 << 64) - 1), FOUR_TEXTS),
+    ],
+    ids=["48 bytes", "no texts", "few", "too few", "cut", "no UTF-8", "segment", "wall", "mono", "seq"],
+)
+def test_a_header_that_was_made_up_is_damaged(fixed: bytes, texts: bytes) -> None:
+    """Its hash fits, as anybody can make it fit; what it says is cut short, or is said by no writer."""
+    with pytest.raises(DamagedHeader):
+        parse_header(_crafted(fixed, texts))
+    assert parse_header(_crafted(_fixed(), FOUR_TEXTS))[0].identity == ("x", "x", "x", "x", ())
+
+
+def test_what_is_nested_too_deep_is_a_bad_payload() -> None:
+    """Deeper than a stack; it is shown as its bytes."""
+    payload = b"\x81\xa5actor" + b"\x91" * 10_000 + b"\x90"
+    with pytest.raises(BadPayload):
+        decode_event("Checkpoint", b"\x81\xa6actors" + b"\x91" * 10_000 + b"\x90")
+    assert plain_payload(payload) == payload.hex()
+
+
+def test_a_payload_of_too_many_values_is_not_unfolded() -> None:
+    """Each byte of it would take a hundred in memory."""
+    payload = b"\xdd" + (VALUES_MAX + 1).to_bytes(4, "big") + b"\x90" * (VALUES_MAX + 1)
+    with pytest.raises(BadPayload, match="more than 1200000 values"):
+        decode_event("InventoryTaken", payload)
+    assert plain_payload(payload) == f"{len(payload)} bytes, more than 1200000 values: not shown"
+    # Text is no value for each of its bytes.
+    text = b"\x81\xa5error\xdb" + (2 * VALUES_MAX).to_bytes(4, "big") + b"x" * (2 * VALUES_MAX)
+    assert decode_event("BusLost", text) == BusLost(error="x" * (2 * VALUES_MAX))
 
 
 def test_another_format_version_is_incompatible() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,3 +140,89 @@ def test_writing_needs_no_name(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     write_pack(buffer, {}, pieces(source()))
     assert zipfile.ZipFile(buffer).testzip() is None
+
+
+# --- from a stranger ---------------------------------------------------------------------------
+
+MIB = 1024 * 1024
+NAME = next(iter(FILES))
+
+
+def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
+    with zipfile.ZipFile(path, "w", method) as made:
+        for name, data in members.items():
+            made.writestr(name, data)
+    return path
+
+
+@contextmanager
+def in_memory(bytes_max: int) -> Iterator[None]:
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < bytes_max
+    finally:
+        tracemalloc.stop()
+
+
+ZEROS = bytes(64 * MIB)
+
+
+@pytest.mark.parametrize(
+    ("members", "why"),
+    [
+        ({MANIFEST: b'{"a": "' + ZEROS + b'"}'}, "it would unpack to 67108873 bytes"),
+        ({MANIFEST: b"{}", f"segments/{NAME}": ZEROS}, "it would unpack to"),
+        ({MANIFEST: b" " * (300 * 1024)}, "its manifest.json is above 262144 bytes"),
+        ({MANIFEST: b"[" * 100_000}, "its manifest.json is nested too deep"),
+        ({MANIFEST: b"[]"}, "its manifest.json is no object"),
+        ({MANIFEST: b"{}"} | {f"segments/{at:090}": b"" for at in range(8000)}, "the list of its members"),
+        ({MANIFEST: b'{"findings": [{}]}'}, "no such finding"),
+        ({MANIFEST: b'{"findings": 7}'}, "its findings are no list"),
+    ],
+    ids=["manifest", "segment", "long", "deep", "list", "members", "finding", "no findings"],
+)
+def test_what_would_take_the_memory_is_refused(tmp_path: Path, members: dict[str, bytes], why: str) -> None:
+    """Before the first member is opened, and in the memory of a honest one."""
+    path = archive(tmp_path / "one.zip", members)
+    with in_memory(8 * MIB), pytest.raises(NotPacked, match=why):
+        PackedSource(path)
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_other_methods_are_refused(tmp_path: Path, method: int) -> None:
+    """They unpack without a bound."""
+    with pytest.raises(NotPacked, match="neither stored nor deflated"):
+        PackedSource(archive(tmp_path / "one.zip", {MANIFEST: b"{}"}, method))
+
+
+def test_an_encrypted_one_is_refused(tmp_path: Path) -> None:
+    """By its members' flags."""
+    path = archive(tmp_path / "one.zip", {MANIFEST: b"{}"})
+    data = bytearray(path.read_bytes())
+    data[data.find(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(data)
+    with pytest.raises(NotPacked, match="its members are encrypted"):
+        PackedSource(path)
+
+
+def test_two_members_of_one_name_are_refused(tmp_path: Path) -> None:
+    """Which of them counts would be anybody's choice."""
+    with zipfile.ZipFile(tmp_path / "one.zip", "w") as made:
+        made.writestr(MANIFEST, "{}")
+        with pytest.warns(UserWarning, match="Duplicate"):
+            made.writestr(MANIFEST, "{}")
+    with pytest.raises(NotPacked, match="two of its members have one name"):
+        PackedSource(tmp_path / "one.zip")
+
+
+def test_few_members_are_open_at_a_time(tmp_path: Path) -> None:
+    """A reader goes through one after the other; and it may come back."""
+    names = [f"{at:010d}-00010203.ebj" for at in range(1, 400)]
+    path = archive(
+        tmp_path / "one.zip", {MANIFEST: b"{}"} | {f"segments/{name}": name.encode() for name in names}
+    )
+    with in_memory(4 * MIB):
+        made = PackedSource(path)
+        for name in (*names, names[0]):
+            assert made.read(name, 0, 10) == name[:10].encode()

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import zlib
 from itertools import product
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ebbtide.events import reader
 from ebbtide.events.base import Record
-from ebbtide.events.codec import FLAG_LAST
+from ebbtide.events.codec import FLAG_LAST, FRAME_BYTES_MAX, FRAME_MAGIC_BYTES
 from ebbtide.events.decisions import WriteDropIn
 from ebbtide.events.reader import History, Unread
 from ebbtide.events.recovery import (
@@ -20,6 +23,7 @@ from ebbtide.events.recovery import (
     ForeignJournal,
     Verdict,
     columns,
+    findings_from_documents,
     refuse_foreign,
 )
 from ebbtide.events.segment import Link, WriterStart, segment_file_name
@@ -278,6 +282,59 @@ def test_another_machines_journal_is_readable_and_not_writable() -> None:
     refuse_foreign(None, "machine-2")
     with pytest.raises(ForeignJournal, match=r"machine-1 \(node-1\) and this is machine-2: move"):
         refuse_foreign(verdict.header, "machine-2")
+
+
+def test_a_step_that_never_ends_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it would stay in memory till its last record, which may never come."""
+    made = Layout().segment().add(*step(2, whole=False))
+    assert made.history().read().state == "torn"
+    monkeypatch.setattr(reader, "STEP_BYTES_MAX", 100)
+    verdict = made.history().read()
+    assert verdict.state == "torn"
+    assert verdict.findings[0].reason == "a step is larger than 100 bytes"
+    assert verdict.end.seq == 1
+
+
+def test_heads_of_frames_that_are_none_are_not_looked_through_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each says that it is large, so that its checksum is one over most of the file."""
+    head = FRAME_MAGIC_BYTES + bytes(4) + (3 * 1024 * 1024).to_bytes(4, "little")
+    made = Layout().segment()
+    made.data().extend(head * (4 * 1024 * 1024 // len(head)))
+    looked = []
+
+    def crc32(data: bytes) -> int:
+        looked.append(len(data))
+        return zlib.crc32(data)
+
+    monkeypatch.setattr(reader, "zlib", SimpleNamespace(crc32=crc32))
+    assert made.history().read().state == "torn"
+    assert 0 < sum(looked) < 2 * len(made.data()) + FRAME_BYTES_MAX + 3 * 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        7,
+        [7],
+        [{}],
+        [{"case": {}}],
+        [{"case": 3, "segment": "s", "offset": 1, "seq": 1, "reason": "r"}],
+        [{"case": {}, "segment": "s", "offset": 1, "seq": 1, "reason": "r", "more": 1}],
+        [{"case": {"place": []}, "segment": "s", "offset": 1, "seq": 1, "reason": "r"}],
+        [{"case": {"place": "nowhere"}, "segment": "s", "offset": 1, "seq": 1, "reason": "r"}],
+        [{"case": {}, "segment": 4, "offset": 1, "seq": 1, "reason": "r"}],
+        [{"case": {}, "segment": "s", "offset": True, "seq": 1, "reason": "r"}],
+        [{"case": {}, "segment": "s", "offset": float("inf"), "seq": 1, "reason": "r"}],
+        [{"case": {}, "segment": "s", "offset": 1, "seq": 1 << 70, "reason": "r"}],
+        [{"case": {}, "segment": "s", "offset": -1, "seq": 1, "reason": "r"}],
+    ],
+)
+def test_findings_that_no_reader_made_are_refused(document: object) -> None:
+    """By one kind of error, whatever is wrong with them."""
+    with pytest.raises(ValueError, match="finding"):
+        findings_from_documents(document)
 
 
 def test_the_verdict_comes_after_the_reading() -> None:

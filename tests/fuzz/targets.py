@@ -1,0 +1,236 @@
+"""The parsers that are fuzzed: one row each. Whoever adds a parser of something from outside adds a row.
+
+A row reads bytes as the program would. All that it may raise are its refusals; anything else is a finding,
+and so is one that takes longer or more memory than is told here. What was found stays in
+``tests/corpus/NAME``, which every run of the tests reads again (`tests.fuzz.test_corpora`).
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.events.base import Stamp
+from ebbtide.events.codec import (
+    FRAME_BYTES_MIN,
+    FRAME_HEAD,
+    FRAME_MAGIC_BYTES,
+    HASH_BYTES,
+    BadPayload,
+    UnknownType,
+    decode_record,
+    encode_event,
+    plain_payload,
+)
+from ebbtide.events.messages import Names, message_of
+from ebbtide.events.pack import MANIFEST, NotPacked, PackedSource, document_of, write_pack
+from ebbtide.events.reader import History
+from ebbtide.events.record.fold import shutdown_records
+from ebbtide.events.recovery import (
+    Case,
+    Finding,
+    ForeignJournal,
+    findings_from_documents,
+    findings_to_documents,
+)
+from ebbtide.events.segment import HEADER_PREFIX, SEGMENT_MAGIC, segment_file_name
+from ebbtide.recover import Unreadable, recover
+from ebbtide.replay.divergence import explain
+from ebbtide.replay.verify import verify
+from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
+
+#: Of one input: a hundred times what the slowest honest one of its size takes.
+SECONDS_MAX = 5.0
+#: Of the whole process, in MiB, with the interpreter and the coverage's own tables.
+MEMORY_MIB_MAX = 512
+#: Inputs are small: what breaks a parser fits in here, and a small one is tried more often.
+INPUT_BYTES_MAX = 16_384
+
+#: In memory, where there is such a place: a packed journal is opened by its name.
+FAST_FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+CORPUS = Path(__file__).parents[1] / "corpus"
+
+
+class Target(NamedTuple):
+    """One parser. ``seeds`` make honest inputs, small ones, for the fuzzer to begin with."""
+
+    read: Callable[[bytes], object]
+    refusals: tuple[type[Exception], ...]
+    seeds: Callable[[], Iterable[bytes]]
+
+    def accepts(self, data: bytes) -> bool:
+        """Whether it is read; False where it is refused. Raises what is a finding."""
+        try:
+            self.read(data)
+        except self.refusals:
+            return False
+        return True
+
+
+# --- a segment ---------------------------------------------------------------------------------
+
+NAME = segment_file_name(1, JOURNAL_ID)
+
+
+def with_valid_hashes(data: bytes) -> bytes:
+    """The same segment with the checksums, numbers and hashes that belong to its bytes.
+
+    Without it nearly every input ends at the first hash, and nothing behind that is ever tried.
+    """
+    made = bytearray(data)
+    length = int.from_bytes(made[12:16], "little")
+    if len(made) < HEADER_PREFIX.size + HASH_BYTES or not HEADER_PREFIX.size + HASH_BYTES <= length <= len(
+        made
+    ):
+        return bytes(made)
+    made[:8] = SEGMENT_MAGIC
+    # Those of the file's name.
+    made[24:48] = JOURNAL_ID + (1).to_bytes(8, "little")
+    _seal(made, 0, length, b"")
+    pos, seq = length, int.from_bytes(made[88:96], "little")
+    while pos + FRAME_BYTES_MIN <= len(made):
+        head = list(FRAME_HEAD.unpack_from(made, pos))
+        length = head[2] if FRAME_BYTES_MIN <= head[2] <= len(made) - pos else len(made) - pos
+        # Trailers and boundaries repeat the number.
+        seq = seq + 1 if head[9] < 2 else seq
+        head[0], head[2] = int.from_bytes(FRAME_MAGIC_BYTES, "little"), length
+        head[3] = seq % (1 << 64)
+        FRAME_HEAD.pack_into(made, pos, *head)
+        made[pos + 4 : pos + 8] = zlib.crc32(made[pos + 8 : pos + length - HASH_BYTES]).to_bytes(4, "little")
+        _seal(made, pos, length, bytes(made[pos - HASH_BYTES : pos]))
+        pos += length
+    return bytes(made)
+
+
+def _seal(made: bytearray, pos: int, length: int, before: bytes) -> None:
+    end = pos + length
+    made[end - HASH_BYTES : end] = sha256(before + made[pos : end - HASH_BYTES]).digest()
+
+
+def _segment(data: bytes) -> None:
+    """Read as it stands, and with hashes that fit: a verdict, and records or refusals."""
+    for each in (data, with_valid_hashes(data)):
+        history = History([Memory({NAME: each})])
+        history.read()
+        str(history.verdict.banner)
+        history.verdict.start(JOURNAL_ID)
+        for raw in history.raw():
+            plain_payload(raw.payload)
+
+
+def _replay(data: bytes) -> None:
+    """Records executed, and the first difference explained."""
+    source = Memory({NAME: with_valid_hashes(data)})
+    found = verify(History([source], logic_flags=LOGIC_FLAGS))
+    if found.divergence is not None:
+        explain(History([source], logic_flags=LOGIC_FLAGS), found.divergence, "0")
+
+
+def _recover(data: bytes) -> None:
+    """What a daemon starts from."""
+    source = Memory({NAME: with_valid_hashes(data)})
+    header = History([source]).read().header
+    recovered = recover([source], header.identity.machine_id if header else "", JOURNAL_ID)
+    encode_event(take_checkpoint(recovered.system))
+
+
+def _tell(data: bytes) -> None:
+    """A shutdown's record, and each record's sentence."""
+    source = Memory({NAME: with_valid_hashes(data)})
+    for account in shutdown_records(History([source])):
+        repr(account)
+    names = Names()
+    for raw in History([source]).raw():
+        names.learn_record(raw)
+        try:
+            record = decode_record(raw)
+        except (UnknownType, BadPayload):
+            continue
+        message_of(names, record.event, Stamp(record.mono_ns, record.wall_ns))
+
+
+def _segments() -> Iterator[bytes]:
+    """Of golden journals what fits: a short begin of each segment, and a longer one."""
+    for folder in ("shutdown-v1", "cancelled-v1", "edges-v1", "node-v1/api"):
+        for path in sorted((GOLDEN / folder).glob("*.ebj"))[:6]:
+            data = path.read_bytes()
+            ends = [0, *_frame_ends(data)]
+            for bytes_max in (INPUT_BYTES_MAX // 4, INPUT_BYTES_MAX):
+                yield data[: max(end for end in ends if end <= bytes_max)]
+
+
+def _frame_ends(data: bytes) -> Iterator[int]:
+    pos = int.from_bytes(data[12:16], "little")
+    while pos + FRAME_BYTES_MIN <= len(data):
+        pos += FRAME_HEAD.unpack_from(data, pos)[2]
+        yield pos
+
+
+# --- a packed journal --------------------------------------------------------------------------
+
+
+def _pack(data: bytes) -> None:
+    """Opened, listed, read to its end, and whatever the manifest says said again."""
+    with tempfile.NamedTemporaryFile(dir=FAST_FOLDER, suffix=".zip") as file:
+        file.write(data)
+        file.flush()
+        source = PackedSource(file.name)
+        try:
+            history = History([source])
+            history.read()
+            str(history.verdict.banner)
+        finally:
+            source.close()
+
+
+def _packs() -> Iterator[bytes]:
+    files = Journal(IDENTITY, NEW).begin(Stamp(5, 7)).seal().files
+    finding = Finding(Case(damage="record"), NAME, 300, 4, "a frame's checksum is wrong")
+    for findings in ((), (finding,)):
+        made = BytesIO()
+        write_pack(
+            made, {"kind": "PackedJournal", "findings": findings_to_documents(findings)}, files.items()
+        )
+        yield made.getvalue()
+
+
+def _manifest(data: bytes) -> None:
+    """What a manifest says of the original."""
+    found = findings_from_documents(document_of(data).get("findings", ()))
+    for finding in found:
+        str(finding)
+    json.dumps(findings_to_documents(found))
+
+
+def _manifests() -> Iterator[bytes]:
+    for pack in _packs():
+        with zipfile.ZipFile(BytesIO(pack)) as archive:
+            yield archive.read(MANIFEST)
+
+
+# --- the table ---------------------------------------------------------------------------------
+
+TARGETS: dict[str, Target] = {
+    # History and verdict: whatever a file holds, both are made, and nothing is raised.
+    "segment": Target(_segment, (), _segments),
+    "replay": Target(_replay, (UnknownType, BadPayload), _segments),
+    "recover": Target(_recover, (Unreadable, ForeignJournal), _segments),
+    "tell": Target(_tell, (), _segments),
+    "pack": Target(_pack, (NotPacked, OSError), _packs),
+    "manifest": Target(_manifest, (ValueError,), _manifests),
+}
+
+
+def kept_inputs(name: str) -> list[Path]:
+    """What stands in a target's corpus."""
+    return sorted((CORPUS / name).iterdir()) if (CORPUS / name).is_dir() else []
