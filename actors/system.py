@@ -192,6 +192,11 @@ BareRecord = tuple[int, str, Event, int]
 #: The actor of a fact, and of what the system decides for actors that it does not trust any more.
 EDGE, SYSTEM = "edge", "system"
 
+#: How long after a start in mid-shutdown what fell due meanwhile waits for what the edges find. A pod that
+#: ended by itself while no daemon ran would else be killed, as far as the record says. The first look of an
+#: edge takes some 40 ms, a busy runtime's list of a hundred pods 300 ms; who hangs on has had its grace.
+LOOK_NS = 500_000_000
+
 #: Starts in a row that came to nothing, at the same place, before a start goes straight to the fallback.
 FAILED_STARTS_MAX = 2
 LAST_STARTS_FAILED = "the last starts failed"
@@ -219,6 +224,9 @@ class System:
         self._by_kind: dict[str, list[Slot]] = {}
         self._registered = 0
         self._deadlines = Deadlines()
+        #: Before this nothing is due: the edges are looking. It is no state, because it decides nothing: a
+        #: `Tick` is a fact, and says by itself when it was admitted.
+        self._look_until_ns = 0
         self._closing, self._planned, self._digest_at = False, False, 0
         for kind in SINGLETONS:
             self.register(kind, "")
@@ -266,6 +274,10 @@ class System:
         elif type(fact) is DaemonStarted:
             # Before it is delivered: a start is what a failed actor goes on with, so it has to hear of it.
             self._revive(fact, mono_ns)
+            if self.episode:
+                # But no lock is kept for a look.
+                state: Any = self.slots[(EPISODE.name, "")].state
+                self._look_until_ns = min(mono_ns + LOOK_NS, state.release_by_ns or NEVER_NS)
         entries: list[BareRecord] = [(0, EDGE, fact, self.episode)]
         for at, (_, _, event, _) in enumerate(entries):  # the list grows while it is walked
             kind = type(event)
@@ -404,7 +416,8 @@ class System:
 
     def next_deadline_ns(self) -> int | None:
         """When the next `Tick` is due, in monotonic nanoseconds; None if nobody waits."""
-        return self._deadlines.next_ns()
+        due_ns = self._deadlines.next_ns()
+        return None if due_ns is None else max(due_ns, self._look_until_ns)
 
     # --- who there is -------------------------------------------------------------------------
 
