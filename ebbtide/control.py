@@ -15,6 +15,7 @@ import stat
 import struct
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import msgspec
 import trio
 
 from ebbtide.actors.interfaces import Tell
+from ebbtide.clients import Bounds, serve_clients
 
 #: A request is a verb and a pod's name; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
@@ -33,8 +35,9 @@ REQUEST_SECONDS_MAX = 5
 ANSWER_SECONDS_MAX = 5.0
 
 #: Clients served at once; more wait in the socket's backlog. For people and a script or two: whoever holds
-#: them all costs the others five seconds, and the shutdown nothing.
+#: them all costs the others five seconds, and the shutdown nothing. Nobody is hurried: all of them are root.
 CLIENTS_MAX = 8
+BOUNDS = Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
 
 #: Who may connect: root, whatever the umask is.
 SOCKET_MODE = 0o600
@@ -69,7 +72,8 @@ async def serve(
             raise OSError(errno.EEXIST, reason)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.setblocking(False)
-            if client.connect_ex(os.fspath(path)) == 0:
+            # Where as many wait as may, the kernel says "again": it listens all the same.
+            if client.connect_ex(os.fspath(path)) in (0, errno.EAGAIN):
                 raise OSError(errno.EADDRINUSE, "another daemon listens there: name another with --socket")
         path.unlink()
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
@@ -81,44 +85,31 @@ async def serve(
     except OSError:
         listener.close()
         raise
-    clients = trio.socket.from_stdlib_socket(listener)
     task_status.started()
-    limit = trio.CapacityLimiter(CLIENTS_MAX)
     try:
-        async with trio.open_nursery() as nursery:
-            while True:
-                stream, _ = await clients.accept()
-                nursery.start_soon(_answer, trio.SocketStream(stream), verbs, limit, tell)
+        await serve_clients(listener, partial(_answer, verbs, tell), BOUNDS)
     finally:
-        clients.close()
         path.unlink(missing_ok=True)
 
 
-async def _answer(
-    stream: trio.SocketStream, verbs: Mapping[str, Verb], limit: trio.CapacityLimiter, tell: Tell
-) -> None:
+async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStream) -> None:
     """Whatever a client does, it is only this client's: a person's command must not end a shutdown."""
-    async with limit, stream:
-        try:
-            with trio.fail_after(REQUEST_SECONDS_MAX):
-                data = b""
-                while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:
-                    more = await stream.receive_some(REQUEST_BYTES_MAX)
-                    if not more:
-                        break
-                    data += more
-                # The kernel's word on who asks, as of the connect: what the client says of itself
-                # is worth nothing.
-                credentials = stream.socket.getsockopt(
-                    socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
-                )
-                uid: int = struct.unpack("3i", credentials)[1]
-                reply = await _handle(data, verbs, uid)
-                await stream.send_all(json.dumps(reply).encode() + b"\n")
-        except (trio.BrokenResourceError, trio.ClosedResourceError, trio.TooSlowError, OSError):
-            return
-        except Exception as error:
-            tell(4, f"a request on the control socket was dropped: {type(error).__name__}: {error}")
+    try:
+        data = b""
+        while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:
+            more = await stream.receive_some(REQUEST_BYTES_MAX)
+            if not more:
+                break
+            data += more
+        # The kernel's word on who asks, as of the connect: what the client says of itself is worth nothing.
+        credentials = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        uid: int = struct.unpack("3i", credentials)[1]
+        reply = await _handle(data, verbs, uid)
+        await stream.send_all(json.dumps(reply).encode() + b"\n")
+    except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+        return
+    except Exception as error:
+        tell(4, f"a request on the control socket was dropped: {type(error).__name__}: {error}")
 
 
 async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str, Any]:

@@ -478,7 +478,10 @@ async def _assemble(
 
     ways = MetricsBackend(keep, rebuild, time.time_ns, parts.runtime.active, exported)
     metering = MetricsRecorder(
-        recovered.meters, writer, ways, MetricsOptions(loaded.options.metrics_listen, prefix)
+        recovered.meters,
+        writer,
+        ways,
+        MetricsOptions(loaded.options.metrics_listen, prefix, loaded.options.metrics_hosts),
     )
     made.append(
         Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)

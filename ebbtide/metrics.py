@@ -56,10 +56,13 @@ class MetricsBackend(NamedTuple):
 
 
 class MetricsOptions(NamedTuple):
-    """``address`` to serve at, empty for nowhere; ``prefix`` stands before the names that a KEP gave."""
+    """``address`` to serve at, empty for nowhere; ``prefix`` stands before the names that a KEP gave;
+    ``hosts`` are names that a scraper may ask for.
+    """
 
     address: str = ""
     prefix: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 class MetricsRecorder:
@@ -103,7 +106,7 @@ class MetricsRecorder:
         from ebbtide.metrics_server import serve  # late: few nodes are scraped, and none before it is armed
 
         try:
-            await serve(address, self.text, task_status=trio.TASK_STATUS_IGNORED)
+            await serve(address, self.text, self._shown.hosts, task_status=trio.TASK_STATUS_IGNORED)
         except OSError as error:
             tell(4, f"no metrics at {address}: {error.strerror or error}; see metricsListen")
 

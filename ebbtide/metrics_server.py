@@ -6,16 +6,19 @@ Whatever a client does, it costs the daemon a bounded moment and never a shutdow
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import h11
 import trio
 
+from ebbtide.clients import Bounds, serve_clients
 from ebbtide.otel.metrics import CONTENT_TYPE
 
 PATH = b"/metrics"
@@ -23,11 +26,20 @@ PATH = b"/metrics"
 #: Prometheus gives up after 10 s by default; a client that is slower than this is none.
 ANSWER_SECONDS_MAX = 5
 
-#: Two Prometheus servers and a person; more wait in the backlog.
-CLIENTS_MAX = 4
+#: Where others wait, whoever has not had his answer by now makes room: a scrape takes a few milliseconds.
+PATIENCE_SECONDS = 0.2
 
-#: Out of descriptors: somebody may give one back.
-FULL_SECONDS = 0.1
+#: Two Prometheus servers, and people; more wait in the backlog.
+CLIENTS_MAX = 8
+
+#: Whoever fills it with connections that say nothing delays a scrape by this much: room for eight each 0.2 s.
+BACKLOG = 64
+
+#: Names under which a page of this machine's own may read us, beside what the configuration names.
+OWN_NAMES = ("localhost",)
+
+#: HTTP's status for "not the server of that name" (421).
+MISDIRECTED = 421
 
 #: A request has a line and some headers.
 RECEIVE_BYTES = 4096
@@ -38,8 +50,13 @@ SOCKET_MODE = 0o666
 SOCKET_NAME = "socket"
 
 
-async def serve(address: str, text: Callable[[], str], *, task_status: trio.TaskStatus[None]) -> None:
-    """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError when that cannot be."""
+async def serve(
+    address: str, text: Callable[[], str], hosts: Collection[str] = (), *, task_status: trio.TaskStatus[None]
+) -> None:
+    """Listen at ``address:port`` or ``unix:PATH`` until cancelled. Raises OSError when that cannot be.
+
+    ``hosts`` are names in lower case that this machine may be asked for by, beside its own and any address.
+    """
     path = Path(address.removeprefix("unix:")) if address.startswith("unix:") else None
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
@@ -50,29 +67,19 @@ async def serve(address: str, text: Callable[[], str], *, task_status: trio.Task
             # A restart comes while the scrapes of the process before it are still in TIME_WAIT.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind((host, int(port)))
-            listener.listen(CLIENTS_MAX)
+            listener.listen(BACKLOG)
         else:
             _listen_for_all(listener, path)
     except OSError:
         listener.close()
         raise
     task_status.started()
-    room, clients = trio.Semaphore(CLIENTS_MAX), trio.socket.from_stdlib_socket(listener)
+    # No page can make a browser connect to a file.
+    names = {*OWN_NAMES, os.uname().nodename.lower(), *hosts} if path is None else None
+    bounds = Bounds(CLIENTS_MAX, ANSWER_SECONDS_MAX, PATIENCE_SECONDS)
     try:
-        async with trio.open_nursery() as nursery:
-            while True:
-                await room.acquire()  # before a descriptor is spent on one more client
-                try:
-                    client, _ = await clients.accept()
-                except OSError:
-                    # No descriptor is left just now. Without the pause this would be a busy loop in a process
-                    # that needs its descriptors for a shutdown.
-                    room.release()
-                    await trio.sleep(FULL_SECONDS)
-                    continue
-                nursery.start_soon(_answer, trio.SocketStream(client), text, room)
+        await serve_clients(listener, partial(_answer, text, names), bounds)
     finally:
-        clients.close()
         if path is not None:
             path.unlink(missing_ok=True)
 
@@ -97,7 +104,7 @@ def _listen_for_all(listener: socket.socket, path: Path) -> None:
         place = f"/proc/self/fd/{own}/{SOCKET_NAME}"
         listener.bind(place)
         os.chmod(place, SOCKET_MODE)
-        listener.listen(CLIENTS_MAX)
+        listener.listen(BACKLOG)
         os.rename(SOCKET_NAME, path.name, src_dir_fd=own, dst_dir_fd=folder)
     finally:
         if own >= 0:
@@ -114,28 +121,48 @@ def _require_room(path: Path, folder: int) -> None:
             raise OSError(errno.EADDRINUSE, f"{path} is in use and no socket: name another in metricsListen")
 
 
-async def _answer(stream: trio.SocketStream, text: Callable[[], str], room: trio.Semaphore) -> None:
+async def _answer(text: Callable[[], str], names: Collection[str] | None, stream: trio.SocketStream) -> None:
     """Whatever a client does, and whatever is wrong with the metrics, costs this answer only."""
     connection = h11.Connection(h11.SERVER)
-    try:
-        with suppress(Exception), trio.move_on_after(ANSWER_SECONDS_MAX):
-            try:
-                while (event := connection.next_event()) is h11.NEED_DATA:
-                    connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
-            except h11.RemoteProtocolError as error:
-                await stream.send_all(_reply(connection, error.error_status_hint, "not a request\n", False))
-                return
-            if not isinstance(event, h11.Request):
-                return
-            bare = event.target.partition(b"?")[0]
-            allowed = event.method in (b"GET", b"HEAD")
-            status = 404 if bare != PATH else 200 if allowed else 405
-            body = text() if status == 200 else "the metrics are at /metrics\n"
+    with suppress(Exception):
+        try:
+            while (event := connection.next_event()) is h11.NEED_DATA:
+                connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
+        except h11.RemoteProtocolError as error:
+            await stream.send_all(_reply(connection, error.error_status_hint, "not a request\n", False))
+            return
+        if isinstance(event, h11.Request):
+            status, body = _status_and_body(event, text, names)
             await stream.send_all(_reply(connection, status, body, event.method == b"HEAD"))
-    finally:
-        room.release()
-        # Not the graceful close: that would wait for a client that may never read.
-        await trio.aclose_forcefully(stream)
+
+
+def _status_and_body(
+    request: h11.Request, text: Callable[[], str], names: Collection[str] | None
+) -> tuple[int, str]:
+    # Of several, h11 has refused the request; without one it is no browser's.
+    host = dict(request.headers).get(b"host")
+    if host is not None and names is not None and not _is_ours(host.decode("latin-1"), names):
+        return MISDIRECTED, "not asked for by that name: ask by address, or name it in metricsHosts\n"
+    if request.target.partition(b"?")[0] != PATH:
+        return 404, "the metrics are at /metrics\n"
+    if request.method not in (b"GET", b"HEAD"):
+        return 405, "the metrics are at /metrics\n"
+    return 200, text()
+
+
+def _is_ours(host: str, names: Collection[str]) -> bool:
+    """Whether a Host header has an address in it, or one of ``names``.
+
+    Whoever has a name can point it at this machine's address, so that a page of his that somebody looks at
+    here may read us, as its own server. An address cannot be pointed anywhere.
+    """
+    name = host.strip().lower()
+    name = name[1:].partition("]")[0] if name.startswith("[") else name.rpartition(":")[0] or name
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.removesuffix(".") in names
+    return True
 
 
 def _reply(connection: h11.Connection, status: int, body: str, head: bool) -> bytes:

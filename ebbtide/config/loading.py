@@ -111,6 +111,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     journal_fallbacks: tuple[str, ...]
     journal_bytes_max: int
     metrics_listen: str
+    metrics_hosts: tuple[str, ...]
     metrics_kubelet_names: bool
     node: NodeSection
     tracing: Tracing

@@ -116,6 +116,7 @@ SHORT_SECONDS_MAX = 3600
 
 #: Locations for the journal: a disk, a second one, memory, and one to spare.
 PATHS_MAX = 4
+HOSTS_MAX = 16
 
 #: PATH_MAX of Linux.
 PATH_LENGTH_MAX = 4096
@@ -266,6 +267,20 @@ def drop_in_folder(node: Node, name: str) -> str:
 def paths(node: Node, name: str) -> tuple[str, ...]:
     entries = sequence(node, name, PATHS_MAX)
     return tuple(path(each, f"{name}[{index}]") for index, each in enumerate(entries))
+
+
+def hosts(node: Node, name: str) -> tuple[str, ...]:
+    """In lower case, as they are compared."""
+    entries = enumerate(sequence(node, name, HOSTS_MAX))
+    return tuple(_host(each, f"{name}[{index}]") for index, each in entries)
+
+
+def _host(node: Node, name: str) -> str:
+    value = text(node, name)
+    host = value.lower().removesuffix(".")
+    if len(host) > SUBDOMAIN_LENGTH_MAX or not DNS_SUBDOMAIN.fullmatch(host):
+        raise DocumentError(f"{name} is {quote(value)}: write a host name, without a port", node.line)
+    return host
 
 
 def size(node: Node, name: str) -> int:

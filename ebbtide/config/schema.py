@@ -423,6 +423,17 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             "metrics.sock). Empty: nowhere; 'ebbtide metrics' prints them all the same.",
         ),
     ] = ""
+    metrics_hosts: Annotated[
+        tuple[str, ...],
+        Doc(
+            readers.hosts,
+            list,
+            "list of up to 16 names",
+            "The names by which the metrics may be asked for, beside localhost, the host's own and any "
+            "address: a Prometheus that scrapes http://node-1.example:9464 needs node-1.example here. Under "
+            "any other name a foreign web page could read them through a browser on this machine.",
+        ),
+    ] = ()
     metrics_kubelet_names: Annotated[
         bool,
         Doc(

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import resource
 import signal
+from contextlib import AsyncExitStack
 
 import pytest
 import trio
 
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import ScheduleRead
+from ebbtide.events.facts import DaemonStarted, ScheduleRead
 from tests.daemon.rig import LOCK_NAME, Rig
 
 pytestmark = pytest.mark.root
@@ -210,3 +212,28 @@ async def test_people_hurry_and_release(rig: Rig) -> None:
         await rig.recorded(d.ReleaseLock)
     assert "uid 0 asked to hurry web" in rig.log()
     assert "uid 0 asked to release" in rig.log()
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+async def test_a_daemon_without_descriptors_lives(rig: Rig, when: str) -> None:
+    """Whoever connects while none is left waits; the shutdown is as any other once there are some again."""
+    rig.configure({0: 5}, metricsListen=f"unix:{rig.folder / 'metrics.sock'}")
+    rig.pod("web", "after=2")
+    await rig.start()
+    await rig.up("web")
+    if when == "during":
+        await rig.bed.power_off()
+        await rig.traced("web", "TERM")
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = resource.prlimit(rig.pid, resource.RLIMIT_NOFILE, (3, hard))
+    async with AsyncExitStack() as clients:
+        for path in (rig.runtime / "ebbtide.sock", rig.folder / "metrics.sock"):
+            for _ in range(3):
+                await clients.enter_async_context(await trio.open_unix_socket(str(path)))
+        await trio.sleep(0.5)  # as long as it lasts: five attempts of each server
+        resource.prlimit(rig.pid, resource.RLIMIT_NOFILE, before)
+    if when == "before":
+        await rig.bed.power_off()
+    await rig.bed.started(8)
+    assert len(rig.events(DaemonStarted)) == 1
+    assert [mark.what for mark in rig.trace("web")] == ["up", "TERM", "gone"]
