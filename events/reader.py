@@ -168,17 +168,16 @@ class History:
             for piece in scan.pieces():
                 # Nothing of a step is given before its end has been read: where that is missing none of its
                 # orders was released, and whoever applied the half of it would know more than ever happened.
-                if not piece.whole:
-                    self._open_step += piece.records
-                    open_bytes += sum(len(raw.payload) + FRAME_BYTES_MIN for raw in piece.records)
-                    if open_bytes > STEP_BYTES_MAX:
-                        scan.damage = f"a step is larger than {STEP_BYTES_MAX} bytes"
-                    continue
-                records = [*self._open_step, *piece.records[: piece.whole]]
-                self._open_step = piece.records[piece.whole :]
-                open_bytes = 0
-                self._end, self._header = piece.whole_end, piece.header
-                yield Batch(piece.header, records)
+                whole = piece.records[: piece.whole]
+                if whole:
+                    records, self._open_step, open_bytes = [*self._open_step, *whole], [], 0
+                    self._end, self._header = piece.whole_end, piece.header
+                    yield Batch(piece.header, records)
+                rest = piece.records[piece.whole :]
+                self._open_step += rest
+                open_bytes += sum(len(raw.payload) + FRAME_BYTES_MIN for raw in rest)
+                if open_bytes > STEP_BYTES_MAX:
+                    scan.damage = f"a step is larger than {STEP_BYTES_MAX} bytes"
             if not self._open_step:
                 # Behind the last record there may be a trailer: a writer goes on behind that.
                 self._end = scan.end
