@@ -1,27 +1,29 @@
 """Looking at a Kubernetes node for the doctor, the plan and the drill: everything at once, and bounded.
 
 Each look is on its own: what does not answer is missing from the whole, and says why. gRPC and the API's
-client are imported only here, and only where they are installed. Here are also a node's pods as the API
-server lists them, and the static pods in the kubelet's folder.
+client are imported only here, where they are used, and only where they are installed. Here are also a node's
+pods as the API server lists them, and the static pods in the kubelet's folder.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import time
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import trio
 import yaml
 
-from ebbtide.actors.edges.cri.pods import PodEntry, api_pod_view, known_pod_of, pod_view
+from ebbtide.actors.edges.cri.pods import PodEntry, PodTable, api_pod_view, known_pod_of, pod_view
 from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.linux.proc import SignalForecast
+from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import machine
@@ -36,11 +38,86 @@ from ebbtide.doctor.snapshot import (
 from ebbtide.events.model import Pod
 from ebbtide.extras import missing_packages
 from ebbtide.manifests import FILE_BYTES_MAX, FILES_MAX, Manifest
-from ebbtide.modes import ModeUnavailable, NodeParts, find_node_parts, lasting_folder
+from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
 
-# Static pods whose manifests give no number for their priority, from the kubelet's folder of them.
+if TYPE_CHECKING:
+    from ebbtide.actors.edges.cri.client import RuntimeProbe
 
+# --- the container runtime ---------------------------------------------------------------------
+
+#: A list, and three calls for each pod: a hundred pods take some 200 ms.
+LOOK_SECONDS_MAX = 10.0
+
+
+class RunningSandboxes(NamedTuple):
+    """Who answered, and the sandboxes that something runs in but the one that we are in, oldest first; their
+    descriptors are closed.
+    """
+
+    runtime: RuntimeState
+    pods: tuple[PodEntry, ...] = ()
+
+
+async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
+    """Who answers at the socket, and what runs. Raises nothing of the runtime's: ``problem`` says it."""
+    from ebbtide.actors.edges.cri.client import CallFailed, CriClient, probe_runtime
+    from ebbtide.actors.edges.cri.runtime import Listing, cgroups_of, pods_of_cgroups
+
+    if socket is None:
+        return RunningSandboxes(RuntimeState(problem="no socket is named or found"))
+    # Looked at before it is dialled: gRPC would say of all three only that it is unavailable.
+    problem = ""
+    if not socket.exists():
+        problem = "nothing listens there"
+    elif not socket.is_socket():
+        problem = "it is not a socket"
+    elif not os.access(socket, os.W_OK):
+        problem = "permission denied: use sudo"
+    if problem:
+        return RunningSandboxes(RuntimeState(str(socket), problem=problem))
+    endpoint = f"unix://{socket}"
+    probed = await probe_runtime(endpoint)
+    if not probed.name:
+        return RunningSandboxes(_runtime_state(socket, probed))
+    try:
+        with trio.fail_after(LOOK_SECONDS_MAX):
+            link, table = CriClient(endpoint), PodTable()
+            # What the runtime's edge does all the time to keep its table warm is done once.
+            async with trio.open_nursery() as nursery:
+                await nursery.start(link.run)
+                # The table holds a descriptor of each first process, so that a signal cannot reach another
+                # one that got its number; a look has no use for them and would run out of descriptors.
+                try:
+                    await Listing(link, table, lambda _: None, lambda _: None).refresh()
+                finally:
+                    table.close()
+                    nursery.cancel_scope.cancel()
+            # The daemon's own pod is in no wave, and whoever runs the doctor inside of it is not told of it.
+            own = pods_of_cgroups(table.entries(), cgroups_of(os.getpid())) | {os.environ.get(OWN_UID, "")}
+            pods = tuple(pod for pod in table.pods.values() if pod.running and pod.uid not in own)
+    except (CallFailed, trio.TooSlowError) as error:
+        why = str(error) or f"no list within {LOOK_SECONDS_MAX:g} s"
+        return RunningSandboxes(_runtime_state(socket, probed)._replace(problem=why))
+    return RunningSandboxes(_runtime_state(socket, probed), pods)
+
+
+def _runtime_state(socket: Path, probed: RuntimeProbe) -> RuntimeState:
+    return RuntimeState(str(socket), probed.name, probed.version, probed.problem)
+
+
+def forecasts_of_containers(pods: tuple[PodEntry, ...]) -> Iterator[SignalForecast]:
+    """What the stop signal would do to each container's first process, where this machine shows it."""
+    for pod in pods:
+        for name, entry in pod.containers.items():
+            found = forecast_signal(pod.uid, name, entry.pid, entry.spec.stop_signal) if entry.pid else None
+            if found is not None:
+                yield found
+
+
+# --- static pods -------------------------------------------------------------------------------
+
+# Static pods whose manifests give no number for their priority, from the kubelet's folder of them.
 
 STATIC_POD_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -80,6 +157,8 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
             found.append(StaticPod(label, str(path), pod.spec.priority_class_name))
     return tuple(found)
 
+
+# --- the API server's list ---------------------------------------------------------------------
 
 # A node's pods as the API server lists them: what a shutdown needs of each, and what tells agents apart. The
 # first is the daemon's own projection; images and host paths are of no use to it, so they are read here, from
@@ -242,9 +321,7 @@ class _NodeLooks:
         self._boot_ns = await machine.last_boot_ns(bus)
 
     async def runtime(self) -> None:
-        from ebbtide.doctor import runtime as containers
-
-        self._runtime, self._entries = await containers.look_at_runtime(self._parts.cri_socket)
+        self._runtime, self._entries = await look_at_runtime(self._parts.cri_socket)
 
     async def cluster(self) -> None:
         from ebbtide.doctor import api_server as cluster
@@ -269,8 +346,6 @@ class _NodeLooks:
         return [pod_view(entry, known_pod_of(entry, store)) for entry in self._entries]
 
     def found(self, mode: str) -> FoundNode:
-        from ebbtide.doctor import runtime as containers
-
         seen = NodeSnapshot(
             mode=mode,
             name=self._parts.node,
@@ -287,5 +362,5 @@ class _NodeLooks:
             Manifest(pod=pod, spec=ProcessSpec(uid=pod.uid, containers=()), source="the container runtime")
             for pod in pods
         )
-        forecasts = tuple(containers.forecasts_of_containers(self._entries))
+        forecasts = tuple(forecasts_of_containers(self._entries))
         return FoundNode(seen, manifests, forecasts, self._entries, self._listed.known)
