@@ -2,16 +2,20 @@
 
 The rules are the kubelet's: TLS is not verified, the status code does not matter (any
 answer is success), redirects are not followed, and a server that speaks plain HTTP on an ``https`` port is
-asked again in plain HTTP, without the Authorization header. h11 is imported with this module, which
+asked again in plain HTTP, without the Authorization header. What may stand in a header is what Go's
+net/http sends. A header, a query and an answer may hold what nobody else may know, so no text of a failure
+quotes any of them. h11 is imported with this module, which
 `ProcessEdge.prewarm` does as soon as a pod has such a hook.
 """
 
 from __future__ import annotations
 
 import codecs
+import os
+import re
 import ssl
 from typing import NamedTuple
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import h11
 import trio
@@ -25,6 +29,13 @@ USER_AGENT = "ebbtide-lifecycle/0.1"
 HEADERS_DEFAULT = (("User-Agent", USER_AGENT), ("Accept", "*/*"))
 #: Headers that are not sent when a manifest gives them without a value.
 OMITTED_WHEN_EMPTY = ("host", "user-agent", "accept")
+#: Headers that are not taken from a manifest: of a GET without a body they could only say something untrue.
+NEVER_SENT = ("content-length", "transfer-encoding", "trailer")
+#: What Go's net/http takes from both ends of a value, and what it sends in none (its other white space too).
+BLANKS = " \t"
+CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f]")
+#: A header's name (RFC 9110, "token").
+HEADER_NAME = re.compile("[-!#$%&'*+.^_`|~0-9A-Za-z]+")
 #: Read of an answer's body, so that the server can finish it; more is cut off.
 BODY_BYTES_MAX = 10 * 1024
 RECEIVE_BYTES = 4096
@@ -42,15 +53,33 @@ class PlainAnswer(Exception):
     """The server answered a TLS greeting in plain HTTP."""
 
 
-#: What a request may fail with; anything else is a bug here. (``ssl.SSLError`` is an OSError.)
-FAILURES = (OSError, BadHook, h11.ProtocolError, trio.BrokenResourceError)
+#: What a request may fail with; anything else is a bug here. (``ssl.SSLError`` is an OSError. A ValueError is
+#: that of a host which nobody can look up.)
+FAILURES = (OSError, ValueError, BadHook, h11.ProtocolError, trio.BrokenResourceError)
 
 
-def failure_text(error: Exception) -> str:
-    """One line for the record: never a header, never what the server said."""
-    if isinstance(error, trio.BrokenResourceError):
-        return "the connection broke"
-    return str(error) or type(error).__name__
+def failure_text(error: BaseException) -> str:
+    """One line for the record, in our words or the system's: libraries quote what they were given."""
+    if isinstance(error, BadHook):
+        return str(error)
+    if isinstance(error, h11.RemoteProtocolError):
+        return "the answer is not HTTP"
+    if isinstance(error, (h11.LocalProtocolError, ValueError)):
+        return "no request can be made of the hook: look at its host, path and headers"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {error.reason or type(error).__name__}"
+    if isinstance(error, OSError):
+        return f"no connection: {_system_text(error)}"
+    return "the connection broke"
+
+
+def _system_text(error: BaseException | None) -> str:
+    """The system's words for the first try; Trio's own for all of them name the host."""
+    while isinstance(error, BaseExceptionGroup) or (isinstance(error, OSError) and error.strerror is None):
+        error = error.exceptions[0] if isinstance(error, BaseExceptionGroup) else error.__cause__
+    if isinstance(error, OSError):
+        return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error.strerror)
+    return "no address answers"
 
 
 class Request(NamedTuple):
@@ -70,24 +99,44 @@ def request_of(hook: HttpGetAction, container: ContainerSpec, pod_ip: str, trace
     number = container.ports.get(hook.port, hook.port) if isinstance(hook.port, str) else hook.port
     if isinstance(number, str):
         if not (number.isascii() and number.isdecimal() and len(number) <= 5):
-            raise BadHook(f"port {number!r} is neither a number nor a port of container {container.name}")
+            raise BadHook(f"its port is neither a number nor a port of container {container.name}")
         number = int(number)
     if not 0 < number < 65536:
         raise BadHook(f"port {number} is not between 1 and 65535")
     port = number
     scheme = (hook.scheme or "http").lower()
-    parts = urlsplit(hook.path)
+    parts = _parts_of(hook.path)
     path = quote(parts.path if parts.path.startswith("/") else f"/{parts.path}", safe=UNESCAPED)
     target = f"{path}?{quote(parts.query, safe=UNESCAPED)}" if parts.query else path
     authority = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     fragment = f"#{parts.fragment}" if parts.fragment else ""
-    # Given headers win over defaults; a default that is given empty is left out.
-    own = tuple(item for item in hook.headers if item[1] or item[0].lower() not in OMITTED_WHEN_EMPTY)
-    names = {name.lower() for name, value in hook.headers if value or name.lower() != "host"}
+    # Given headers win over defaults; a default that is given empty is left out. Of hosts the first counts.
+    given = [(name, _header_value(name, value)) for name, value in hook.headers]
+    hosts = [item for item in given if item[0].lower() == "host" and item[1]][:1]
+    others = [item for item in given if item[0].lower() not in ("host", *NEVER_SENT)]
+    own = (*hosts, *(item for item in others if item[1] or item[0].lower() not in OMITTED_WHEN_EMPTY))
+    names = {name.lower() for name, _ in (*hosts, *others)}
     trace = (("traceparent", traceparent),) if traceparent else ()
     added = (("Host", authority), *HEADERS_DEFAULT, *trace, ("Connection", "close"))
     headers = own + tuple(item for item in added if item[0].lower() not in names)
     return Request(f"{scheme}://{authority}{target}{fragment}", scheme, host, port, target, headers)
+
+
+def _parts_of(path: str) -> SplitResult:
+    """A path that is no URL is asked for as it is, as the kubelet does."""
+    try:
+        return urlsplit(path)
+    except ValueError:
+        return SplitResult("", "", path, "", "")
+
+
+def _header_value(name: str, value: str) -> str:
+    """As net/http sends it. Raises BadHook."""
+    if not HEADER_NAME.fullmatch(name):
+        raise BadHook("one of its headers has a name that cannot be sent")
+    if CONTROL.search(value):
+        raise BadHook("one of its headers has a control character in its value")
+    return value.strip(BLANKS)
 
 
 class PrefixStream(trio.abc.Stream):
@@ -133,9 +182,11 @@ async def send_request(request: Request) -> int:
 
 async def _send_once(request: Request) -> int:
     if request.scheme not in ("http", "https"):
-        raise BadHook(f"scheme {request.scheme!r} is neither HTTP nor HTTPS")
+        raise BadHook("its scheme is neither HTTP nor HTTPS")
     connection = h11.Connection(h11.CLIENT)
-    head = h11.Request(method="GET", target=request.target, headers=list(request.headers))
+    # In UTF-8, as Go's strings are.
+    headers = [(name.encode(), value.encode()) for name, value in request.headers]
+    head = h11.Request(method="GET", target=request.target, headers=headers)
     message = (connection.send(head) or b"") + (connection.send(h11.EndOfMessage()) or b"")
     async with await _connect(request) as stream:
         await stream.send_all(message)

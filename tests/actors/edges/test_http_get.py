@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 
-from ebbtide.actors.edges.http_get import BadHook, Request, request_of
+from ebbtide.actors.edges.http_get import FAILURES, BadHook, Request, failure_text, request_of, send_request
 from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+from tests.actors.edges.process.test_hooks import CANARY, serving
 
 CASES = Path(__file__).parents[2] / "cases" / "kubelet-hooks.yaml"
 
@@ -109,6 +112,50 @@ def test_an_empty_header_takes_a_default_away() -> None:
     assert dict(request_of(hook, CONTAINER, "").headers) == {"Host": "h:80", "Connection": "close"}
 
 
+@pytest.mark.parametrize(
+    ("given", "sent"),
+    [
+        (("X", " a\tb \t"), ("X", "a\tb")),
+        (("Authorization", "Bearer x "), ("Authorization", "Bearer x")),
+        (("X", "gr\u00fc\u00df"), ("X", "gr\u00fc\u00df")),
+        (("X", ""), ("X", "")),
+        (("Host", " other "), ("Host", "other")),
+    ],
+)
+def test_values_are_sent_as_the_kubelet_sends_them(given: tuple[str, str], sent: tuple[str, str]) -> None:
+    """Go's net/http takes blanks from both ends and sends the rest, whatever is no control character."""
+    assert sent in request_of(HttpGetAction(port=80, host="h", headers=(given,)), CONTAINER, "").headers
+
+
+@pytest.mark.parametrize("name", ["Content-Length", "transfer-encoding", "Trailer"])
+def test_what_a_request_without_a_body_cannot_say(name: str) -> None:
+    """Go leaves these out, and so the hook runs."""
+    hook = HttpGetAction(port=80, host="h", headers=((name, "5"),))
+    assert name not in dict(request_of(hook, CONTAINER, "").headers)
+
+
+def test_of_two_hosts_the_first() -> None:
+    """As Go's ``Header.Get``."""
+    hook = HttpGetAction(port=80, host="h", headers=(("Host", "a"), ("host", "b")))
+    found = request_of(hook, CONTAINER, "").headers
+    assert [value for name, value in found if name.lower() == "host"] == ["a"]
+
+
+@pytest.mark.parametrize("header", [("a b", "x"), ("", "x"), ("X:", "x"), ("X", "a\r\nB: c"), ("X", "\x00")])
+def test_what_no_header_is_names_none(header: tuple[str, str]) -> None:
+    """The words say that it is a header, and nothing of it."""
+    with pytest.raises(BadHook, match="one of its headers has a") as caught:
+        request_of(HttpGetAction(port=80, host="h", headers=(header,)), CONTAINER, "")
+    assert not any(
+        part and part in str(caught.value).replace("a control", "") for part in header if len(part) > 1
+    )
+
+
+def test_a_path_that_is_no_url() -> None:
+    """It is asked for as it is, as the kubelet does."""
+    assert request_of(HttpGetAction(port=80, host="h", path="//["), CONTAINER, "").target == "//%5B"
+
+
 def test_the_trace_context_goes_along() -> None:
     """W3C Trace Context, unless the manifest says another one, or there is none."""
     hook, context = HttpGetAction(port=80, host="h"), "00-" + "1" * 32 + "-" + "2" * 16 + "-01"
@@ -119,3 +166,75 @@ def test_the_trace_context_goes_along() -> None:
         item for item in request_of(own, CONTAINER, "", context).headers if item[0].lower() == "traceparent"
     ]
     assert named == [("Traceparent", "own")]
+
+
+SECRETIVE = HttpGetAction(
+    port=1, path=f"/x?{CANARY}#{CANARY}", headers=(("Authorization", f"Bearer {CANARY}"), (CANARY, CANARY))
+)
+WRONG_HOOKS = [
+    replace(SECRETIVE, host=host, scheme=scheme)
+    for scheme in ("http", "https")
+    for host in (
+        "",
+        f"{CANARY}.invalid",
+        f"{CANARY}\0",
+        CANARY * 40,
+        f"{CANARY}:1:x",
+        f"\u00fc{CANARY}",
+    )
+] + [
+    replace(SECRETIVE, scheme=CANARY),
+    replace(SECRETIVE, port=CANARY),
+    replace(SECRETIVE, port=0),
+    replace(SECRETIVE, path=f"//[{CANARY}"),
+    *(
+        replace(SECRETIVE, headers=(header,))
+        for header in (
+            (f"{CANARY} x", "x"),
+            ("X", f"{CANARY}\r\n{CANARY}: x"),
+            ("Host", f"{CANARY}\n"),
+        )
+    ),
+]
+WRONG_ANSWERS = [
+    b"",
+    CANARY.encode(),
+    f"{CANARY}\r\n\r\n".encode(),
+    f"HTTP/1.1 {CANARY}\r\n\r\n".encode(),
+    f"HTTP/{CANARY} 200 OK\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\n{CANARY}\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\n{CANARY} : x\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\nX: {CANARY}\0\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\nContent-Length: {CANARY}\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{CANARY}".encode(),
+    f"HTTP/1.1 200 OK\r\nTransfer-Encoding: {CANARY}\r\n\r\n".encode(),
+    f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{CANARY}\r\n".encode(),
+    b"HTTP/1.1 200 OK\r\nX: " + CANARY.encode() * 20_000,
+]
+
+
+async def failure_of(action: HttpGetAction) -> str:
+    """What goes on record of a hook that fails. Raises whatever is not expected to go wrong."""
+    try:
+        await send_request(request_of(action, CONTAINER, "127.0.0.1"))
+    except FAILURES as error:
+        return failure_text(error)
+    return ""
+
+
+@pytest.mark.parametrize("action", WRONG_HOOKS, ids=itertools.count())
+async def test_no_failure_tells_what_a_hook_holds(action: HttpGetAction) -> None:
+    """Whatever is wrong with it: the reason goes on record, and a header or a query may be a secret."""
+    found = await failure_of(action)
+    assert found
+    assert CANARY not in found.lower()
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("answer", WRONG_ANSWERS, ids=itertools.count())
+async def test_no_failure_tells_what_a_server_said(answer: bytes, scheme: str) -> None:
+    """An answer may be of somebody who is not meant to be asked, or hold a session's token."""
+    async with serving(answer) as server:
+        found = await failure_of(replace(SECRETIVE, port=server.port, scheme=scheme))
+    assert found
+    assert CANARY not in found

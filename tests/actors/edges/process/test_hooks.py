@@ -17,6 +17,8 @@ from ebbtide.actors.edges.process.hooks import hook_ending
 from ebbtide.actors.interfaces import Ending
 from tests.actors.edges.process.process_bed import Bed, bed_of, hook_pod, pod_of, shell, until
 
+#: Stands where a secret may stand, and nowhere else.
+CANARY = "c4n4ry"
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 REFUSING = b"HTTP/1.1 500 Internal Server Error\r\nContent-Length: 0\r\n\r\n"
 
@@ -254,11 +256,10 @@ async def test_a_long_answer_is_cut_off(tmp_path: Path) -> None:
     [
         (HttpGetAction(port=0), "port 0 is not between 1 and 65535"),
         (HttpGetAction(port="nope"), "neither a number nor a port of container main"),
-        (HttpGetAction(port=80, scheme="baz"), "scheme 'baz' is neither HTTP nor HTTPS"),
-        (HttpGetAction(port=1), "127.0.0.1"),
-        (HttpGetAction(port=1, host="no.such.host.invalid"), ""),
-        (HttpGetAction(port=80, headers=(("X", "a\r\nB: c"),)), "Illegal header value"),
-        (HttpGetAction(port=80, headers=(("Host", "a"), ("Host", "b"))), "Host"),
+        (HttpGetAction(port=80, scheme="baz"), "its scheme is neither HTTP nor HTTPS"),
+        (HttpGetAction(port=1), "no connection: Connection refused"),
+        (HttpGetAction(port=1, host="no.such.host.invalid"), "no connection: "),
+        (HttpGetAction(port=80, headers=(("X", "a\r\nB: c"),)), "a control character in its value"),
     ],
 )
 async def test_a_request_that_cannot_be_made_fails_with_its_reason(
@@ -269,6 +270,38 @@ async def test_a_request_that_cannot_be_made_fails_with_its_reason(
     assert ending.result == "failed"
     assert ending.reason
     assert reason in ending.reason
+
+
+async def test_a_header_with_blanks_behind_it(tmp_path: Path) -> None:
+    """A token that was read from a file with a blank at its end: the hook runs, as with a kubelet."""
+    async with serving() as server:
+        action = HttpGetAction(
+            port=server.port, headers=(("Authorization", "Bearer x "), ("X", "gr\u00fc\u00df"))
+        )
+        assert await get(tmp_path, action) == Ending()
+        (asked,) = server.asked
+        assert b"Authorization: Bearer x\r\n" in asked
+        assert "X: gr\u00fc\u00df\r\n".encode() in asked
+
+
+@pytest.mark.parametrize(
+    "action",
+    [
+        ExecAction(argv=("/no/such/hook", CANARY)),
+        ExecAction(argv=("sh", f"{CANARY}\0")),
+        ExecAction(argv=("sh", CANARY * 50_000)),
+        ExecAction(argv=("sh", "-c", f"echo {CANARY}; echo {CANARY} >&2; exit 1")),
+    ],
+)
+async def test_no_failure_tells_what_a_command_holds(
+    tmp_path: Path, use_cgroups: bool, action: ExecAction
+) -> None:
+    """Of a command a failure tells the program, and nothing that stands behind it or that it says."""
+    async with bed_of(tmp_path, hook_pod("p", action), use_cgroups=use_cgroups) as bed:
+        ending = await run_hook(bed)
+        assert ending.result == "failed"
+        assert CANARY not in ending.reason
+        await bed.kill("p")
 
 
 @pytest.mark.parametrize(
