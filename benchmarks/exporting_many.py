@@ -18,8 +18,7 @@ import trio
 
 from benchmarks.episodes import lay_out
 from benchmarks.report import Figure, conclude, parser, say
-from ebbtide.otel.delivery.control import Job, encode_line
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.destination import Destination, Job, encode_line
 from tests.otel.delivery.collector import Collector, Got, Reply, collecting
 
 SPANS, JOURNALS, PODS = 100_000, 5, 110

@@ -23,18 +23,21 @@ from ebbtide.config import Loaded
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.decisions import FlushTraces, WaveStarted
 from ebbtide.events.facts import DaemonStarted
-from ebbtide.otel.delivery.control import (
+from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
+from ebbtide.otel.delivery.destination import (
     EXIT_DONE,
     EXIT_KEPT,
     EXIT_WRONG,
     LINE_BYTES_MAX,
+    BadDestination,
     DaemonRequest,
+    Destination,
     ExporterReport,
     Job,
     encode_line,
+    from_environment,
+    resolve,
 )
-from ebbtide.otel.delivery.cursor import FILE_NAME, LOGS_NAME, keep_from
-from ebbtide.otel.delivery.destination import BadDestination, Destination, from_environment, resolve
 from ebbtide.otel.span import hook_span_id, traceparent
 
 #: After a start, and after the first wave's begin: the first signals go first. A tenth of a second has sent

@@ -50,7 +50,7 @@ UNWANTED = re.compile(
     r"asyncio|concurrent|curses|email|html|http|logging\.(config|handlers)|multiprocessing|pydoc|sqlite3"
     r"|tkinter|unittest|urllib\.(request|error)|xml|click\.testing|click\.shell_completion"
     r"|ebbtide\.(demo|plan)|ebbtide\.cli\.(?!app|common|run)\w+|ebbtide\.cli\.common\.(?!guard|options)\w+|ebbtide\.replay\.(?!replayer)\w+"
-    r"|ebbtide\.otel\.(?!delivery|meters|metrics|span)\w+|ebbtide\.otel\.delivery\.(?!control|cursor|destination)\w+"
+    r"|ebbtide\.otel\.(?!delivery|meters|metrics|span)\w+|ebbtide\.otel\.delivery\.(?!cursor|destination)\w+"
 )
 
 

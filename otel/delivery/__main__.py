@@ -16,17 +16,17 @@ import msgspec
 import trio
 
 from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery.control import (
+from ebbtide.otel.delivery.destination import (
     EXIT_DONE,
     EXIT_KEPT,
     EXIT_WRONG,
     LINE_BYTES_MAX,
+    BadDestination,
     DaemonRequest,
     ExporterReport,
     Job,
     encode_line,
 )
-from ebbtide.otel.delivery.destination import BadDestination
 from ebbtide.otel.delivery.exporter import LINGER_SECONDS, Exporter, innermost_error
 
 NICE = 19

@@ -24,9 +24,8 @@ from ebbtide.events.catalog import DirectorySource, Source, find_path
 from ebbtide.events.codec import BadPayload, UnknownType, decode_record
 from ebbtide.otel.delivery import cursor as cursors
 from ebbtide.otel.delivery.answers import Accepted, Answer
-from ebbtide.otel.delivery.control import Job
 from ebbtide.otel.delivery.cursor import Cursor
-from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination
+from ebbtide.otel.delivery.destination import TRACES_PATH, BadDestination, Destination, Job
 from ebbtide.otel.delivery.exporter import Exporter, ExporterLog, SignalProjection, Tail
 from ebbtide.otel.delivery.sender import Sender, sender_for
 from ebbtide.otel.logs import Logs

@@ -21,9 +21,8 @@ from ebbtide.events.decisions import FlushTraces
 from ebbtide.events.reader import History
 from ebbtide.events.segment import Link, WriterStart
 from ebbtide.otel.delivery import cursor as cursors
-from ebbtide.otel.delivery.control import ExporterReport, encode_line
 from ebbtide.otel.delivery.cursor import Cursor, load
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.destination import Destination, ExporterReport, encode_line
 from ebbtide.otel.delivery.sender import PATIENCE_SECONDS
 from ebbtide.otel.span import hook_span_id
 from ebbtide.tracing import TracingEdge, hook_context

@@ -8,11 +8,11 @@ import traceback
 
 import pytest
 
-from ebbtide.otel.delivery.control import Job
 from ebbtide.otel.delivery.destination import (
     BadDestination,
     Destination,
     Given,
+    Job,
     checked_endpoint,
     checked_header,
     from_environment,

@@ -12,8 +12,7 @@ import trio.testing
 
 from benchmarks.episodes import lay_out
 from ebbtide import tracing
-from ebbtide.otel.delivery.control import EXIT_KEPT, EXIT_WRONG, Job, encode_line
-from ebbtide.otel.delivery.destination import Destination
+from ebbtide.otel.delivery.destination import EXIT_KEPT, EXIT_WRONG, Destination, Job, encode_line
 from ebbtide.tracing import TracingEdge
 from tests.daemon.test_tracing import Journal, Outlet
 
