@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
+import pytest
+
 DEPLOY = Path(__file__).parents[1] / "deploy/systemd"
+UNITS = "etc/systemd/system"
+#: In tenths. What is left is the daemon's work, as the unit says; systemd 257 counts it as 2.7, 252 as 3.0.
+EXPOSURE_MAX = 30
+ANALYZE_SECONDS_MAX = 60
 
 #: What pods inherit all the same: harmless without the filter it belongs to, or meant for them too.
 KEPT = {"ProtectKernelModules", "SystemCallErrorNumber", "ReadWritePaths"}
@@ -65,3 +73,21 @@ def test_a_node_is_in_the_units_sandbox() -> None:
     """The drop-in of a Kubernetes node names the mode and the memory, and loosens nothing."""
     assert set(directives("node.conf")) == {"ExecStart", "MemoryHigh"}
     assert directives("node.conf")["ExecStart"][-1].endswith("/ebbtide run --mode auto")
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(("drop_in", "code"), [("", 0), ("node.conf", 0), ("process.conf", 1)])
+def test_the_sandbox_stays_as_tight(tmp_path: Path, drop_in: str, code: int) -> None:
+    """systemd's own judgement of the files; the pods of mode process live in no sandbox, which it notices."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("no systemd-analyze")
+    folder = tmp_path / UNITS / "ebbtide.service.d"
+    folder.mkdir(parents=True)
+    shutil.copy(DEPLOY / "ebbtide.service", folder.parent)
+    if drop_in:
+        shutil.copy(DEPLOY / drop_in, folder)
+    how = ("--offline=true", f"--root={tmp_path}", f"--threshold={EXPOSURE_MAX}", "--no-pager")
+    argv = ["systemd-analyze", "security", *how, "ebbtide.service"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=ANALYZE_SECONDS_MAX)
+    assert "Overall exposure level" in done.stdout, done.stderr
+    assert done.returncode == code, done.stdout
