@@ -274,10 +274,6 @@ class System:
         elif type(fact) is DaemonStarted:
             # Before it is delivered: a start is what a failed actor goes on with, so it has to hear of it.
             self._revive(fact, mono_ns)
-            if self.episode:
-                # But no lock is kept for a look.
-                state: Any = self.slots[(EPISODE.name, "")].state
-                self._look_until_ns = min(mono_ns + LOOK_NS, state.release_by_ns or NEVER_NS)
         entries: list[BareRecord] = [(0, EDGE, fact, self.episode)]
         for at, (_, _, event, _) in enumerate(entries):  # the list grows while it is walked
             kind = type(event)
@@ -307,6 +303,12 @@ class System:
         if self.episode == first:
             entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
             entries[0] = (0, EDGE, fact, first)
+        if type(fact) is DaemonStarted:
+            # Of a shutdown that goes on: in another boot nothing is due that could wait, and the clock has
+            # begun anew. And no lock is kept for a look.
+            state: Any = self.slots[(EPISODE.name, "")].state
+            until_ns = min(mono_ns + LOOK_NS, state.release_by_ns or NEVER_NS)
+            self._look_until_ns = until_ns if self.episode else 0
         self.next_seq = first + len(entries)
         # Not in mid-step: an event that was appended already may be for a pod that is over by now.
         if self._closing:

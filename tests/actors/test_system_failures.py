@@ -8,12 +8,13 @@ import pytest
 
 from ebbtide.actors.actor import EVERY, Row, Transitions
 from ebbtide.actors.config import CONFIG
-from ebbtide.actors.system import System
+from ebbtide.actors.system import LOOK_NS, System
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Stamp
 from ebbtide.events.decisions import ActorFailed, TakeInventory
 from ebbtide.events.model import Container, Period, Pod, Settings
 from tests.handlers import replace_handler
+from tests.journals import started
 
 
 @pytest.fixture
@@ -41,6 +42,22 @@ def test_no_progress_is_a_failure(stuck: System) -> None:
     (failed,) = (record.event for record in records if isinstance(record.event, ActorFailed))
     assert (failed.actor, failed.error) == ("ConfigReconciler", "NoProgress")
     assert stuck.next_deadline_ns() is None
+
+
+def test_a_look_in_one_boot_holds_nobody_in_the_next() -> None:
+    """The monotonic clock begins anew with the machine."""
+    system = System()
+    slot = system.slots[(CONFIG.name, "")]
+
+    def due_after(boot: str, episode: int, now_ns: int) -> int | None:
+        system.episode = episode
+        system.step(started(boot, preparing=bool(episode)), Stamp(now_ns, now_ns))
+        slot.state = CONFIG.state(retry_at_ns=1)
+        system.watch(slot)
+        return system.next_deadline_ns()
+
+    assert due_after("boot-1", 1, 100 * NS_PER_SECOND) == 100 * NS_PER_SECOND + LOOK_NS
+    assert due_after("boot-2", 0, 1) == 1
 
 
 def _raise(*_: Any) -> Any:
