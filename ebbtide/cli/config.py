@@ -18,6 +18,7 @@ from ebbtide.cli.common.output import show, show_json
 from ebbtide.config.loading import DEFAULT_SOURCE, Loaded, configuration_values, load_named
 from ebbtide.config.schema import FIELDS, OWN_KIND, OWN_VERSION
 from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.record.format import visible
 
 CHECK_EPILOG = """\b
 Examples:
@@ -115,13 +116,13 @@ def configuration_yaml(loaded: Loaded) -> str:
     lines, sources = [f"apiVersion: {OWN_VERSION}", f"kind: {OWN_KIND}"], loaded.sources
     for name, value in configuration_values(loaded).items():
         if not isinstance(value, dict):
-            lines.append(f"{name}: {_yaml_line(value)}  # {sources[name]}")
+            lines.append(f"{name}: {_yaml_line(value)}  # {visible(sources[name])}")
             continue
         lines.append(f"{name}:")
         for key, each in value.items():
             # A gate has a source of its own; what else is a mapping comes from one file as a whole.
             source = sources.get(f"{name}.{key}", sources.get(name, ""))
-            lines.append(f"  {key}: {_yaml_line(each)}  # {source}")
+            lines.append(f"  {key}: {_yaml_line(each)}  # {visible(source)}")
     return "\n".join(lines) + "\n"
 
 
@@ -133,7 +134,7 @@ def configuration_table(loaded: Loaded) -> RenderableType:
     values = configuration_values(loaded)
     gates = {f"featureGates.{gate}": on for gate, on in values.pop("featureGates").items()}
     for name, value in (values | gates).items():
-        source = loaded.sources[name]
+        source = visible(loaded.sources[name])
         table.add_row(
             name, Text(_yaml_line(value)), Text(source, style="dim" if source == DEFAULT_SOURCE else "")
         )

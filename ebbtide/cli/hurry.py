@@ -35,11 +35,12 @@ def hurry(pod: str, socket: Path | None, runtime: Path) -> None:
     signal and SIGKILL.
     """
     from ebbtide.control import ask
+    from ebbtide.events.record.format import visible
 
     # Over the socket and never by a signal of our own: the daemon decides, so that the journal has who asked,
     # and a replay comes to the same end.
     ask("hurry", control_socket(runtime, socket), pod=pod)
-    click.echo(f"asked: {pod} is not waited for any longer")
+    click.echo(f"asked: {visible(pod)} is not waited for any longer")
 
 
 @click.command(epilog=RELEASE_EPILOG)

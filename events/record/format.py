@@ -5,11 +5,14 @@ Durations read as in ``systemd-analyze``, which taught people to read them: cut 
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 
 from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND
 
 _NS_PER_US = 1_000
+
+_BEYOND_ASCII = re.compile(r"[^\n -~]")
 
 #: Larger units, largest first.
 _UNITS = (("d", 86_400), ("h", 3_600), ("min", 60))
@@ -49,6 +52,18 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
+def visible_json(text: str) -> str:
+    r"""JSON text that means the same, with what is not printable as ``\u009b``; its line ends stay."""
+    # JSON itself asks for that of the first 32 characters only. A terminal obeys 33 more, and some turn the
+    # rest of a line around.
+    return _BEYOND_ASCII.sub(lambda found: _json_escaped(found[0]), text)
+
+
+def _json_escaped(each: str) -> str:
+    units = each.encode("utf-16-be", "surrogatepass").hex(" ", 2).split()
+    return each if each.isprintable() else "".join(f"\\u{unit}" for unit in units)
 
 
 def rfc3339(wall_ns: int) -> str:

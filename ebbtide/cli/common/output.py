@@ -8,12 +8,11 @@ Results go to standard output and nothing else does; progress and remarks go to 
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
-from ebbtide.events.record.format import visible
+from ebbtide.events.record.format import visible, visible_json
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
@@ -24,9 +23,6 @@ PIPE_WIDTH = 4096
 
 #: Blanks between two columns, and before the lines of a block.
 GAP = 2
-
-#: Control characters that JSON need not escape, and that a terminal obeys.
-CONTROL = re.compile(r"[\x7f-\x9f]")
 
 #: Colours of a pod's or an episode's outcome; what is not named stays as it is.
 STYLES = {
@@ -164,8 +160,7 @@ def json_line(document: Any, indent: int | None = None) -> str:
     """A document, without its line's end; on one line for a stream of them."""
     import json
 
-    text = json.dumps(document, indent=indent, ensure_ascii=False)
-    return CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    return visible_json(json.dumps(document, indent=indent, ensure_ascii=False))
 
 
 def show_json(document: Any) -> None:
@@ -180,7 +175,11 @@ def show_document(document: Any, output: str) -> None:
         return
     import yaml
 
-    sys.stdout.write(yaml.safe_dump(document, sort_keys=False, allow_unicode=True))
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True)
+    if not text.replace("\n", "").isprintable():
+        # YAML takes some characters as they are that a terminal obeys; then all that is not ASCII is escaped.
+        text = yaml.safe_dump(document, sort_keys=False, allow_unicode=False)
+    sys.stdout.write(text)
 
 
 def remark(text: str) -> None:

@@ -19,14 +19,11 @@ from ebbtide.events.catalog import Source, find_path
 from ebbtide.events.codec import RawRecord, plain_payload
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import Batch, Scan
-from ebbtide.events.record.format import rfc3339, visible
+from ebbtide.events.record.format import rfc3339, visible, visible_json
 from ebbtide.events.segment import Header, Link
 
 #: A line of text shows so much of a payload; ``-o json`` shows all.
 DATA_CHARACTERS_MAX = 160
-
-#: Control characters that JSON need not escape, and that a terminal obeys (in UTF-8).
-_CONTROL = re.compile(rb"\x7f|\xc2[\x80-\x9f]")
 
 #: What JSON has no form for is shown as Python writes it; only an edited journal holds such a thing.
 _encoder = msgspec.json.Encoder(enc_hook=repr)
@@ -52,7 +49,7 @@ def record_json_line(header: Header, raw: RawRecord) -> bytes:
         # MessagePack allows keys that JSON does not. The bytes are then shown as they are: a reader of an
         # edited journal must see that something is there.
         line = _encoder.encode(document | {"data": raw.payload.hex()})
-    return _CONTROL.sub(lambda match: b"\\u%04x" % ord(match[0].decode()), line) + b"\n"
+    return visible_json(line.decode()).encode() + b"\n"
 
 
 def record_text_line(header: Header, raw: RawRecord, names: Names, paint: Callable[[str, str], str]) -> bytes:

@@ -30,6 +30,7 @@ from ebbtide.cli.common.selection import choose_episode
 from ebbtide.config import default_paths, load
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.record.episodes import Episode
+from ebbtide.events.record.format import visible_json
 from ebbtide.otel.delivery.destination import (
     BadDestination,
     Destination,
@@ -151,8 +152,8 @@ def otlp_json(episode: str, journals: tuple[Path, ...], output: Path | None) -> 
     EPISODE is last (the default), -1, -2, …, or an id.
     """
     shutdown = spans_of_shutdown(journals, episode)
-    line = encode_traces_json(shutdown.spans, shutdown.resource) + b"\n"
-    save(output, (line,), readable=True, example="shutdown.json")
+    line = visible_json(encode_traces_json(shutdown.spans, shutdown.resource).decode())
+    save(output, (line.encode() + b"\n",), readable=True, example="shutdown.json")
     return shutdown.code
 
 

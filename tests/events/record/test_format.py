@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ebbtide.events.record.format import plural, rfc3339, span, visible
+from ebbtide.events.record.format import plural, rfc3339, span, visible, visible_json
 
 MS, S = 1_000_000, 1_000_000_000
 
@@ -54,3 +55,12 @@ def test_visible() -> None:
     assert visible("a\x1b[2Jb\nc") == r"a\x1b[2Jb\nc"
     assert visible("שלום 🌊") == "שלום 🌊"
     assert visible("naïve \u4e16\u754c ✔ {pod} [red]") == "naïve \u4e16\u754c ✔ {pod} [red]"
+
+
+@given(st.dictionaries(st.text(), st.text() | st.lists(st.text())))
+def test_json_that_is_visible_means_the_same(value: object) -> None:
+    """Whatever a text holds, also what is beyond 16 bits, or half of a pair."""
+    for indent in (None, 2):
+        shown = visible_json(json.dumps(value, ensure_ascii=False, indent=indent))
+        assert json.loads(shown) == value
+        assert shown.replace("\n", "").isprintable()

@@ -1,0 +1,101 @@
+"""What others have named stands in a journal as it is; no verb sends to a terminal what a terminal obeys.
+
+A pod's process, a server or a user may choose a text. The journals are real ones in which every such text
+(all that `journal pack --redact` would hide) has been made hostile.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ebbtide.events.catalog import DirectorySource
+from ebbtide.events.reader import History
+from ebbtide.replay import redact as module
+from tests.commands import Run
+
+GOLDEN = Path(__file__).parents[2] / "golden"
+
+#: Escape, colour, bell, delete, two of the eight-bit controls, line ends of three kinds, text turned around.
+NASTY = "\x1b]0;x\x07\x7f\x9b31m\x85\r\n\u2028\u202e\u2066"
+#: A line's end is the only control that is ours.
+OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+READING = [
+    ("journal", "ls"),
+    ("journal", "check"),
+    ("journal", "show"),
+    ("metrics",),
+    ("replay", "timeline", "--all"),
+    ("replay", "state"),
+    ("replay", "state", "--all"),
+    ("replay", "step"),
+    ("replay", "blame"),
+    ("replay", "critical-chain"),
+    ("replay", "diff", "last", "last"),
+    ("replay", "what-if", "--grant", "1s"),
+    ("replay", "advise"),
+    ("replay", "verify"),
+]
+FORMS: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("metrics",): ("prometheus", "json"),
+    ("replay", "advise"): ("table", "json", "yaml"),
+}
+
+
+@pytest.fixture(scope="module", params=["node-v1/api", "node-v1/cri", "shutdown-v1"])
+def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = tmp_path_factory.mktemp("hostile")
+    with pytest.MonkeyPatch.context() as patched:
+        # UIDs too: those of static pods are whatever an annotation says.
+        forms = {form: f"{form}{{}}{NASTY}" for form in module._FORMS}
+        patched.setattr(module, "_FORMS", forms)
+        for piece in module.redact(History([DirectorySource(GOLDEN / request.param)]), module.Pseudonyms()):
+            with open(folder / piece.name, "ab") as file:
+                file.write(piece.data)
+    return folder
+
+
+@pytest.mark.parametrize("command", READING, ids=" ".join)
+def test_a_terminal_gets_nothing_to_obey(run: Run, hostile: Path, command: tuple[str, ...]) -> None:
+    """In every form, on both outputs."""
+    for form in FORMS.get(command, ("table", "json")):
+        ran = run(*command, "--journal", hostile, "-o", form, stdin="")
+        assert not OBEYED.search(ran.out), (form, OBEYED.search(ran.out))
+        assert not OBEYED.search(ran.err), form
+
+
+@pytest.mark.parametrize("verb", ["jsonl", "otlp-json"])
+def test_files_that_people_read_hold_nothing_to_obey(run: Run, hostile: Path, verb: str) -> None:
+    """They go to a terminal where no file is named."""
+    ran = run("export", verb, "--journal", hostile)
+    assert ran.code == 0
+    assert not OBEYED.search(ran.out)
+    # Nothing is lost by it.
+    assert NASTY in "".join(_texts([json.loads(line) for line in ran.out.splitlines()]))
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    parts = value if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    return [text for part in parts for text in _texts(part)]
+
+
+def test_a_configuration_is_shown_with_what_its_path_is_called(run: Run, tmp_path: Path) -> None:
+    """A path stands in every line, in YAML as a comment: no part of it is a line of its own."""
+    folder = tmp_path / "a\x9b31m\nreserve: 1s\u2028"
+    folder.mkdir()
+    path = folder / "c.yaml"
+    path.write_text(
+        "apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nreserve: 7s\n"
+        'dropInDirectory: "/run/systemd/logind.conf.d"\njournalFallbacks: ["/a\\x85b\\u202e"]\n'
+    )
+    for form in ("table", "json", "yaml"):
+        ran = run("config", "show", "--config", path, "-o", form)
+        assert (ran.code, OBEYED.search(ran.out)) == (0, None), form
+    assert "\nreserve: 7s  # " in ran.out
