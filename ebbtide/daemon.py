@@ -88,6 +88,7 @@ class Daemon:
         metering: MetricsRecorder | None = None,
     ) -> None:
         self._trim, self._grown = trim, trio.Event()
+        self._reload_asked = trio.Event()
         self.status = recovered.status
         self.writer = writer
         self.edges = edges
@@ -162,10 +163,11 @@ class Daemon:
             nursery.start_soon(partial(self._effects.adopt, open_orders, same_userspace=same))
             # Pushed before any edge runs, so that the first that is learned of the outside meets a
             # configuration: without one, nothing is asked of the node, and logind's answer would arm nothing.
-            self.reload()
+            self._take_settings(_settings_or_error(self._load))
             for edge in self.edges:
                 nursery.start_soon(edge.run, self._inbox)
             nursery.start_soon(self._signals)
+            nursery.start_soon(self._reload)
             if self._options.control_socket.parent != self._options.control_socket:
                 await nursery.start(self._control)
             # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP
@@ -260,16 +262,24 @@ class Daemon:
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async for number in signals:
                 if number == signal.SIGHUP:
-                    self.reload()
+                    self._reload_asked.set()
                 else:
                     await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 
-    def reload(self) -> None:
-        """Read the configuration (again). A bad one keeps the old one, and says so."""
-        try:
-            loaded = self._load()
-        except ConfigError as error:
-            self._inbox.push(SettingsRejected(error=str(error)))
+    async def _reload(self) -> None:
+        """Read the configuration again each time that it is asked for; once for all who ask meanwhile."""
+        while True:
+            await self._reload_asked.wait()
+            self._reload_asked = trio.Event()
+            # Its disk may hang and its files may be large, and pods may be ending just now.
+            self._take_settings(
+                await trio.to_thread.run_sync(_settings_or_error, self._load, abandon_on_cancel=True)
+            )
+
+    def _take_settings(self, loaded: Loaded | ConfigError) -> None:
+        """A bad configuration keeps the old one, and says so."""
+        if isinstance(loaded, ConfigError):
+            self._inbox.push(SettingsRejected(error=str(loaded)))
             return
         self._loaded = loaded
         self._inbox.push(SettingsLoaded(settings=loaded.settings, sources=dict(loaded.sources)))
@@ -310,6 +320,13 @@ class Daemon:
         if status.phase != "idle":
             return f"shutdown {status.phase}: {status.kind}"
         return "armed" if status.armed else f"not armed: {status.why_not}"
+
+
+def _settings_or_error(load: Callable[[], Loaded]) -> Loaded | ConfigError:
+    try:
+        return load()
+    except ConfigError as error:
+        return error
 
 
 # What people may ask of a running daemon. What they ask for becomes a fact, with their uid.

@@ -12,12 +12,22 @@ import stat
 import sys
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from ebbtide.actors.edges.documents import (
+    NODES_MAX,
+    DocumentError,
+    Node,
+    decode_text,
+    one_line,
+    parse_text,
+    quote,
+    read_file,
+)
 from ebbtide.actors.edges.linux.proc import signal_number
 from ebbtide.actors.edges.pod_spec import (
     ContainerSpec,
@@ -31,16 +41,6 @@ from ebbtide.actors.edges.pod_spec import (
 )
 from ebbtide.actors.policy.plan import short_name
 from ebbtide.config import readers
-from ebbtide.config.documents import (
-    DocumentError,
-    Node,
-    decode_text,
-    looks_like_json,
-    one_line,
-    parse_json,
-    parse_yaml,
-    quote,
-)
 from ebbtide.config.readers import describe, sequence
 from ebbtide.events.model import Container, Pod, Settings
 
@@ -607,6 +607,10 @@ def _optional_number(fields: ObjectFields, name: str, least: int, most: int) -> 
 
 #: A thousand pods as ``kubectl -o json`` prints them.
 FILE_BYTES_MAX = 16 * 2**20
+#: Of what a daemon reads while it runs: 250 pods as ``kubectl -o yaml`` prints them, in a file. To read that
+#: holds the event loop for 20 ms at most, and takes 30 MiB; twice of it would be felt in a shutdown.
+LOCAL_BYTES_MAX = 2 * 2**20
+LOCAL_NODES_MAX = 100_000
 #: A folder may hold one file a pod, for more pods than a node can run.
 FILES_MAX = 4096
 PODS_MAX = 10_000
@@ -624,17 +628,22 @@ def load_manifests(paths: Sequence[str | Path], *, allow_zero_sleep: bool = True
     A folder's files come in the order of their names. Raises ManifestError, also when a pod stands twice.
     """
     manifests: list[Manifest] = []
-    files: list[str | Path] = []
+    files: list[tuple[str | Path, bool]] = []
     for path in paths:
-        files += _in_folder(Path(path)) if str(path) != STDIN and Path(path).is_dir() else [path]
-    for file in files:
+        is_folder = str(path) != STDIN and Path(path).is_dir()
+        files += [(each, False) for each in _in_folder(Path(path))] if is_folder else [(path, True)]
+    for file, named in files:
         from_stdin = str(file) == STDIN
         name = STDIN_NAME if from_stdin else str(file)
         if from_stdin and sys.stdin is None:
             raise ManifestError(f"{name} is closed: pipe the pods into it, or name a file")
         try:
-            with nullcontext(sys.stdin.buffer) if from_stdin else open(file, "rb") as opened:
-                raw = opened.read(FILE_BYTES_MAX + 1)
+            if named:
+                # A pipe may be what is meant, as in --pods <(kubectl get pods -o yaml); who names it waits.
+                with nullcontext(sys.stdin.buffer) if from_stdin else open(file, "rb") as opened:
+                    raw = opened.read(FILE_BYTES_MAX + 1)
+            else:
+                raw = read_file(file, FILE_BYTES_MAX)
         except (OSError, ValueError) as error:
             raise _unreadable(name, error) from error
         manifests += parse_manifests(name, raw, allow_zero_sleep=allow_zero_sleep)
@@ -657,28 +666,38 @@ def load_manifest_file(path: str | Path, *, allow_zero_sleep: bool = True) -> li
 
 
 def load_local_pods(path: str | Path, *, allow_zero_sleep: bool = True) -> list[tuple[Pod, ProcessSpec]]:
-    """The pods of one file, ready to run as local processes.
+    """The pods of one file, ready to run as local processes. For a daemon that runs: it waits for no pipe.
 
     Raises ManifestError, also for a pod that only a cluster could run.
     """
-    manifests = load_manifest_file(path, allow_zero_sleep=allow_zero_sleep)
+    try:
+        raw = read_file(path, LOCAL_BYTES_MAX)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+    manifests = parse_manifests(
+        str(path),
+        raw,
+        allow_zero_sleep=allow_zero_sleep,
+        bytes_max=LOCAL_BYTES_MAX,
+        nodes_max=LOCAL_NODES_MAX,
+    )
     for manifest in manifests:
         for reason in manifest.obstacles:
             raise ManifestError(one_line(f"{manifest.source}: pod {manifest.pod.label}: {reason}"))
     return [(manifest.pod, manifest.spec) for manifest in manifests]
 
 
-def parse_manifests(name: str, raw: bytes, *, allow_zero_sleep: bool = True) -> list[Manifest]:
+def parse_manifests(
+    name: str,
+    raw: bytes,
+    *,
+    allow_zero_sleep: bool = True,
+    bytes_max: int = FILE_BYTES_MAX,
+    nodes_max: int = NODES_MAX,
+) -> list[Manifest]:
     """The pods of one text; ``name`` stands in messages. Raises ManifestError."""
     try:
-        text = decode_text(raw, FILE_BYTES_MAX)
-        # JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style.
-        documents = None
-        if looks_like_json(text):
-            with suppress(DocumentError):
-                documents = parse_json(text)
-        if documents is None:
-            documents = parse_yaml(text)
+        documents = parse_text(decode_text(raw, bytes_max), nodes_max)
     except DocumentError as error:
         raise ManifestError(_located_message(name, 0, error)) from error
     manifests: list[Manifest] = []

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from ebbtide.actors.edges.documents import DocumentError, Node, decode_text, one_line, parse_yaml, quote
 from ebbtide.cli.common.guard import Refused
-from ebbtide.config.documents import DocumentError, Node, decode_text, one_line, parse_yaml, quote
 from ebbtide.config.readers import (
     INT32_MAX,
     INT32_MIN,

@@ -12,15 +12,21 @@ changes nothing.
 from __future__ import annotations
 
 import json
-import os
-import stat
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
-from ebbtide.config.documents import DocumentError, Node, decode_text, one_line, parse_yaml
+from ebbtide.actors.edges.documents import (
+    OBJECT_NODES_MAX,
+    DocumentError,
+    Node,
+    decode_text,
+    one_line,
+    parse_yaml,
+    read_file,
+)
 from ebbtide.config.readers import DURATION_NS_MAX, GATES, describe, flag, format_duration, mapping, unknown
 from ebbtide.config.schema import (
     FIELDS,
@@ -135,13 +141,8 @@ def load(paths: Sequence[str | Path]) -> Loaded:
     texts = []
     for path in paths:
         try:
-            with open(path, "rb", opener=_open_without_waiting) as file:
-                # A pipe may never end, and a reload has to come to one.
-                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                    raise ValueError("it is no regular file")
-                # One byte more than may be used, so that a file of any size costs no more than that, and one
-                # that is too long is told from one that just fits.
-                texts.append((str(path), file.read(CONFIG_BYTES_MAX + 1)))
+            # A pipe may never end, and a reload has to come to one.
+            texts.append((str(path), read_file(path, CONFIG_BYTES_MAX)))
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
@@ -165,7 +166,7 @@ def parse(texts: Sequence[tuple[str, bytes]]) -> Loaded:
     merged = _Merged()
     for name, raw in texts:
         try:
-            for document in parse_yaml(decode_text(raw, CONFIG_BYTES_MAX)):
+            for document in parse_yaml(decode_text(raw, CONFIG_BYTES_MAX), OBJECT_NODES_MAX):
                 merged.add(document, name)
         except DocumentError as error:
             where = f"{name}:{error.line}" if error.line else name
@@ -286,8 +287,3 @@ class _Merged:
         else:
             self._values[field] = found
         self._sources[field] = f"{name}:{node.line}"
-
-
-def _open_without_waiting(path: str, flags: int) -> int:
-    """Opening a FIFO would wait for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from ebbtide.config.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
+from ebbtide.actors.edges.documents import QUOTE_LENGTH_MAX, DocumentError, Node, quote
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period
 

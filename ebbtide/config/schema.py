@@ -11,8 +11,8 @@ from typing import Annotated, Any, NamedTuple, get_type_hints
 
 import msgspec
 
+from ebbtide.actors.edges.documents import DocumentError, Node, quote
 from ebbtide.config import readers
-from ebbtide.config.documents import DocumentError, Node, quote
 from ebbtide.config.readers import SectionField, format_duration, read_section, show_section
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Budget, LeftPods, Period, Unready

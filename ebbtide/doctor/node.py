@@ -17,10 +17,15 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import msgspec
 import trio
-import yaml
 
 from ebbtide.actors.edges.cri.pods import PodEntry, PodTable, api_pod_view, known_pod_of, pod_view
-from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
+from ebbtide.actors.edges.documents import object_of_file
+from ebbtide.actors.edges.kubernetes.pod_object import (
+    MANIFEST_BYTES_MAX,
+    PodObject,
+    project_pod,
+    read_manifests,
+)
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
@@ -37,7 +42,7 @@ from ebbtide.doctor.snapshot import (
 )
 from ebbtide.events.model import Pod
 from ebbtide.extras import missing_packages
-from ebbtide.manifests import FILE_BYTES_MAX, FILES_MAX, Manifest
+from ebbtide.manifests import FILES_MAX, Manifest
 from ebbtide.modes import OWN_UID, ModeUnavailable, NodeParts, find_node_parts, lasting_folder
 from ebbtide.options import RunOptions
 
@@ -148,9 +153,8 @@ def static_pods(folder: Path) -> tuple[StaticPod, ...]:
     found = []
     for path in paths:
         try:
-            with open(path, "rb") as file:
-                pod = msgspec.convert(yaml.safe_load(file.read(FILE_BYTES_MAX)), _StaticManifest)
-        except (OSError, ValueError, RecursionError, yaml.YAMLError, msgspec.ValidationError):
+            pod = msgspec.convert(object_of_file(path, MANIFEST_BYTES_MAX), _StaticManifest)
+        except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
             continue
         if pod.spec.priority is None:
             label = f"{pod.metadata.namespace}/{pod.metadata.name}"

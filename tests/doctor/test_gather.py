@@ -24,6 +24,7 @@ from ebbtide.doctor.machine import command_line_flag, kubelet_settings
 from ebbtide.doctor.node import pods_of_list, static_pods
 from ebbtide.doctor.snapshot import StaticPod
 from ebbtide.events.base import NS_PER_SECOND
+from tests.actors.edges.test_documents import merge_bomb
 
 UTC = datetime.UTC
 
@@ -158,7 +159,7 @@ def test_what_the_hooks_of_a_container_would_ask() -> None:
 
 
 def test_static_pods_without_a_number(tmp_path: Path) -> None:
-    """With a class or with nothing; one with a number, and what is no pod, are passed over."""
+    """With a class or with nothing; one with a number, and what is no pod or no file, are passed over."""
     pod = {"metadata": {"name": "etcd", "namespace": "kube-system"}, "spec": {"priorityClassName": "x"}}
     (tmp_path / "a.json").write_text(json.dumps(pod))
     (tmp_path / "b.yaml").write_text("metadata: {name: bare}\nspec: {}\n")
@@ -166,6 +167,8 @@ def test_static_pods_without_a_number(tmp_path: Path) -> None:
     (tmp_path / "d.yaml").write_text("]")
     (tmp_path / "e.yaml").write_bytes(b"\xff")
     (tmp_path / "f.txt").write_text("metadata: {name: text}\n")
+    os.mkfifo(tmp_path / "g.yaml")
+    (tmp_path / "h.yaml").write_text(merge_bomb(14))
     assert static_pods(tmp_path) == (
         StaticPod("kube-system/etcd", str(tmp_path / "a.json"), "x"),
         StaticPod("default/bare", str(tmp_path / "b.yaml")),

@@ -30,7 +30,8 @@ from typing import Any
 
 import msgspec
 import trio
-import yaml
+
+from ebbtide.actors.edges.documents import DocumentError, object_of_text, read_file
 
 #: A file's identity and age; nothing where it cannot be had.
 FileMark = tuple[int, int, int, int] | None
@@ -239,12 +240,11 @@ def in_cluster(environ: Mapping[str, str] = os.environ, account: Path = SERVICE_
 def read_bounded(path: Path) -> bytes:
     """A file of bounded size. Raises UnusableCredentials."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(FILE_BYTES_MAX + 1)
+        data = read_file(path, FILE_BYTES_MAX)
     except OSError as error:
         raise UnusableCredentials(f"{path}: {error.strerror}") from None
-    except ValueError:
-        raise UnusableCredentials(f"{str(path)!r}: no name that a file can have") from None
+    except ValueError as error:
+        raise UnusableCredentials(f"{str(path)!r}: {error}") from None
     if len(data) > FILE_BYTES_MAX:
         raise MalformedKubeconfig(
             f"{path}: larger than {FILE_BYTES_MAX} bytes, so no kubeconfig and no certificate"
@@ -271,14 +271,13 @@ class _KubeconfigReader:
     def access(self) -> Access:
         data = read_bounded(self.path)
         try:
-            config = msgspec.convert(yaml.safe_load(data), _Kubeconfig)
-        except yaml.YAMLError as error:
-            raise self._wrong(f"no YAML: {yaml_problem(error)}") from None
+            config = msgspec.convert(object_of_text(data.decode("utf-8-sig")), _Kubeconfig)
+        except DocumentError as error:
+            raise self._wrong(f"no kubeconfig: {unquoted_problem(error)}") from None
         except msgspec.ValidationError as error:
             raise self._wrong(f"no kubeconfig: {error}") from None
-        except Exception as error:
-            # YAML's makers of values raise what they please, with the value in its words.
-            raise self._wrong(f"no kubeconfig: {type(error).__name__}") from None
+        except UnicodeDecodeError:
+            raise self._wrong("no kubeconfig: not UTF-8 text") from None
         context = self._named("context", config.current_context, config.contexts, "context")
         cluster = self._named("cluster", context.cluster, config.clusters, "cluster")
         user = self._named("user", context.user, config.users, "user") if context.user else _User()
@@ -440,11 +439,10 @@ def is_token(text: str) -> bool:
     return text.isascii() and text.isprintable()
 
 
-def yaml_problem(error: Exception) -> str:
+def unquoted_problem(error: DocumentError) -> str:
     """Of a YAML file: what is wrong and where, without a word of the file."""
-    said = QUOTED.sub("...", str(getattr(error, "problem", None) or "it cannot be read"))
-    mark = getattr(error, "problem_mark", None)
-    return said if mark is None else f"{said} in line {mark.line + 1}, column {mark.column + 1}"
+    said = QUOTED.sub("...", error.message)
+    return f"{said}, in line {error.line}" if error.line else said
 
 
 def failure_text(error: BaseException) -> str:

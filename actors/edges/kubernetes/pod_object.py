@@ -16,8 +16,8 @@ from pathlib import Path
 
 import msgspec
 import trio
-import yaml
 
+from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.kubernetes.pods import (
     Annotations,
     KnownPod,
@@ -199,14 +199,10 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
     except OSError:
         return []
     found: list[KnownPod] = []
-    for file in files:
-        if file.name.startswith("."):
-            continue
+    for file in [file for file in files if not file.name.startswith(".")][:MANIFESTS_MAX]:
         try:
-            with open(file, "rb") as opened:
-                document = yaml.load(opened.read(MANIFEST_BYTES_MAX), Loader=_ManifestLoader)
-            pod = project_pod(msgspec.convert(document, PodObject))
-        except (OSError, yaml.YAMLError, ValueError, RecursionError):
+            pod = project_pod(msgspec.convert(object_of_file(file, MANIFEST_BYTES_MAX), PodObject))
+        except (OSError, ValueError):  # what msgspec raises is a ValueError, and so is a DocumentError
             continue
         if pod.name:
             # Its UID is a hash of the kubelet's, so it is found by name. Static pods tolerate everything.
@@ -220,17 +216,7 @@ def read_manifests(path: Path, node: str) -> list[KnownPod]:
                 api_uid="",
             )
             found.append(mirror)
-    return found[:MANIFESTS_MAX]
-
-
-class _ManifestLoader(yaml.SafeLoader):
-    """Times stay text, as in JSON."""
-
-
-_ManifestLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
-}
+    return found
 
 
 async def follow(path: Path, node: str, take: Callable[[list[KnownPod]], None]) -> None:

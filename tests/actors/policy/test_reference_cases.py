@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from ebbtide.actors.edges.documents import DocumentError
 from ebbtide.actors.policy.grace_periods import (
     FLOOR_SECONDS,
     effective_periods,
@@ -17,7 +18,6 @@ from ebbtide.actors.policy.grace_periods import (
     requested_seconds,
     share_grant,
 )
-from ebbtide.config.documents import DocumentError
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, Pod, Settings
 from ebbtide.manifests import check_sleep

@@ -35,6 +35,7 @@ from ebbtide.actors.edges.kubernetes.credentials import (
     in_cluster,
     read_kubeconfig,
 )
+from tests.actors.edges.test_documents import deep_aliases, merge_bomb, merge_keys
 
 SERVER = "https://10.0.0.1:6443"
 
@@ -98,7 +99,7 @@ def test_files_beside_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("document", "says"),
     [
-        ("a: [", "no YAML"),
+        ("a: [", "not YAML"),
         ("just text", "no kubeconfig: Expected `object`"),
         (config() | {"current-context": ""}, "no current-context"),
         (config() | {"current-context": "there"}, "no context 'there'"),
@@ -174,6 +175,27 @@ async def test_what_no_system_call_takes(tmp_path: Path, user: Any) -> None:
         with pytest.raises(UnusableCredentials) as wrong:
             await credentials.refresh()
         assert "\0" not in str(wrong.value)
+
+
+@pytest.mark.parametrize("text", [merge_bomb(14), deep_aliases(75), merge_keys(40_000)], ids=range(3))
+def test_a_kubeconfig_costs_no_more_than_its_size(tmp_path: Path, text: str) -> None:
+    """Less than a kilobyte of merges that would be expanded for a minute, and others of that kind."""
+    path = tmp_path / "config"
+    path.write_text(text)
+    started = time.process_time()
+    with pytest.raises(UnusableCredentials, match=str(path)):
+        read_kubeconfig(path)
+    assert time.process_time() - started < 3.0
+
+
+def test_a_kubeconfig_that_is_no_file(tmp_path: Path) -> None:
+    """A FIFO would keep a thread for ever: it is refused at once, and so is a token that is one."""
+    fifo = tmp_path / "config"
+    os.mkfifo(fifo)
+    with pytest.raises(UnusableCredentials, match="no regular file"):
+        read_kubeconfig(fifo)
+    with pytest.raises(UnusableCredentials, match="no regular file"):
+        read_kubeconfig(written(tmp_path, config(user={"tokenFile": str(fifo)})))
 
 
 @settings(max_examples=200, deadline=None)

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
+import time
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
 
-from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
+from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod, read_manifests
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from tests.actors.edges.kubernetes import objects
+from tests.actors.edges.test_documents import merge_keys
 
 MIRROR, SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
 
@@ -198,3 +202,14 @@ def test_what_runs() -> None:
         },
     )
     assert found.running == {"i": "f00", "a": "beef"}
+
+
+def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
+    """A FIFO, merges by the ten thousand, no text: passed over in no time, and the others are read."""
+    os.mkfifo(tmp_path / "a.yaml")
+    (tmp_path / "b.yaml").write_text(merge_keys(40_000))
+    (tmp_path / "c.yaml").write_bytes(b"\xff")
+    (tmp_path / "d.yaml").write_text("metadata: {name: web, creationTimestamp: 2026-01-01T00:00:00Z}\n")
+    started = time.process_time()
+    assert [each.name for each in read_manifests(tmp_path, "Node-1")] == ["web-node-1"]
+    assert time.process_time() - started < 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.model import Pod
+from ebbtide.manifests import load_local_pods
 from tests.actors.edges.process.process_bed import (
     PATIENCE_SECONDS,
     Bed,
@@ -28,6 +30,7 @@ from tests.actors.edges.process.process_bed import (
     shell,
     until,
 )
+from tests.actors.edges.test_documents import merge_keys
 
 
 def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
@@ -121,6 +124,45 @@ async def test_a_broken_manifest_is_rejected_once_and_harms_no_other(tmp_path: P
         folder.write("bad.yaml", "two: exit 0")
         assert await appeared(folder, 2) == ["one", "two"]
         assert folder.outbox.of(ManifestRejected) == [rejected]
+
+
+async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -> None:
+    """A FIFO that nobody writes to, and fields that are merged by the ten thousand: the others are read."""
+    folder = Folder(tmp_path)
+    os.mkfifo(folder.manifests / "a.yaml")
+    folder.write("b.yaml", merge_keys(40_000))
+    folder.write(
+        "c.yaml",
+        "kind: Pod\nmetadata: {name: one}\nspec: {containers: [{name: main, command: [sh, -c, exit 0]}]}\n",
+    )
+    edge = ProcessEdge(
+        tmp_path / "state", manifests=folder.manifests, load=load_local_pods, use_cgroups=False
+    )
+    async with watching(edge, folder.outbox):
+        with trio.fail_after(PATIENCE_SECONDS):
+            assert len(await appeared(folder, 1)) == 1
+        fifo, merged = await folder.outbox.wait_for(ManifestRejected, 2)
+    assert "no regular file" in fifo.error
+    assert "b.yaml" in merged.path
+
+
+async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path: Path) -> None:
+    """A disk that hangs, say: the loop goes on, and the daemon can leave."""
+    reading, answer = threading.Event(), threading.Event()
+
+    def hang(path: Path) -> list[tuple[Pod, ProcessSpec]]:
+        reading.set()
+        assert answer.wait(PATIENCE_SECONDS)
+        return []
+
+    folder = Folder(tmp_path)
+    folder.write("a.yaml", "one: exit 0")
+    edge = ProcessEdge(tmp_path / "state", manifests=folder.manifests, load=hang, use_cgroups=False)
+    try:
+        async with watching(edge, folder.outbox):
+            await until(reading.is_set)
+    finally:
+        answer.set()
 
 
 async def test_a_half_written_manifest_is_given_time(tmp_path: Path) -> None:

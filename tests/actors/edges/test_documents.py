@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,16 +14,21 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ebbtide.config.documents import (
+from ebbtide.actors.edges.documents import (
     DEPTH_MAX,
+    DIRECTIVES_MAX,
+    OBJECT_NODES_MAX,
     DocumentError,
-    Node,
     decode_text,
     looks_like_json,
+    object_of_file,
     one_line,
     parse_json,
+    parse_text,
     parse_yaml,
+    plain_value,
     quote,
+    read_file,
 )
 
 KEYS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=8)
@@ -31,15 +39,8 @@ VALUES = st.recursive(
 )
 
 
-def plain(node: Node) -> Any:
-    """A tree without its lines."""
-    if isinstance(node.value, dict):
-        return {key: plain(each) for key, each in node.value.items()}
-    return [plain(each) for each in node.value] if isinstance(node.value, list) else node.value
-
-
 def read(text: str) -> list[Any]:
-    return [plain(document) for document in parse_yaml(text)]
+    return [plain_value(document) for document in parse_yaml(text)]
 
 
 def refused(text: str) -> DocumentError:
@@ -140,6 +141,96 @@ def test_an_alias_costs_what_it_stands_for() -> None:
     assert "aliases included" in refused("\n".join(lines)).message
 
 
+def deep_aliases(levels: int) -> str:
+    """Each level stands in the next one, in brackets of its own."""
+    lines = [f"a0: &a0 {'[' * 40}{']' * 40}"]
+    lines += [f"a{n}: &a{n} {'[' * 40}*a{n - 1}{']' * 40}" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def merge_keys(count: int) -> str:
+    """A mapping of so many fields, and twice as many that it takes over, all of them empty."""
+    fields = ",".join(f"k{n}: 0" for n in range(count))
+    return f"a: &a {{{fields}}}\ne: &e {{}}\nb:\n  <<: [*a,{','.join(['*e'] * (2 * count))}]\n"
+
+
+def merge_bomb(levels: int) -> str:
+    """688 bytes, with 13 levels: to PyYAML's own loader nine to the power of the levels."""
+    lines = ["a0: &a0 {k: v}"]
+    lines += [f"a{n}: &a{n}\n  <<: [{','.join([f'*a{n - 1}'] * 9)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def test_aliases_make_nothing_deeper_than_what_is_written() -> None:
+    """Or whoever walks the tree would run out of stack: 3 000 levels in 15 KB."""
+    assert read(deep_aliases(1))
+    assert "aliases included" in refused(deep_aliases(2)).message
+    assert "aliases included" in refused(deep_aliases(75)).message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        merge_keys(45_000),
+        merge_bomb(14),
+        "".join(f"%TAG !a{n}! x\n" for n in range(75_000)) + "--- a\n",
+        "%TAG ! x\r" * 75_000 + "--- a\n",
+        "[" + ",".join(["[]"] * 300_000) + "]",
+        "{" + ",".join(f'"k{n}": {{}}' for n in range(60_000)) + "}",
+        "a: 1." + "1" * 1_000_000,
+        "a: " + "- " * 300_000,
+        "- " * 300_000,
+        "&a " * 300_000,
+        '"' + "\\n" * 300_000,
+        "a: |\n" + " x\n" * 300_000,
+        "# x\n" * 250_000,
+        "--- ~\n" * 150_000,
+        "? " * 300_000,
+    ],
+    ids=lambda text: text[:8],
+)
+def test_a_text_costs_no_more_than_its_size(text: str) -> None:
+    """A megabyte of what would be quadratic, or worse, in a parser is read or refused in its own time."""
+    assert len(text) <= 1_200_000
+    started = time.process_time()
+    with suppress(DocumentError):
+        parse_text(text, OBJECT_NODES_MAX)
+    assert time.process_time() - started < 3.0
+
+
+def test_lines_that_begin_with_a_percent_sign_are_counted() -> None:
+    """The few that a text has are read as ever."""
+    assert read("%YAML 1.1\n--- 1") == [1]
+    assert "leave the directives out" in refused("%TAG !a! x\n" * (DIRECTIVES_MAX + 1) + "--- 1").message
+
+
+def test_what_is_not_a_file_is_not_read(tmp_path: Path) -> None:
+    """A FIFO that nobody writes to, a device that never ends, a folder: refused at once, with a word."""
+    os.mkfifo(tmp_path / "fifo")
+    for path in (tmp_path / "fifo", Path("/dev/zero")):
+        with pytest.raises(ValueError, match="no regular file"):
+            read_file(path, 10)
+    for path in (tmp_path, tmp_path / "none"):
+        with pytest.raises((OSError, ValueError)):
+            read_file(path, 10)
+    (tmp_path / "file").write_bytes(b"a: 1" + b"\n" * 100)
+    assert read_file(tmp_path / "file", 10) == b"a: 1" + b"\n" * 7
+    assert object_of_file(tmp_path / "file", 1000) == {"a": 1}
+    with pytest.raises(DocumentError, match="larger than 10 bytes"):
+        object_of_file(tmp_path / "file", 10)
+
+
+def test_the_first_document_is_the_object(tmp_path: Path) -> None:
+    """As Kubernetes' own readers of one object have it; a text without any is nothing."""
+    for text, value in (
+        ("---\na: [1]\n---\nb: 2", {"a": [1]}),
+        ("# x", None),
+        ('{"a": {"b": 1}}', {"a": {"b": 1}}),
+    ):
+        (tmp_path / "file").write_text(text)
+        assert object_of_file(tmp_path / "file", 100) == value
+
+
 def test_text_is_utf8_of_bounded_size() -> None:
     """A byte order mark is passed over; what is too long or no text is refused with its line."""
     assert decode_text(b"\xef\xbb\xbfa: 1", 10) == "a: 1"
@@ -175,7 +266,7 @@ def test_json_is_refused_where_yaml_is(text: str, part: str) -> None:
 def test_a_json_text_may_hold_several_objects() -> None:
     """As kubectl prints them one after another; null ones are empty documents."""
     first, second = parse_json(' {"a": 1}\n{"b": [NaN]} null ')
-    assert plain(first) == {"a": 1}
+    assert plain_value(first) == {"a": 1}
     assert isinstance(second.value, dict)
     assert looks_like_json("\n {")
     assert not looks_like_json("a: {")
@@ -187,7 +278,7 @@ def test_a_json_text_may_hold_several_objects() -> None:
 def test_both_readers_agree_with_the_libraries(value: object) -> None:
     """What a library writes, we read as the same value."""
     expected = [] if value is None else [value]
-    assert [plain(each) for each in parse_json(json.dumps(value))] == expected
+    assert [plain_value(each) for each in parse_json(json.dumps(value))] == expected
     # Quoted and tagged: unquoted, "1E5" is a word to that library, and a number to Kubernetes and to us.
     assert read(yaml.safe_dump(value, default_style='"')) == expected
 

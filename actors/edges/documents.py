@@ -1,16 +1,21 @@
 """Bounded YAML and JSON: text in, trees of plain values with line numbers out, or one clear error.
 
+Every reader of such text goes through here: configurations, kubeconfigs, manifests, those of static pods.
 Files come from people and from clusters, so nothing in them may cost more than its size: the bytes, the
 nesting and the number of nodes have limits, an alias counts with everything it stands for, and what refers
 to itself is refused. Nodes are built from parser events on a stack of our own, so deep nesting cannot
-exhaust the interpreter's.
+exhaust the interpreter's. A file is opened only if it is one: a FIFO would hold its reader for ever.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
+import stat
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
@@ -60,7 +65,7 @@ _TYPES_BY_TAG: dict[str, type | tuple[type, ...]] = {
 }
 
 
-class DocumentError(Exception):
+class DocumentError(ValueError):
     """A text cannot be used; ``message`` is one line with the cure, ``line`` 0 where it is not known."""
 
     def __init__(self, message: str, line: int) -> None:
@@ -116,11 +121,17 @@ def _plain_scalar(text: str, line: int) -> Scalar:
     )
 
 
-#: Deeper than any Kubernetes object; shallow enough that walking a tree may recurse.
+#: Deeper than any Kubernetes object, aliases included; shallow enough that walking a tree may recurse.
 DEPTH_MAX = 64
 
 #: Nodes in one text, aliases expanded: ten times what a list of 1 000 ordinary pods has.
 NODES_MAX = 1_000_000
+#: The same where a text is one object: ten times a pod with 128 containers. 12 MiB of memory.
+OBJECT_NODES_MAX = 50_000
+
+#: A text begins with one, ``%YAML 1.1``, if with any; the parser compares each with all before it.
+DIRECTIVES_MAX = 8
+_LINE_ENDS = "\n\r\x85\u2028\u2029"
 
 #: libyaml where PyYAML was built with it: 20 times as fast, and the same events.
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -145,6 +156,7 @@ class _Open(msgspec.Struct, gc=False):
     anchor: str | None
     mapping: bool
     size: int = 1
+    depth: int = 1
     key: str | None = None
     key_line: int = 0
     items: dict[str, Node] = {}
@@ -155,12 +167,61 @@ class _Open(msgspec.Struct, gc=False):
 class _Anchored(msgspec.Struct, gc=False):
     node: Node
     size: int
+    depth: int
 
 
-def parse_yaml(text: str) -> list[Node]:
+def read_file(path: str | os.PathLike[str], bytes_max: int) -> bytes:
+    """A regular file, or ``bytes_max`` + 1 bytes of one that is longer. Raises OSError, ValueError."""
+    # Opening a FIFO waits for its writer, and a device may never end; what waits for an open cannot be ended
+    # either. So nothing is waited for, and what it is is asked of what was opened.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    with open(descriptor, "rb", buffering=0) as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise ValueError("it is no regular file")
+        data = b""
+        while more := file.read(bytes_max + 1 - len(data)):
+            data += more
+        return data
+
+
+def parse_text(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
+    """The documents of a text that is YAML or JSON, empty ones left out. Raises DocumentError."""
+    # JSON is tried first, because it is fast; what is not JSON may be YAML in its flow style. Its reader
+    # counts only when all is built, so what may be too much is left to the other one, which counts before.
+    if looks_like_json(text) and sum(map(text.count, ",[{")) < nodes_max:
+        with suppress(DocumentError):
+            return parse_json(text)
+    return parse_yaml(text, nodes_max)
+
+
+def object_of_file(path: Path, bytes_max: int) -> Any:
+    """The first document of a file that holds one object, as plain values; None where it is empty.
+
+    Raises OSError, and ValueError: a DocumentError where it is not YAML.
+    """
+    return object_of_text(decode_text(read_file(path, bytes_max), bytes_max))
+
+
+def object_of_text(text: str) -> Any:
+    """The same of a text. Raises DocumentError."""
+    documents = parse_text(text, OBJECT_NODES_MAX)
+    return plain_value(documents[0]) if documents else None
+
+
+def plain_value(node: Node) -> Any:
+    """A tree without its lines."""
+    if isinstance(node.value, dict):
+        return {name: plain_value(each) for name, each in node.value.items()}
+    return [plain_value(each) for each in node.value] if isinstance(node.value, list) else node.value
+
+
+def parse_yaml(text: str, nodes_max: int = NODES_MAX) -> list[Node]:
     """The documents of a YAML text, empty ones left out. Raises DocumentError."""
+    if text.startswith("%") + sum(text.count(f"{end}%") for end in _LINE_ENDS) > DIRECTIVES_MAX:
+        raise DocumentError(f"more than {DIRECTIVES_MAX} lines begin with %: leave the directives out", 0)
     try:
-        return [document for document in _YamlBuilder().documents(text) if document.value is not None]
+        builder = _YamlBuilder(nodes_max)
+        return [document for document in builder.documents(text) if document.value is not None]
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         # The end of a text without a last line break counts as a line more.
@@ -185,10 +246,11 @@ def decode_text(raw: bytes, bytes_max: int) -> str:
 class _YamlBuilder:
     """Turns parser events into nodes. One a text."""
 
-    def __init__(self) -> None:
+    def __init__(self, nodes_max: int) -> None:
         self._stack: list[_Open] = []
         self._anchors: dict[str, _Anchored | None] = {}
         self._nodes = 0
+        self._nodes_max = nodes_max
         self._root: Node | None = None
 
     def documents(self, text: str) -> Iterator[Node]:
@@ -216,7 +278,9 @@ class _YamlBuilder:
         anchored = self._anchors[name]
         if anchored is None:
             raise DocumentError(f"the alias {quote('*' + name)} contains itself", line)
-        self._place(Node(anchored.node.value, line), anchored.size)
+        if len(self._stack) + anchored.depth > DEPTH_MAX:
+            raise DocumentError(f"nested more than {DEPTH_MAX} deep, aliases included", line)
+        self._place(Node(anchored.node.value, line), anchored.size, anchored.depth)
 
     def _scalar(self, event: Any) -> None:
         line = event.start_mark.line + 1
@@ -230,7 +294,7 @@ class _YamlBuilder:
             return
         node = Node(resolve_scalar(event.value, event.tag, event.implicit[0], line), line)
         self._anchor(event.anchor, node, 1)
-        self._place(node, 1)
+        self._place(node, 1, 0)
 
     def _begin(self, event: Any, mapping: bool) -> None:
         line = event.start_mark.line + 1
@@ -247,17 +311,19 @@ class _YamlBuilder:
         done = self._stack.pop()
         # What stands in the mapping itself goes before what it takes over, and of several that it takes over
         # the first one does: each later one goes below what is there already.
-        fields = dict(done.items)
+        fields = done.items
         for taken in done.merged:
             for source in taken.value if isinstance(taken.value, list) else [taken]:
                 if not isinstance(source.value, dict):
                     raise DocumentError("<< takes a mapping, or a list of mappings", done.line)
-                fields = {**source.value, **fields}
+                # In place: a copy for each of them would cost what is there once more each time.
+                for name, each in source.value.items():
+                    fields.setdefault(name, each)
         node = Node(fields if done.mapping else done.values, done.line)
-        self._anchor(done.anchor, node, done.size)
-        self._place(node, done.size, counted=done.size - 1)
+        self._anchor(done.anchor, node, done.size, done.depth)
+        self._place(node, done.size, done.depth, counted=done.size - 1)
 
-    def _place(self, node: Node, size: int, counted: int = 0) -> None:
+    def _place(self, node: Node, size: int, depth: int, counted: int = 0) -> None:
         """Put a finished node where it belongs. ``counted`` of its nodes were counted before."""
         self._count(size - counted, node.line)
         if not self._stack:
@@ -265,6 +331,7 @@ class _YamlBuilder:
             return
         top = self._stack[-1]
         top.size += size
+        top.depth = max(top.depth, depth + 1)
         if not top.mapping:
             top.values.append(node)
         elif top.key is None:
@@ -281,14 +348,14 @@ class _YamlBuilder:
                 top.items[top.key] = Node(node.value, top.key_line)
             top.key = None
 
-    def _anchor(self, name: str | None, node: Node, size: int) -> None:
+    def _anchor(self, name: str | None, node: Node, size: int, depth: int = 0) -> None:
         if name is not None:
-            self._anchors[name] = _Anchored(node, size)
+            self._anchors[name] = _Anchored(node, size, depth)
 
     def _count(self, more: int, line: int) -> None:
         self._nodes += more
-        if self._nodes > NODES_MAX:
-            raise DocumentError(f"more than {NODES_MAX} values, aliases included: split it", line)
+        if self._nodes > self._nodes_max:
+            raise DocumentError(f"more than {self._nodes_max} values, aliases included: split it", line)
 
 
 #: What a plain ``<<`` becomes: it takes the fields of what its value names (YAML 1.1).
