@@ -99,7 +99,7 @@ def request_of(hook: HttpGetAction, container: ContainerSpec, pod_ip: str, trace
     number = container.ports.get(hook.port, hook.port) if isinstance(hook.port, str) else hook.port
     if isinstance(number, str):
         if not (number.isascii() and number.isdecimal() and len(number) <= 5):
-            raise BadHook(f"its port is neither a number nor a port of container {container.name}")
+            raise BadHook(f"port {number!r} is neither a number nor a port of container {container.name}")
         number = int(number)
     if not 0 < number < 65536:
         raise BadHook(f"port {number} is not between 1 and 65535")

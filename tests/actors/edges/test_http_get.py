@@ -184,7 +184,6 @@ WRONG_HOOKS = [
     )
 ] + [
     replace(SECRETIVE, scheme=CANARY),
-    replace(SECRETIVE, port=CANARY),
     replace(SECRETIVE, port=0),
     replace(SECRETIVE, path=f"//[{CANARY}"),
     *(
