@@ -283,7 +283,9 @@ class Supervisor:
             try:
                 flags = socket.MSG_CMSG_CLOEXEC
                 data, ancillary, seen, _ = self._socket.recvmsg(MESSAGE_BYTES_MAX, space, flags)
-            except BlockingIOError:
+            except OSError:
+                # Nothing more is there, or the kernel has no memory for it: a supervisor that ended for a
+                # message would give the lock back.
                 return
             pid, descriptors = NOBODY, array.array("i")
             for _, kind, content in ancillary:

@@ -6,6 +6,7 @@ import array
 import ctypes
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -258,6 +259,24 @@ def test_garbage_is_ignored(bench: Bench) -> None:
     code, said = bench.end()
     assert code == 0
     assert "its name cannot stand in LISTEN_FDNAMES" in said
+    assert bench.log(1) == ["life", "fds lock mine"]
+    os.close(lock)
+
+
+def test_without_a_free_descriptor_it_lives(bench: Bench) -> None:
+    """What comes with a descriptor then is dropped, and confirmed as such; later it is kept as ever."""
+    lock = bench.pipe("lock")
+    bench.start("address await=full store=lock barrier await=free store=lock barrier crash / fds")
+    until(lambda: (bench.folder / "address").exists())
+    assert bench.process is not None
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    before = resource.prlimit(bench.process.pid, resource.RLIMIT_NOFILE, (3, hard))
+    (bench.folder / "full").touch()
+    bench.noted("confirmed")
+    assert not held(lock)
+    resource.prlimit(bench.process.pid, resource.RLIMIT_NOFILE, before)
+    (bench.folder / "free").touch()
+    assert bench.end()[0] == 0
     assert bench.log(1) == ["life", "fds lock mine"]
     os.close(lock)
 
