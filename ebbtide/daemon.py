@@ -33,7 +33,7 @@ from ebbtide.config import ConfigError, Loaded, configuration_values, default_pa
 from ebbtide.control import ControlError, Request, Verb, serve
 from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
 from ebbtide.events.decisions import Armed, PodOutcome
-from ebbtide.events.disk import DirectoryStorage, JournalLocked, Storage
+from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
     HurryRequested,
     ReleaseRequested,
@@ -42,7 +42,6 @@ from ebbtide.events.facts import (
     StorageFailed,
     StorageMoved,
 )
-from ebbtide.events.recovery import ForeignJournal
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
@@ -528,18 +527,10 @@ async def recover_in_time(
                     with suppress(OSError):
                         await storage.acquire("ebbtide")
                 recovered = await storage.call(recover, sources, machine_id, fresh_id)
-        except (ForeignJournal, JournalLocked):
-            raise  # somebody else's: a person has to say where ours is to be
-        except trio.TooSlowError:
-            why = f"no answer in {RECOVER_SECONDS_MAX} s"
-        # Of all kinds: what is wrong with a history, or with the code that reads it, is no reason for pods to
-        # end without their grace.
-        except Exception as error:
-            known = isinstance(error, OSError | Unreadable)
-            why = str(error) if known else f"{type(error).__name__}: {error}; please report it"
-        else:
             break
-        tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
+        except (OSError, trio.TooSlowError, Unreadable) as error:
+            why = str(error) or f"no answer in {RECOVER_SECONDS_MAX} s"
+            tell(3, f"the journal at {storage.location} cannot be read ({why}): going on without its history")
     else:
         at, recovered = len(storages), recover((), machine_id, fresh_id)
     # What is begun beside an unread journal takes its number from the clock: when that one can be read again,

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple, cast
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import LOGIC_FLAGS, UndeclaredTransition
 from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodePhase, EpisodeState
 from ebbtide.actors.hook import HOOK, PodState
@@ -22,7 +22,7 @@ from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_even
 from ebbtide.events.decisions import EpisodeClosed, RunHook, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded, SettingsLoaded
 from ebbtide.events.reader import History
-from ebbtide.events.recovery import Verdict, refuse_foreign
+from ebbtide.events.recovery import ForeignJournal, Verdict, refuse_foreign
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.replay.replayer import Divergence, Replayer
 from ebbtide.status import FOLDED_TAGS, DaemonStatus, PodStatus, planned_wave
@@ -102,16 +102,27 @@ class Unreadable(Exception):
 
 def recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
     """Read what stands in ``sources``. Raises Unreadable, events.recovery.ForeignJournal, OSError."""
+    try:
+        return _recover(sources, machine_id, fresh_id)
+    except (Unreadable, ForeignJournal, UndeclaredTransition, OSError):
+        raise
+    except (UnknownType, BadPayload) as error:
+        raise Unreadable(f"the journal cannot be read by this version: {error}") from error
+    # Of all kinds: what is wrong with a history, or with the code that reads it, is no reason for pods to end
+    # without their grace.
+    except Exception as error:
+        what = f"{type(error).__name__}: {error}"
+        raise Unreadable(f"the journal cannot be used, please report it: {what}") from error
+
+
+def _recover(sources: Sequence[Source], machine_id: str, fresh_id: bytes) -> Recovered:
     history = History(sources, from_checkpoint=True, logic_flags=LOGIC_FLAGS)
     replayer = Replayer(goes_on=True)
     past = _Past(kept_meters(sources, history.journal_id or fresh_id))
     # Before the checkpoint the state needs nothing, but whoever asks for the last shutdown does.
     for raw in history.earlier(EARLIER_BYTES_MAX):
         past.see(raw)
-    try:
-        replayer.feed(past.see(raw) for raw in history.raw())
-    except (UnknownType, BadPayload) as error:
-        raise Unreadable(f"the journal cannot be read by this version: {error}") from error
+    replayer.feed(past.see(raw) for raw in history.raw())
     verdict, system = history.verdict, replayer.system
     # A disk that was moved here: its shutdowns are another machine's, and its open orders would end our pods.
     refuse_foreign(verdict.header, machine_id)

@@ -143,6 +143,9 @@ def shutdown_trace_id(first_record_hash: bytes) -> str:
 
 # --- marks: the journal's own bookkeeping ---------------------------------------------------------
 
+#: Emits the records of the journal itself.
+JOURNAL_ACTOR = "journal"
+
 
 class ActorState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One actor as a checkpoint keeps it; ``state`` is its Struct in MessagePack."""

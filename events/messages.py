@@ -37,9 +37,18 @@ class Message(NamedTuple):
 # --- the columns -------------------------------------------------------------------------------
 
 #: What a text names, and so what kind of pseudonym it gets in a redacted journal (`replay.redact`). ``kept``
-#: names nobody: a word of this program, of the kernel, of Kubernetes.
+#: has no text of anybody's. Words, versions, signals, bus names, and what the kernel calls a place in it name
+#: nobody, and are kept as far as they are ones: what a field may hold is not what it always holds.
 TextKind = Literal[
     "kept",
+    "word",
+    "field",
+    "version",
+    "signal",
+    "bus name",
+    "kernel symbol",
+    "unit",
+    "workload kind",
     "uid",
     "namespace",
     "pod",
@@ -107,17 +116,17 @@ COMMON_NAMES: Mapping[str, TextKind] = {"key": "key", "uid": "uid", "uids": "uid
 
 #: The values that events are made of (`events.model`), by field as in a row.
 VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
-    Settings: {"gates": "kept", "means": "kept"},
+    Settings: {"gates": "word", "means": "word"},
     Pod: {"namespace": "namespace", "name": "pod", "owner": "owner"},
-    Container: {"name": "container", "stop_signal": "kept"},
+    Container: {"name": "container", "stop_signal": "signal"},
     Hook: {"detail": "hook"},
     PlannedPod: {},
     ProcessReport: {
         "command": "command",
-        "state": "kept",
-        "wait_channel": "kept",
-        "signals_caught": "kept",
-        "signals_ignored": "kept",
+        "state": "word",
+        "wait_channel": "kernel symbol",
+        "signals_caught": "signal",
+        "signals_ignored": "signal",
     },
 }
 
@@ -585,7 +594,7 @@ ROWS: dict[type[Event], Row] = {
         _started_text,
         INFO,
         UNLOGGED,
-        {"version": "kept", "mode": "kept", "node": "node", "boot_id": "boot", "userspace_id": "boot"},
+        {"version": "version", "mode": "word", "node": "node", "boot_id": "boot", "userspace_id": "boot"},
     ),
     f.StopRequested: Row(
         _stop_requested_text, lambda e: WARNING if e.system_stopping else INFO, UNLOGGED, {}
@@ -609,7 +618,7 @@ ROWS: dict[type[Event], Row] = {
         PLAIN,
         {"error": "message"},
     ),
-    f.DurabilityLate: Row(_late_text, WARNING, PLAIN, {"barrier": "kept"}),
+    f.DurabilityLate: Row(_late_text, WARNING, PLAIN, {"barrier": "word"}),
     f.StorageFailed: Row(
         "journal at {event.location} failed: {event.error}",
         ERROR,
@@ -640,18 +649,18 @@ ROWS: dict[type[Event], Row] = {
         DERIVED,
     ),
     # logind and what it grants. Unique bus names (``:1.7``) are numbers, and of logind's.
-    f.LogindRead: Row(_logind_text, DEBUG, UNLOGGED, {"owner": "kept"}),
+    f.LogindRead: Row(_logind_text, DEBUG, UNLOGGED, {"owner": "bus name"}),
     f.SignalRejected: Row(
         lambda n, e, at: f"signal {e.member} from {e.sender or 'an unknown sender'} ignored: {e.reason}",
         WARNING,
         PLAIN,
-        {"member": "kept", "reason": "message", "sender": "kept"},
+        {"member": "word", "reason": "message", "sender": "bus name"},
     ),
     f.PreparingRead: Row(
         lambda n, e, at: f"logind reports: {'a' if e.preparing else 'no'} shutdown is being prepared",
         INFO,
         UNLOGGED,
-        {"owner": "kept"},
+        {"owner": "bus name"},
     ),
     f.ScheduleRead: Row(
         _scheduled_text, NOTICE, PLAIN, {"uid": "person", "tty": "tty", "wall_message": "message"}
@@ -683,7 +692,7 @@ ROWS: dict[type[Event], Row] = {
     ),
     d.Disarmed: Row(_disarmed_text, lambda e: WARNING if e.retry_at_ns else NOTICE, PLAIN, DERIVED),
     # A shutdown from its signal to its end.
-    f.PrepareForShutdown: Row(_signal_text, INFO, UNLOGGED, {"owner": "kept"}),
+    f.PrepareForShutdown: Row(_signal_text, INFO, UNLOGGED, {"owner": "bus name"}),
     d.ShutdownDetected: Row(_detected_text, DEBUG, UNLOGGED, DERIVED),
     d.ShutdownWithdrawn: Row(
         lambda n, e, at: f"the machine stays up: {e.reason.replace('-', ' ')}",
@@ -699,7 +708,7 @@ ROWS: dict[type[Event], Row] = {
     d.TakeInventory: Row(
         lambda n, e, at: f"listing the pods {'anew' if e.refresh else 'from memory'}", DEBUG, UNLOGGED, {}
     ),
-    f.InventoryTaken: Row(_inventory_text, INFO, UNLOGGED, {"source": "kept"}, learn=_learn_listed),
+    f.InventoryTaken: Row(_inventory_text, INFO, UNLOGGED, {"source": "word"}, learn=_learn_listed),
     d.PlanMade: Row(_plan_text, INFO, TIMED, DERIVED, console=True),
     d.PodPlanned: Row(
         _planned_text,
@@ -774,11 +783,11 @@ ROWS: dict[type[Event], Row] = {
     d.CancelOrder: Row(
         lambda n, e, at: f"cancelling {order_text(n, e.target)}", DEBUG, UNLOGGED, {"target": "key"}
     ),
-    d.SendSignal: Row("{event.container}: {event.signal}", INFO, UNLOGGED, {"signal": "kept"}),
+    d.SendSignal: Row("{event.container}: {event.signal}", INFO, UNLOGGED, {"signal": "signal"}),
     d.KillContainer: Row("{event.container}: SIGKILL", WARNING, UNLOGGED, {}),
     d.TakeAutopsy: Row("{event.container}: looking at what still runs", DEBUG, UNLOGGED, {}),
     f.AutopsyTaken: Row(_autopsy_text, WARNING, _autopsy_log, {"last_lines": "dropped"}),
-    f.ContainerExited: Row(_exited_text, INFO, UNLOGGED, {"signal": "kept"}),
+    f.ContainerExited: Row(_exited_text, INFO, UNLOGGED, {"signal": "signal"}),
     d.PodEnded: Row(
         lambda n, e, at: f"{e.outcome} after {elapsed_text(e.elapsed_ns)} s: {e.reason}",
         lambda e: INFO if e.outcome in ("graceful", "spared") else WARNING,
@@ -786,9 +795,9 @@ ROWS: dict[type[Event], Row] = {
         DERIVED,
         last_resort=True,
     ),
-    # A Kubernetes node: who ends the pods, and who answers. Names of units are mostly the same everywhere.
+    # A Kubernetes node: who ends the pods, and who answers.
     f.KubeletRead: Row(
-        _kubelet_text, lambda e: WARNING if e.active is None else NOTICE, PLAIN, {"unit": "kept"}
+        _kubelet_text, lambda e: WARNING if e.active is None else NOTICE, PLAIN, {"unit": "unit"}
     ),
     f.RuntimeRead: Row(
         lambda n, e, at: _reachable_text("the container runtime", e),
@@ -831,17 +840,17 @@ ROWS: dict[type[Event], Row] = {
         _announced_text,
         INFO,
         UNLOGGED,
-        {"reason": "kept", "message": "message", "conditions": "kept"},
+        {"reason": "word", "message": "message", "conditions": "word"},
     ),
     d.PostEvent: Row(
         _event_text,
         DEBUG,
         UNLOGGED,
         {
-            "kind": "kept",
+            "kind": "workload kind",
             "namespace": "namespace",
             "name": "event subject",
-            "reason": "kept",
+            "reason": "word",
             "message": "message",
         },
     ),

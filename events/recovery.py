@@ -10,11 +10,12 @@ the end of this file), and whoever opens it has the original's verdict.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any, Literal, NamedTuple, get_args
 
 from ebbtide.events.catalog import Source
-from ebbtide.events.segment import NUMBERS_MAX, Header, Link, WriterStart
+from ebbtide.events.segment import NUMBERS_MAX, Header, Link, WriterStart, parse_segment_file_name
 
 Format = Literal["known", "unknown"]
 #: Where reading stopped: at the end, in a header, among the records, or because a segment is not there.
@@ -197,6 +198,21 @@ def refuse_foreign(header: Header | None, machine_id: str) -> None:
 
 OF_ORIGINAL = "in the original, "
 
+#: Why reading stopped, as the reader says it: how such a reason begins. What stands behind (a path, a name,
+#: what a failed call says) is of the place where it was read, or of whoever made the file up.
+_REASON = re.compile(
+    r"the header is cut short|no segment header begins here|the header does not match its hash"
+    r"|the header's (fields do not fit into it|numbers are beyond any that are written)"
+    r"|the header belongs to another file name|format version \d+|unknown incompatible features"
+    r"|unknown logic flags|the journal ends in the middle of a step|a step is larger than \d+ bytes"
+    r"|a frame (is cut short|has unknown flags)|a frame's checksum is wrong|the chain of hashes is broken"
+    r"|no frame begins here|record \d+ stands where \d+ belongs|a (trailer|boundary) does not fit"
+    r"|the next segment continues from something else|it carries less than the file that it was to replace"
+    r"|segment \d+ before [0-9a-f-]+\.ebj is damaged or missing|[0-9a-f-]+\.ebj needs segment \d+"
+    r"|\[Errno \d+\]|cannot be read"
+)
+NO_REASON = "cannot be read"
+
 
 def stated_findings(source: Source) -> tuple[Finding, ...]:
     """The findings that a source brings along; most bring none."""
@@ -205,10 +221,11 @@ def stated_findings(source: Source) -> tuple[Finding, ...]:
 
 
 def findings_to_documents(findings: Iterable[Finding]) -> list[dict[str, Any]]:
-    """For a manifest. Of a failed system call only its name: the rest says where the original lay."""
+    """For a manifest, which is read elsewhere: of a reason only what this program says by itself."""
     documents = []
     for finding in findings:
-        reason = OF_ORIGINAL + finding.reason.removeprefix(OF_ORIGINAL).partition(":")[0]
+        known = _REASON.match(finding.reason.removeprefix(OF_ORIGINAL))
+        reason = OF_ORIGINAL + (known[0] if known else NO_REASON)
         documents.append({**finding._asdict(), "case": finding.case._asdict(), "reason": reason})
     return documents
 
@@ -232,6 +249,8 @@ def _finding_from_document(document: Any) -> Finding:
         type(each) is int and 0 <= each < NUMBERS_MAX for each in numbers
     ):
         raise ValueError("a finding's place is no file name, or its numbers are none")
+    if found.segment and parse_segment_file_name(found.segment) is None:
+        raise ValueError("a finding's place is no segment")
     # A value that no reader finds has no row in the table.
     if not all(value in allowed for value, allowed in zip(case, columns(), strict=True)):
         raise ValueError(f"no such finding: {', '.join(case)}")

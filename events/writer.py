@@ -23,7 +23,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from ebbtide.events.base import Checkpoint, Record, Stamp
+from ebbtide.events.base import JOURNAL_ACTOR, Checkpoint, Record, Stamp
 from ebbtide.events.codec import FrameTooLarge
 from ebbtide.events.disk import (
     NO_SPACE,
@@ -40,9 +40,6 @@ from ebbtide.events.disk import (
 from ebbtide.events.facts import StorageFailed
 from ebbtide.events.messages import ROWS
 from ebbtide.events.segment import Chain, Identity, Link, SegmentItem, WriterStart, segment_file_name
-
-#: Emits the records of the journal itself.
-JOURNAL_ACTOR = "journal"
 
 
 class Writer:

@@ -11,17 +11,35 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache, partial
+from typing import Any, NamedTuple, get_args
 
 import msgspec
 from msgspec import inspect
 
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.logind import OPERATION_IN_PROGRESS
-from ebbtide.actors.system import System, mark_recorded
-from ebbtide.events.base import Checkpoint, Record, RedactedFrom, Stamp, parse_order_key
+from ebbtide.actors.node_status import (
+    DOWN_CONDITIONS,
+    EVENT_REASON,
+    GOING_DOWN_CONDITIONS,
+    KILLED_REASON,
+    NODE_MESSAGE,
+    NODE_REASON,
+    POD_MESSAGE,
+    POD_REASON,
+)
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded
+from ebbtide.events.base import (
+    JOURNAL_ACTOR,
+    Barrier,
+    Checkpoint,
+    Record,
+    RedactedFrom,
+    Stamp,
+    parse_order_key,
+)
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
 from ebbtide.events.reader import History
@@ -107,6 +125,7 @@ def _identity(identity: Identity, names: Pseudonyms) -> Identity:
         node=names.of("node", identity.node),
         machine_id=names.of("machine", identity.machine_id),
         boot_id=names.of("boot", identity.boot_id),
+        code_version=names.pseudonymized(identity.code_version, "version"),
     )
 
 
@@ -190,7 +209,7 @@ class _SegmentWriter:
             wall_ns=raw.wall_ns,
             episode=mark.episode,
             cause=0,
-            actor=raw.actor,
+            actor=JOURNAL_ACTOR,
             last=bool(raw.flags & FLAG_LAST),
             event=mark,
         )
@@ -211,6 +230,9 @@ PLAIN_MESSAGES = re.compile(
 #: A value of the sources of the settings that is no place in a file.
 DEFAULT_NAMESPACE = "default"
 
+#: What an actor calls an order in its key.
+_ORDER_WORD = re.compile(r"[a-z-]+")
+
 #: Numbers of people that are no person: root.
 ROOT_UID = 0
 PERSONS_FROM = 60_001
@@ -230,7 +252,58 @@ _FORMS: dict[str, str] = {
     "command": "command~{}",
     "hook": "hook~{}",
     "tty": "tty~{}",
+    "unit": "unit~{}.service",
+    "workload kind": "Kind~{}",
     "message": "message~{}",
+}
+
+#: What events have as words: of this program, and of Kubernetes. Anything else in their place is a message.
+WORDS: Mapping[str, None] = dict.fromkeys(
+    (
+        "",
+        # Modes, and where an inventory comes from.
+        *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
+        *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
+        # What an order waits for; of a process: what it is doing.
+        *get_args(Barrier),
+        *("running", "sleeping", "uninterruptible", "stopped", "traced", "zombie", "idle"),
+        *"RSDTtZIXPKW",
+        # logind's signals, the gates that concern shutdown, the parts of this program.
+        *("PrepareForShutdown", "PrepareForShutdownWithMetadata"),
+        *("GracefulNodeShutdown", "GracefulNodeShutdownBasedOnPodPriority"),
+        *("PodLifecycleSleepAction", "PodLifecycleSleepActionAllowZero"),
+        *ACTOR_TYPE_BY_NAME,
+        # What is said of the node, and of its pods.
+        *(NODE_REASON, NODE_MESSAGE, EVENT_REASON, KILLED_REASON, POD_REASON, POD_MESSAGE),
+        *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
+        *("Failed", "Succeeded"),
+    )
+)
+
+#: Kinds of workloads that every cluster has: another one names an operator, and so perhaps whose it is.
+WORKLOAD_KINDS = (
+    *("ReplicaSet", "Deployment", "StatefulSet", "DaemonSet", "Job", "CronJob"),
+    *("ReplicationController", "Node", "Pod"),
+)
+
+#: What the kubelet's unit is called everywhere; k3s and others bring their own name.
+KUBELET_UNITS = ("", "kubelet.service", "k3s.service", "k3s-agent.service", "rke2-server.service")
+
+#: Names of signals are the kernel's, but an image may ask for anything as its stop signal.
+_SIGNAL_NAMES = (
+    "ABRT|ALRM|BUS|CHLD|CLD|CONT|FPE|HUP|ILL|INT|IO|IOT|KILL|PIPE|POLL|PROF|PWR|QUIT|SEGV|STKFLT|STOP|SYS"
+    r"|TERM|TRAP|TSTP|TTIN|TTOU|URG|USR1|USR2|VTALRM|WINCH|XCPU|XFSZ|RTMIN(\+\d\d?)?|RTMAX(-\d\d?)?|\d\d?"
+)
+_SIGNAL = re.compile(rf"|(SIG)?({_SIGNAL_NAMES})", re.IGNORECASE)
+
+#: What is kept of texts that are neither words nor names, by kind: a unique bus name is a number, and the
+#: part of a version behind the plus may say who built it.
+_KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
+    "signal": _SIGNAL,
+    "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
+    "bus name": re.compile(r"|:\d+\.\d+|embedded|simulated"),
+    "kernel symbol": re.compile(r"[a-z0-9_.]{0,128}"),
+    "field": re.compile(r"[a-z][A-Za-z.]*"),
 }
 
 
@@ -250,6 +323,8 @@ class Pseudonyms:
             "event subject": lambda text: self.of("node" if text in self._made["node"] else "owner", text),
             "pod reference": self._reference,
             "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
+            "word": lambda text: text if text in WORDS else self.of("message", text),
+            **{kind: partial(self._kept_form, pattern) for kind, pattern in _KEPT_FORMS.items()},
         }
 
     def replace(self) -> None:
@@ -260,6 +335,10 @@ class Pseudonyms:
         """The pseudonym of a name; empty stays empty."""
         made = self._made[form]
         if not text:
+            return text
+        if form == "unit" and text in KUBELET_UNITS:
+            return text
+        if form == "workload kind" and text in WORKLOAD_KINDS:
             return text
         if text not in made:
             made[text] = _FORMS[form].format(len(self._made[form]) + 1)
@@ -284,13 +363,13 @@ class Pseudonyms:
             special = self._special.get(kind)
             return special(value) if special is not None else self.of(kind, value)
         if kind == "status" and _is_texts(value, 4):
-            return (self.of("uid", value[0]), *value[1:])  # the rest are words of this program
+            return (self.of("uid", value[0]), *(self.pseudonymized(each, "word") for each in value[1:]))
         if kind == "mount" and _is_texts(value, 2):
             return (self.of("uid", value[0]), self.of("volume" if value[0] else "path", value[1]))
         if isinstance(value, tuple):
             return tuple([self.pseudonymized(each, kind) for each in value])
         if isinstance(value, dict):
-            key_kind: TextKind = "key" if kind == "status" else "kept" if kind == "file position" else kind
+            key_kind: TextKind = "key" if kind == "status" else "field" if kind == "file position" else kind
             return {
                 self.pseudonymized(key, key_kind): self.pseudonymized(each, kind)
                 for key, each in value.items()
@@ -299,6 +378,9 @@ class Pseudonyms:
             made = self._persons.setdefault(value, PERSONS_FROM + len(self._persons))
             return value if self.learning else made
         return value
+
+    def _kept_form(self, form: re.Pattern[str], text: str) -> str:
+        return text if form.fullmatch(text) else self.of("message", text)
 
     def _place(self, text: str) -> str:
         """``path:line`` of a setting."""
@@ -310,7 +392,9 @@ class Pseudonyms:
     def _owner(self, text: str) -> str:
         """``Kind/name`` of a workload."""
         kind, slash, name = text.partition("/")
-        return f"{kind}{slash}{self.of('owner', name)}" if slash else self.of("owner", text)
+        if not slash:
+            return self.of("owner", text)
+        return f"{self.of('workload kind', kind)}{slash}{self.of('owner', name)}"
 
     def _redacted_owner(self, text: str) -> str:
         """``namespace/Kind/name``."""
@@ -319,7 +403,11 @@ class Pseudonyms:
 
     def _key(self, text: str) -> str:
         key = parse_order_key(text)
-        if not key.actor:
+        if (
+            key.actor not in ACTOR_TYPE_BY_NAME
+            or not _ORDER_WORD.fullmatch(key.what)
+            or not key.ordinal.isdecimal()
+        ):
             return self.of("message", text)
         part = f":{self.of('container', key.part)}" if key.part else ""
         return f"{key.actor}/{key.what}{part}/{self.subject(key.subject)}/{key.ordinal}"
@@ -353,9 +441,9 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("ConfigState", "order_open"): "key",
     ("LogindState", "arm_key"): "key",
     ("LogindState", "release_key"): "key",
-    ("KubeletState", "mode"): "kept",
+    ("KubeletState", "mode"): "word",
     ("KubeletState", "home"): "boot pair",
-    ("KubeletState", "wanted"): "kept",
+    ("KubeletState", "wanted"): "word",
     ("KubeletState", "stop_key"): "key",
     ("KubeletState", "start_key"): "key",
     ("NodeStatusState", "late_statuses"): "status",
@@ -377,7 +465,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("EpisodeState", "pods"): "uid",
     ("EpisodeState", "carried"): "uid",
     ("PodChecklist", "places"): "uid",
-    ("FallbackState", "failed"): "kept",
+    ("FallbackState", "failed"): "word",
     ("FallbackState", "cares"): "uid",
     ("FallbackState", "waited"): "uid",
     ("FallbackState", "listing_key"): "key",
@@ -389,7 +477,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("PodState", "finding"): "message",
     ("ContainerState", "uid"): "uid",
     ("ContainerState", "hook_key"): "key",
-    ("ContainerState", "exit_signal"): "kept",
+    ("ContainerState", "exit_signal"): "signal",
     ("ContainerState", "hook_note"): "message",
     ("ContainerState", "error"): "message",
 }

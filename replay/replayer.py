@@ -9,15 +9,25 @@ is rebuilt by replaying its journal, so that a start is a proof, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import msgspec
 
+from ebbtide.actors.actor import UndeclaredTransition
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SINGLETONS, BareRecord, System, differing_field
 from ebbtide.events.base import Checkpoint, StatesDigest
-from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event, encode_event, plain_payload
+from ebbtide.events.codec import (
+    FLAG_LAST,
+    BadPayload,
+    RawRecord,
+    UnknownType,
+    decode_event,
+    encode_event,
+    plain_payload,
+)
 from ebbtide.events.reader import Batch
 
 
@@ -67,7 +77,23 @@ class Replayer:
         self._taken_seq = 0
 
     def feed(self, records: Iterable[RawRecord]) -> Divergence | None:
-        """Raises events.codec.UnknownType and BadPayload where a fact cannot be read at all."""
+        """Raises events.codec.UnknownType and BadPayload where a fact cannot be read, or not be executed."""
+        with self._executing():
+            return self._feed(records)
+
+    @contextmanager
+    def _executing(self) -> Iterator[None]:
+        try:
+            yield
+        except (UnknownType, BadPayload, UndeclaredTransition, OSError):
+            raise
+        # A state that was made up has a state's types, and no actor was ever in it: what then fails outside
+        # of a handler (where a failure is an event) says nothing against this program.
+        except Exception as error:
+            what = f"{type(error).__name__}: {error}"
+            raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
+
+    def _feed(self, records: Iterable[RawRecord]) -> Divergence | None:
         for raw in records:
             self.events += 1
             if self.divergence is None:
@@ -106,10 +132,11 @@ class Replayer:
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
         """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
         produced: list[Side] = []
-        for raw in step:
-            records = self._believe(raw)
-            for at, record in enumerate(records, 1):
-                produced.append(_side(record, raw.mono_ns, raw.wall_ns, last=at == len(records)))
+        with self._executing():
+            for raw in step:
+                records = self._believe(raw)
+                for at, record in enumerate(records, 1):
+                    produced.append(_side(record, raw.mono_ns, raw.wall_ns, last=at == len(records)))
         self.system.next_seq = step[-1].seq + 1
         self._fresh, self._pending, self._at = False, [], 0
         return produced
@@ -123,6 +150,7 @@ class Replayer:
         if raw.tag == Checkpoint.__name__:
             mark = decode_event(raw.tag, raw.payload)
             assert isinstance(mark, Checkpoint)
+            self._taken_seq = raw.seq
             self.system = restore(mark, raw.seq + 1)
         elif not raw.cause and raw.actor == EDGE:
             self.system.next_seq = raw.seq
@@ -167,6 +195,7 @@ class Replayer:
         mark = decode_event(raw.tag, raw.payload)
         assert isinstance(mark, Checkpoint)
         if self._fresh:
+            self._taken_seq = raw.seq
             self.system = restore(mark, raw.seq + 1)
             self._fresh = False
             return
@@ -178,11 +207,12 @@ class Replayer:
             self._diverge(raw, checkpoint_field(mark, mine), recorded(raw)._replace(data=_plain(mine)))
 
     def finish(self) -> Divergence | None:
-        """At the end: did the journal stop in the middle of what its last fact leads to?"""
+        """At the end: did the journal stop in the middle of what its last fact leads to? Raises as `feed`."""
         if self.divergence is None and self._at < len(self._pending):
             seq = self.system.next_seq - len(self._pending) + self._at
             self._mono_ns = self._marked.produced.mono_ns if self._marked else self._mono_ns
-            produced = self._side(self._at)
+            with self._executing():
+                produced = self._side(self._at)
             self.divergence = Divergence(seq, ENDS_HERE, NO_RECORD, produced)
         return self.divergence or self._marked
 

@@ -73,7 +73,10 @@ def verify(history: History, only: int = 0) -> Verification:
             raw.episode == only and raw.seq >= divergence.seq for raw in records
         )
     if executes:
-        replayer.finish()
+        try:
+            replayer.finish()
+        except (UnknownType, BadPayload) as error:
+            failure = error
     episodes.pop(0, None)
     return Verification(
         1 if only else len(episodes),

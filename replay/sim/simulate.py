@@ -16,8 +16,8 @@ from ebbtide.actors.config import CONFIG, ConfigState
 from ebbtide.actors.episode import EPISODE, EpisodeState
 from ebbtide.actors.policy.grace_periods import effective_periods, requested_seconds
 from ebbtide.actors.system import System
+from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.base import NS_PER_MS as MS
-from ebbtide.events.base import NS_PER_SECOND, Fact, Order, Record, Stamp
 from ebbtide.events.catalog import StoredFile
 from ebbtide.events.codec import HASH_BYTES, STOP_TRAILER, RawRecord, parse_frames
 from ebbtide.events.decisions import Leave
@@ -61,10 +61,6 @@ from ebbtide.replay.sim.view import Boot, BootView
 # The writer (`events.writer`) is about disks that hang, fail and lose what they took. Here there is none:
 # every record is durable as soon as it is in it. Segments, chain and frames are the real ones
 # (`events.segment`), so every reading verb works on the result; the files come out as names and bytes.
-
-
-#: Emits the records of the journal itself (`events.writer`, which waits, and is not loaded for this).
-JOURNAL_ACTOR = "journal"
 
 
 class SimulatedJournal:

@@ -45,6 +45,7 @@ from ebbtide.events.recovery import (
 from ebbtide.events.segment import HEADER_PREFIX, SEGMENT_MAGIC, segment_file_name
 from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
+from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
 from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
 
@@ -144,6 +145,13 @@ def _recover(data: bytes) -> None:
     encode_event(take_checkpoint(recovered.system))
 
 
+def _redact(data: bytes) -> None:
+    """The same journal without names."""
+    history = History([Memory({NAME: with_valid_hashes(data)})], logic_flags=LOGIC_FLAGS)
+    for _ in redact(history, Pseudonyms()):
+        pass
+
+
 def _tell(data: bytes) -> None:
     """A shutdown's record, and each record's sentence."""
     source = Memory({NAME: with_valid_hashes(data)})
@@ -225,6 +233,7 @@ TARGETS: dict[str, Target] = {
     "segment": Target(_segment, (), _segments),
     "replay": Target(_replay, (UnknownType, BadPayload), _segments),
     "recover": Target(_recover, (Unreadable, ForeignJournal), _segments),
+    "redact": Target(_redact, (Diverged, NoBegin, UnknownType, BadPayload), _segments),
     "tell": Target(_tell, (), _segments),
     "pack": Target(_pack, (NotPacked, OSError), _packs),
     "manifest": Target(_manifest, (ValueError,), _manifests),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import zipfile
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -11,18 +13,24 @@ import pytest
 from msgspec import inspect
 
 from ebbtide.actors.actor import LOGIC_FLAGS
-from ebbtide.actors.system import ACTOR_TYPES
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import ACTOR_TYPES, OpenedOrder, System
+from ebbtide.cli.common.guard import DONE
+from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f
-from ebbtide.events.base import TYPES, Checkpoint, Fact, Order
+from ebbtide.events.base import TYPES, Checkpoint, Fact, Order, Stamp
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.decisions import PostEvent, PublishCertificate
 from ebbtide.events.model import Pod, ProcessReport, Settings
+from ebbtide.events.pack import PackedSource
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
+from ebbtide.events.recovery import Case, Finding
+from ebbtide.events.segment import Identity
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, has_text, redact, text_kind
 from ebbtide.replay.sim.simulate import SimulationRequest, simulate
 from ebbtide.replay.verify import verify
-from tests.journals import Memory, changed, history
+from tests.journals import Journal, Memory, changed, checkpoint, history
 from tests.replay import shutdown
 from tests.world.worlds import Name, try_out
 
@@ -139,6 +147,98 @@ def test_every_field_with_text_is_decided_about() -> None:
     assert not open_, f"say in replay/redact.py what these name: {', '.join(open_)}"
 
 
+#: No name, word, number or path of ours looks like this, whole or in parts.
+CANARY = "Canary one"
+
+
+def filled(kind: Any, at: str = "") -> Any:
+    """A value of this type with a canary in each text that it may hold; each has its place in it."""
+    text = f"{CANARY} {at}/{at}/{at}/7"
+    match kind:
+        case inspect.StrType():
+            return text
+        case inspect.LiteralType(values):
+            return values[-1]
+        case inspect.StructType(cls, fields=fields):
+            return cls(**{each.name: filled(each.type, f"{cls.__name__}.{each.name}") for each in fields})
+        case inspect.VarTupleType(item):
+            return (filled(item, at), filled(item, f"{at}2"))
+        case inspect.TupleType(items):
+            return tuple(filled(item, f"{at}{number}") for number, item in enumerate(items))
+        case inspect.DictType(key, value):
+            return {filled(key, at): filled(value, at)}
+        case inspect.UnionType(types):
+            return filled(types[0] if types[0] != inspect.NoneType() else types[1], at)
+        case inspect.BoolType():
+            return True
+        case inspect.IntType():
+            return 7
+        case inspect.BytesType():
+            return b"bytes of ours"
+        case inspect.NoneType():
+            return None
+    raise NotImplementedError(f"say how to fill a {kind}")
+
+
+def filled_of(cls: type) -> Any:
+    return filled(inspect.type_info(cls))
+
+
+@pytest.mark.parametrize("cls", list(replaced_structs()), ids=lambda cls: cls.__name__)
+def test_no_text_of_a_fact_a_state_or_an_order_is_kept_because_of_its_place(cls: type) -> None:
+    """What a field may hold is not what it always holds: only words, numbers and forms of ours stay."""
+    (made,) = told(filled_of(cls))
+    assert type(made) is cls
+    assert b"anary" not in msgspec.msgpack.encode(made)
+
+
+def canaries() -> Memory:
+    """A journal that a stranger may have made: a canary in every text of every fact and every order."""
+    facts = [cls for cls in TYPES.values() if issubclass(cls, Fact)]
+    orders = [filled_of(cls) for cls in TYPES.values() if issubclass(cls, Order)]
+    system = System(flags=LOGIC_FLAGS)
+    for number, order in enumerate(orders):
+        opened = msgspec.structs.replace(order, key=f"{order.key}{number}")
+        system.open_orders[opened.key] = OpenedOrder(1, opened)
+    journal = Journal(Identity(*[CANARY] * 4, LOGIC_FLAGS)).begin(Stamp(1, 1))
+    mark = checkpoint(1, Stamp(1, 1), take_checkpoint(system))
+    journal.add(msgspec.structs.replace(mark, actor=CANARY))
+    system.next_seq = 2
+    for at_ns, cls in enumerate(facts, 2):
+        journal.add(*system.step(filled_of(cls), Stamp(at_ns, at_ns)))
+    name, data = next(iter(journal.files.items()))
+    damaged = Finding(Case(damage="record"), name, 99, 9, f"in the original, {CANARY}/here is no frame")
+    return Stated({name: bytes(data)}, (damaged,))
+
+
+class Stated(Memory):
+    """As a copy of a damaged journal that somebody sent."""
+
+    def __init__(self, data: dict[str, bytes], stated: tuple[Finding, ...]) -> None:
+        super().__init__(data)
+        self.stated = stated
+
+    location = f"/home/{CANARY}/journal.zip"
+
+
+def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path) -> None:
+    """Events, orders, headers, and what the manifest says of the original's damage and of its place."""
+    file = tmp_path / "one.zip"
+    original = History([canaries()], logic_flags=LOGIC_FLAGS)
+    assert original.read().state == "torn"
+    assert redact_to(original, file) == DONE
+    with zipfile.ZipFile(file) as archive:
+        contents = {name: archive.read(name) for name in archive.namelist()}
+    assert len(contents) == 2
+    for name, content in contents.items():
+        assert b"anary" not in name.encode() + content
+    made = History([PackedSource(file)])
+    assert made.read().state == "torn"
+    assert [raw.tag for raw in made.raw() if not raw.cause][1:] == [
+        cls.__name__ for cls in TYPES.values() if issubclass(cls, Fact)
+    ]
+
+
 # --- what becomes of names ---------------------------------------------------------------------
 
 
@@ -170,6 +270,33 @@ def test_equal_names_get_equal_pseudonyms() -> None:
     assert ended.key == f"HookActor/stop:{started.container}/{pod.uid}/0"
     assert [by_uid.pod, by_label.pod, by_name.pod] == [pod.uid, pod.label, pod.name]
     assert (by_uid.asked_by, by_label.asked_by) == (60_001, 0)
+
+
+@pytest.mark.parametrize(
+    ("field", "kept", "replaced"),
+    [
+        ("version", "1.4.0rc2", "1.4.0+acme.7"),
+        ("mode", "auto", "acme"),
+    ],
+)
+def test_what_a_field_mostly_has_is_kept(field: str, kept: str, replaced: str) -> None:
+    """And nothing else in its place."""
+    blank = {"version": "", "mode": "", "pid": 1, "node": "", "boot_id": "", "userspace_id": ""}
+    one, two = told(*(f.DaemonStarted(**{**blank, field: text}) for text in (kept, replaced)))  # type: ignore[arg-type]
+    assert (getattr(one, field), getattr(two, field)) == (kept, "message~1")
+
+
+def test_an_operators_kind_and_a_distributions_unit_get_pseudonyms() -> None:
+    """The usual ones say nothing of whose the cluster is."""
+    owners = ("StatefulSet/web", "AcmeDatabase/web", "AcmeDatabase/other")
+    pods = tuple(Pod(uid=str(at), namespace="n", name="p", owner=owner) for at, owner in enumerate(owners))
+    made = told(
+        f.InventoryTaken(key="EpisodeActor/inventory//0", as_of_ns=1, source="api", pods=pods),
+        f.KubeletRead(unit="kubelet.service", active=True),
+        f.KubeletRead(unit="acme-kubelet.service", active=True),
+    )
+    assert [pod.owner for pod in made[0].pods] == ["StatefulSet/owner~1", "Kind~1/owner~1", "Kind~1/owner~2"]
+    assert [each.unit for each in made[1:]] == ["kubelet.service", "unit~1.service"]
 
 
 def test_a_uid_of_digits_is_no_waves_number() -> None:

@@ -25,7 +25,7 @@ from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import WRONG, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.output import remark
 from ebbtide.cli.common.reading import conclude, open_journal
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import JOURNAL_ACTOR, NS_PER_SECOND
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import History, Unread
 from ebbtide.events.record.episodes import Episode, episodes
@@ -141,7 +141,6 @@ def parse_moment(text: str, option: str, now_ns: int | None = None) -> Moment:
 def known_actor(wanted: str) -> str:
     """``wanted``, if it names one that writes records. Raises Refused, naming those that there are."""
     from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SYSTEM
-    from ebbtide.events.writer import JOURNAL_ACTOR
     from ebbtide.replay.timeline import is_actor, short_name
 
     names = (*ACTOR_TYPE_BY_NAME, EDGE, SYSTEM, JOURNAL_ACTOR)
