@@ -17,13 +17,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import trio
 
-from ebbtide.actors.interfaces import Tell
-from ebbtide.clients import Bounds, serve_clients
+if TYPE_CHECKING:
+    import trio
+
+    from ebbtide.actors.interfaces import Tell
 
 #: A request is a verb and a pod's name; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
@@ -37,7 +38,6 @@ ANSWER_SECONDS_MAX = 5.0
 #: Clients served at once; more wait in the socket's backlog. For people and a script or two: whoever holds
 #: them all costs the others five seconds, and the shutdown nothing. Nobody is hurried: all of them are root.
 CLIENTS_MAX = 8
-BOUNDS = Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
 
 #: Who may connect: root, whatever the umask is.
 SOCKET_MODE = 0o600
@@ -62,6 +62,9 @@ async def serve(
     path: Path, verbs: Mapping[str, Verb], tell: Tell, *, task_status: trio.TaskStatus[None]
 ) -> None:
     """Listen until cancelled; the socket's file goes with it. Raises OSError when it cannot be made."""
+    # Only a daemon loads this, with Trio: a verb that asks one would need longer for that than for all else.
+    from ebbtide.clients import Bounds, serve_clients
+
     path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
     # What a dead daemon left is taken away: its socket, and nothing else that may stand there.
     # Connecting tells a dead one from one that runs with another journal; not blocking, or one that
@@ -86,14 +89,17 @@ async def serve(
         listener.close()
         raise
     task_status.started()
+    bounds = Bounds(CLIENTS_MAX, REQUEST_SECONDS_MAX, REQUEST_SECONDS_MAX)
     try:
-        await serve_clients(listener, partial(_answer, verbs, tell), BOUNDS)
+        await serve_clients(listener, partial(_answer, verbs, tell), bounds)
     finally:
         path.unlink(missing_ok=True)
 
 
 async def _answer(verbs: Mapping[str, Verb], tell: Tell, stream: trio.SocketStream) -> None:
     """Whatever a client does, it is only this client's: a person's command must not end a shutdown."""
+    import trio
+
     try:
         data = b""
         while b"\n" not in data and len(data) <= REQUEST_BYTES_MAX:

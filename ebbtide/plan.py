@@ -7,7 +7,7 @@ answers now: at the signal it may be another.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 from rich.console import Group, RenderableType
@@ -17,11 +17,13 @@ from rich.text import Text
 from ebbtide.actors.policy.grace_periods import effective_periods, priority_of
 from ebbtide.actors.policy.plan import Plan, make_plan, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
-from ebbtide.doctor.snapshot import NodeSnapshot
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
 from ebbtide.events.record.format import visible
 from ebbtide.manifests import Manifest
+
+if TYPE_CHECKING:
+    from ebbtide.doctor.snapshot import NodeSnapshot
 
 #: Raised when the shape below changes in a way that a script would notice.
 PLAN_VERSION = 1

@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import EPISODE_NAMES, need_command, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, need_command, output_option
 from ebbtide.cli.common.output import painter, pairs, show, show_json, table
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal, sources_of
+from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.codec import RawRecord

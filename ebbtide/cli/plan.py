@@ -13,11 +13,11 @@ from ebbtide.cli.common.options import (
     node_options,
     output_option,
     pods_option,
+    pooled_option,
     refuse_unfit,
     run_options,
     runtime_option,
 )
-from ebbtide.cli.common.reading import pooled_option
 
 EPILOG = """\b
 Examples:

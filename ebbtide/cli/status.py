@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import DONE, NOT_SO, Refused, say, worst
-from ebbtide.cli.common.options import output_option, runtime_option, socket_option
+from ebbtide.cli.common.options import journals_option, output_option, runtime_option, socket_option
 from ebbtide.cli.common.output import pairs, remark, show, show_json, table
-from ebbtide.cli.common.reading import journals_option, open_journal
+from ebbtide.cli.common.reading import open_journal
 from ebbtide.options import JOURNAL_PATH, RunOptions
 
 EPILOG = """\b

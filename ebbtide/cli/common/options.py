@@ -166,6 +166,32 @@ def node_options(command: F) -> F:
     return judged_mode_option(cri_option(kubeconfig_option(node_name_option(command))))
 
 
+def journals_option(command: F) -> F:
+    """``--journal``: places of one journal, which a failing disk spread over them."""
+    return click.option(
+        "--journal",
+        "journals",
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move."
+        f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
+    )(command)
+
+
+def pooled_option(option: str, name: str) -> Callable[[F], F]:
+    """``--journal``: each place may hold another node's (`JournalPool`)."""
+    default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
+    return click.option(
+        option,
+        name,
+        multiple=True,
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        help=f"A node's journal, or a folder of such; repeatable, for a fleet.{default}",
+    )
+
+
 def run_options(
     mode: str | None, *, cri: Path | None, kubeconfig: str | None, node_name: str | None, **others: Any
 ) -> RunOptions:

@@ -6,14 +6,13 @@ exit code of the verdict.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from ebbtide.cli.common.guard import Refused, worst
-from ebbtide.cli.common.options import F
 from ebbtide.cli.common.output import remark
 from ebbtide.events.catalog import DirectorySource, Source, find_segments
 from ebbtide.events.reader import History
@@ -25,32 +24,6 @@ if TYPE_CHECKING:
 
 #: What a segment's file is called.
 SEGMENT_FILES = "*.ebj"
-
-
-def journals_option(command: F) -> F:
-    """``--journal``: places of one journal, which a failing disk spread over them."""
-    return click.option(
-        "--journal",
-        "journals",
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help="A directory of the journal, or a packed one; repeatable, where a failing disk made it move."
-        f"  [default: {JOURNAL_PATH} and the configured fallbacks]",
-    )(command)
-
-
-def pooled_option(option: str, name: str) -> Callable[[F], F]:
-    """``--journal``: each place may hold another node's (`JournalPool`)."""
-    default = f"  [default: {JOURNAL_PATH} and the configured fallbacks]" if option == "--journal" else ""
-    return click.option(
-        option,
-        name,
-        multiple=True,
-        type=click.Path(path_type=Path),
-        metavar="DIR",
-        help=f"A node's journal, or a folder of such; repeatable, for a fleet.{default}",
-    )
 
 
 def sources_of(journals: Sequence[Path]) -> list[Source]:

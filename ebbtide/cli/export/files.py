@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, pooled_option
 from ebbtide.cli.common.output import remark
-from ebbtide.cli.common.reading import JournalPool, journals_option, open_journal, pooled_option
+from ebbtide.cli.common.reading import JournalPool, open_journal
 from ebbtide.cli.common.records import record_json_line
 from ebbtide.cli.common.saving import file_option, refuse_existing, save
 from ebbtide.cli.common.selection import choose_shutdown

@@ -21,10 +21,11 @@ from ebbtide.cli.common.options import (
     F,
     config_option,
     episode_argument,
+    journals_option,
     output_option,
 )
 from ebbtide.cli.common.output import pairs, remark, show, show_json
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_episode
 from ebbtide.config import default_paths, load

@@ -20,9 +20,9 @@ from rich.text import Text
 
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.guard import DONE, NOT_SO, WRONG, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, output_option, pooled_option
 from ebbtide.cli.common.output import NarrowTable, remark, show, show_json
-from ebbtide.cli.common.reading import JournalPool, pooled_option
+from ebbtide.cli.common.reading import JournalPool
 from ebbtide.cli.common.selection import seconds_or_none, verdict_document
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings

@@ -13,11 +13,11 @@ from ebbtide.cli.common.options import (
     EPISODE_NAMES,
     count_option,
     episode_argument,
+    journals_option,
     output_option,
     wave_option,
 )
 from ebbtide.cli.common.output import show, show_json, table
-from ebbtide.cli.common.reading import journals_option
 from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span
 from ebbtide.events.record.model import ShutdownRecord

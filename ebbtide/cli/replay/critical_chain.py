@@ -8,9 +8,8 @@ from typing import Any
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import show, show_json
-from ebbtide.cli.common.reading import journals_option
 from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import span, visible
 from ebbtide.events.record.model import DAMAGED_ENDS, ShutdownRecord

@@ -8,9 +8,8 @@ from typing import Any
 import click
 
 from ebbtide.cli.common.guard import worst
-from ebbtide.cli.common.options import EPISODE_NAMES, count_option, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, count_option, journals_option, output_option
 from ebbtide.cli.common.output import remark, show, show_json, table
-from ebbtide.cli.common.reading import journals_option
 from ebbtide.cli.common.selection import choose_shutdown, seconds_or_none, shutdown_document
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import ShutdownRecord

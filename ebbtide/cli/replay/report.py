@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument
-from ebbtide.cli.common.reading import journals_option, open_journal
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option
+from ebbtide.cli.common.reading import open_journal
 from ebbtide.cli.common.saving import file_option, save
 from ebbtide.cli.common.selection import choose_shutdown
 from ebbtide.events.record.format import rfc3339

@@ -15,9 +15,9 @@ import click
 
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
 from ebbtide.cli.common.output import remark, show_json
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import (
     MOMENT_FORMS,
     MOMENT_METAVAR,

@@ -18,9 +18,9 @@ import click
 
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import json_line, remark
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import MOMENT_FORMS, MOMENT_METAVAR, choose_episode, parse_moment
 from ebbtide.cli.replay.timeline import BAD_GLYPH, GLYPHS, signal_offset
 from ebbtide.events.base import NS_PER_SECOND

@@ -14,9 +14,9 @@ import click
 
 from ebbtide.actors.edges.linux.proc import boot_id
 from ebbtide.cli.common.guard import DONE, Refused
-from ebbtide.cli.common.options import EPISODE_NAMES, output_option, wave_option
+from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option, wave_option
 from ebbtide.cli.common.output import json_line, painter, remark
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal, sources_of
+from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal
 from ebbtide.cli.common.selection import (
     MOMENT_FORMS,

@@ -18,9 +18,9 @@ import msgspec
 from ebbtide import __version__
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, DONE, code_of, unreadable, worst
-from ebbtide.cli.common.options import EPISODE_NAMES, output_option
+from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
 from ebbtide.cli.common.output import painter, remark, show, show_json
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.events.record.format import plural, visible
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
 from ebbtide.replay.verify import HIDES, Verification, verify

@@ -17,10 +17,11 @@ from ebbtide.cli.common.options import (
     EPISODE_NAMES,
     config_option,
     episode_argument,
+    journals_option,
     output_option,
 )
 from ebbtide.cli.common.output import NarrowTable, pairs, remark, show, show_json
-from ebbtide.cli.common.reading import conclude, journals_option, open_journal
+from ebbtide.cli.common.reading import conclude, open_journal
 from ebbtide.cli.common.selection import choose_shutdown, outcomes_text, seconds_or_none, shutdown_document
 from ebbtide.config import load_named
 from ebbtide.events.codec import BadPayload, UnknownType
