@@ -190,12 +190,17 @@ class Transitions:
 
     def under(self, flags: Collection[str]) -> Transitions:
         """The table in which the rows of these logic flags have replaced those that they concern."""
-        named = dict.fromkeys(row.flag for row in self._written)
-        mine = tuple(flag for flag in flags if flag in named)
-        if mine not in self._variants:
-            phases = self.regions[0] if len(self.regions) == 1 else self.regions
-            self._variants[mine] = Transitions(phases, self.phase_of, *self._written, flags=mine)
-        return self._variants[mine]
+        asked = tuple(flags)
+        # Each pod's actor asks, and nearly always for the same flags.
+        found = self._variants.get(asked)
+        if found is None:
+            named = dict.fromkeys(row.flag for row in self._written)
+            mine = tuple(flag for flag in asked if flag in named)
+            if mine not in self._variants:
+                phases = self.regions[0] if len(self.regions) == 1 else self.regions
+                self._variants[mine] = Transitions(phases, self.phase_of, *self._written, flags=mine)
+            found = self._variants[asked] = self._variants[mine]
+        return found
 
     def _check_names(self, names: str, *wildcards: str) -> None:
         known: tuple[str, ...] = sum(self.regions, ())

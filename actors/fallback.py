@@ -87,7 +87,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     def phase(self) -> str:
         """One of `PHASES`."""
         if self.in_episode:
-            return {"": "open", "cancelled": "withdrawn"}.get(self.stage, self.stage)
+            return "withdrawn" if self.stage == "cancelled" else self.stage or "open"
         return "cancelled" if self.stage == "cancelled" else "idle"
 
     @property

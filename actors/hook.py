@@ -14,7 +14,6 @@ for us, and the handlers with the table of transitions.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -85,13 +84,13 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     def begun(self) -> bool:
         return self.begun_ns > 0
 
-    @property
-    def phase(self) -> str:
-        if self.over:
-            return "ended"
-        if self.begun_ns > 0:
-            return "stopping"
-        return "new" if self.pod is None else "planned"
+
+def phase_of(state: PodState) -> str:
+    if state.over:
+        return "ended"
+    if state.begun_ns > 0:
+        return "stopping"
+    return "new" if state.pod is None else "planned"
 
 
 def _handover(state: PodState, event: Event, now: int) -> Handover | None:
@@ -508,13 +507,14 @@ def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
 
 
 def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
-    _, what, name, *_ = parse_order_key(event.key)
-    if what == "delete":
+    key = parse_order_key(event.key)
+    if key.what == "delete":
         return _delete_ended(state, event, now)
     # An autopsy's, or a cancel's, changes nothing: what they were to bring is a fact of its own, or has come.
-    answer = ORDER_ENDED_BY_KIND.get(what)
+    answer = ORDER_ENDED_BY_KIND.get(key.what)
     if answer is None:
         return state, ()
+    name = key.part
 
     def step(down: ContainerState) -> steps.ContainerStep:
         return answer(down, event, now) if down.spec.name == name else (down, [])
@@ -616,7 +616,7 @@ HOOK_ENDS = (CancelOrder, HookEnded)
 # fmt: off
 TRANSITIONS = Transitions(
     ("new", "planned", "stopping", "ended"),
-    attrgetter("phase"),
+    phase_of,
     # phases          event           handler             leads to        decides
     Row("new planned ended", PodPlanned, _planned,        "planned"),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",

@@ -8,7 +8,6 @@ ends and counts are those of `events.record.episodes`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -72,7 +71,7 @@ from ebbtide.events.messages import shortened_list
 from ebbtide.events.model import Hook, Pod
 from ebbtide.events.reader import History
 from ebbtide.events.record.builder import Beforehand, RecordBuilder, process_record
-from ebbtide.events.record.episodes import EPISODE_HANDLERS, first_record, grouped_by_episode
+from ebbtide.events.record.episodes import first_record, grouped_by_episode
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     AutopsyRecord,
@@ -82,7 +81,7 @@ from ebbtide.events.record.model import (
     SideOrder,
     damage_of,
 )
-from ebbtide.events.record.progress import PROGRESS_HANDLERS, advance
+from ebbtide.events.record.progress import PROGRESS_HANDLERS
 from ebbtide.events.segment import Header
 
 
@@ -101,9 +100,11 @@ def shutdown_records(history: History, *, boot_id: str | None = None) -> Iterato
         for raw in grouped_by_episode(batch.records):
             if raw.cause == 0:
                 fact = raw
-            # What cannot be read is counted below, where it belongs to a shutdown.
-            with suppress(BadPayload):
+            # Not with `suppress`, which would be made anew for each of a million records.
+            try:
                 before.learn(raw)
+            except BadPayload:
+                pass  # counted below, where it belongs to a shutdown
             if raw.episode and (shutdown is None or raw.episode != shutdown.number):
                 over, first = shutdown, first_record(raw, fact)
                 shutdown = RecordBuilder(raw.episode, first, batch.header, before, over)
@@ -132,7 +133,8 @@ def add_record(shutdown: RecordBuilder, raw: RawRecord, header: Header) -> None:
 
 
 def _interpret(shutdown: RecordBuilder, raw: RawRecord) -> None:
-    if raw.tag not in INTERPRETED:
+    handlers = RECORD_HANDLERS.get(raw.tag)
+    if handlers is None:
         if raw.tag not in TYPES:
             shutdown.unknown_types[raw.tag] = shutdown.unknown_types.get(raw.tag, 0) + 1
         return
@@ -141,10 +143,8 @@ def _interpret(shutdown: RecordBuilder, raw: RawRecord) -> None:
     except BadPayload:
         shutdown.tally("unreadable")
         return
-    advance(shutdown, event)
-    note = RECORD_HANDLERS.get(raw.tag)
-    if note is not None:
-        note(shutdown, event)
+    for handle in handlers:
+        handle(shutdown, event)
 
 
 # --- the shutdown and its waves ----------------------------------------------------------------
@@ -526,10 +526,11 @@ MEANINGS: dict[type, Callable[[RecordBuilder, Any], None]] = {
     ScheduleRead: _schedule_read,
 }
 
-RECORD_HANDLERS = {kind.__name__: handler for kind, handler in MEANINGS.items()}
-
-#: Records of any other type need not be decoded.
-INTERPRETED = EPISODE_HANDLERS.keys() | PROGRESS_HANDLERS.keys() | RECORD_HANDLERS.keys()
+#: By type tag, how far it brings the shutdown, then what is noted of it. Records of other types need not be
+#: decoded.
+RECORD_HANDLERS: dict[str, tuple[Callable[[RecordBuilder, Any], None], ...]] = dict(PROGRESS_HANDLERS)
+for _kind, _handler in MEANINGS.items():
+    RECORD_HANDLERS[_kind.__name__] = (*RECORD_HANDLERS.get(_kind.__name__, ()), _handler)
 
 #: What the step that closes a shutdown says of it when it is closed already.
 CLOSING_TYPES = (Resumed.__name__, StatusesSettled.__name__)

@@ -131,11 +131,8 @@ class ProgressBuilder(EpisodeBuilder):
 
 def advance(shutdown: ProgressBuilder, event: Event) -> None:
     """One event, decoded, at the point to which the builder was turned."""
-    tag = type(event).__name__
-    for handlers in (EPISODE_HANDLERS, PROGRESS_HANDLERS):
-        handle = handlers.get(tag)
-        if handle is not None:
-            handle(shutdown, event)
+    for handle in PROGRESS_HANDLERS.get(type(event).__name__, ()):
+        handle(shutdown, event)
 
 
 # --- the shutdown and its waves ----------------------------------------------------------------
@@ -348,5 +345,10 @@ _MEANINGS: dict[type[Event], Callable[[ProgressBuilder, Any], None]] = {
     LeftUndone: _left_undone,
 }
 
-#: What these events mean for how far a shutdown is, beyond `EPISODE_HANDLERS`, by type tag.
-PROGRESS_HANDLERS = {kind.__name__: handler for kind, handler in _MEANINGS.items()}
+#: By type tag, what an event means for how far a shutdown is: first its row of `EPISODE_HANDLERS`, then the
+#: one above. Put together here, once, since a reader looks each record up.
+PROGRESS_HANDLERS: dict[str, tuple[Callable[[ProgressBuilder, Any], None], ...]] = {
+    tag: (handler,) for tag, handler in EPISODE_HANDLERS.items()
+}
+for _kind, _handler in _MEANINGS.items():
+    PROGRESS_HANDLERS[_kind.__name__] = (*PROGRESS_HANDLERS.get(_kind.__name__, ()), _handler)
