@@ -40,6 +40,8 @@ from ebbtide.doctor.snapshot import (
 
 #: A person waits for the doctor; a server that needs longer is as good as away for a shutdown.
 API_SECONDS_MAX = 5.0
+#: What a Node is never given by us.
+FOREIGN_LABEL = {"ebbtide.dev/never": "set"}
 TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
 
 REVIEW_SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
@@ -90,18 +92,18 @@ async def examine_api_server(
         if isinstance(info := _body_field(who, "status", "userInfo"), dict):
             groups = tuple(map(str, info.get("groups") or ()))
             found = found._replace(user=str(info.get("username", "")), groups=groups)
-        denied, (known, taint), pods = await side_by_side(
+        denied, (known, taint), confined, pods = await side_by_side(
             Unanswered,
             lambda: _denied_rights(caller, node, found.user),
             lambda: _node_and_taint(caller, node),
+            lambda: _is_confined(caller, node),
             lambda: _ask(caller, "GET", pods_path(node)),
         )
         listed = pods_of_list(pods.body) if pods.ok else ListedPods()
     except (Unanswered, ValueError) as error:
         return found._replace(problem=str(error)), ListedPods()
-    return found._replace(
-        denied=denied, taint=taint, known=True if known.ok else False if known.code == NOT_FOUND else None
-    ), listed
+    is_known = True if known.ok else False if known.code == NOT_FOUND else None
+    return found._replace(denied=denied, taint=taint, confined=confined, known=is_known), listed
 
 
 def pods_path(node: str) -> str:
@@ -164,6 +166,13 @@ async def _node_and_taint(caller: ApiCaller, node: str) -> tuple[Answer, bool | 
     path = f"/api/v1/nodes/{quote(node)}?dryRun=All"
     answer = await _ask(caller, "PATCH", path, {"spec": {"taints": ours}}, MERGE_PATCH)
     return known, True if answer.ok else False if answer.code in (FORBIDDEN, INVALID) else None
+
+
+async def _is_confined(caller: ApiCaller, node: str) -> bool | None:
+    """By a dry run of what the role allows and a policy refuses; a role that lacks it proves nothing."""
+    path = f"/api/v1/nodes/{quote(node)}/status?dryRun=All"
+    answer = await _ask(caller, "PATCH", path, {"metadata": {"labels": FOREIGN_LABEL}}, MERGE_PATCH)
+    return False if answer.ok else True if answer.code == INVALID else None
 
 
 # Until when a client certificate is valid, read from its DER: a library for it would be needed for nothing

@@ -72,7 +72,8 @@ class CertificateValidity(NamedTuple):
 
 class ApiServerState(NamedTuple):
     """``source`` is the kubeconfig; empty: none is named or found. ``problem``: why the API server cannot be
-    asked. ``known``: there is a Node of our name. ``taint``: we may taint it; both None where not asked.
+    asked. ``known``: there is a Node of our name. ``taint``: we may taint it. ``confined``: a policy refuses
+    what we never change. All three None where not asked.
     """
 
     source: str = ""
@@ -82,6 +83,7 @@ class ApiServerState(NamedTuple):
     denied: tuple[Right, ...] = ()
     known: bool | None = None
     taint: bool | None = None
+    confined: bool | None = None
     certificate: CertificateValidity | None = None
 
     @property

@@ -39,9 +39,17 @@ async def test_what_the_dry_run_says(code: int, may: bool | None) -> None:
     server = answered([THEIRS, OURS], Answer(code, b"{}"))
     api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
     assert api.taint is may
-    (patch,) = [each for each in server.asked if each.method == "PATCH"]
-    assert patch.path == f"{NODE}?dryRun=All"
-    assert patch.body == {"spec": {"taints": [THEIRS, OURS]}}
+    patches = {each.path: each.body for each in server.asked if each.method == "PATCH"}
+    assert patches[f"{NODE}?dryRun=All"] == {"spec": {"taints": [THEIRS, OURS]}}
+    assert all("?dryRun=All" in path for path in patches)
+
+
+@pytest.mark.parametrize("code, confined", [(200, False), (422, True), (403, None), (404, None), (500, None)])
+async def test_whether_a_policy_is_in_force(code: int, confined: bool | None) -> None:
+    """A role that lacks the right hides whether one is."""
+    server = answered([], Answer(code, b"{}"))
+    api, _ = await cluster.examine_api_server(server, ApiServerState(), "node-1")
+    assert api.confined is confined
 
 
 async def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ async def test_a_service_account_short_of_a_verb(node: tuple[Bed, Member], tmp_p
     ending = {"apiGroups": [""], "resources": ["pods", "pods/status"], "verbs": ["delete", "patch"]}
     whole = await account(bed, "whole", [*RULES, ending])
     said = await doctor(bed, configured(bed, member, whole, tmp_path), "api")
-    assert codes(said) == ["identity-account"]
+    assert codes(said) == ["identity-unconfined"]
 
 
 async def test_a_token_that_is_wrong(node: tuple[Bed, Member], tmp_path: Path) -> None:

@@ -359,7 +359,15 @@ def test_no_rule_speaks_of_a_node_where_there_is_none() -> None:
         beside=st.sampled_from(((), SINGLE_UNIT_DISTRIBUTIONS[:1])),
     ),
     st.builds(RuntimeState, st.text(max_size=3), problem=st.text(max_size=3)),
-    st.builds(ApiServerState, st.text(max_size=3), st.text(max_size=3), st.text(), known=TRI, taint=TRI),
+    st.builds(
+        ApiServerState,
+        st.text(max_size=3),
+        st.text(max_size=3),
+        st.text(),
+        known=TRI,
+        taint=TRI,
+        confined=TRI,
+    ),
     st.none() | st.integers(0, 10**13),
 )
 def test_whatever_is_seen_is_judged(
@@ -421,7 +429,7 @@ def test_a_taint_that_was_not_tried_is_no_finding() -> None:
     "user, groups, code, cannot",
     [
         ("system:node:node-1", ("system:nodes",), "identity-node", "taint"),
-        (ACCOUNT, (), "identity-account", "any node's pods"),
+        (ACCOUNT, (), "identity-account", "list all pods"),
         ("admin", ("system:masters",), "identity-admin", "far more"),
     ],
 )
@@ -429,9 +437,18 @@ def test_what_each_form_of_identity_cannot_do_is_said(
     user: str, groups: tuple[str, ...], code: str, cannot: str
 ) -> None:
     """One note, also where all is well."""
-    (finding,) = examine(node(api=API._replace(user=user, groups=groups)))
+    (finding,) = examine(node(api=API._replace(user=user, groups=groups, confined=True)))
     assert (finding.level, finding.code) == ("note", code)
     assert cannot in finding.message
+
+
+@pytest.mark.parametrize("confined, found", [(False, [("warning", "identity-unconfined")]), (None, [])])
+def test_an_account_that_no_policy_holds(confined: bool | None, found: list[tuple[str, str]]) -> None:
+    """Said where it was tried; a node's own identity is NodeRestriction's affair."""
+    said = examine(node(api=API._replace(user=ACCOUNT, groups=(), confined=confined)))
+    assert [(each.level, each.code) for each in said] == found
+    own = examine(node(api=API._replace(confined=False)))
+    assert [each.code for each in own] == ["identity-node"]
 
 
 def test_an_identity_that_nobody_told_is_no_finding() -> None:
