@@ -5,10 +5,22 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
+from ebbtide.actors.edges.kubernetes.calls import ApiNode, ApiPod
+from ebbtide.actors.edges.kubernetes.node_writes import conditions_patch
+from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.edges.kubernetes.runtime import event_object
-from ebbtide.actors.node_status import DETECTED_MESSAGE, EVENT_REASON, KILLED_REASON
+from ebbtide.actors.node_status import (
+    DETECTED_MESSAGE,
+    DOWN_CONDITIONS,
+    EVENT_REASON,
+    KILLED_REASON,
+    NODE_MESSAGE,
+    NODE_REASON,
+    POD_REASON,
+)
 from ebbtide.doctor.api_server import examine_api_server
 from ebbtide.doctor.snapshot import ApiServerState as Seen
 from ebbtide.events.decisions import PostEvent
@@ -24,6 +36,8 @@ pytestmark = pytest.mark.node
 
 DRY = "dryRun=All"
 NODE = "/api/v1/nodes/node-1"
+#: A kubelet's own bounds for images and their names, and more than a node has of the rest.
+IMAGES, NAMES, VOLUMES, CONTAINERS = 50, 5, 250, 100
 OWN = "/api/v1/namespaces/ebbtide/pods"
 OURS, THEIRS = f"{PODS}/ours", f"{PODS}/theirs"
 TAINT = {"key": "ebbtide.dev/shutting-down", "effect": "NoSchedule"}
@@ -333,6 +347,53 @@ async def test_a_token_without_a_node_changes_nothing(bed: Bed, granted: Api) ->
     found = await refusals(nobodys, changes)
     assert [name for name in changes if "names no node" not in found.get(name, "")] == []
     assert await refusals(nobodys, {"list": NEEDED["list"]}) == {}
+
+
+async def test_a_crowded_node_is_within_what_a_policy_may_cost(bed: Bed, granted: Api) -> None:
+    """What is compared grows with the node and its pods; beyond a cost the server refuses every change."""
+    await bed.api.post("/api/v1/nodes", {"metadata": {"name": "crowded"}})
+    containers = [{"name": f"c{number}", "image": "none"} for number in range(CONTAINERS)]
+    made = pod("crowded", "crowded", containers=containers)
+    try:
+        await bed.api.patch("/api/v1/nodes/crowded/status", {"status": crowded()})
+        await bed.api.post(PODS, made)
+        running = [
+            {"image": "none", "imageID": "none", "ready": True, "restartCount": 0, "name": each["name"]}
+            | {"state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}}}
+            for each in containers
+        ]
+        then = await bed.api.patch(f"{PODS}/crowded/status", {"status": {"containerStatuses": running}})
+        ended = final_status(
+            msgspec.convert(then, ApiPod, strict=False), "Failed", POD_REASON, "Pod was terminated"
+        )
+        node = msgspec.convert(await bed.api.get("/api/v1/nodes/crowded"), ApiNode)
+        shown = conditions_patch(node, DOWN_CONDITIONS, {"reason": NODE_REASON, "message": NODE_MESSAGE})
+        theirs = speaking(bed, await token(bed, "/api/v1/nodes/crowded"))
+        assert shown is not None
+        for path, body in ((f"{PODS}/crowded/status", ended), ("/api/v1/nodes/crowded/status", shown)):
+            # Controllers write there too, as nobody answers for this node.
+            del body["metadata"]["resourceVersion"]
+            await theirs.ask("PATCH", path, body, STRATEGIC)
+        after = await bed.api.get(f"{PODS}/crowded")
+        assert after["status"]["phase"] == "Failed"
+        assert all("terminated" in each["state"] for each in after["status"]["containerStatuses"])
+    finally:
+        await bed.api.delete(f"{PODS}/crowded", {"gracePeriodSeconds": 0})
+        await bed.api.delete("/api/v1/nodes/crowded")
+
+
+def crowded() -> Object:
+    """A Node's status with as many images as a kubelet reports (nodeStatusMaxImages), and many volumes."""
+    names = [f"registry.example.com/a/long/name/of/an/image-{number}" for number in range(NAMES)]
+    volumes = [f"kubernetes.io/csi/disk.example.com^volume-{number}" for number in range(VOLUMES)]
+    return {
+        "images": [
+            {"names": [f"{name}:{number}" for name in names], "sizeBytes": 1} for number in range(IMAGES)
+        ],
+        "volumesInUse": volumes,
+        "volumesAttached": [{"name": each, "devicePath": ""} for each in volumes],
+        "conditions": [condition(f"example.com/problem-{number}", "False", "None") for number in range(50)],
+    }
 
 
 async def test_the_policies_are_about_nobody_else(bed: Bed, granted: Api) -> None:
