@@ -311,7 +311,7 @@ class KubeletUnit:
     async def _unit(self, bus: Bus) -> DBusAddress:
         """Raises Missing, BusError."""
         try:
-            (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", self.name)
+            (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", self.name, answer="o")
         except BusRefused as error:
             if error.name.endswith(".NoSuchUnit"):
                 raise NoSuchUnit(f"there is no unit {self.name}") from None
@@ -329,22 +329,21 @@ class KubeletUnit:
 async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:
     """In hexadecimal digits; empty where there is none: never started, or a manager that counts none."""
     try:
-        return bytes(await bus.get(unit, "InvocationID")).hex()
+        found = await bus.get(unit, "InvocationID")
     except BusRefused:
         return ""
+    return found.hex() if isinstance(found, bytes) else ""
 
 
 async def _job_type(bus: Bus, unit: DBusAddress) -> str:
     """``JobType`` of what is queued for a unit or runs; empty: nothing (any more)."""
     try:
-        number, path = await bus.get(unit, "Job")
-        return (
-            str(await bus.get(DBusAddress(path, SYSTEMD.bus_name, JOB_INTERFACE), "JobType"))
-            if number
-            else ""
-        )
+        match await bus.get(unit, "Job"):
+            case (int(number), str(path)) if number:
+                return str(await bus.get(DBusAddress(path, SYSTEMD.bus_name, JOB_INTERFACE), "JobType"))
     except BusRefused:
-        return ""
+        pass
+    return ""
 
 
 # What dies with the boot anyway (memory, projected files) holds nobody.

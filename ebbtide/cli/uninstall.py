@@ -235,7 +235,7 @@ async def own_unit_state() -> UnitState:
 
 
 async def _read_unit_state(bus: Bus) -> UnitState:
-    (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", OWN_UNIT)
+    (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", OWN_UNIT, answer="o")
     unit = DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
     values = [str(await bus.get(unit, name)) for name in ("LoadState", "ActiveState", "UnitFileState")]
     return UnitState(*values)

@@ -25,6 +25,7 @@ from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
 from ebbtide.actors.edges.logind.drop_ins import DropIns
 from ebbtide.actors.edges.logind.manager import (
     INHIBIT_WHO,
+    INHIBITORS,
     MANAGER,
     ask_all,
     is_kubelet_lock,
@@ -134,7 +135,7 @@ async def _ask_logind(bus: Connection) -> LogindState:
 
 
 async def _inhibitors(bus: Connection) -> Any:
-    return (await bus.method(MANAGER, "ListInhibitors"))[0]
+    return (await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS))[0]
 
 
 async def _read_text(address: DBusAddress, name: str, bus: Connection) -> str:

@@ -47,7 +47,7 @@ async def unit_state(bus: Bus, unit: str) -> tuple[bool | None, bool | None]:
     # Loaded, not got: a unit that is installed and was never started is not in memory, and would count as
     # missing. One that is not installed can be loaded too, which its LoadState then says.
     try:
-        (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit)
+        (path,) = await bus.method(SYSTEMD, "LoadUnit", "s", unit, answer="o")
     except BusRefused as error:
         return (False, False) if error.name == NO_SUCH_UNIT else (None, None)
     address = DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)

@@ -20,7 +20,9 @@ from ebbtide.actors.edges.logind.manager import LOGIND_NAME, LOGIND_PATH, MANAGE
 
 
 class FakeLogin1:
-    """``properties`` are (signature, value); ``silent`` methods get no answer."""
+    """``properties`` are (signature, value); ``silent`` methods get no answer. ``odd`` has answers, as
+    (signature, body), that are given for a method or a property whatever it is.
+    """
 
     def __init__(self, connection: DBusConnection) -> None:
         self._connection = connection
@@ -30,6 +32,7 @@ class FakeLogin1:
             "ScheduledShutdown": ("(st)", ("", 2**64 - 1)),
         }
         self.silent: set[str] = set()
+        self.odd: dict[str, tuple[str, tuple[Any, ...]]] = {}
         self.asked: list[str] = []
 
     async def serve(self) -> None:
@@ -45,7 +48,9 @@ class FakeLogin1:
         self.asked.append(what)
         if what in self.silent:
             return
-        if member == "Inhibit":
+        if what in self.odd:
+            await self._connection.send(new_method_return(message, *self.odd[what]))
+        elif member == "Inhibit":
             await self._inhibit(message)
         elif member == "ListInhibitors":
             await self._connection.send(new_method_return(message, "a(ssssuu)", ([],)))

@@ -232,8 +232,13 @@ class Bus:
         for answered, _ in waiting.values():
             answered.set()
 
-    async def call(self, message: Message, seconds_max: float = CALL_SECONDS_MAX) -> tuple[Any, ...]:
-        """The body of the reply; raises Refused, or BusError when there is none in time."""
+    async def call(
+        self, message: Message, seconds_max: float = CALL_SECONDS_MAX, answer: str | None = None
+    ) -> tuple[Any, ...]:
+        """The body of the reply, of the signature ``answer`` where one is given.
+
+        Raises BusRefused, or BusError when there is none in time, or not such a one.
+        """
         if self.lost:
             raise BusError(self.lost)
         serial = next(self._connection.outgoing_serial)
@@ -257,24 +262,30 @@ class Bus:
             raise BusError(self.lost)
         (reply,) = replies
         try:
-            body = reply.body
+            body, found = reply.body, reply.header.fields.get(HeaderFields.signature, "")
+            if reply.header.message_type is MessageType.error:
+                name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
+                raise BusRefused(str(name), " ".join(str(part) for part in body))
+            if answer is not None and found != answer:
+                # A body is as its signature says, so whoever asked need not look at each part of it.
+                raise BusError(f"answered with {found!r} where {answer!r} was expected")
+            return body
+        except BusRefused:
+            reply.close()
+            raise
         except BusError as error:
             reply.close()
             raise type(error)(f"{member(message)}: {error}") from None
-        if reply.header.message_type is MessageType.error:
-            name = reply.header.fields.get(HeaderFields.error_name, "unnamed error")
-            raise BusRefused(str(name), " ".join(str(part) for part in body))
-        return body
 
     async def method(
-        self, target: DBusAddress, name: str, signature: str = "", *body: Any
+        self, target: DBusAddress, name: str, signature: str = "", *body: Any, answer: str | None = None
     ) -> tuple[Any, ...]:
         """Call a method; raises as `call` does."""
-        return await self.call(new_method_call(target, name, signature or None, body))
+        return await self.call(new_method_call(target, name, signature or None, body), answer=answer)
 
     async def get(self, target: DBusAddress, name: str, seconds_max: float = CALL_SECONDS_MAX) -> Any:
-        """A property's value; raises as `call` does."""
-        return (await self.call(Properties(target).get(name), seconds_max))[0][1]
+        """A property's value, of whatever type; raises as `call` does."""
+        return (await self.call(Properties(target).get(name), seconds_max, answer="v"))[0][1]
 
     async def subscribe(self, first_argument: str = "", **fields: str) -> None:
         """Ask for signals; ``fields`` as in `jeepney.MatchRule`. Raises as `call` does."""
@@ -286,7 +297,7 @@ class Bus:
     async def owner_of(self, name: str) -> str:
         """The unique name behind a well-known one; empty when nobody has it."""
         with contextlib.suppress(BusRefused):
-            return str((await self.call(message_bus.GetNameOwner(name)))[0])
+            return str((await self.call(message_bus.GetNameOwner(name), answer="s"))[0])
         return ""
 
 

@@ -158,7 +158,7 @@ class LogindEdge:
                 return ""
         try:
             (lock,) = await bus.method(
-                MANAGER, "Inhibit", "ssss", "shutdown", INHIBIT_WHO, INHIBIT_WHY, "delay"
+                MANAGER, "Inhibit", "ssss", "shutdown", INHIBIT_WHO, INHIBIT_WHY, "delay", answer="h"
             )
         except BusRefused as error:
             if error.name != OPERATION_IN_PROGRESS:

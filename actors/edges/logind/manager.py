@@ -36,6 +36,9 @@ INHIBIT_WHO = "ebbtide"
 INHIBIT_WHY = "Ends the pods of this node in order before it goes down"
 KUBELET_WHO = "kubelet"
 
+#: What ``ListInhibitors`` answers with: what, who, why, mode, uid, pid.
+INHIBITORS = "a(ssssuu)"
+
 SHUTDOWN_KINDS = frozenset(get_args(ShutdownKind))
 
 
@@ -46,9 +49,10 @@ def kind_of(name: object) -> ShutdownKind:
 
 def kind_in_metadata(metadata: object) -> ShutdownKind:
     """The key ``type`` of an ``a{sv}``, as jeepney gives it: name to (signature, value)."""
-    if not isinstance(metadata, dict):
-        return "unknown"
-    return kind_of(metadata.get("type", ("s", ""))[1])
+    match metadata:
+        case {"type": (_, value)}:
+            return kind_of(value)
+    return "unknown"
 
 
 def is_kubelet_lock(row: tuple[str, str, str, str, int, int]) -> bool:
@@ -114,7 +118,7 @@ async def read_kubelet_lock(known: bool, bus: Bus) -> bool:
     ``known`` is the answer where the list is too long to be read: whoever has a session can make it so.
     """
     try:
-        rows = (await bus.method(MANAGER, "ListInhibitors"))[0]
+        (rows,) = await bus.method(MANAGER, "ListInhibitors", answer=INHIBITORS)
     except TooLong:
         return known
     return any(is_kubelet_lock(row) for row in rows)

@@ -158,7 +158,9 @@ class Manager:
         self.ends_at = float("inf")
         self.killed: list[int] = []
 
-    async def method(self, target: DBusAddress, name: str, sign: str = "", *body: Any) -> tuple[Any, ...]:
+    async def method(
+        self, target: DBusAddress, name: str, sign: str = "", *body: Any, answer: str | None = None
+    ) -> tuple[Any, ...]:
         self._go_on()
         if name == "StopUnit":
             self.state, self.job = "deactivating", "stop"

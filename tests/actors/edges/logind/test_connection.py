@@ -17,7 +17,7 @@ from ebbtide.actors.edges.logind.manager import (
     PREPARE_FOR_SHUTDOWN_WITH_METADATA,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.decisions import Arm
+from ebbtide.events.decisions import Arm, Disarm
 from ebbtide.events.facts import LogindRead, PrepareForShutdown, PreparingRead, SignalRejected
 from tests.actors.edges.logind.conftest import Rig
 from tests.beds.login1 import FakeLogin1, fake_login1
@@ -147,6 +147,38 @@ async def test_a_property_of_another_type_is_an_outcome(rig: Rig, fake: FakeLogi
     ending = await rig.do(Arm(key="a"))
     assert ending.result == "failed"
     assert "logind answered 'surprise' where a" in ending.reason
+
+
+async def test_an_answer_of_another_form_is_an_outcome(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
+    """Whatever an answer has in it: the order fails with one line, and looking beside it goes on."""
+    for name, signature, body in (
+        ("ListInhibitors", "as", (["kubelet"],)),
+        ("ListInhibitors", "a(ss)", ([("shutdown", "kubelet")],)),
+        ("ListInhibitors", "", ()),
+        ("PreparingForShutdown", "", ()),
+        ("PreparingForShutdown", "b", (True,)),
+        ("InhibitDelayMaxUSec", "t", (5,)),
+        ("Inhibit", "s", ("a lock",)),
+        ("Inhibit", "", ()),
+    ):
+        fake.odd = {name: (signature, body)}
+        ending = await rig.do(Arm(key="a"))
+        assert ending.result == "failed"
+        assert f"answered with {signature!r} where" in ending.reason
+        make_it_look(bed)
+        await settled(rig, fake)
+        # A lock that was taken all the same is given back, for the next one to be taken.
+        await rig.do(Disarm(key="d"))
+    fake.odd = {}
+    assert (await rig.do(Arm(key="b"))).result == "done"
+
+
+async def test_a_kind_of_another_form_stays_unknown(rig: Rig, fake: FakeLogin1) -> None:
+    """A dictionary of something else than variants; the signal counts."""
+    await rig.do(Arm(key="a"))
+    await fake.emit(PREPARE_FOR_SHUTDOWN_WITH_METADATA, "ba{ss}", True, {"type": ""})
+    fact = await rig.facts.wait(PrepareForShutdown)
+    assert (fact.active, fact.kind) == (True, "unknown")
 
 
 async def test_a_reading_never_overtakes_a_signal(bed: LogindBed, rig: Rig, fake: FakeLogin1) -> None:
