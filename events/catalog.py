@@ -9,12 +9,14 @@ begin. What is not on that path was left behind by a process that went on elsewh
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 from ebbtide.events.base import Checkpoint
 from ebbtide.events.codec import FRAME_BYTES_MAX, RawRecord, parse_frames
+from ebbtide.events.files import own_directory
 from ebbtide.events.segment import (
     HEADER_BYTES_MAX,
     DamagedHeader,
@@ -48,24 +50,46 @@ class Source(Protocol):
 
 
 class DirectorySource:
-    """A real directory, only ever read."""
+    """A real directory, only ever read. ``own``: what others may have put there is as if it was not there."""
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, own: bool = False) -> None:
         self.location = os.fspath(path)
+        self._own = own
 
     def files(self) -> list[StoredFile]:
         # One that does not exist is empty: a fallback location is made when it is first needed. Every other
         # error is raised, because a journal that cannot be listed is not one without segments.
         try:
+            if self._own and not _is_own(self.location):
+                return []
             with os.scandir(self.location) as entries:
-                found = [(entry.name, entry.stat()) for entry in entries if entry.is_file()]
+                # No links: whoever has put one there may read less than we do.
+                found = [
+                    (entry.name, entry.stat(follow_symlinks=False))
+                    for entry in entries
+                    if entry.is_file(follow_symlinks=False)
+                ]
         except FileNotFoundError:
             return []
         return sorted(StoredFile(name, stat.st_size, stat.st_mtime_ns) for name, stat in found)
 
     def read(self, name: str, offset: int, size: int) -> bytes:
-        with open(os.path.join(self.location, name), "rb", buffering=0) as file:
-            return os.pread(file.fileno(), size, offset)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(self.location, name), flags)
+        try:
+            return os.pread(descriptor, size, offset)
+        finally:
+            os.close(descriptor)
+
+
+def _is_own(directory: str) -> bool:
+    try:
+        with own_directory(directory):
+            return True
+    except PermissionError as error:
+        if error.errno == errno.EPERM:
+            return False
+        raise
 
 
 # --- which of them make up the journal ------------------------------------------------------------

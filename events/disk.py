@@ -23,7 +23,7 @@ from typing import Protocol, TypeVar, TypeVarTuple, Unpack
 import trio
 
 from ebbtide.events.catalog import DirectorySource, Source
-from ebbtide.events.files import FILE_MODE, replace_file, sync_directory, write_all
+from ebbtide.events.files import FILE_MODE, own_directory, replace_file, sync_directory, write_all
 from ebbtide.events.segment import parse_segment_file_name
 
 DIRECTORY_MODE = 0o700
@@ -143,7 +143,7 @@ class DirectoryStorage:
     """A directory on a real disk."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.source = DirectorySource(path)
+        self.source = DirectorySource(path, own=True)
         self._path = Path(path)
         self._limiter = trio.CapacityLimiter(THREADS_MAX)
         self._lock = -1
@@ -171,7 +171,7 @@ class DirectoryStorage:
         await self.call(replace_file, self._path, name, data)
 
     async def set_reserve(self, size_bytes: int) -> None:
-        await self.call(_set_reserve, self._path / RESERVE_NAME, size_bytes)
+        await self.call(_set_reserve, self._path, size_bytes)
 
     async def remove(self, name: str) -> None:
         await self.call(_remove, self._path, name)
@@ -233,24 +233,26 @@ def _create(directory: Path, name: str) -> int:
     # Exclusively: a file of that name is evidence of somebody's. Its name is made durable before any record
     # is in it, or a synced record could stand in a file that no directory lists after a power cut.
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    descriptor = os.open(directory / name, flags, FILE_MODE)
-    try:
-        sync_directory(directory)
-    except OSError:
-        os.close(descriptor)
-        raise
+    with own_directory(directory) as folder:
+        descriptor = os.open(name, flags, FILE_MODE, dir_fd=folder)
+        try:
+            os.fsync(folder)
+        except OSError:
+            os.close(descriptor)
+            raise
     return descriptor
 
 
 def _remove(directory: Path, name: str) -> None:
     # Synced one by one: a power cut may leave the newer of two and take the older, never the other way round,
     # and what is left begins with a checkpoint at every moment.
-    os.unlink(directory / name)
-    sync_directory(directory)
+    with own_directory(directory) as folder:
+        os.unlink(name, dir_fd=folder)
+        os.fsync(folder)
 
 
 def _sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         os.fdatasync(descriptor)
     finally:
@@ -259,7 +261,9 @@ def _sync_file(path: Path) -> None:
 
 def _lock(directory: Path, owner: str) -> int:
     _make_directory(directory, DIRECTORY_MODE)
-    descriptor = os.open(directory / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with own_directory(directory) as folder:
+        descriptor = os.open(LOCK_NAME, flags, FILE_MODE, dir_fd=folder)
     try:
         # flock and no pid file: it goes with its process, however that ends, and needs nobody to clean up.
         # The text is for whoever finds it taken.
@@ -289,12 +293,15 @@ def _make_directory(directory: Path, mode: int) -> None:
     sync_directory(directory.parent)
 
 
-def _set_reserve(path: Path, size_bytes: int) -> None:
-    if size_bytes == 0:
-        path.unlink(missing_ok=True)
-        return
+def _set_reserve(directory: Path, size_bytes: int) -> None:
+    with own_directory(directory) as folder:
+        if size_bytes == 0:
+            with suppress(FileNotFoundError):
+                os.unlink(RESERVE_NAME, dir_fd=folder)
+            return
+        flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(RESERVE_NAME, flags, FILE_MODE, dir_fd=folder)
     # Allocated and not only sized: a sparse file would keep nothing aside.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         os.posix_fallocate(descriptor, 0, size_bytes)
     finally:

@@ -1,17 +1,48 @@
 """Whole files that a crash leaves old or new, never in between; where they are synced, a power cut too.
 
-Blocking, and without Trio.
+And whose the folder is that they are written to: whoever else may write to it can put a link under any of our
+names, and root would follow it. Blocking, and without Trio.
 """
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
+import stat
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 FILE_MODE = 0o600
+ROOT = 0
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+@contextmanager
+def own_directory(directory: str | os.PathLike[str]) -> Iterator[int]:
+    """A descriptor of a directory that nobody but us and root can write to. Raises OSError with the cure."""
+    # A link may lead to it, as administrators move a journal to a larger disk; but not a stranger's link.
+    _require_own(os.lstat(directory), directory)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        found = os.fstat(descriptor)
+        _require_own(found, directory)
+        # A group with our own number is ours alone, by the convention of those who give each user one.
+        own_group = stat.S_IWGRP if found.st_gid == os.getegid() == os.geteuid() else 0
+        if found.st_mode & WRITABLE_BY_OTHERS & ~own_group:
+            who = "others may write to it: close it with chmod go-w, or name another folder"
+            raise OSError(errno.EPERM, who, os.fspath(directory))
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_own(found: os.stat_result, directory: str | os.PathLike[str]) -> None:
+    if found.st_uid not in (ROOT, os.geteuid()):
+        who = f"it belongs to user {found.st_uid}: make it ours with chown, or name another folder"
+        raise OSError(errno.EPERM, who, os.fspath(directory))
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -32,18 +63,22 @@ def sync_directory(directory: Path) -> None:
 
 
 def replace_file(directory: Path, name: str, data: bytes) -> None:
-    """A whole file, durable when it returns, or none; one that was there is replaced. Raises OSError."""
+    """A whole file, durable when it returns, or none; one that was there is replaced. Raises OSError, also
+    where others may write to the directory.
+    """
     # The content is synced before the rename, and the name after it: the other way round a power cut could
     # leave an empty file under the right name.
-    part = directory / f"{name}.part"
-    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, FILE_MODE)
-    try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.rename(part, directory / name)
-    sync_directory(directory)
+    part = f"{name}.part"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with own_directory(directory) as folder:
+        descriptor = os.open(part, flags, FILE_MODE, dir_fd=folder)
+        try:
+            write_all(descriptor, data)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.fsync(folder)
 
 
 #: The temporary files that are being written. The lock is for this set alone, and held over no write.

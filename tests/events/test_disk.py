@@ -49,10 +49,10 @@ class Hanging:
     def __getattr__(self, name: str) -> Any:
         return self._hang if name == self._name else getattr(self._module, name)
 
-    def _hang(self, *args: Any) -> Any:
+    def _hang(self, *args: Any, **options: Any) -> Any:
         self.begun.set()
         assert self.let_go.wait(20)
-        return getattr(self._module, self._name)(*args)
+        return getattr(self._module, self._name)(*args, **options)
 
 
 async def given_up(hanging: Any, work: Callable[[str], Awaitable[object]], name: str) -> None:
@@ -177,6 +177,79 @@ async def test_a_new_directory_s_name_is_durable(tmp_path: Path, monkeypatch: py
     assert stat.S_IMODE((tmp_path / "a" / "b").stat().st_mode) == 0o700
 
 
+@pytest.mark.parametrize(
+    "name", [LOCK_NAME, RESERVE_NAME, "kept.json.part", segment_file_name(1, JOURNAL_ID)]
+)
+async def test_a_link_in_the_folder_is_not_followed(tmp_path: Path, name: str) -> None:
+    """Whatever name of ours it has: what it points to keeps its bytes."""
+    place, other = tmp_path / "journal", tmp_path / "other"
+    place.mkdir()
+    other.write_bytes(b"somebody's")
+    (place / name).symlink_to(other)
+    storage = DirectoryStorage(place)
+    with suppress(OSError):
+        await storage.acquire("ebbtide")
+    with suppress(OSError):
+        await storage.set_reserve(4096)
+    with suppress(OSError):
+        await storage.put("kept.json", b"new")
+    with suppress(OSError):
+        await storage.sync_file(name)
+    assert other.read_bytes() == b"somebody's"
+    assert name not in [file.name for file in storage.source.files()]
+    with pytest.raises(OSError, match="symbolic links"):
+        storage.source.read(name, 0, 10)
+    await storage.release()
+
+
+async def writes_to(place: Path, told: Told) -> str:
+    """Where a journal goes whose first location is ``place``."""
+    storages = [DirectoryStorage(place), DirectoryStorage(place.with_name(f"{place.name}-next"))]
+    async with running(storages, told=told) as writer:
+        await write_steps(writer, 1, synced=True)
+        return writer.location
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o702])
+async def test_a_folder_that_others_may_write_to_is_passed_over(tmp_path: Path, mode: int) -> None:
+    """What stands in it may be anybody's: nothing is read or written there, and the cure is said."""
+    place, told = tmp_path / "journal", Told()
+    async with running([DirectoryStorage(place)]) as writer:
+        await write_steps(writer, 1, synced=True)
+    before = {path.name: path.read_bytes() for path in place.iterdir()}
+    place.chmod(mode)
+    assert DirectoryStorage(place).source.files() == []
+    assert await writes_to(place, told) == f"{place}-next"
+    assert "chmod go-w" in told.failed[0][1]
+    assert {path.name: path.read_bytes() for path in place.iterdir()} == before
+    # To look at what somebody else has is another matter.
+    assert_whole([DirectorySource(place)], 4)
+
+
+@pytest.mark.root
+async def test_a_strangers_folder_is_passed_over(tmp_path: Path) -> None:
+    """Also behind a link, and a link of a stranger's to a folder of ours; a link of our own is followed."""
+    stranger, ours = 12345, tmp_path / "ours"
+    theirs, link, own_link = tmp_path / "theirs", tmp_path / "link", tmp_path / "own-link"
+    theirs.mkdir(mode=0o700)
+    os.chown(theirs, stranger, stranger)
+    ours.mkdir(mode=0o700)
+    link.symlink_to(ours)
+    os.chown(link, stranger, stranger, follow_symlinks=False)
+    own_link.symlink_to(ours)
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o770)
+    os.chown(shared, 0, stranger)
+    for place in (theirs, link, shared):
+        told = Told()
+        assert await writes_to(place, told) == f"{place}-next"
+        why = "others may write to it" if place is shared else f"it belongs to user {stranger}"
+        assert why in told.failed[0][1]
+    assert not [*theirs.iterdir(), *ours.iterdir(), *shared.iterdir()]
+    assert await writes_to(own_link, Told()) == str(own_link)
+
+
 async def test_a_segments_name_is_never_taken_twice(tmp_path: Path) -> None:
     """No file is ever rewritten: a name that exists moves the journal on to another one."""
     told = Told()
@@ -243,7 +316,7 @@ def tiny(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
     """A tmpfs with the options that the test names, mounted for it."""
     place = tmp_path / "tiny"
     place.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", request.param, "tmpfs", place], check=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"mode=700,{request.param}", "tmpfs", place], check=True)
     yield place
     subprocess.run(["umount", "-l", place], check=True)
 
