@@ -62,10 +62,13 @@ CERTIFICATE_REVOKED = "certificate-revoked"
 #: What an earlier boot has left on the Node is also taken back after a cancelled shutdown in which we only
 #: looked on (node_status).
 RESTORED_AFTER_OBSERVED = "restored-after-observed"
+#: A stop signal of which its edge cannot tell whether it was heard is not sent again, and what is not known
+#: of a stop, a hook or a SIGKILL is told as such (hook, container).
+STOP_OUTCOMES = "stop-outcomes"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
-LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST, CERTIFICATE_REVOKED, RESTORED_AFTER_OBSERVED)
+LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST, CERTIFICATE_REVOKED, RESTORED_AFTER_OBSERVED, STOP_OUTCOMES)
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1

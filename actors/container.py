@@ -65,6 +65,14 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     delegated: bool = False
     #: Before the kubelet's SIGKILL, not only before ours.
     autopsy_at_ns: int = NEVER_NS
+    #: Under `STOP_OUTCOMES`: what is not known of its stop and its SIGKILL is told as such.
+    outcomes: bool = False
+    #: A daemon has started since its stop was ordered.
+    stop_lost: bool = False
+    #: What the stop's outcome leaves to say.
+    stop_note: str = ""
+    #: SIGKILL is ordered, and its outcome not known yet.
+    kill_open: bool = False
 
     @property
     def stop_by_ns(self) -> int:
@@ -158,7 +166,11 @@ def cut_hook(down: ContainerState, now: int) -> ContainerStep:
             return end_hook(down, now, "done")
         return end_hook(down, now, "timed-out", "the grace was over before the sleep was", early=True)
     cancel = CancelOrder(key=down.key("cut"), target=down.hook_key, timed_out=True)
-    down, ended = end_hook(down, now, "timed-out", "still running when the grace was over")
+    # Of a call to a runtime that has stopped answering nobody knows whether the hook has begun.
+    why = (
+        "had not ended when the grace was over" if down.outcomes else "still running when the grace was over"
+    )
+    down, ended = end_hook(down, now, "timed-out", why)
     return down, [cancel, *ended]
 
 
@@ -188,7 +200,7 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
     if down.phase != "stopping" or not down.stop_open:
         return down
     kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
-    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns)
+    return replace(down, stop_since_ns=now, kill_at_ns=kill_at_ns, stop_lost=down.outcomes)
 
 
 def repeat_stop(down: ContainerState) -> ContainerStep:
@@ -210,7 +222,7 @@ def kill(down: ContainerState) -> ContainerStep:
     if down.killed:
         down = replace(down, tries=down.tries + 1)
     order = KillContainer(key=down.key("kill"), uid=down.uid, container=down.spec.name)
-    return replace(down, phase="killed", killed=True), [order]
+    return replace(down, phase="killed", killed=True, kill_open=down.outcomes), [order]
 
 
 def exited(down: ContainerState, now: int, exit_code: int | None, signal: str) -> ContainerStep:
@@ -255,16 +267,33 @@ def _hook_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
 
 
 def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
+    if down.outcomes:
+        return _stop_outcome(down, event)
     down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
     return replace(down, error=event.reason if event.result == "failed" else ""), []
 
 
+def _stop_outcome(down: ContainerState, event: OrderEnded) -> ContainerStep:
+    """Lost with its daemon it is sent again. Of what a living edge cannot tell somebody may have heard."""
+    lost, signal, name = down.stop_lost and event.result == "unknown", down.spec.stop_signal, down.spec.name
+    down = replace(down, stop_open=False, stop_lost=False)
+    if lost and down.phase == "stopping":
+        return repeat_stop(down)
+    error = event.reason if event.result == "failed" else ""
+    notes = {
+        "unknown": f"whether {name} got {signal} is not known",
+        "failed": f"{signal} did not reach {name}: {error}",
+    }
+    return replace(down, stop_note=notes.get(event.result, ""), error=error), []
+
+
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
     if down.phase == "killed" and event.result == "unknown":
         return kill(down)
-    return replace(down, error=event.reason if event.result == "failed" else ""), []
+    error = event.reason if event.result == "failed" else ""
+    return replace(down, error=error, kill_open=False), []
 
 
 #: What an order's outcome means, by the order's word in its key.

@@ -19,7 +19,17 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from ebbtide.actors import container as steps
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import (
+    EVERY,
+    NEVER_NS,
+    STOP_OUTCOMES,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    ignored,
+)
 from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
@@ -203,7 +213,9 @@ def _describe_fate(
     if still:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
-            why = next((down.error for down in still if down.error), "still there after SIGKILL")
+            sent = not any(down.kill_open for down in still)
+            there = "still there after SIGKILL" if sent else "its end was not seen, nor that of its SIGKILL"
+            why = next((down.error for down in still if down.error), there)
             return PodFate("failed", f"{names}: {why}", False)
         return PodFate("unknown", f"{names} still running when the lock was released", False)
     # A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and our SIGKILL came last.
@@ -267,7 +279,7 @@ def _end_text(down: ContainerState) -> str:
 
 
 def _hook_notes(downs: Sequence[ContainerState]) -> str:
-    notes = [down.hook_note for down in downs if down.hook_note]
+    notes = [note for down in downs for note in (down.hook_note, down.stop_note) if note]
     return "; " + "; ".join(notes) if notes else ""
 
 
@@ -450,6 +462,12 @@ def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
     ), ()
 
 
+def _planned_with_outcomes(state: PodState, event: PodPlanned, now: int) -> Result:
+    """A pod keeps to the end what it began with, also one that a second shutdown adopts."""
+    state, decisions = _planned(state, event, now)
+    return replace(state, downs=tuple(replace(down, outcomes=True) for down in state.downs)), decisions
+
+
 def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     # A stamp of 0 would read as "not begun"; no clock that runs shows it.
     state = replace(state, begun_ns=max(now, 1), grace_ns=0 if state.hurried else event.grace_ns)
@@ -619,6 +637,7 @@ TRANSITIONS = Transitions(
     phase_of,
     # phases          event           handler             leads to        decides
     Row("new planned ended", PodPlanned, _planned,        "planned"),
+    Row("new planned ended", PodPlanned, _planned_with_outcomes, "planned", flag=STOP_OUTCOMES),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",

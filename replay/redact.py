@@ -479,6 +479,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("ContainerState", "hook_key"): "key",
     ("ContainerState", "exit_signal"): "signal",
     ("ContainerState", "hook_note"): "message",
+    ("ContainerState", "stop_note"): "message",
     ("ContainerState", "error"): "message",
 }
 

@@ -13,8 +13,9 @@ from ebbtide.events.base import Event
 def replace_handler(
     patch: pytest.MonkeyPatch, actor: ActorType, event: type[Event], handler: Handler | Any
 ) -> None:
-    """From now on ``actor`` does this on ``event``, until the patch is undone."""
-    columns = [column for column in actor.transitions.under(LOGIC_FLAGS).handlers.values() if event in column]
+    """Until the patch is undone ``actor`` does this on ``event``, today and in the oldest journal."""
+    tables = {id(table): table for table in map(actor.transitions.under, ((), LOGIC_FLAGS))}.values()
+    columns = [column for table in tables for column in table.handlers.values() if event in column]
     assert columns, f"{actor.name} does not hear of {event.__name__}"
     for column in columns:
         patch.setitem(column, event, handler)

@@ -28,7 +28,7 @@ from ebbtide.actors.edges.kubernetes.pod_object import (
 )
 from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
-from ebbtide.actors.edges.linux.proc import SignalForecast, forecast_signal
+from ebbtide.actors.edges.linux.proc import SignalForecast, cgroups_of, forecast_signal
 from ebbtide.actors.edges.pod_spec import ProcessSpec
 from ebbtide.config.schema import NodeSection
 from ebbtide.doctor import machine
@@ -67,7 +67,7 @@ class RunningSandboxes(NamedTuple):
 async def look_at_runtime(socket: Path | None) -> RunningSandboxes:
     """Who answers at the socket, and what runs. Raises nothing of the runtime's: ``problem`` says it."""
     from ebbtide.actors.edges.cri.client import CallFailed, CriClient, probe_runtime
-    from ebbtide.actors.edges.cri.runtime import Listing, cgroups_of, pods_of_cgroups
+    from ebbtide.actors.edges.cri.runtime import Listing, pods_of_cgroups
 
     if socket is None:
         return RunningSandboxes(RuntimeState(problem="no socket is named or found"))

@@ -25,6 +25,8 @@ from tests.beds.inside import PROJECT, die_with_parent, lacking
 CNI = Path("/usr/lib/cni")
 NEEDS = ("containerd", "ctr", "runc", "unshare", "nsenter", "/bin/busybox", "/usr/lib/cni/ptp")
 IMAGE = "docker.io/library/busybox:ebbtide"
+#: The same, of which the containers are stopped with SIGUSR1.
+USR1_IMAGE = "docker.io/library/busybox:usr1"
 WAIT_SECONDS_MAX = 20
 POLL_SECONDS = 0.02
 LINKS = ("sh", "sleep", "cat", "true", "false", "touch", "httpd", "nc", "kill", "echo", "mkdir", "wget")
@@ -132,6 +134,16 @@ class Containerd:
             self.process.wait(WAIT_SECONDS_MAX)
             self.process = None
 
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        """A containerd that is connected and does nothing: what it is told meanwhile it reads afterwards."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
     def _ctr(self, *words: str) -> subprocess.CompletedProcess[bytes]:
         command = [*self.enter, "ctr", "-a", str(self.socket), "-n", "k8s.io", *words]
         return subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS_MAX)
@@ -161,7 +173,7 @@ def wait_for(condition: object, why: str) -> None:
 
 
 def write_image(archive: Path) -> None:
-    """A docker archive with one layer: static busybox and links to it."""
+    """A docker archive of two images, with one layer: static busybox and links to it."""
     layer = io.BytesIO()
     with tarfile.open(fileobj=layer, mode="w") as files:
         files.add("/bin/busybox", "bin/busybox")
@@ -173,18 +185,18 @@ def write_image(archive: Path) -> None:
         folder.type, folder.mode = tarfile.DIRTYPE, 0o777
         files.addfile(folder)
     data = layer.getvalue()
-    config = {
-        "architecture": "amd64",
-        "os": "linux",
-        "config": {"Cmd": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"]},
-        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(data)}"]},
-    }
-    manifest = [{"Config": "config.json", "RepoTags": [IMAGE], "Layers": ["layer.tar"]}]
-    contents = {
-        "layer.tar": data,
-        "config.json": json.dumps(config).encode(),
-        "manifest.json": json.dumps(manifest).encode(),
-    }
+    contents, manifest = {"layer.tar": data}, []
+    for name, more in ((IMAGE, {}), (USR1_IMAGE, {"StopSignal": "SIGUSR1"})):
+        config = {
+            "architecture": "amd64",
+            "os": "linux",
+            "config": {"Cmd": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"], **more},
+            "rootfs": {"type": "layers", "diff_ids": [f"sha256:{_digest(data)}"]},
+        }
+        file = f"config-{len(manifest)}.json"
+        contents[file] = json.dumps(config).encode()
+        manifest.append({"Config": file, "RepoTags": [name], "Layers": ["layer.tar"]})
+    contents["manifest.json"] = json.dumps(manifest).encode()
     with tarfile.open(archive, "w") as files:
         for name, content in contents.items():
             info = tarfile.TarInfo(name)

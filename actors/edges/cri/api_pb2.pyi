@@ -25,6 +25,75 @@ class ContainerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTAINER_RUNNING: _ClassVar[ContainerState]
     CONTAINER_EXITED: _ClassVar[ContainerState]
     CONTAINER_UNKNOWN: _ClassVar[ContainerState]
+
+class Signal(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    RUNTIME_DEFAULT: _ClassVar[Signal]
+    SIGABRT: _ClassVar[Signal]
+    SIGALRM: _ClassVar[Signal]
+    SIGBUS: _ClassVar[Signal]
+    SIGCHLD: _ClassVar[Signal]
+    SIGCLD: _ClassVar[Signal]
+    SIGCONT: _ClassVar[Signal]
+    SIGFPE: _ClassVar[Signal]
+    SIGHUP: _ClassVar[Signal]
+    SIGILL: _ClassVar[Signal]
+    SIGINT: _ClassVar[Signal]
+    SIGIO: _ClassVar[Signal]
+    SIGIOT: _ClassVar[Signal]
+    SIGKILL: _ClassVar[Signal]
+    SIGPIPE: _ClassVar[Signal]
+    SIGPOLL: _ClassVar[Signal]
+    SIGPROF: _ClassVar[Signal]
+    SIGPWR: _ClassVar[Signal]
+    SIGQUIT: _ClassVar[Signal]
+    SIGSEGV: _ClassVar[Signal]
+    SIGSTKFLT: _ClassVar[Signal]
+    SIGSTOP: _ClassVar[Signal]
+    SIGSYS: _ClassVar[Signal]
+    SIGTERM: _ClassVar[Signal]
+    SIGTRAP: _ClassVar[Signal]
+    SIGTSTP: _ClassVar[Signal]
+    SIGTTIN: _ClassVar[Signal]
+    SIGTTOU: _ClassVar[Signal]
+    SIGURG: _ClassVar[Signal]
+    SIGUSR1: _ClassVar[Signal]
+    SIGUSR2: _ClassVar[Signal]
+    SIGVTALRM: _ClassVar[Signal]
+    SIGWINCH: _ClassVar[Signal]
+    SIGXCPU: _ClassVar[Signal]
+    SIGXFSZ: _ClassVar[Signal]
+    SIGRTMIN: _ClassVar[Signal]
+    SIGRTMINPLUS1: _ClassVar[Signal]
+    SIGRTMINPLUS2: _ClassVar[Signal]
+    SIGRTMINPLUS3: _ClassVar[Signal]
+    SIGRTMINPLUS4: _ClassVar[Signal]
+    SIGRTMINPLUS5: _ClassVar[Signal]
+    SIGRTMINPLUS6: _ClassVar[Signal]
+    SIGRTMINPLUS7: _ClassVar[Signal]
+    SIGRTMINPLUS8: _ClassVar[Signal]
+    SIGRTMINPLUS9: _ClassVar[Signal]
+    SIGRTMINPLUS10: _ClassVar[Signal]
+    SIGRTMINPLUS11: _ClassVar[Signal]
+    SIGRTMINPLUS12: _ClassVar[Signal]
+    SIGRTMINPLUS13: _ClassVar[Signal]
+    SIGRTMINPLUS14: _ClassVar[Signal]
+    SIGRTMINPLUS15: _ClassVar[Signal]
+    SIGRTMAXMINUS14: _ClassVar[Signal]
+    SIGRTMAXMINUS13: _ClassVar[Signal]
+    SIGRTMAXMINUS12: _ClassVar[Signal]
+    SIGRTMAXMINUS11: _ClassVar[Signal]
+    SIGRTMAXMINUS10: _ClassVar[Signal]
+    SIGRTMAXMINUS9: _ClassVar[Signal]
+    SIGRTMAXMINUS8: _ClassVar[Signal]
+    SIGRTMAXMINUS7: _ClassVar[Signal]
+    SIGRTMAXMINUS6: _ClassVar[Signal]
+    SIGRTMAXMINUS5: _ClassVar[Signal]
+    SIGRTMAXMINUS4: _ClassVar[Signal]
+    SIGRTMAXMINUS3: _ClassVar[Signal]
+    SIGRTMAXMINUS2: _ClassVar[Signal]
+    SIGRTMAXMINUS1: _ClassVar[Signal]
+    SIGRTMAX: _ClassVar[Signal]
 SANDBOX_READY: PodSandboxState
 SANDBOX_NOTREADY: PodSandboxState
 POD: NamespaceMode
@@ -35,6 +104,72 @@ CONTAINER_CREATED: ContainerState
 CONTAINER_RUNNING: ContainerState
 CONTAINER_EXITED: ContainerState
 CONTAINER_UNKNOWN: ContainerState
+RUNTIME_DEFAULT: Signal
+SIGABRT: Signal
+SIGALRM: Signal
+SIGBUS: Signal
+SIGCHLD: Signal
+SIGCLD: Signal
+SIGCONT: Signal
+SIGFPE: Signal
+SIGHUP: Signal
+SIGILL: Signal
+SIGINT: Signal
+SIGIO: Signal
+SIGIOT: Signal
+SIGKILL: Signal
+SIGPIPE: Signal
+SIGPOLL: Signal
+SIGPROF: Signal
+SIGPWR: Signal
+SIGQUIT: Signal
+SIGSEGV: Signal
+SIGSTKFLT: Signal
+SIGSTOP: Signal
+SIGSYS: Signal
+SIGTERM: Signal
+SIGTRAP: Signal
+SIGTSTP: Signal
+SIGTTIN: Signal
+SIGTTOU: Signal
+SIGURG: Signal
+SIGUSR1: Signal
+SIGUSR2: Signal
+SIGVTALRM: Signal
+SIGWINCH: Signal
+SIGXCPU: Signal
+SIGXFSZ: Signal
+SIGRTMIN: Signal
+SIGRTMINPLUS1: Signal
+SIGRTMINPLUS2: Signal
+SIGRTMINPLUS3: Signal
+SIGRTMINPLUS4: Signal
+SIGRTMINPLUS5: Signal
+SIGRTMINPLUS6: Signal
+SIGRTMINPLUS7: Signal
+SIGRTMINPLUS8: Signal
+SIGRTMINPLUS9: Signal
+SIGRTMINPLUS10: Signal
+SIGRTMINPLUS11: Signal
+SIGRTMINPLUS12: Signal
+SIGRTMINPLUS13: Signal
+SIGRTMINPLUS14: Signal
+SIGRTMINPLUS15: Signal
+SIGRTMAXMINUS14: Signal
+SIGRTMAXMINUS13: Signal
+SIGRTMAXMINUS12: Signal
+SIGRTMAXMINUS11: Signal
+SIGRTMAXMINUS10: Signal
+SIGRTMAXMINUS9: Signal
+SIGRTMAXMINUS8: Signal
+SIGRTMAXMINUS7: Signal
+SIGRTMAXMINUS6: Signal
+SIGRTMAXMINUS5: Signal
+SIGRTMAXMINUS4: Signal
+SIGRTMAXMINUS3: Signal
+SIGRTMAXMINUS2: Signal
+SIGRTMAXMINUS1: Signal
+SIGRTMAX: Signal
 
 class VersionRequest(_message.Message):
     __slots__ = ("version",)
@@ -303,7 +438,7 @@ class ContainerStatusRequest(_message.Message):
     def __init__(self, container_id: _Optional[str] = ..., verbose: _Optional[bool] = ...) -> None: ...
 
 class ContainerStatus(_message.Message):
-    __slots__ = ("id", "metadata", "state", "created_at", "started_at", "finished_at", "exit_code", "reason", "message")
+    __slots__ = ("id", "metadata", "state", "created_at", "started_at", "finished_at", "exit_code", "image_ref", "reason", "message", "stop_signal")
     ID_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -311,8 +446,10 @@ class ContainerStatus(_message.Message):
     STARTED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     EXIT_CODE_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_REF_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    STOP_SIGNAL_FIELD_NUMBER: _ClassVar[int]
     id: str
     metadata: ContainerMetadata
     state: ContainerState
@@ -320,9 +457,11 @@ class ContainerStatus(_message.Message):
     started_at: int
     finished_at: int
     exit_code: int
+    image_ref: str
     reason: str
     message: str
-    def __init__(self, id: _Optional[str] = ..., metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., state: _Optional[_Union[ContainerState, str]] = ..., created_at: _Optional[int] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    stop_signal: Signal
+    def __init__(self, id: _Optional[str] = ..., metadata: _Optional[_Union[ContainerMetadata, _Mapping]] = ..., state: _Optional[_Union[ContainerState, str]] = ..., created_at: _Optional[int] = ..., started_at: _Optional[int] = ..., finished_at: _Optional[int] = ..., exit_code: _Optional[int] = ..., image_ref: _Optional[str] = ..., reason: _Optional[str] = ..., message: _Optional[str] = ..., stop_signal: _Optional[_Union[Signal, str]] = ...) -> None: ...
 
 class ContainerStatusResponse(_message.Message):
     __slots__ = ("status", "info")
@@ -370,3 +509,30 @@ class ExecSyncResponse(_message.Message):
     stderr: bytes
     exit_code: int
     def __init__(self, stdout: _Optional[bytes] = ..., stderr: _Optional[bytes] = ..., exit_code: _Optional[int] = ...) -> None: ...
+
+class ImageSpec(_message.Message):
+    __slots__ = ("image",)
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    image: str
+    def __init__(self, image: _Optional[str] = ...) -> None: ...
+
+class ImageStatusRequest(_message.Message):
+    __slots__ = ("image", "verbose")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    VERBOSE_FIELD_NUMBER: _ClassVar[int]
+    image: ImageSpec
+    verbose: bool
+    def __init__(self, image: _Optional[_Union[ImageSpec, _Mapping]] = ..., verbose: _Optional[bool] = ...) -> None: ...
+
+class ImageStatusResponse(_message.Message):
+    __slots__ = ("info",)
+    class InfoEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    INFO_FIELD_NUMBER: _ClassVar[int]
+    info: _containers.ScalarMap[str, str]
+    def __init__(self, info: _Optional[_Mapping[str, str]] = ...) -> None: ...

@@ -60,6 +60,9 @@ WARM_SECONDS_MAX = 5.0
 
 SERVICE_NAME = "runtime.v1.RuntimeService"
 SERVICE = f"/{SERVICE_NAME}/"
+#: The methods of the runtime's other service, on the same socket.
+IMAGE_SERVICE = "/runtime.v1.ImageService/"
+IMAGE_METHODS = ("ImageStatus",)
 #: A dense node's list is larger than gRPC's own limit of 4 MiB.
 MESSAGE_BYTES_MAX = 16 * 1024 * 1024
 #: Of a hook only the exit code is of use, but its answer brings all that it has printed, up to 16 MiB, and a
@@ -111,6 +114,7 @@ ANSWER_TYPES: dict[str, type[Message]] = {
     "ContainerStatus": api.ContainerStatusResponse,
     "StopContainer": api.StopContainerResponse,
     "ExecSync": api.ExecSyncResponse,
+    "ImageStatus": api.ImageStatusResponse,
 }
 
 UnaryCall = Callable[..., Awaitable[Message]]
@@ -145,7 +149,7 @@ class CriClient:
         channel = grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS)
         for name, answer in ANSWER_TYPES.items():
             self._calls[name] = channel.unary_unary(
-                SERVICE + name,
+                (IMAGE_SERVICE if name in IMAGE_METHODS else SERVICE) + name,
                 request_serializer=lambda request: request.SerializeToString(),
                 response_deserializer=answer.FromString,
             )
@@ -227,6 +231,11 @@ class CriClient:
 AWAY_SECONDS = 1.0
 #: Two lists that do not come. One may be late beside a hundred stops on a slow node.
 HANGS_SECONDS = 8.0
+#: A version is told within milliseconds, also beside a hundred stops: it needs none of the runtime's locks.
+#: Who is asked to begin a hook and does not answer for so long has cost its pod a tenth of the usual grace.
+ECHO_SECONDS_MAX = 3.0
+#: While something waits for the runtime: so soon it is seen that it is on record as away.
+AWAY_POLL_SECONDS = 0.1
 
 
 async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus | None:
@@ -244,6 +253,9 @@ async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus 
     )
 
 
+ON_RECORD_AS_AWAY = "the runtime is on record as away"
+
+
 class RuntimeReach:
     """``known`` is set when it has been found out, one way or the other."""
 
@@ -258,6 +270,29 @@ class RuntimeReach:
     @property
     def away(self) -> bool:
         return self.answering is False
+
+    async def confirm(self, outlet: Outlet, seconds: float = ECHO_SECONDS_MAX) -> None:
+        """Return once the runtime has answered a question that is asked now. Raises Lost, at once where it is
+        on record as away; one that is connected and silent for `ECHO_SECONDS_MAX` is so from then on.
+        """
+        if self.away:
+            raise Lost(ON_RECORD_AS_AWAY)
+        question, deadline = api.VersionRequest(version="v1"), trio.current_time() + seconds
+        try:
+            await self._connection.ready(min(seconds, AWAY_SECONDS))
+            left = max(0.0, deadline - trio.current_time())
+            await self._connection.call("Version", question, api.VersionResponse, left, wait=False)
+        except RuntimeRefused:
+            pass  # An answer, if an odd one.
+        except Lost as error:
+            if seconds >= ECHO_SECONDS_MAX and trio.current_time() >= deadline:
+                await self._say(False, outlet, error)
+            raise
+
+    async def gone(self) -> None:
+        """Return once it is on record as away."""
+        while not self.away:
+            await trio.sleep(AWAY_POLL_SECONDS)
 
     async def follow(self, outlet: Outlet, back: trio.MemorySendChannel[None]) -> None:
         """Until cancelled; something goes into ``back`` when the runtime can be asked again."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ebbtide.actors.edges.cri.pods import InventoryFile
+from ebbtide.actors.edges.cri.pods import InventoryFile, TableFile
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events.base import Order
@@ -60,7 +60,8 @@ class CriEdge:
         tell: Tell = lambda level, line: None,
     ) -> None:
         self._endpoint = endpoint
-        self._file = InventoryFile(state_dir, proc.boot_id_with_dashes())
+        boot_id = proc.boot_id_with_dashes()
+        self._file, self._kept = InventoryFile(state_dir, boot_id), TableFile(state_dir, boot_id)
         self._own_uid = own_uid
         self._lookup = lookup
         self._starts = starts
@@ -89,6 +90,7 @@ class CriEdge:
                 made: Any = module.Runtime(
                     self._endpoint,
                     self._file,
+                    self._kept,
                     self._own_uid,
                     self._lookup,
                     self._starts,

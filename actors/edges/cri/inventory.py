@@ -7,12 +7,12 @@ the API server told of the pods is better than nothing.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import trio
 
-from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, RuntimeReach
+from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, Lost, RuntimeReach
 from ebbtide.actors.edges.cri.pods import (
     InventoryFile,
     PodEntry,
@@ -25,13 +25,24 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.kubernetes.pods import FINAL_PHASES, FollowedPods, KnownPod, PodLookup
 from ebbtide.actors.interfaces import Ending, Outlet
-from ebbtide.events.decisions import TakeInventory
+from ebbtide.events.base import Order
+from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import ContainerExited, InventoryTaken, PodJoined
 from ebbtide.events.model import Pod
 
 #: How long a listing waits for a runtime that is away: without one nothing can be done in any case.
 LISTING_SECONDS_MAX = 60.0
+#: A look that takes longer than this may be one that a runtime which hangs never answers.
+DOUBT_SECONDS = 1.0
+NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
+
+
+ContainerOrder = SendSignal | KillContainer | TakeAutopsy | RunHook
+#: A pod's UID and a container's name.
+ContainerKey = tuple[str, str]
+#: Takes pods by UID, and containers by id, into the table without the runtime, as far as processes show them.
+TakeProcesses = Callable[[Mapping[str, KnownPod], Mapping[str, ContainerKey]], Awaitable[None]]
 
 
 class Inventory:
@@ -49,8 +60,11 @@ class Inventory:
         look: Callable[[], Awaitable[None]],
         as_of: Callable[[], float],
         starts: Callable[[], bool],
+        take_processes: TakeProcesses,
     ) -> None:
         self.late = LatePods()
+        #: The table is filled, or the runtime is away and what was kept of it has been read.
+        self.settled = trio.Event()
         self.cached = ApiOnlyPods(lookup)
         self._table = table
         self._file = file
@@ -60,6 +74,7 @@ class Inventory:
         self._look = look
         self._as_of = as_of
         self._starts = starts
+        self._take_processes = take_processes
         self._anew = False
         self._turn = trio.Lock()
 
@@ -69,12 +84,17 @@ class Inventory:
         self._anew = self._anew or not order.refresh
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._reach.known.wait()
+            await self.settled.wait()
         # Of a runtime that is away nothing is waited for where something is known of its pods.
         if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
             with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
                 await self._warm.wait()
-                if order.refresh:
+                if order.refresh and self._anew:
                     await self._look()
+                elif order.refresh and not await self._look_closer(outlet):
+                    # The end of a shutdown waits for this. What a later look finds joins all the same.
+                    self.late.note(order, ())
+                    return Ending("failed", NOTHING_NEWER)
         if self._warm.is_set():
             views = self._give_all(order)
             await self._put(order, "cri", views, outlet)
@@ -88,6 +108,25 @@ class Inventory:
             return Ending("failed", NOT_LISTED)
         self._anew = False
         return Ending()
+
+    async def _look_closer(self, outlet: Outlet) -> bool:
+        """False: the runtime shows nothing, and answers nothing else either."""
+        looked = False
+
+        async def doubt() -> None:
+            while True:
+                await trio.sleep(DOUBT_SECONDS)
+                try:
+                    await self._reach.confirm(outlet, DOUBT_SECONDS)
+                except Lost:
+                    nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(doubt)
+            await self._look()
+            looked = True
+            nursery.cancel_scope.cancel()
+        return looked
 
     def _give(self, pods: list[PodEntry]) -> None:
         self._table.give(pods, anew=self._anew)
@@ -153,7 +192,13 @@ class Inventory:
 
     async def catch_up(self, uid: str, container: str, outlet: Outlet) -> None:
         """Somebody acts on a container that the runtime had not shown: by now it may."""
-        if not self.cached.expects(uid, container) or not self._warm.is_set():
+        if not self.cached.expects(uid, container):
+            return
+        if self._reach.away:
+            async with self._turn:
+                await self._find_processes(uid, container)
+            return
+        if not self._warm.is_set():
             return
         asked = trio.current_time()
         # A whole wave may ask at once: one look, or the one that began since, is for all of them.
@@ -162,6 +207,24 @@ class Inventory:
                 with trio.move_on_after(WARM_SECONDS_MAX):
                     await self._look()
                 await self.report_settled(outlet)
+
+    def has_lost(self, order: Order) -> bool:
+        """Is it about a container that the runtime, which is away, has not shown to this daemon?"""
+        if not isinstance(order, ContainerOrder):
+            return False
+        return self._reach.away and self.cached.expects(order.uid, order.container)
+
+    async def _find_processes(self, uid: str, container: str) -> None:
+        """One look at all processes is for the whole wave that may ask at once."""
+        if self._table.find(uid, container) is not None or self._lookup is None:
+            return
+        pods = {each.uid: each for each in self._lookup.pods()}
+        wanted = {key: at for at, key in self.cached.ids().items() if key and at[0] in pods}
+        await self._take_processes(pods, wanted)
+        # From here on its end is seen by its process.
+        for uid, name in wanted.values():
+            if self._table.find(uid, name) is not None:
+                self.cached.drop(uid, name)
 
     async def follow_cached(self, outlet: Outlet) -> None:
         """Until cancelled: ends that only the API server tells of."""
@@ -268,7 +331,11 @@ class ApiOnlyPods:
     def give(self, pods: Iterable[Pod]) -> None:
         """A shutdown is given these: from now on the ends of their containers are looked for."""
         for pod in pods:
-            self.expect(pod.uid, {each.name: "" for each in pod.containers if each.running})
+            known = self._known(pod.uid)
+            ids = known.running if known is not None else {}
+            self.expect(
+                pod.uid, {each.name: ids.get(each.name, "") for each in pod.containers if each.running}
+            )
 
     def expect(self, uid: str, ids: dict[str, str], *, coming: bool = False) -> None:
         """The same for some containers of one pod, with their ids."""
@@ -280,6 +347,10 @@ class ApiOnlyPods:
     def expects(self, uid: str, container: str) -> bool:
         """Was a shutdown given it though the runtime had not shown it?"""
         return (uid, container) in self._waiting
+
+    def ids(self) -> dict[ContainerKey, str]:
+        """Of those whose end nobody has seen, the runtime's ids; empty where they are not known."""
+        return {at: each.id for at, each in self._waiting.items()}
 
     def drop(self, uid: str, container: str) -> None:
         """Its end was said."""

@@ -23,6 +23,7 @@ the middle is not made again. (``sleep`` is a deadline in the core; nothing runs
 from __future__ import annotations
 
 import math
+import os
 import signal
 import socket
 import time
@@ -37,11 +38,13 @@ from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import (
     EXEC_BYTES_MAX,
     LOOK_SECONDS_MAX,
+    ON_RECORD_AS_AWAY,
     WARM_SECONDS_MAX,
     CallFailed,
     CriClient,
     Lost,
     NotFound,
+    RuntimeReach,
     TooLarge,
     Unsent,
     exit_of_container,
@@ -50,7 +53,7 @@ from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, kill_exactly, tree_members
+from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
 from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.hooks import TIMED_OUT
@@ -62,6 +65,7 @@ from ebbtide.events.model import ProcessReport
 
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
+NOWHERE = "no process of it is found here, and the runtime does not answer"
 #: How a container has ended is worth a moment of its wave, and no more.
 EXIT_CODE_SECONDS_MAX = 0.5
 
@@ -96,16 +100,18 @@ class ContainerOrders:
         }
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
-        """One of them, once the table is filled."""
+        """One of them, once the table is filled, or nothing more is waited for."""
         with trio.move_on_after(WARM_SECONDS_MAX):
-            await self._warm.wait()
+            await self._inventory.settled.wait()
+            if not self._inventory.has_lost(order):
+                await self._warm.wait()
         return await self._handlers[type(order)](order, outlet)
 
     async def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
         entry = await self._running(order, outlet)
         if isinstance(entry, Ending):
             return entry
-        return await self._stops.signal(entry, order.signal, self._context(order.key))
+        return await self._stops.signal(entry, order.signal, self._context(order.key), outlet)
 
     async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
         entry = await self._running(order, outlet)
@@ -122,8 +128,9 @@ class ContainerOrders:
             self._table.stop(entry)
             self._sandboxes.stir()
             return entry
-        if entry is None and not self._warm.is_set():
-            return Ending("failed", RUNTIME_AWAY)
+        # Of what only the API server had shown, and nobody finds without the runtime, nothing is known.
+        if entry is None and (not self._warm.is_set() or self._inventory.has_lost(order)):
+            return Ending("failed", NOWHERE)
         self._inventory.cached.drop(order.uid, order.container)
         if entry is not None:
             await outlet.put(entry.exited())
@@ -150,7 +157,7 @@ class ContainerOrders:
         entry = self._table.find(order.uid, order.container)
         if entry is None:
             return self._unknown()
-        return await self._hooks.run(entry, order, self._context(order.key))
+        return await self._hooks.run(entry, order, self._context(order.key), outlet)
 
     def _unknown(self) -> Ending:
         return Ending("failed", UNKNOWN_CONTAINER if self._warm.is_set() else RUNTIME_AWAY)
@@ -163,15 +170,20 @@ BEHIND_SECONDS = 1
 NO_GRACE_SECONDS = 3600
 #: A call's deadline past its timeout: one that fires first would keep the runtime from its SIGKILL.
 STOP_PAST_SECONDS = 5
-#: A runtime sends the signal within milliseconds; a call that is out for so long was heard.
+#: A runtime sends the signal within milliseconds of reading the call.
 SENT_SECONDS = 0.1
+#: A call that is out is no call that was heard: so long the runtime may take to show that it reads.
+HEARD_SECONDS_MAX = 2.0
+NOT_HEARD = "whether it was sent is not known: the runtime was given the stop"
 #: A runtime that is restarted is there again within some hundred milliseconds, and each of them is a pod's
 #: grace.
 STOP_AGAIN_SECONDS = 0.05
-#: How long a stop signal is left to a runtime that is away. One that is quickly restarted knows the image's
-#: STOPSIGNAL, which we do not; a wave has seconds.
+#: How long a stop signal is left to a runtime that does not answer, where it alone knows which one: one that
+#: is quickly restarted still does; a wave has seconds.
 DIRECT_SECONDS = 0.5
-#: How long SIGKILL is left to the runtime before it is sent to the first process directly.
+#: A process that was killed has gone in milliseconds, unless something holds it: then the runtime is asked.
+KILLED_SECONDS_MAX = 0.5
+#: How long that may take.
 KILL_SECONDS_MAX = 2.0
 
 
@@ -184,55 +196,85 @@ def backstop_seconds(grace_seconds: int | None) -> int:
 class ContainerStops:
     """``start`` runs a task that outlives the order which began it."""
 
-    def __init__(self, client: CriClient, start: Callable[..., None], notes: OperatorNotes) -> None:
+    def __init__(
+        self, client: CriClient, reach: RuntimeReach, start: Callable[..., None], notes: OperatorNotes
+    ) -> None:
         self._client = client
+        self._reach = reach
         self._start = start
         self._notes = notes
 
-    async def signal(self, entry: ContainerEntry, name: str, traceparent: str) -> Ending:
-        """Ends when the signal was sent, by the runtime or, while that is away, by us: then the reason says
-        so. ``name``: such as SIGTERM; the runtime sends the image's own.
+    async def signal(self, entry: ContainerEntry, name: str, traceparent: str, outlet: Outlet) -> Ending:
+        """Ends when the signal was sent, or when nobody can say that it was: ``unknown``. ``name``: such as
+        SIGTERM, for a container of which only its runtime knows what it is stopped with.
         """
+        if entry.pidfd >= 0:
+            if entry.stop_signal:
+                sent = _signal_first_process(entry, entry.stop_signal)
+                if sent == "":
+                    told = entry.stop_signal != name
+                    return (
+                        Ending(reason=f"{entry.stop_signal} was sent, as its image asks")
+                        if told
+                        else Ending()
+                    )
+            else:
+                try:
+                    await self._reach.confirm(outlet, DIRECT_SECONDS)
+                except Lost as error:
+                    # It was given nothing, so it will send nothing.
+                    if not (sent := _signal_first_process(entry, name)):
+                        self._notes.direct()
+                        return Ending(reason=f"{name} was sent to the first process: {error}")
         progress = _StopProgress()
-        self._start(self._stop, entry, name, traceparent, progress)
+        self._start(self._stop, entry, traceparent, progress, outlet)
         await progress.sent.wait()
         return progress.ending
 
     async def _stop(
-        self, entry: ContainerEntry, name: str, traceparent: str, progress: _StopProgress
+        self, entry: ContainerEntry, traceparent: str, progress: _StopProgress, outlet: Outlet
     ) -> None:
-        """Cancelled with the edge only: then the container goes on, with its signal."""
-        # The runtime first: it knows the image's STOPSIGNAL, and sees containers that have no process here.
+        """By the runtime. Cancelled with the edge only: then the container goes on, with its signal."""
         timeout = backstop_seconds(entry.pod.grace_seconds)
-        # One that shows no process on this machine has nobody but its runtime.
-        deadline = trio.current_time() + (timeout if entry.pidfd < 0 else DIRECT_SECONDS)
+        deadline = trio.current_time() + timeout
         try:
             while entry.running:
                 await self._client.ready(max(0.0, deadline - trio.current_time()))
                 try:
-                    await self._stop_once(entry, timeout, traceparent, progress)
+                    await self._stop_once(entry, timeout, traceparent, progress, outlet)
                     break
                 except Unsent:
                     if trio.current_time() > deadline:
                         raise
                 await trio.sleep(STOP_AGAIN_SECONDS)
         except Lost as error:
-            progress.ending = self._signal_directly(entry, name, error)
-        progress.sent.set()
+            progress.end(Ending("failed", str(error)))
+        progress.end(Ending())
 
     async def _stop_once(
-        self, entry: ContainerEntry, timeout: int, traceparent: str, progress: _StopProgress
+        self,
+        entry: ContainerEntry,
+        timeout: int,
+        traceparent: str,
+        progress: _StopProgress,
+        outlet: Outlet,
     ) -> None:
         """One call, which the runtime may have heard. Raises Unsent where it has certainly not."""
 
-        async def set_sent_soon() -> None:
+        async def tell_soon() -> None:
             await trio.sleep(SENT_SECONDS)
-            progress.sent.set()
+            # Asked behind the call on the same connection: an answer means that the call was read too.
+            try:
+                await self._reach.confirm(outlet, HEARD_SECONDS_MAX)
+            except Lost as error:
+                progress.end(Ending("unknown", f"{NOT_HEARD}: {error}"))
+            else:
+                progress.end(Ending())
 
         request = api.StopContainerRequest(container_id=entry.id, timeout=timeout)
         failure: CallFailed | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(set_sent_soon)
+            nursery.start_soon(tell_soon)
             try:
                 await self._client.call(
                     "StopContainer",
@@ -249,43 +291,64 @@ class ContainerStops:
             raise failure
         if isinstance(failure, Lost):
             # Sent once more it would be a second signal, which many programs take for "at once".
-            progress.ending = Ending(reason=f"it may have been sent and is not sent again: {failure}")
+            progress.end(Ending("unknown", f"{NOT_HEARD}, and is not given it again: {failure}"))
         elif failure is not None and not isinstance(failure, NotFound):
-            progress.ending = Ending("failed", str(failure))
-
-    def _signal_directly(self, entry: ContainerEntry, name: str, why: Lost) -> Ending:
-        """The runtime was certainly given nothing. A process that has ended needs no signal."""
-        if not entry.running:
-            return Ending()
-        if entry.pidfd < 0:
-            return Ending("failed", str(why))
-        try:
-            signal.pidfd_send_signal(entry.pidfd, signal_number(name))
-        except ProcessLookupError:
-            return Ending()
-        except (OSError, ValueError) as error:
-            return Ending("failed", f"{why}; signal {name} to the first process: {error}")
-        self._notes.direct()
-        return Ending(reason=f"{name} was sent to the first process: {why}")
+            progress.end(Ending("failed", str(failure)))
 
     async def kill(self, entry: ContainerEntry, traceparent: str) -> Ending:
-        """SIGKILL through the runtime, which sees the whole container; if it does not answer, to its first
-        process, with which its process namespace ends.
+        """SIGKILL to the first process, with which its process namespace ends; then the runtime, which sees
+        the whole container, where there is no such process, or it does not end.
         """
+        error = _signal_first_process(entry, "SIGKILL")
+        if error == "" and await _has_ended(entry):
+            return Ending()
         request = api.StopContainerRequest(container_id=entry.id, timeout=0)
         try:
+            if self._reach.away:
+                raise Lost(ON_RECORD_AS_AWAY)
             await self._client.repeat(
                 "StopContainer", request, api.StopContainerResponse, KILL_SECONDS_MAX, traceparent=traceparent
             )
         except NotFound:
             return Ending()
-        except CallFailed as error:
+        except CallFailed as failure:
             if not entry.running:
                 return Ending()
-            if not entry.pid:
-                return Ending("failed", str(error))
-            kill_exactly(entry.pid, entry.start_ticks)
+            if error == "":
+                return Ending(reason=f"its first process has not ended, and the runtime: {failure}")
+            return Ending("failed", str(failure))
         return Ending()
+
+
+async def _has_ended(entry: ContainerEntry) -> bool:
+    """Soon. Its own descriptor is watched already, and closed at the end."""
+    if not entry.running or entry.pidfd < 0:
+        return True
+    pidfd = os.dup(entry.pidfd)
+    try:
+        with trio.move_on_after(KILLED_SECONDS_MAX):
+            await trio.lowlevel.wait_readable(pidfd)
+            return True
+        return not entry.running
+    finally:
+        os.close(pidfd)
+
+
+def _signal_first_process(entry: ContainerEntry, name: str) -> str:
+    """Straight to it, and no other that has its number. Empty: it was sent, or is not needed any more; else
+    why not.
+    """
+    if not entry.running:
+        return ""
+    if entry.pidfd < 0:
+        return "no process of it is known here"
+    try:
+        signal.pidfd_send_signal(entry.pidfd, signal_number(name))
+    except ProcessLookupError:
+        return ""
+    except (OSError, ValueError) as error:
+        return str(error)
+    return ""
 
 
 class _StopProgress:
@@ -295,6 +358,12 @@ class _StopProgress:
         self.sent = trio.Event()
         self.ending = Ending()
 
+    def end(self, ending: Ending) -> None:
+        """The first that is said counts: an order has one outcome."""
+        if not self.sent.is_set():
+            self.ending = ending
+        self.sent.set()
+
 
 #: The runtime ends an exec itself when its caller is cancelled; its own bound, in whole seconds, is behind.
 EXEC_PAST_SECONDS = 5
@@ -302,6 +371,8 @@ EXEC_PAST_SECONDS = 5
 EXEC_AGAIN_SECONDS = 0.05
 #: Not a failure of the hook, and not a success that anybody has seen.
 EXEC_TOO_LOUD = f"it ran; its output is over {EXEC_BYTES_MAX // 1024} KiB, so its exit code is not known"
+#: How soon it is seen that a hook's process has gone, where its runtime does not tell.
+PROCESS_POLL_SECONDS = 0.1
 #: A node without any route has no other address.
 LOOPBACK = "127.0.0.1"
 #: Addresses that lie behind every default route and belong to nobody (RFC 5737, RFC 3849); nothing is sent.
@@ -312,10 +383,11 @@ ANY_PORT = 9
 class ContainerHooks:
     """Carries `RunHook` out."""
 
-    def __init__(self, client: CriClient) -> None:
+    def __init__(self, client: CriClient, reach: RuntimeReach) -> None:
         self._client = client
+        self._reach = reach
 
-    async def run(self, entry: ContainerEntry, order: RunHook, traceparent: str) -> Ending:
+    async def run(self, entry: ContainerEntry, order: RunHook, traceparent: str, outlet: Outlet) -> Ending:
         """Never raises but for cancellation."""
         action = entry.spec.pre_stop
         if action is None or isinstance(action, SleepAction):
@@ -326,7 +398,7 @@ class ContainerHooks:
             if isinstance(action, ExecAction):
                 seconds = -(-order.timeout_ns // NS_PER_SECOND)
                 request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
-                return await self._exec(request, seconds, traceparent)
+                return await self._exec(entry, request, seconds, traceparent, outlet)
             if isinstance(action, HttpGetAction):
                 address = entry.pod.pod_ip or node_address()
                 try:
@@ -337,12 +409,37 @@ class ContainerHooks:
             return Ending("failed", "invalid handler")
         return TIMED_OUT
 
-    async def _exec(self, request: api.ExecSyncRequest, seconds: int, traceparent: str) -> Ending:
-        """Called again only while it has certainly not been heard."""
+    async def _exec(
+        self,
+        entry: ContainerEntry,
+        request: api.ExecSyncRequest,
+        seconds: int,
+        traceparent: str,
+        outlet: Outlet,
+    ) -> Ending:
+        """Given to a runtime that has just answered, and again only while it has certainly not been heard.
+
+        One that goes in the middle leaves the hook to itself: it is followed by its process here.
+        """
         while True:
             try:
-                await self._client.ready(seconds)
                 # Not left to gRPC to wait until it is connected: what breaks then may have been sent or not.
+                await self._reach.confirm(outlet)
+                return await self._exec_followed(entry, request, seconds, traceparent)
+            except Lost as error:
+                if self._reach.away:
+                    return Ending("failed", f"it was not begun: {error}")
+            await trio.sleep(EXEC_AGAIN_SECONDS)
+
+    async def _exec_followed(
+        self, entry: ContainerEntry, request: api.ExecSyncRequest, seconds: int, traceparent: str
+    ) -> Ending:
+        """Raises Unsent."""
+        ending = Ending("unknown", "the runtime does not answer: whether it ran, and how it ended")
+        unsent: Unsent | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._give_up_once_away, entry, nursery.cancel_scope)
+            try:
                 found = await self._client.call(
                     "ExecSync",
                     request,
@@ -351,18 +448,46 @@ class ContainerHooks:
                     wait=False,
                     traceparent=traceparent,
                 )
-            except Unsent:
-                await trio.sleep(EXEC_AGAIN_SECONDS)
+            except Unsent as error:
+                unsent = error
             except Lost as error:
-                return Ending("unknown", f"the runtime went away in the middle: {error}")
+                ending = Ending("unknown", f"the runtime went away in the middle: {error}")
             except TooLarge:
-                return Ending("unknown", EXEC_TOO_LOUD)
+                ending = Ending("unknown", EXEC_TOO_LOUD)
             except CallFailed as error:
-                return Ending("failed", f"cannot run: {error}")
+                ending = Ending("failed", f"cannot run: {error}")
             else:
-                if found.exit_code:
-                    return Ending("failed", f"exit code {found.exit_code}", found.exit_code)
-                return Ending("done", exit_code=0)
+                failed, code = bool(found.exit_code), found.exit_code
+                ending = Ending("failed", f"exit code {code}", code) if failed else Ending(exit_code=0)
+            nursery.cancel_scope.cancel()
+        if unsent is not None:
+            raise unsent
+        return ending
+
+    async def _give_up_once_away(self, entry: ContainerEntry, scope: trio.CancelScope) -> None:
+        """Not while a process runs in the container that its first one has not begun: that is the hook."""
+        while True:
+            await self._reach.gone()
+            if not entry.running or not await trio.to_thread.run_sync(joined_processes, entry):
+                break
+            await trio.sleep(PROCESS_POLL_SECONDS)
+        scope.cancel()
+
+
+def joined_processes(entry: ContainerEntry) -> tuple[int, ...]:
+    """Processes that were put into a container from outside, by its cgroup: an exec's, while it runs."""
+    if not entry.pid:
+        return ()
+    members = {pid for pid in proc.all_pids() if entry.id in proc.cgroups_of(pid)}
+    stats = (proc.read_stat(pid) for pid in members)
+    return tuple(
+        stat.pid
+        for stat in stats
+        if stat is not None
+        and stat.pid != entry.pid
+        and stat.parent_pid not in members
+        and stat.state not in "ZX"
+    )
 
 
 def node_address() -> str:
@@ -437,7 +562,7 @@ class SandboxCleanup:
 
     def add(self, pod: PodEntry) -> None:
         """A pod that was told to stop, if all of it has ended."""
-        if pod.running or pod.sandbox in self._seen:
+        if pod.running or not pod.sandbox or pod.sandbox in self._seen:
             return
         # Once, also if it failed: nobody waits for it, and the next boot finds none.
         self._seen.append(pod.sandbox)

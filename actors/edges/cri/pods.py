@@ -44,7 +44,18 @@ SEEN_CONTAINERS_MAX = 4096
 class ContainerEntry:
     """One running container, or one that ran a moment ago. ``pid`` 0: its runtime shows no process here."""
 
-    __slots__ = ("end", "ended", "id", "pid", "pidfd", "pod", "spec", "start_ticks", "stopping")
+    __slots__ = (
+        "end",
+        "ended",
+        "id",
+        "pid",
+        "pidfd",
+        "pod",
+        "spec",
+        "start_ticks",
+        "stop_signal",
+        "stopping",
+    )
 
     def __init__(self, pod: PodEntry, container_id: str, spec: ContainerSpec) -> None:
         self.pod = pod
@@ -53,6 +64,8 @@ class ContainerEntry:
         self.pid = 0
         self.pidfd = -1
         self.start_ticks = 0
+        #: What its runtime would send it; empty: only the runtime knows.
+        self.stop_signal = ""
         self.end = ExitStatus()
         self.ended = trio.Event()
         #: Somebody asked for its end.
@@ -81,7 +94,9 @@ class ContainerEntry:
 
 
 class PodEntry:
-    """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network."""
+    """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network. ``sandbox`` empty: found by
+    its containers' processes alone.
+    """
 
     __slots__ = (
         "containers",
@@ -471,6 +486,109 @@ class InventoryFile:
         except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
             return ()
         return record.told if record.boot_id == self._boot_id else ()
+
+
+# What the table showed last is kept as well: nobody else tells a daemon that starts while the runtime hangs
+# which container is whose, and what it is stopped with. Where its first process still runs, so does it. The
+# file is readable for its owner only and goes with the boot, as do the runtime's own that hold the same.
+
+
+#: Of this version: another reads nothing of it, and asks the runtime.
+TABLE_FILE_NAME = "table-1"
+
+
+class KeptContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """``pid`` 0: its runtime shows no process here."""
+
+    id: str
+    spec: ContainerSpec
+    pid: int = 0
+    start_ticks: int = 0
+    stop_signal: str = ""
+
+
+class KeptPod(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A sandbox of which something ran."""
+
+    uid: str
+    namespace: str
+    name: str
+    sandbox: str
+    pod_ip: str = ""
+    host_network: bool = False
+    priority: int | None = None
+    grace_seconds: int | None = None
+    sidecars: tuple[str, ...] = ()
+    static: bool = False
+    containers: tuple[KeptContainer, ...] = ()
+
+
+class _TableRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    boot_id: str
+    pods: tuple[KeptPod, ...]
+
+
+class TableFile:
+    """One file in ``folder``, which is there."""
+
+    def __init__(self, folder: Path, boot_id: str) -> None:
+        self._path = folder / TABLE_FILE_NAME
+        self._boot_id = boot_id
+        self._stored = b""
+
+    def store(self, table: PodTable) -> None:
+        """What runs. Only a change is written."""
+        pods = tuple(_kept_pod(pod) for pod in table.pods.values() if pod.running and pod.sandbox)
+        record = msgspec.msgpack.encode(_TableRecord(boot_id=self._boot_id, pods=pods))
+        if record == self._stored:
+            return
+        with suppress(OSError):
+            write_atomically(self._path, record)
+            self._stored = record
+
+    def load(self) -> tuple[KeptPod, ...]:
+        """Empty for another boot, or when there is nothing of use."""
+        try:
+            record = msgspec.msgpack.decode(self._path.read_bytes(), type=_TableRecord)
+        except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+            return ()
+        return record.pods if record.boot_id == self._boot_id else ()
+
+
+def _kept_pod(pod: PodEntry) -> KeptPod:
+    made = (
+        KeptContainer(
+            id=entry.id,
+            spec=entry.spec,
+            pid=entry.pid,
+            start_ticks=entry.start_ticks,
+            stop_signal=entry.stop_signal,
+        )
+        for entry in pod.containers.values()
+        if entry.running
+    )
+    return KeptPod(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        sandbox=pod.sandbox,
+        pod_ip=pod.pod_ip,
+        host_network=pod.host_network,
+        priority=pod.priority,
+        grace_seconds=pod.grace_seconds,
+        sidecars=tuple(sorted(pod.sidecars)),
+        static=pod.static,
+        containers=tuple(made),
+    )
+
+
+def restored_pod(kept: KeptPod) -> PodEntry:
+    """As the table had it, without its containers."""
+    pod = PodEntry(kept.uid, kept.namespace, kept.name, kept.sandbox)
+    pod.pod_ip, pod.host_network = kept.pod_ip, kept.host_network
+    pod.priority, pod.grace_seconds = kept.priority, kept.grace_seconds
+    pod.sidecars, pod.static = frozenset(kept.sidecars), kept.static
+    return pod
 
 
 #: Pods that one line names.

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import trio
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import (
@@ -31,7 +33,7 @@ from ebbtide.actors.edges.cri.client import (
     RuntimeRefused,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import Inventory
+from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory
 from ebbtide.actors.edges.cri.orders import (
     ContainerHooks,
     ContainerOrders,
@@ -50,16 +52,19 @@ from ebbtide.actors.edges.cri.pods import (
     OperatorNotes,
     PodEntry,
     PodTable,
+    TableFile,
     grace_seconds_of,
     is_static,
     parse_number,
     ports_of,
     pre_stop_of,
+    restored_pod,
     sidecars_of,
 )
-from ebbtide.actors.edges.kubernetes.pods import FollowedPods
+from ebbtide.actors.edges.kubernetes.pods import FollowedPods, KnownPod
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus, exit_of_pidfd, open_child, reap_soon
+from ebbtide.actors.edges.linux.proc import signal_name, signal_number
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events.base import Order
@@ -83,6 +88,7 @@ class Runtime:
         self,
         endpoint: str,
         file: InventoryFile,
+        kept: TableFile,
         own_uid: str,
         lookup: FollowedPods | None,
         starts: Callable[[], bool],
@@ -92,6 +98,7 @@ class Runtime:
     ) -> None:
         self.table = PodTable(frozenset({own_uid} if own_uid else ()))
         self._file = file
+        self._kept = kept
         self._outlet = outlet
         self._lookup = lookup
         self._nursery: trio.Nursery | None = None
@@ -113,8 +120,10 @@ class Runtime:
             self._look_until_done,
             lambda: self._listing.as_of,
             starts,
+            self._take_processes,
         )
-        stops, hooks = ContainerStops(self._client, self._start, self._notes), ContainerHooks(self._client)
+        stops = ContainerStops(self._client, self._reach, self._start, self._notes)
+        hooks = ContainerHooks(self._client, self._reach)
         self._orders = ContainerOrders(
             self.table, self._warm, self._inventory, hooks, stops, self._sandboxes, context, self._client
         )
@@ -142,11 +151,17 @@ class Runtime:
     async def _keep_warm(self) -> None:
         before = self._file.load()
         self.table.restore(before)
-        await self._look_until_done()
-        self.table.own |= pods_of_cgroups(self.table.entries(), cgroups_of(os.getpid()))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._do_without, before)
+            await self._look_until_done()
+            nursery.cancel_scope.cancel()
+        self._leave_out_own()
+        caught_up = self._warm.is_set()
         # A shutdown that begins now waits for no word on an earlier one.
         self._warm.set()
-        await self._ends.catch_up(before)
+        self._inventory.settled.set()
+        if not caught_up:
+            await self._ends.catch_up(before)
         await self._inventory.report_settled(self._outlet)
         self._start(self._note_priorities)
         if self._lookup is not None:
@@ -162,6 +177,46 @@ class Runtime:
             await self._inventory.report_settled(self._outlet)
             if self._busy:
                 await self._inventory.report_late(self._outlet)
+
+    async def _do_without(self, before: tuple[InventoryContainer, ...]) -> None:
+        """The runtime hangs from the start: what the daemon before saw of it, as far as that still runs."""
+        with suppress(Lost):
+            await self._reach.confirm(self._outlet)
+        await self._reach.gone()
+        kept = self._kept.load()
+        for each in kept:
+            pod = restored_pod(each)
+            for container in each.containers:
+                entry = ContainerEntry(pod, container.id, container.spec)
+                entry.stop_signal = container.stop_signal
+                if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
+                    continue  # It has ended. One that shows no process here may run: nobody can say.
+                self.table.pods[pod.sandbox] = pod
+                self.table.put(entry)
+                self._ends.follow(entry)
+        if kept:
+            self._leave_out_own()
+            self._warm.set()
+        self._inventory.settled.set()
+        await self._ends.catch_up(before if kept else (), ask=False)
+
+    def _leave_out_own(self) -> None:
+        self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
+
+    async def _take_processes(self, pods: Mapping[str, KnownPod], wanted: Mapping[str, ContainerKey]) -> None:
+        """By their ids, containers that only the API server had shown, found without the runtime: by the
+        control groups of their processes.
+        """
+        found = await trio.to_thread.run_sync(first_processes, tuple(wanted))
+        for key, (pid, start_ticks) in found.items():
+            uid, name = wanted[key]
+            known = pods[uid]
+            pod = self.table.pods.setdefault(f"pod {uid}", PodEntry(uid, known.namespace, known.name, ""))
+            entry = ContainerEntry(pod, key, ContainerSpec(name=name, argv=()))
+            if not self.table.has_seen(key) and open_first_process(entry, pid, start_ticks):
+                self.table.put(entry)
+                self._ends.follow(entry)
+                self.table.give([pod])
 
     async def _follow_news(self, lookup: FollowedPods) -> None:
         """What the API server tells of is looked at soon, in a shutdown or before it."""
@@ -196,6 +251,7 @@ class Runtime:
                 await trio.sleep(BUSY_SECONDS)
             else:
                 await self._reach.answers(self._outlet)
+                self._kept.store(self.table)
                 return
 
     # --- what is asked of it ---------------------------------------------------------------------
@@ -249,6 +305,22 @@ class _VerboseInfo(msgspec.Struct):
     pid: int = 0
 
 
+class _ImageConfig(msgspec.Struct, frozen=True):
+    stop_signal: str = msgspec.field(default="", name="StopSignal")
+
+
+class _ImageSpec(msgspec.Struct, frozen=True):
+    config: _ImageConfig = _ImageConfig()
+
+
+class _VerboseImage(msgspec.Struct, frozen=True):
+    spec: _ImageSpec = msgspec.field(name="imageSpec")
+
+
+#: Of an image that names none, with containerd as with CRI-O.
+DEFAULT_STOP_SIGNAL = "SIGTERM"
+
+
 class Listing:
     """Compares the table with the runtime's lists."""
 
@@ -267,6 +339,8 @@ class Listing:
         self._tell = tell
         #: By id, what the runtime could not tell the state of, and Trio's time of the next question.
         self._broken: dict[str, float] = {}
+        #: By the image's reference, what its containers are stopped with.
+        self._image_signals: dict[str, str] = {}
         #: Trio's time that the table shows: when the last look that succeeded began.
         self.as_of = -math.inf
 
@@ -366,13 +440,48 @@ class Listing:
                     item.id, what, "ContainerStatus", request, api.ContainerStatusResponse
                 )
                 if found is not None and found.status.state == api.CONTAINER_RUNNING:
-                    _open_first_process(entry, found.info.get("info", ""))
+                    _open_named_process(entry, found.info.get("info", ""))
+                    await self._learn_stop_signal(entry, found.status)
                     pod.grace_seconds = grace_seconds_of(item.annotations)
                     self._table.put(entry)
                     self._on_new(entry)
 
+    async def _learn_stop_signal(self, entry: ContainerEntry, status: api.ContainerStatus) -> None:
+        """As a stop by the runtime would send it: what the container was made with, else its image's."""
+        found = signal_of_status(status.stop_signal)
+        reference = status.image_ref
+        if not found and reference:
+            if reference not in self._image_signals:
+                request = api.ImageStatusRequest(image=api.ImageSpec(image=reference), verbose=True)
+                # Whatever comes of it, the container is there: without its signal the runtime sends it.
+                with suppress(CallFailed):
+                    answer = await self._client.repeat(
+                        "ImageStatus", request, api.ImageStatusResponse, LOOK_SECONDS_MAX
+                    )
+                    self._image_signals[reference] = signal_of_image(answer.info.get("info", ""))
+            found = self._image_signals.get(reference, "")
+        if found:
+            entry.stop_signal = found
+            entry.spec = replace(entry.spec, stop_signal=found)
 
-def _open_first_process(entry: ContainerEntry, info: str) -> None:
+
+def signal_of_status(number: int) -> str:
+    """The name of CRI's number; empty: the runtime says nothing of it."""
+    if not number or number not in api.Signal.values():
+        return ""
+    return api.Signal.Name(number).replace("PLUS", "+").replace("MINUS", "-")
+
+
+def signal_of_image(info: str) -> str:
+    """From an image's verbose state, as containerd and CRI-O both write it. Empty: it does not say."""
+    try:
+        found = msgspec.json.decode(info, type=_VerboseImage).spec.config.stop_signal or DEFAULT_STOP_SIGNAL
+        return signal_name(signal_number(found))
+    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8, or no signal of this machine
+        return ""
+
+
+def _open_named_process(entry: ContainerEntry, info: str) -> None:
     """Containerd and CRI-O both name the first process in their verbose state, as JSON.
 
     Its number is the machine's: in a process namespace of our own somebody else has it. So the process has
@@ -383,23 +492,43 @@ def _open_first_process(entry: ContainerEntry, info: str) -> None:
     except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
         return
     stat = proc.read_stat(pid) if pid else None
-    child = open_child(pid, stat.start_ticks) if stat is not None else None
+    if stat is not None:
+        open_first_process(entry, pid, stat.start_ticks)
+
+
+def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> bool:
+    """Whether this process still runs and is one of the container's: then it is kept open."""
+    child = open_child(pid, start_ticks)
     if child is None:
-        return
-    if entry.id not in cgroups_of(pid):
+        return False
+    if entry.id not in proc.cgroups_of(pid):
         os.close(child.pidfd)
-        return
+        return False
     entry.pid, entry.pidfd, entry.start_ticks = child
+    return True
+
+
+#: CRI-O's own helper beside a container stands in a group that has the container's id in its name too.
+HELPER = "conmon"
+
+
+def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
+    """By the container's id, the number and start of the process that has run longest in its control group,
+    where there is one: of a virtual machine there is none. One look at all processes.
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for pid in proc.all_pids():
+        groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
+        for key in (each for each in ids if each in groups):
+            stat = proc.read_stat(pid)
+            if stat is not None and (key not in found or (stat.start_ticks, pid) < found[key][::-1]):
+                found[key] = (pid, stat.start_ticks)
+    return found
 
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
     """The UIDs of the pods that a process with these cgroups (``/proc/self/cgroup``) is part of. Pure."""
     return frozenset(entry.pod.uid for entry in entries if entry.id in cgroups)
-
-
-def cgroups_of(pid: int) -> str:
-    """The cgroups of a process; empty when it has gone."""
-    return (proc.read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
 
 
 class ContainerEnds:
@@ -434,12 +563,14 @@ class ContainerEnds:
         """One without a descriptor is no longer in the runtime's list."""
         self._start(self._report_missed, entry)
 
-    async def catch_up(self, before: tuple[InventoryContainer, ...]) -> None:
-        """What the daemon before was given and has ended while none ran: reported, and cleaned up after."""
+    async def catch_up(self, before: tuple[InventoryContainer, ...], *, ask: bool = True) -> None:
+        """What the daemon before was given and has ended while none ran: reported, and cleaned up after.
+        ``ask``: the runtime, how.
+        """
         running = {entry.id for entry in self._table.entries()}
         over = [each for each in before if each.id not in running]
         for each in over:
-            end = await exit_of_container(self._client, each.id) or ExitStatus()
+            end = (await exit_of_container(self._client, each.id) if ask else None) or ExitStatus()
             if self._table.given.get((each.uid, each.container), each).id != each.id:
                 continue  # A shutdown has begun, and was given the one that was started since.
             ended = ContainerExited(uid=each.uid, container=each.container, exit_code=end.exit_code)

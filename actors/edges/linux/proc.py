@@ -163,6 +163,11 @@ def socket_inodes(pid: int) -> Iterator[int]:
             yield inode
 
 
+def cgroups_of(pid: int) -> str:
+    """The cgroups of a process; empty when it has gone."""
+    return (read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
+
+
 def all_pids() -> list[int]:
     """Every process number in use."""
     return [int(name) for name in os.listdir("/proc") if name.isdecimal()]

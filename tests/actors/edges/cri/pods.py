@@ -29,6 +29,7 @@ class Spec(NamedTuple):
     pre_stop: dict[str, Any] | None = None
     ports: tuple[dict[str, Any], ...] = ()
     attempt: int = 0
+    image: str = IMAGE
 
 
 class Made(NamedTuple):
@@ -99,7 +100,7 @@ class Kubelet:
         labels = _pod_labels(config.metadata.name, config.metadata.uid)
         container = making.ContainerConfig(
             metadata=making.ContainerMetadata(name=spec.name, attempt=spec.attempt),
-            image=making.ImageSpec(image=IMAGE),
+            image=making.ImageSpec(image=spec.image),
             command=["/bin/sh", "-c", spec.script],
             labels=labels | {"io.kubernetes.container.name": spec.name},
             annotations=_container_annotations(spec, grace),

@@ -162,7 +162,7 @@ async def test_sandboxes_after_the_pods(bed: Containerd, kubelet: Kubelet, tmp_p
 
 
 async def test_containerd_goes_and_comes_back(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
-    """While the runtime is away a stop waits, SIGKILL does without it, and ends are seen all the same."""
+    """While the runtime is away stop signal and SIGKILL do without it, and ends are seen all the same."""
     kubelet.pod("stays", Spec(CODE_3))
     kubelet.pod("deaf3", Spec(DEAF))
     async with rig_on(bed, tmp_path) as rig:
@@ -172,17 +172,10 @@ async def test_containerd_goes_and_comes_back(bed: Containerd, kubelet: Kubelet,
         try:
             assert await rig.do(kill("uid-deaf3")) == Ending()
             await rig.outbox.wait_for(ContainerExited, uid="uid-deaf3")
-            answers: list[Ending] = []
-
-            async def stop_it() -> None:
-                answers.append(await rig.do(stop("uid-stays")))
-
-            rig.nursery.start_soon(stop_it)
-            await trio.sleep(0.3)
-            assert answers == []
+            assert await rig.do(stop("uid-stays")) == Ending()
+            await rig.outbox.wait_for(ContainerExited, uid="uid-stays")
         finally:
             bed.start()
-        await rig.outbox.wait_for(ContainerExited, uid="uid-stays", exit_code=3)
         assert len(await rig.inventory("again")) == 0
 
 

@@ -1,4 +1,6 @@
-"""Stop signals while the runtime is away: each container has one, from the runtime or from us, never both."""
+"""Stop signals: each container has one, from us or from its runtime, never both, and what is not known of one
+is said.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ import trio
 from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeRefused, Unsent
+from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
 from ebbtide.actors.edges.cri.orders import DIRECT_SECONDS, SENT_SECONDS, ContainerStops, backstop_seconds
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.linux.exits import ExitStatus
@@ -28,21 +30,27 @@ from ebbtide.events.facts import ContainerExited
 from tests.actors.edges.cri.conftest import rig_on
 from tests.actors.edges.cri.pods import Kubelet, Spec
 from tests.actors.edges.cri.test_edge import kill, stop, until
+from tests.actors.edges.process.process_bed import Outbox
 from tests.beds.containerd import Containerd
 from tests.beds.inside import PROJECT
 
 AWAY = Lost("the runtime is away for 0.5 s")
-DIRECT = "SIGTERM was sent to the first process: the runtime is away for 0.5 s"
+DIRECT = "{} was sent to the first process: {}"
 SAID = "container runtime: away; stop signals go to the containers' first processes"
+NOT_KNOWN = "whether it was sent is not known: the runtime was given the stop"
 #: Writes a line for every SIGTERM and goes on.
 COUNTS = "trap 'echo told >> /tmp/told' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 
 
 class Runtime:
-    """Connected or not; ``says`` is what it answers to one call after the other, None an answer."""
+    """Connected or not, reading or not; ``says`` is what it answers to one stop after the other, None an
+    answer.
+    """
 
-    def __init__(self, *says: CallFailed | None, up: bool = True, seconds: float = 0.01) -> None:
-        self.says, self.up, self.seconds = list(says), up, seconds
+    def __init__(
+        self, *says: CallFailed | None, up: bool = True, hangs: bool = False, seconds: float = 0.01
+    ) -> None:
+        self.says, self.up, self.hangs, self.seconds = list(says), up, hangs, seconds
         self.asked = 0
 
     async def ready(self, seconds: float) -> None:
@@ -53,7 +61,12 @@ class Runtime:
         raise AWAY
 
     async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
-        self.asked += 1
+        self.asked += name == "StopContainer"
+        if self.hangs:
+            await trio.sleep(seconds)
+            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+        if name == "Version":
+            return api.VersionResponse()
         await trio.sleep(self.seconds)
         said = self.says.pop(0) if self.says else None
         if said is not None:
@@ -64,20 +77,28 @@ class Runtime:
 
 
 class Rig:
-    """Stops of one container, whose first process is a real one."""
+    """Stops of one container, whose first process is a real one. ``knows``: its stop signal, if we do."""
 
-    def __init__(self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes]) -> None:
+    def __init__(
+        self, runtime: Runtime, nursery: trio.Nursery, process: subprocess.Popen[bytes], knows: str
+    ) -> None:
         self.runtime, self.process, self.said = runtime, process, list[str]()
         self.entry = ContainerEntry(
             PodEntry("u", "ns", "p", "s"), "c", ContainerSpec(name="main", argv=("sleep",))
         )
         self.entry.pod.grace_seconds = 30
         self.entry.pidfd = os.pidfd_open(process.pid)
+        self.entry.stop_signal = knows
         notes = OperatorNotes(lambda level, line: self.said.append(line))
-        self._stops = ContainerStops(runtime, nursery.start_soon, notes)
+        self.outbox = Outbox()
+        self.reach = RuntimeReach(runtime, notes)
+        self._stops = ContainerStops(runtime, self.reach, nursery.start_soon, notes)
 
     async def stop(self, name: str = "SIGTERM") -> Ending:
-        return await self._stops.signal(self.entry, name, "")
+        return await self._stops.signal(self.entry, name, "", self.outbox)
+
+    async def kill(self) -> Ending:
+        return await self._stops.kill(self.entry, "")
 
     def ended_by(self) -> int:
         """Of the process; SIGKILL where nobody had sent anything before."""
@@ -93,40 +114,67 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 @asynccontextmanager
-async def stopping(runtime: Runtime, process: subprocess.Popen[bytes]) -> AsyncIterator[Rig]:
+async def stopping(runtime: Runtime, process: subprocess.Popen[bytes], knows: str = "") -> AsyncIterator[Rig]:
     async with trio.open_nursery() as nursery:
-        rig = Rig(runtime, nursery, process)
+        rig = Rig(runtime, nursery, process, knows)
         yield rig
         nursery.cancel_scope.cancel()
     rig.entry.finish(ExitStatus())
 
 
-async def test_a_runtime_that_is_away(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+@pytest.mark.parametrize(
+    "runtime", [Runtime(), Runtime(up=False), Runtime(hangs=True)], ids=["up", "away", "hung"]
+)
+async def test_a_signal_that_is_known(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime
 ) -> None:
-    """Half a second is left to it, then the order's signal goes to the first process; said once."""
-    async with stopping(Runtime(up=False), process) as rig:
+    """It goes to the first process at once, whatever the runtime does, and the runtime is not asked."""
+    async with stopping(runtime, process, knows="SIGTERM") as rig:
         began = trio.current_time()
-        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.replace("SIGTERM", "SIGUSR1"))
-        assert trio.current_time() - began == pytest.approx(DIRECT_SECONDS)
-        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.replace("SIGTERM", "SIGUSR1"))
-        assert (rig.runtime.asked, rig.said, rig.process.wait()) == (0, [SAID], -signal.SIGUSR1)
+        assert await rig.stop() == Ending()
+        assert trio.current_time() == began
+        assert (runtime.asked, rig.said, rig.process.wait()) == (0, [], -signal.SIGTERM)
 
 
-async def test_a_runtime_that_has_only_begun(
+async def test_an_image_with_a_signal_of_its_own(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    """One that listens and does nothing yet was given nothing either."""
-    async with stopping(Runtime(*[Unsent("not initialized")] * 100), process) as rig:
-        ending = await rig.stop()
-        assert ending == Ending(reason="SIGTERM was sent to the first process: not initialized")
-        assert rig.process.wait() == -signal.SIGTERM
+    """The container gets its own, whatever was thought when its pod was listed; that is on record."""
+    async with stopping(Runtime(), process, knows="SIGUSR1") as rig:
+        assert await rig.stop() == Ending(reason="SIGUSR1 was sent, as its image asks")
+        assert rig.process.wait() == -signal.SIGUSR1
+
+
+async def test_a_signal_that_the_runtime_alone_knows(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """Then the runtime sends it, and nobody else does."""
+    async with stopping(Runtime(), process) as rig:
+        assert await rig.stop() == Ending()
+        assert (rig.runtime.asked, rig.said, rig.ended_by()) == (1, [], signal.SIGKILL)
+
+
+@pytest.mark.parametrize(
+    ("runtime", "why"),
+    [(Runtime(up=False), str(AWAY)), (Runtime(hangs=True), "Version: no answer in 0.5 s")],
+    ids=["away", "hung"],
+)
+async def test_a_runtime_that_alone_knows_and_does_not_answer(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime, why: str
+) -> None:
+    """Half a second is left to it, which is given nothing; then the order's signal goes past it."""
+    async with stopping(runtime, process) as rig:
+        began = trio.current_time()
+        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
+        assert trio.current_time() - began == pytest.approx(DIRECT_SECONDS)
+        assert await rig.stop("SIGUSR1") == Ending(reason=DIRECT.format("SIGUSR1", why))
+        assert (runtime.asked, rig.said, rig.process.wait()) == (0, [SAID], -signal.SIGUSR1)
 
 
 async def test_a_runtime_that_is_soon_back(
     autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
 ) -> None:
-    """Then it sends the signal, and nobody else does."""
+    """Then it sends the signal, and nobody else does; what it had certainly not read is said again."""
     async with stopping(Runtime(Unsent("not initialized"), up=False), process) as rig:
 
         async def back() -> None:
@@ -139,16 +187,30 @@ async def test_a_runtime_that_is_soon_back(
         assert (rig.runtime.asked, rig.said, rig.ended_by()) == (2, [], signal.SIGKILL)
 
 
-@pytest.mark.parametrize("seconds", [SENT_SECONDS / 2, SENT_SECONDS * 5], ids=["at once", "later"])
 async def test_a_call_that_may_have_been_heard(
-    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], seconds: float
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
 ) -> None:
     """It is not made again, and no signal goes beside it: two mean "at once" to many programs."""
-    async with stopping(Runtime(Lost("Socket closed"), seconds=seconds), process) as rig:
+    async with stopping(Runtime(Lost("Socket closed"), seconds=SENT_SECONDS / 2), process) as rig:
         ending = await rig.stop()
         await trio.sleep(60)
-        early = "it may have been sent and is not sent again: Socket closed"
-        assert ending == Ending(reason=early if seconds < SENT_SECONDS else "")
+        assert ending == Ending("unknown", f"{NOT_KNOWN}, and is not given it again: Socket closed")
+        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
+async def test_a_runtime_that_stops_reading(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """A call that is out is no call that was heard, when the next one has no answer."""
+    async with stopping(Runtime(seconds=60), process) as rig:
+
+        async def hang() -> None:
+            await trio.sleep(SENT_SECONDS / 2)
+            rig.runtime.hangs = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(hang)
+            assert await rig.stop() == Ending("unknown", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
 
 
@@ -173,6 +235,24 @@ async def test_a_container_without_a_process_here(
         assert trio.current_time() - began == pytest.approx(backstop_seconds(30))
 
 
+async def test_a_container_without_a_process_here_and_a_runtime_that_hangs(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """Nobody can say whether it got its signal, so nobody does."""
+    async with stopping(Runtime(hangs=True), process) as rig:
+        os.close(rig.entry.pidfd)
+        rig.entry.pidfd = -1
+        assert await rig.stop() == Ending("unknown", f"{NOT_KNOWN}: Version: no answer in 2.0 s")
+        assert rig.runtime.asked == 1
+
+
+async def test_sigkill_asks_nobody(process: subprocess.Popen[bytes]) -> None:
+    """It goes to the first process, and its end is waited for."""
+    async with stopping(Runtime(hangs=True), process) as rig:
+        assert await rig.kill() == Ending()
+        assert (rig.runtime.asked, rig.process.wait()) == (0, -signal.SIGKILL)
+
+
 def first_process(kubelet: Kubelet, container: str) -> int:
     request = api.ContainerStatusRequest(container_id=container, verbose=True)
     found = kubelet.call("ContainerStatus", request, api.ContainerStatusResponse)
@@ -195,7 +275,7 @@ async def test_a_containerd_that_was_killed(
         try:
             if noticed:
                 await until(lambda: "pods that appear are not seen" in "".join(rig.said), "not noticed")
-            assert await rig.do(stop("uid-counts")) == Ending(reason=DIRECT)
+            assert await rig.do(stop("uid-counts")) == Ending()
             await until(told.exists, "no signal")
         finally:
             bed.start()
