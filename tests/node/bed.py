@@ -197,7 +197,8 @@ class Bed:
             await self.node_ready(member)
 
     async def load_image(self, member: Member) -> None:
-        archive = self.folder / "image.tar"
+        # Each its own: they come up side by side, and half of one is no archive.
+        archive = self.folder / f"image-{member.name}.tar"
         if not archive.exists():
             await trio.to_thread.run_sync(image.pack, archive)
         await self.run("ctr", "-a", str(member.socket), "-n", "k8s.io", "images", "import", str(archive))
