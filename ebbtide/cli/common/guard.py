@@ -14,8 +14,6 @@ from contextlib import suppress
 
 import click
 
-from ebbtide.events.record.format import visible
-
 DONE, NOT_SO, WRONG, DIVERGED, TORN, CORRUPT, INCOMPATIBLE = range(7)
 
 #: Where several apply, the first of these wins. What makes the others doubtful comes first: of a journal that
@@ -135,6 +133,9 @@ def unreadable(error: Exception) -> str:
 
 def say(text: str) -> None:
     """One line on standard error."""
+    # Imported late, for most runs say nothing: with it come the events, and half again of the time of a help.
+    from ebbtide.events.record.format import visible
+
     print(f"ebbtide: {visible(' '.join(text.split()))}", file=sys.stderr)
 
 
