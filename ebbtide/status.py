@@ -15,7 +15,7 @@ import msgspec
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id
+from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
 from ebbtide.events.model import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
@@ -282,6 +282,7 @@ def status_of(
             "location": writer.location,
             "writtenSeq": writer.written_seq,
             "syncedSeq": writer.synced_seq,
+            "head": head_text(*writer.head),
         },
         "shutdown": shutdown,
     }

@@ -141,6 +141,11 @@ def shutdown_trace_id(first_record_hash: bytes) -> str:
     return hashlib.sha256(framed).hexdigest()[:32]
 
 
+def head_text(seq: int, chain_hash: bytes) -> str:
+    """How a journal's head is written down: the last record's number and chain hash; empty for none."""
+    return f"{seq}:{chain_hash.hex()}" if chain_hash else ""
+
+
 # --- marks: the journal's own bookkeeping ---------------------------------------------------------
 
 #: Emits the records of the journal itself.

@@ -79,6 +79,7 @@ class History:
         self._findings: list[Finding] = []
         self._open_step: list[RawRecord] = []
         self._header: Header | None = None
+        self._head = b""
         self._end, self._durable_seq, self._first_seq = Link(), 0, 0
         self._begin()
 
@@ -115,6 +116,7 @@ class History:
             self._end,
             self._durable_seq,
             self.path.next_number,
+            self._head,
         )
 
     def read(self) -> Verdict:
@@ -171,7 +173,7 @@ class History:
                 whole = piece.records[: piece.whole]
                 if whole:
                     records, self._open_step, open_bytes = [*self._open_step, *whole], [], 0
-                    self._end, self._header = piece.whole_end, piece.header
+                    self._end, self._header, self._head = piece.whole_end, piece.header, records[-1].hash
                     yield Batch(piece.header, records)
                 rest = piece.records[piece.whole :]
                 self._open_step += rest
@@ -203,7 +205,7 @@ class History:
 
     def _begin(self) -> None:
         self._read = False
-        self._findings, self._open_step, self._header = [], [], None
+        self._findings, self._open_step, self._header, self._head = [], [], None, b""
         self._end, self._durable_seq, self._first_seq = Link(), 0, 0
         first = self._segments[0].header if self._segments else None
         if first is not None:

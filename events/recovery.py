@@ -143,6 +143,8 @@ class Verdict(NamedTuple):
     end: Link
     durable_seq: int
     next_number: int
+    #: The chain hash of record ``end.seq``: it vouches for every record before it (`docs/journal-format.md`).
+    head: bytes = b""
 
     @property
     def exit_code(self) -> int:

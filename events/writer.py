@@ -102,6 +102,11 @@ class Writer:
         return self._backlog.durable.seq
 
     @property
+    def head(self) -> tuple[int, bytes]:
+        """The last record that is known durable, and its chain hash; 0 before this process has one."""
+        return self._backlog.head
+
+    @property
     def segment_bytes(self) -> int:
         """The size of the current segment, the queue included."""
         return self._chain.end.offset
@@ -456,6 +461,7 @@ class Backlog:
     def __init__(self, chain: Chain) -> None:
         self.chain = chain
         self.written = self.durable = chain.end
+        self.head = (0, b"")
         self.closing = self.lost = False
         self._queued: deque[SegmentItem] = deque()
         self._pending: deque[SegmentItem] = deque()
@@ -505,7 +511,9 @@ class Backlog:
     def publish_durable(self, end: Link) -> None:
         # By place and not by number: a trailer and a header have the number of the record before them.
         while self._pending and self._pending[0].end[:2] <= end[:2]:
-            self._pending.popleft()
+            item = self._pending.popleft()
+            if item.record is not None:
+                self.head = item.end.seq, item.end.hash
         self.durable = end
         self._queue_changed.set()
         self._published.unpark_all()

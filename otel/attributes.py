@@ -208,6 +208,12 @@ ACTION = _ours("resume.action", "string", "resume", "What the start did: a row o
 FALLBACK_PODS = _ours("fallback.pods", "int", '"fallback.engaged"', "Pods that it took over.")
 ACTOR = _ours("actor", "string", '"actor.failed", log records', "The actor, with its subject.")
 SEQ = _ours("seq", "int", "log records", "The number of the journal's record.")
+RECORD_HASH = _ours(
+    "record.hash",
+    "string",
+    "log records",
+    "Its chain hash: all before it can be verified by it.",
+)
 STORAGE_ERROR = _ours("storage.error", "string", '"storage.failed"', "The error of the disk.")
 ASKED_BY = _ours("asked_by", "int", '"hurry", "release.asked"', "User id of who asked.")
 ASKED_POD = _ours("asked_pod", "string", '"hurry"', "Whom it was about, as it was written.")

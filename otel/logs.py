@@ -117,7 +117,7 @@ class Logs:
             severity_text=text,
             event_name=EVENT_PREFIX + raw.tag,
             body=message.text,
-            attributes=(*pod, (at.ACTOR, raw.actor), (at.SEQ, raw.seq)),
+            attributes=(*pod, (at.ACTOR, raw.actor), (at.SEQ, raw.seq), (at.RECORD_HASH, raw.hash.hex())),
             episode=raw.episode,
             seq=raw.seq,
         )

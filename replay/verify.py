@@ -1,15 +1,19 @@
 """Is a whole journal a function of its facts? One pass over it, in whole steps, in the memory of a step.
 
 What cannot be read is not called identical: an intact prefix verifies, and the verdict says where it ends.
+
+That says that a journal is consistent, and not whose it is: whoever can write the files can make another one
+that is consistent, too. A `NotedHead`, which somebody kept elsewhere, says that up to its record it is as it
+was.
 """
 
 from __future__ import annotations
 
 from operator import gt
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from ebbtide.events.base import Checkpoint
-from ebbtide.events.codec import BadPayload, UnknownType
+from ebbtide.events.base import Checkpoint, shutdown_trace_id
+from ebbtide.events.codec import BadPayload, RawRecord, UnknownType
 from ebbtide.events.reader import Batch, History
 from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import Divergence, Replayer
@@ -18,11 +22,57 @@ from ebbtide.replay.replayer import Divergence, Replayer
 HIDES = ("corrupt", "incompatible")
 
 
+#: ``there``: the journal has that record with that hash, so that all up to it is as it was. ``other``: it has
+#: another one in its place, or none. ``gone``: it begins behind it, as after retention.
+HeadState = Literal["there", "other", "gone"]
+
+_HASH_DIGITS, _TRACE_DIGITS = 64, 32
+
+
+class NotedHead(NamedTuple):
+    """A record as it was noted outside of the journal: by its chain hash, or by its shutdown's trace id.
+
+    ``seq`` 0: the number was not noted. ``digits`` are hexadecimal.
+    """
+
+    seq: int
+    digits: str
+
+    @property
+    def of_trace(self) -> bool:
+        return len(self.digits) == _TRACE_DIGITS
+
+    def is_of(self, raw: RawRecord) -> bool:
+        if self.of_trace:
+            return raw.seq == raw.episode and shutdown_trace_id(raw.hash) == self.digits
+        return raw.hash.hex() == self.digits and self.seq in (0, raw.seq)
+
+    def state(self, found_seq: int, verdict: Verdict) -> HeadState:
+        if found_seq:
+            return "there"
+        # Without its number nobody can say whether it should be here or stood before the begin.
+        begins_later = verdict.first_seq > (self.seq or 1)
+        return "gone" if begins_later else "other"
+
+
+def parse_head(text: str) -> NotedHead:
+    """``NUMBER:HASH``, a hash, or a trace id. Raises ValueError."""
+    number, colon, digits = text.strip().lower().rpartition(":")
+    is_hex = all(digit in "0123456789abcdef" for digit in digits)
+    lengths = (_HASH_DIGITS,) if colon else (_HASH_DIGITS, _TRACE_DIGITS)
+    seq = int(number) if number.isascii() and number.isdecimal() and len(number) < 20 else 0
+    if not is_hex or len(digits) not in lengths or bool(colon) != bool(seq):
+        forms = "NUMBER:HASH as 'ebbtide journal check' prints it, a HASH, or a trace id"
+        raise ValueError(f"{text!r} is no head: name {forms}")
+    return NotedHead(seq, digits)
+
+
 class Verification(NamedTuple):
     """``events`` were executed, of ``episodes`` shutdowns.
 
     ``failure`` is why re-execution stopped before the end, at record ``stopped_seq``, which cannot be
-    decoded; ``verdict`` is what a reader can say of the journal's end.
+    decoded; ``verdict`` is what a reader can say of the journal's end. ``noted_seq`` is the record that a
+    noted head is of, 0 for none.
     """
 
     episodes: int
@@ -31,6 +81,7 @@ class Verification(NamedTuple):
     failure: BadPayload | UnknownType | None
     stopped_seq: int
     verdict: Verdict
+    noted_seq: int = 0
 
     @property
     def identical(self) -> bool:
@@ -38,22 +89,24 @@ class Verification(NamedTuple):
         return self.divergence is None and self.failure is None and self.verdict.state not in HIDES
 
 
-def verify(history: History, only: int = 0) -> Verification:
+def verify(history: History, only: int = 0, noted: NotedHead | None = None) -> Verification:
     """Execute as far as it agrees; read on to the end for the verdict's sake.
 
     ``only`` is the number of the first record of the one shutdown that is asked about (0: of all): what
-    diverges only after it says nothing against it. ``history`` needs the logic flags of this version
-    (`actors.system.LOGIC_FLAGS`), so that what has others is refused. Raises OSError.
+    diverges only after it says nothing against it. ``noted`` is looked for. ``history`` needs the logic
+    flags of this version (`actors.system.LOGIC_FLAGS`), so that what has others is refused. Raises OSError.
     """
     replayer, clock = Replayer(), _Clock()
     episodes: dict[int, None] = {}
     events = 0
     failure: BadPayload | UnknownType | None = None
-    executes, relevant = True, not only
+    executes, relevant, noted_seq = True, not only, 0
     for batch in history.batches():
         records = batch.records
         episodes.update(dict.fromkeys([raw.episode for raw in records]))
         events += [raw.episode for raw in records].count(only) if only else 0
+        if noted is not None and not noted_seq:
+            noted_seq = next((raw.seq for raw in records if noted.is_of(raw)), 0)
         if not replayer.events and records[0].seq != 1 and records[0].tag != Checkpoint.__name__:
             # Where the journal's begin is lost, what is left of it can be looked at, and not executed.
             executes = False
@@ -85,6 +138,7 @@ def verify(history: History, only: int = 0) -> Verification:
         failure,
         replayer.system.next_seq if failure is not None else 0,
         history.verdict,
+        noted_seq,
     )
 
 

@@ -17,7 +17,7 @@ from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, need_comm
 from ebbtide.cli.common.output import painter, pairs, show, show_json, table
 from ebbtide.cli.common.reading import conclude, open_journal, sources_of
 from ebbtide.cli.common.records import follow_journal, record_json_line, record_text_line
-from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.base import NS_PER_SECOND, head_text
 from ebbtide.events.codec import RawRecord
 from ebbtide.events.messages import Names
 from ebbtide.events.reader import Batch, History
@@ -85,6 +85,7 @@ def ls_command(journals: tuple[Path, ...], output: str) -> int:
                 "version": LIST_VERSION,
                 "journalId": history.journal_id.hex(),
                 "journal": verdict_document(whole_verdict(history)),
+                "head": head_text(history.verdict.end.seq, history.verdict.head) or None,
                 "episodes": [episode_document(episode) for episode in found],
             }
         )
@@ -191,6 +192,7 @@ def check_command(journals: tuple[Path, ...], output: str) -> int:
         ("segments", str(len(history.path.segments))),
         ("records", f"{verdict.first_seq} to {verdict.end.seq}"),
         ("known durable", f"to {verdict.durable_seq}"),
+        ("head", head_text(verdict.end.seq, verdict.head) or "none"),
         ("state", verdict.state),
     ]
     rows += [("beside it", f"another journal, {other}…") for other in history.path.others]
@@ -246,6 +248,7 @@ def check_document(history: History, verdict: Verdict) -> dict[str, Any]:
         "firstSeq": verdict.first_seq,
         "lastSeq": verdict.end.seq,
         "durableSeq": verdict.durable_seq,
+        "head": head_text(verdict.end.seq, verdict.head) or None,
         "otherJournals": list(history.path.others),
         "findings": [
             {

@@ -110,6 +110,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         journal = document["journal"]
         written, synced = journal["writtenSeq"], journal["syncedSeq"]
         yield "journal", f"{journal['location'] or 'lost'}, record {written}, synced {synced}"
+        if journal.get("head"):  # a daemon of an earlier release does not say it
+            yield "", f"head {journal['head']}"
     last = document["lastShutdown"]
     if last is None:
         yield "last shutdown", "none in the journal"

@@ -17,13 +17,15 @@ import msgspec
 
 from ebbtide import __version__
 from ebbtide.actors.actor import LOGIC_FLAGS
-from ebbtide.cli.common.guard import DIVERGED, DONE, code_of, unreadable, worst
+from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
 from ebbtide.cli.common.output import painter, remark, show, show_json
 from ebbtide.cli.common.reading import conclude, open_journal
+from ebbtide.events.base import head_text
 from ebbtide.events.record.format import plural, visible
+from ebbtide.events.recovery import Verdict
 from ebbtide.replay.replayer import STATEMENTS, Side, ValueChange
-from ebbtide.replay.verify import HIDES, Verification, verify
+from ebbtide.replay.verify import HIDES, HeadState, NotedHead, Verification, parse_head, verify
 
 if TYPE_CHECKING:
     from ebbtide.replay.divergence import Explanation
@@ -34,19 +36,30 @@ Examples:
   ebbtide replay verify
   ebbtide replay verify last --journal /mnt/old/journal
   ebbtide replay verify -o json | jq .identical
+  ebbtide replay verify --head 96:5f0c…    as it was noted elsewhere
 """
 
 
 @click.command("verify", epilog=EPILOG, context_settings=EPISODE_NAMES)
 @click.argument("episode", required=False)
 @journals_option
+@click.option(
+    "--head",
+    default="",
+    metavar="HEAD",
+    help="A head that was noted outside of the journal (NUMBER:HASH, HASH, or a trace id): is it this one's?",
+)
 @output_option("table", "json")
-def verify_command(episode: str | None, journals: tuple[Path, ...], output: str) -> int:
+def verify_command(episode: str | None, journals: tuple[Path, ...], head: str, output: str) -> int:
     """Feed the facts again and compare every decision, byte by byte.
 
     EPISODE (last, -1, -2, …, or an id) limits what is reported; all of the journal before it is executed in
     any case. Without it everything is. Exit code 3: it diverged; the first difference is explained.
+
+    It says that the journal is consistent, not whose it is: who can write its files can make another that is
+    consistent, too. With --head it is compared with what was noted elsewhere. Exit code 5: it is another one.
     """
+    noted = _noted_head(head)
     # All is executed in any case: a state is a function of every fact before it. 0: all of it is reported
     # too.
     only = 0
@@ -58,7 +71,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
     gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
     try:
         began = time.perf_counter()
-        result = verify(history, only)
+        result = verify(history, only, noted)
         seconds = time.perf_counter() - began
     finally:
         gc.enable()
@@ -70,7 +83,7 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
         again = open_journal(journals, logic_flags=LOGIC_FLAGS)
         explained = explain(again, result.divergence, __version__)
     if output == "json":
-        show_json(verification_document(result, explained, seconds))
+        show_json(verification_document(result, explained, seconds, noted))
     else:
         count = f"{result.events} events, {plural(result.episodes, 'episode')}"
         if explained is not None:
@@ -81,11 +94,57 @@ def verify_command(episode: str | None, journals: tuple[Path, ...], output: str)
         else:
             speed = f"{seconds:.3f} s, {result.events / max(seconds, 1e-9):,.0f} events a second"
             show(f"identical: {count}, every decision as recorded ({speed})")
+            if noted is None:
+                # Not one word more than was shown: who can write the files can make all of them anew.
+                show("consistent, not authentic: compare the head with one that was noted elsewhere (--head)")
+                show(f"head {head_of(result.verdict)}")
     code = DONE
     if result.failure is not None:
         remark(f"ebbtide: {_why_silent(result)}")
         code = code_of(result.failure)
-    return worst((conclude(result.verdict), DIVERGED if result.divergence else DONE, code))
+    codes = [conclude(result.verdict), DIVERGED if result.divergence else DONE, code]
+    if noted is not None:
+        state = noted.state(result.noted_seq, result.verdict)
+        sentence = head_sentence(noted, result)
+        if state != "there":
+            remark(f"ebbtide: {sentence}")
+        elif output != "json":
+            show(sentence)
+        codes.append(HEAD_CODES[state])
+    return worst(codes)
+
+
+def _noted_head(text: str) -> NotedHead | None:
+    try:
+        return parse_head(text) if text else None
+    except ValueError as error:
+        raise Refused(str(error)) from error
+
+
+#: Another journal in the place of the one that was noted is a loss of what had been on record. One that
+#: begins later may be the same: that it is cannot be said.
+HEAD_CODES: dict[HeadState, int] = {"there": DONE, "other": CORRUPT, "gone": NOT_SO}
+
+
+def head_of(verdict: Verdict) -> str:
+    """As ``--head`` takes it."""
+    return head_text(verdict.end.seq, verdict.head)
+
+
+def head_sentence(noted: NotedHead, result: Verification) -> str:
+    """What becomes of a head that was noted."""
+    what = "trace id" if noted.of_trace else "hash"
+    first, last = result.verdict.first_seq, result.verdict.end.seq
+    if result.noted_seq:
+        return f"as noted: record {result.noted_seq} has this {what}, so nothing up to it was changed since"
+    at = f"record {noted.seq}" if noted.seq else f"the record with the noted {what}"
+    if noted.state(0, result.verdict) == "gone":
+        return f"the head cannot be compared: the journal begins at record {first}, and {at} is not in it"
+    if noted.seq > last:
+        return f"not the journal that was noted, or its end is lost: it ends at record {last}, before {at}"
+    if noted.seq:
+        return f"not the journal that was noted: {at} has another hash, so it was made anew"
+    return f"this is not the journal that was noted, or its end is lost: no record has that {what}"
 
 
 VERIFICATION_VERSION = 1
@@ -112,9 +171,12 @@ def _why_silent(result: Verification) -> str:
 
 
 def verification_document(
-    result: Verification, explained: Explanation | None, seconds: float
+    result: Verification, explained: Explanation | None, seconds: float, noted: NotedHead | None = None
 ) -> dict[str, Any]:
-    """The promised shape; with a ``reason`` where part of the journal could not be verified."""
+    """The promised shape; with a ``reason`` where part of the journal could not be verified.
+
+    ``head`` is the journal's, and ``noted`` what became of the one that was given.
+    """
     silent = _why_silent(result)
     return {
         "kind": "Verification",
@@ -124,6 +186,8 @@ def verification_document(
         "identical": result.identical,
         "seconds": round(seconds, 6),
         "divergence": None if explained is None else divergence_document(explained),
+        "head": head_of(result.verdict) or None,
+        **({"noted": noted.state(result.noted_seq, result.verdict)} if noted else {}),
         **({"reason": silent} if silent else {}),
     }
 

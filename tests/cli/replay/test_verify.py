@@ -9,11 +9,14 @@ import msgspec
 import pytest
 
 from ebbtide.cli.common.guard import PRECEDENCE, worst
-from ebbtide.events.base import Fact, Record
+from ebbtide.events.base import Fact, Record, shutdown_trace_id
+from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import InventoryTaken
-from tests.cli.bed import Node, whole_shutdown, write
+from ebbtide.events.reader import History
+from tests.cli.bed import PODS, Node, whole_shutdown, write
 from tests.cli.test_journal import damage
 from tests.commands import Run
+from tests.journals import SHUTDOWN
 
 
 class FromTheFuture(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -57,6 +60,7 @@ def test_identical(run: Run, tmp_path: Path) -> None:
         "episodes": 1,
         "identical": True,
         "divergence": None,
+        "head": head_of(tmp_path),
     }
 
 
@@ -94,6 +98,99 @@ def test_a_long_chain_of_causes(run: Run, spoiled: Path) -> None:
     assert len(causes) > 2
     seqs = [cause["seq"] for cause in divergence["causes"]]
     assert seqs == sorted(seqs, reverse=True)
+
+
+# --- whose it is: a head that was noted elsewhere -------------------------------------------------
+
+
+def head_of(folder: Path) -> str:
+    """As whoever keeps it elsewhere notes it, by the format's page: the last record's number and hash."""
+    *_, last = History([DirectorySource(folder)]).raw()
+    return f"{last.seq}:{last.hash.hex()}"
+
+
+def test_what_verifies_is_not_called_authentic(run: Run, tmp_path: Path) -> None:
+    """Consistent is all that a journal can be by itself; the head is there to be noted."""
+    whole_shutdown(tmp_path)
+    lines = run("replay", "verify", "--journal", tmp_path).out.splitlines()
+    assert lines[0].startswith("identical: ")
+    assert lines[1].startswith("consistent, not authentic: ")
+    assert lines[2] == f"head {head_of(tmp_path)}"
+    assert json.loads(run("journal", "check", "--journal", tmp_path, "-o", "json").out)["head"] == head_of(
+        tmp_path
+    )
+    assert json.loads(run("journal", "ls", "--journal", tmp_path, "-o", "json").out)["head"] == head_of(
+        tmp_path
+    )
+
+
+def test_a_journal_that_was_made_anew_has_another_head(run: Run, tmp_path: Path) -> None:
+    """It verifies by itself, to the byte: only what was noted elsewhere tells it apart."""
+    noted = head_of(whole_shutdown(tmp_path / "true").parent)
+    other = Node(tuple(msgspec.structs.replace(pod, name=f"{pod.name}-too") for pod in PODS))
+    other.start()
+    other.shut_down()
+    write(tmp_path / "false", other.records)
+    assert run("replay", "verify", "--journal", tmp_path / "false").code == 0
+    ran = run("replay", "verify", "--journal", tmp_path / "false", "--head", noted)
+    assert ran.code == 5
+    assert "identical: " in ran.out
+    assert "not the journal that was noted: record " in ran.err
+    document = json.loads(
+        run("replay", "verify", "--journal", tmp_path / "false", "--head", noted, "-o", "json").out
+    )
+    assert (document["identical"], document["noted"]) == (True, "other")
+
+
+def test_a_head_stays_true_while_the_journal_grows(run: Run, tmp_path: Path) -> None:
+    """Each record vouches for all before it, so an earlier head is in the journal for ever."""
+    whole_shutdown(tmp_path)
+    raws = list(History([DirectorySource(tmp_path)]).raw())
+    (began, *_) = [raw for raw in raws if raw.seq == raw.episode]
+    for head in (
+        f"{raws[7].seq}:{raws[7].hash.hex()}",
+        raws[7].hash.hex().upper(),
+        shutdown_trace_id(began.hash),
+    ):
+        ran = run("replay", "verify", "--journal", tmp_path, "--head", head)
+        assert ran.code == 0
+        assert "as noted: record " in ran.out
+        assert "not authentic" not in ran.out
+
+
+@pytest.mark.parametrize(
+    ("head", "why"),
+    [
+        (f"9999:{'a' * 64}", "its end is lost: it ends at record "),
+        ("a" * 64, "no record has that hash"),
+        ("a" * 32, "no record has that trace id"),
+    ],
+)
+def test_a_head_that_is_not_there(run: Run, tmp_path: Path, head: str, why: str) -> None:
+    """The end may be cut off, and what is left is consistent."""
+    whole_shutdown(tmp_path)
+    ran = run("replay", "verify", "--journal", tmp_path, "--head", head)
+    assert ran.code == 5
+    assert why in ran.err
+
+
+def test_a_head_from_before_the_begin_cannot_be_compared(run: Run, spoiled: Path) -> None:
+    """Retention has taken its record, or somebody has."""
+    for file in sorted(SHUTDOWN.iterdir())[1:]:
+        (spoiled / file.name).write_bytes(file.read_bytes())
+    ran = run("replay", "verify", "--journal", spoiled, "--head", f"3:{'a' * 64}")
+    assert ran.code == 1
+    assert (
+        "the head cannot be compared: the journal begins at record 45, and record 3 is not in it" in ran.err
+    )
+
+
+@pytest.mark.parametrize("head", ["x", "5:", f"0:{'a' * 64}", f"5:{'a' * 32}", "g" * 64, f"-1:{'a' * 64}"])
+def test_what_is_no_head_is_refused(run: Run, tmp_path: Path, head: str) -> None:
+    """Before anything is read."""
+    ran = run("replay", "verify", "--journal", tmp_path, "--head", head)
+    assert ran.code == 2
+    assert "is no head: name NUMBER:HASH" in ran.err
 
 
 def test_a_difference_for_people(run: Run, spoiled: Path) -> None:
