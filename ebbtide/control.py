@@ -122,7 +122,7 @@ async def _handle(line: bytes, verbs: Mapping[str, Verb], uid: int) -> dict[str,
     try:
         request = msgspec.json.decode(line[:REQUEST_BYTES_MAX], type=Request)
         verb = verbs[request.verb]
-    except (msgspec.DecodeError, RecursionError, KeyError):
+    except (ValueError, RecursionError, KeyError):  # ValueError: of msgspec, and bad UTF-8
         known = ", ".join(verbs)
         return {"ok": False, "error": f"not a request: send one JSON object with a verb of {known}"}
     try:

@@ -252,7 +252,7 @@ def pods_of_list(body: bytes) -> ListedPods:
 def _decoded_list(body: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"its list of pods cannot be read: {error}") from None
 
 

@@ -213,10 +213,11 @@ def test_a_list_of_pods() -> None:
     assert [each.uid for each in listed.known] == ["u-1", "u-2"]
 
 
-def test_a_list_that_is_none() -> None:
+@pytest.mark.parametrize("body", [b'{"items": 7}', b'{"items": "\xff"}', b'{"items": ' + b"[" * 9000])
+def test_a_list_that_is_none(body: bytes) -> None:
     """Said in words."""
     with pytest.raises(ValueError, match="list of pods cannot be read"):
-        pods_of_list(b'{"items": 7}')
+        pods_of_list(body)
 
 
 def test_what_a_machine_looks_like(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

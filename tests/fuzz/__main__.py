@@ -12,6 +12,7 @@ reached new code is kept with ``--keep``, as few inputs as reach the same.
 from __future__ import annotations
 
 import argparse
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -80,9 +81,11 @@ def _engine(name: str, options: Sequence[str]) -> int:
     except ImportError:
         print("this needs atheris: pip install atheris", file=sys.stderr)
         return 2
-    with atheris.instrument_imports(include=["ebbtide"]):
+    with atheris.instrument_imports(include=["ebbtide", "jeepney", "h11"]):
         from tests.fuzz.targets import TARGETS
-    atheris.Setup([sys.argv[0], *options], TARGETS[name].accepts)
+    # The engine starts itself again for some of its work, by a shell, and this is how.
+    itself = shlex.join([sys.executable, "-m", "tests.fuzz", ENGINE, name])
+    atheris.Setup([itself, *options], TARGETS[name].accepts)
     atheris.Fuzz()
     return 0
 

@@ -47,6 +47,7 @@ from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
+from tests.fuzz import sockets
 from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
 
 #: Of one input: a hundred times what the slowest honest one of its size takes.
@@ -237,6 +238,9 @@ TARGETS: dict[str, Target] = {
     "tell": Target(_tell, (), _segments),
     "pack": Target(_pack, (NotPacked, OSError), _packs),
     "manifest": Target(_manifest, (ValueError,), _manifests),
+    "bus": Target(sockets.bus, (), sockets.bus_messages),
+    "control": Target(sockets.control_request, (), sockets.control_requests),
+    "scrape": Target(sockets.scrape, (), sockets.scrapes),
 }
 
 

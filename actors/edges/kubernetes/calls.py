@@ -181,7 +181,7 @@ def answer_text(answer: Answer) -> str:
     """The code and what the server says to it, for people; bounded."""
     try:
         said = msgspec.json.decode(answer.body, type=_StatusObject).message
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (ValueError, RecursionError):
         said = answer.body[:ANSWER_CHARACTERS_MAX].decode(errors="replace")
     return f"{answer.code} {said[:ANSWER_CHARACTERS_MAX]}".rstrip()
 
@@ -382,7 +382,7 @@ async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
         raise (Unanswered if answer.code >= 429 else ListDenied)(f"the list of pods: {answer_text(answer)}")
     try:
         return _list_decoder.decode(answer.body).items
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise Unanswered(f"the list of pods cannot be read: {error}") from None
 
 

@@ -75,7 +75,7 @@ def read_note(node: ApiNode) -> ChangedNote:
     """What a Node says that we changed. An annotation that somebody has spoilt says nothing."""
     try:
         return msgspec.json.decode(node.metadata.annotations.get(CHANGED_ANNOTATION, "{}"), type=ChangedNote)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return ChangedNote()
 
 
@@ -264,7 +264,7 @@ class NodeWriter:
                 return f"the node cannot be read: {answer_text(read)}"
             try:
                 node = msgspec.json.decode(read.body, type=ApiNode)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 return f"the node cannot be read: {error}"
             body = patch.change(node)
             # While a write of ours may still be carried out, a reading that shows nothing to do proves

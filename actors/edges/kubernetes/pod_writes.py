@@ -377,7 +377,7 @@ async def _write_status(
                 raise StatusRefused(answer_text(answer))
             try:
                 pod = msgspec.json.decode(answer.body, type=ApiPod)
-            except msgspec.DecodeError as error:
+            except (ValueError, RecursionError) as error:
                 raise StatusRefused(f"it cannot be read: {error}") from None
         if pod.metadata.uid != known.api_uid:
             return DeliveryResult(DELIVERED, "is another one by now")

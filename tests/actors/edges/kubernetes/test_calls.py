@@ -88,6 +88,13 @@ STRANGE = [
     status(400, "what"),
     Answer(200, b"not json"),
     Answer(200, b"\xff\xfe"),
+    # Where a text is looked for, and where nothing is.
+    Answer(200, b'{"metadata": {"name": "\xff"}, "items": [{"metadata": {"name": "\xff"}}]}'),
+    Answer(200, b'{"metadata": {"name": ' + b"[" * 5000),
+    Answer(200, b'{"x": ' + b"[" * 5000),
+    Answer(200, b'{"metadata": {"annotations": {"ebbtide.dev/changed": "%s"}}}' % (b"[" * 5000)),
+    Answer(500, b'{"message": "\xff"}'),
+    Answer(500, b'{"x": ' + b"[" * 5000),
     Answer(200, b'{"metadata": {}, "items": []}'),
     Answer(200, b'{"metadata": 3, "items": 3}'),
     Answer(302, b""),
