@@ -66,9 +66,24 @@ RESTORED_AFTER_OBSERVED = "restored-after-observed"
 #: of a stop, a hook or a SIGKILL is told as such (hook, container).
 STOP_OUTCOMES = "stop-outcomes"
 
+#: A pod's final status is written when it ends, not when its wave does (node_status).
+STATUS_AT_POD_END = "status-at-pod-end"
+#: What a cancelled shutdown has not said of the pods that it ended is said by the next one (node_status).
+STATUS_AFTER_CANCEL = "status-after-cancel"
+#: A delete gives whole seconds: as many as the pod has, or one more (hook).
+DELETE_ROUNDED_UP = "delete-rounded-up"
+
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
-LOGIC_FLAGS: tuple[str, ...] = (STATES_DIGEST, CERTIFICATE_REVOKED, RESTORED_AFTER_OBSERVED, STOP_OUTCOMES)
+LOGIC_FLAGS: tuple[str, ...] = (
+    STATES_DIGEST,
+    CERTIFICATE_REVOKED,
+    RESTORED_AFTER_OBSERVED,
+    STOP_OUTCOMES,
+    STATUS_AT_POD_END,
+    STATUS_AFTER_CANCEL,
+    DELETE_ROUNDED_UP,
+)
 
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1

@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors import container as steps
 from ebbtide.actors.actor import (
+    DELETE_ROUNDED_UP,
     EVERY,
     NEVER_NS,
     STOP_OUTCOMES,
@@ -89,6 +90,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     #: What the last delete gave, as a time: another one only ever shortens it.
     delete_until_ns: int = 0
     first_ordinal: int = 0
+    #: Does a delete give a whole second more rather than less? (`DELETE_ROUNDED_UP`)
+    rounded_up: bool = False
 
     @property
     def begun(self) -> bool:
@@ -333,12 +336,16 @@ def _order_delete(state: PodState, until_ns: int, now: int) -> tuple[PodState, D
     assert state.pod is not None
     # A key of its own for each delete, since the outcome of an earlier one may still come.
     key = order_key(NAME, "delete", state.pod.uid, state.first_ordinal + state.deletes)
+    # The API counts whole seconds. The one that is begun is the pod's: 9.999 s of grace are not 9, and what
+    # it may take longer than its wave is less than the floor that SIGKILL waits for in any case.
+    begun_second_ns = NS_PER_SECOND - 1 if state.rounded_up else 0
+    whole_seconds = (until_ns - now + begun_second_ns) // NS_PER_SECOND
     order = DeletePod(
         key=key,
         uid=state.pod.uid,
         namespace=state.pod.namespace,
         name=state.pod.name,
-        grace_seconds=max(DELETE_SECONDS_MIN, (until_ns - now) // NS_PER_SECOND),
+        grace_seconds=max(DELETE_SECONDS_MIN, whole_seconds),
         after_taint=state.pod.daemon,
     )
     return replace(state, deletes=state.deletes + 1, delete_key=key, delete_until_ns=until_ns), order
@@ -466,6 +473,11 @@ def _planned_with_outcomes(state: PodState, event: PodPlanned, now: int) -> Resu
     """A pod keeps to the end what it began with, also one that a second shutdown adopts."""
     state, decisions = _planned(state, event, now)
     return replace(state, downs=tuple(replace(down, outcomes=True) for down in state.downs)), decisions
+
+
+def _planned_rounding_up(state: PodState, event: PodPlanned, now: int) -> Result:
+    state, decisions = _planned_with_outcomes(state, event, now)
+    return replace(state, rounded_up=event.means == "api"), decisions
 
 
 def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
@@ -638,6 +650,7 @@ TRANSITIONS = Transitions(
     # phases          event           handler             leads to        decides
     Row("new planned ended", PodPlanned, _planned,        "planned"),
     Row("new planned ended", PodPlanned, _planned_with_outcomes, "planned", flag=STOP_OUTCOMES),
+    Row("new planned ended", PodPlanned, _planned_rounding_up, "planned", flag=DELETE_ROUNDED_UP),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",

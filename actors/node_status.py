@@ -21,6 +21,8 @@ from ebbtide.actors.actor import (
     EVERY,
     NEVER_NS,
     RESTORED_AFTER_OBSERVED,
+    STATUS_AFTER_CANCEL,
+    STATUS_AT_POD_END,
     ActorType,
     Result,
     Row,
@@ -104,6 +106,9 @@ WITHOUT_STATUS = ("spared", "unknown")
 #: Of these pods nobody has seen the end.
 UNSEEN_OUTCOMES = ("failed", "unknown")
 
+#: Of these it has ended, by itself or by SIGKILL.
+SEEN_OUTCOMES = ("graceful", "killed")
+
 #: shutting-down: pods are ended, and their statuses go out wave by wave; also once all is settled, until the
 #: release. flushing: the last statuses and reports are waited for; flushing-after-cancel: the same while the
 #: machine stays up.
@@ -170,6 +175,11 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     listed: bool = False
     #: None: nobody has looked yet.
     mounted: tuple[tuple[str, str], ...] | None = None
+    # Of pods that a shutdown of this boot has ended and that no status was written of, as it was cancelled
+    # or they were to come back: for the next one, if they have not. Those of ``held_deleted`` are deleted.
+    held: tuple[PodStatus, ...] = ()
+    held_deleted: tuple[PodStatus, ...] = ()
+    boot_id: str = ""
 
     @property
     def all_ended(self) -> bool:
@@ -208,6 +218,14 @@ def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
     return replace(state, node=event.mode in NODE_MODES, api=None, restore_due=not state.in_episode), ()
 
 
+def _started_in_boot(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
+    """In another boot whatever had ended may run again."""
+    state, decisions = _started(state, event, now)
+    if not state.node or event.boot_id == state.boot_id:
+        return state, decisions
+    return replace(state, held=(), held_deleted=(), boot_id=event.boot_id), decisions
+
+
 def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
     return replace(
         state,
@@ -233,6 +251,12 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
     state = fresh_but(state, KEPT_FIELDS, in_episode=True, kind=kind, release_by_ns=event.release_by_ns)
     # On a Kubernetes node it is the termination mode that decides whether anything is shown.
     return (state, ()) if state.node else _announce(state, ready=False)
+
+
+def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
+    held = {"held": state.held, "held_deleted": state.held_deleted, "boot_id": state.boot_id}
+    state, decisions = _began(state, event, now)
+    return replace(state, **held), decisions
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
@@ -277,6 +301,25 @@ def _post_node_event(state: NodeStatusState, message: str) -> Result:
 
 def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
     return (replace(state, listed=event.listed), ()) if state.node else (state, ())
+
+
+def _plan_made_with_held(state: NodeStatusState, event: PlanMade, now: int) -> Result:
+    """What the shutdown before this one has ended and nobody has started again ends with this one.
+
+    Its kubelet was about to start them when the node went down once more: in the API they would stay Running.
+    """
+    state, _ = _plan_made(state, event, now)
+    if not (state.ours and event.listed):
+        return state, ()
+    again = [pod.uid for wave in event.waves for pod in wave.pods]
+    held, deleted = (
+        tuple(status for status in each if status[0] not in again)
+        for each in (state.held, state.held_deleted)
+    )
+    state = replace(state, orphaned=(*state.orphaned, *deleted), held_deleted=())
+    if pods_come_back(state.kind):
+        return replace(state, held=held), ()
+    return replace(state, pending=(*state.pending, *held), held=()), ()
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -391,8 +434,57 @@ def _pod_ended_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Re
     return state, [*decisions, *published, *announced]
 
 
+def _pod_ended_delivering(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    """Its status goes out, so that its controller replaces it while its wave still goes on.
+
+    One delivery at a time: pods that end together while it is under way go out with the next one, and a wave
+    of a hundred pods asks for as few as it can. A kubelet that is still being stopped would set it back. In
+    mode process nobody waits for it.
+    """
+    state, decisions = _pod_ended_revoking(state, event, now)
+    if not state.node or state.kubelet_stopping or any(state.deliveries.values()):
+        return state, decisions
+    return _deliver(state, decisions)
+
+
 def _pod_ended_flushing_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     return _flush(*_pod_ended_revoking(state, event, now), now)
+
+
+def _pod_ended_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    state, decisions = _pod_ended_delivering(state, event, now)
+    return _hold_status(state, event), decisions
+
+
+def _pod_ended_flushing_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    state, decisions = _pod_ended_revoking(state, event, now)
+    return _flush(_hold_status(state, event), decisions, now)
+
+
+def _pod_ended_up_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    state, decisions = _pod_ended(state, event, now)
+    return _hold_status(state, event), decisions
+
+
+def _pod_ended_after_cancel_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
+    return _flush(*_pod_ended_up_holding(state, event, now), now)
+
+
+def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
+    """Kept where nobody writes it now: the pod is to come back, at the next boot or after a cancel.
+
+    Not of a pod whose end nobody saw, nor of one that the kubelet ends, which runs and writes it.
+    """
+    waits = pods_come_back(state.kind) or not state.in_episode
+    if not state.node or not waits or event.means != "cri" or event.outcome not in SEEN_OUTCOMES:
+        return state
+    status = (event.uid, "Succeeded" if event.succeeded else "Failed", POD_REASON, POD_MESSAGE)
+    if event.deleted:
+        # In the shutdown itself it is written: its object is going whatever the pod was to do.
+        return state if state.in_episode else replace(state, held_deleted=(*state.held_deleted, status))
+    if event.returns == "always" or (event.returns == "untainted" and not state.taints):
+        return state  # its DaemonSet makes it again
+    return replace(state, held=(*state.held, status))
 
 
 def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
@@ -685,6 +777,12 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
     return state, [*decisions, *restored, *posted]
 
 
+def _cancelled_holding(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
+    held, deleted = (state.pending, state.orphaned) if state.node else ((), ())
+    state, decisions = _cancelled(state, event, now)
+    return replace(state, held=(*state.held, *held), held_deleted=(*state.held_deleted, *deleted)), decisions
+
+
 def _restore(state: NodeStatusState) -> Result:
     state = replace(
         state, in_episode=False, flush_by_ns=NEVER_NS, withdraw_at_ns=NEVER_NS, awaited=0, withheld=()
@@ -736,12 +834,16 @@ NODE_STATUS = ActorType(
     Transitions(
         (SHUTDOWN_PHASES, KUBELET_PHASES), phase_of,
         Row(EVERY, DaemonStarted, _started),
+        Row(EVERY, DaemonStarted, _started_in_boot, flag=STATUS_AFTER_CANCEL),
         Row(EVERY, ConfigAdopted, _config_adopted),
         # --- a shutdown begins
         Row(EVERY, ShutdownBegan, _began, "shutting-down kubelet-runs", decides=(AnnounceNode,)),
+        Row(EVERY, ShutdownBegan, _began_with_held, "shutting-down kubelet-runs", flag=STATUS_AFTER_CANCEL,
+            decides=(AnnounceNode,)),
         Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             decides=(AnnounceNode, PostEvent)),
         Row(EVERY, PlanMade, _plan_made),
+        Row(EVERY, PlanMade, _plan_made_with_held, flag=STATUS_AFTER_CANCEL),
         Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
         Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
         # --- its pods, and the kubelet
@@ -763,8 +865,17 @@ NODE_STATUS = ActorType(
             decides=(PostEvent, *_LAST_STATUSES)),
         Row("shutting-down", PodEnded, _pod_ended_revoking, flag=CERTIFICATE_REVOKED,
             decides=(PostEvent, AnnounceNode, *_CERTIFICATE)),
+        Row("shutting-down", PodEnded, _pod_ended_delivering, flag=STATUS_AT_POD_END,
+            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
         Row("flushing", PodEnded, _pod_ended_flushing_revoking, "= shutting-down", flag=CERTIFICATE_REVOKED,
             decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
+        Row("shutting-down", PodEnded, _pod_ended_holding, flag=STATUS_AFTER_CANCEL,
+            decides=(PostEvent, AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+        Row("flushing", PodEnded, _pod_ended_flushing_holding, "= shutting-down", flag=STATUS_AFTER_CANCEL,
+            decides=(PostEvent, *_LAST_REPORTS, *_CERTIFICATE)),
+        Row("up", PodEnded, _pod_ended_up_holding, decides=(PostEvent,), flag=STATUS_AFTER_CANCEL),
+        Row("flushing-after-cancel", PodEnded, _pod_ended_after_cancel_holding, "= up",
+            decides=(PostEvent, *_LAST_STATUSES), flag=STATUS_AFTER_CANCEL),
         Row(EVERY, WaveEnded, _wave_ended, decides=(DeliverStatuses,)),
         # --- its end
         Row("shutting-down flushing", PodsEnded, _pods_ended, "shutting-down flushing",
@@ -792,6 +903,8 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode, DeliverStatuses)),
         # --- the machine stays up, or has come back
         Row(EVERY, ShutdownCancelled, _cancelled, "up", decides=(CancelOrder, AnnounceNode, PostEvent)),
+        Row(EVERY, ShutdownCancelled, _cancelled_holding, "up", flag=STATUS_AFTER_CANCEL,
+            decides=(CancelOrder, AnnounceNode, PostEvent)),
         Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
             decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
         Row(EVERY, EpisodeClosed, _closed_restoring, "up kubelet-runs", flag=RESTORED_AFTER_OBSERVED,

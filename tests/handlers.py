@@ -13,8 +13,8 @@ from ebbtide.events.base import Event
 def replace_handler(
     patch: pytest.MonkeyPatch, actor: ActorType, event: type[Event], handler: Handler | Any
 ) -> None:
-    """Until the patch is undone ``actor`` does this on ``event``, today and in the oldest journal."""
-    tables = {id(table): table for table in map(actor.transitions.under, ((), LOGIC_FLAGS))}.values()
+    """From now on ``actor`` does this on ``event``, under any logic flags, until the patch is undone."""
+    tables = [actor.transitions.under(LOGIC_FLAGS[:count]) for count in range(len(LOGIC_FLAGS) + 1)]
     columns = [column for table in tables for column in table.handlers.values() if event in column]
     assert columns, f"{actor.name} does not hear of {event.__name__}"
     for column in columns:

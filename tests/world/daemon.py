@@ -62,7 +62,8 @@ class WorldDaemon(Daemon):
     async def _signals(self) -> None:
         async for signal in self.life.signals:
             if signal == "HUP":
-                self.reload()
+                # Not in a thread, which would know nothing of the world's clock.
+                self._take_settings(self._load())
             else:
                 await self._inbox.put(await self._host.stopping(self.status.needed_ns))
 

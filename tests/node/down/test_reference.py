@@ -75,6 +75,28 @@ async def test_cancelled(node: Going) -> None:
     assert found["status"]["phase"] == "Running"
 
 
+async def test_cancelled_and_down_after_all(node: Going) -> None:
+    """Whatever either shutdown has ended is final in the API, and nothing of it stays Running for ever."""
+    low = [f"low-{at}" for at in range(6)]
+    await node.run(
+        *(node.witness.pod(name, ends_after=0.3, priorityClassName="low") for name in low),
+        node.witness.pod("slow", waits=True, priorityClassName="low"),
+        node.witness.pod("high", ends_after=0.2, priorityClassName="high"),
+    )
+    await node.arm((1000, 25), (3000, 8))
+    armed = len(node.daemon.events(Armed))
+    await node.bed.logind.power_off()
+    await node.signalled(*low)
+    await node.bed.logind.reset()
+    await node.daemon.until(lambda: node.daemon.events(ShutdownCancelled), "it did not hear of the cancel")
+    await node.daemon.until(lambda: len(node.daemon.events(Armed)) > armed, "it is not armed again")
+    # Until the last of them has ended the kubelet is not started: nobody else writes their statuses.
+    await node.daemon.until(lambda: node.outcomes().keys() >= set(low), "they have not ended")
+    node.witness.lets_end("slow")
+    await node.down()
+    await node.final(*low, "slow", "high")
+
+
 async def test_bus_restarts(node: Going) -> None:
     """The lock is taken anew on a bus that restarted, and the next shutdown is graceful."""
     await node.run(node.witness.pod("web", ends_after=0.2))
