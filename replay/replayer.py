@@ -9,9 +9,8 @@ is rebuilt by replaying its journal, so that a start is a proof, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 
@@ -78,22 +77,6 @@ class Replayer:
 
     def feed(self, records: Iterable[RawRecord]) -> Divergence | None:
         """Raises events.codec.UnknownType and BadPayload where a fact cannot be read, or not be executed."""
-        with self._executing():
-            return self._feed(records)
-
-    @contextmanager
-    def _executing(self) -> Iterator[None]:
-        try:
-            yield
-        except (UnknownType, BadPayload, UndeclaredTransition, OSError):
-            raise
-        # A state that was made up has a state's types, and no actor was ever in it: what then fails outside
-        # of a handler (where a failure is an event) says nothing against this program.
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
-
-    def _feed(self, records: Iterable[RawRecord]) -> Divergence | None:
         for raw in records:
             self.events += 1
             if self.divergence is None:
@@ -115,15 +98,28 @@ class Replayer:
                     ):
                         continue
                     self._differs(raw)
-                elif raw.tag == Checkpoint.__name__:
-                    self._checkpoint(raw)
                 else:
-                    self._fact(raw)
+                    # Only this: an error of whoever hands the records out is not the journal's.
+                    try:
+                        (self._checkpoint if raw.tag == Checkpoint.__name__ else self._fact)(raw)
+                    except Exception as error:
+                        self._refuse(error)
             if self.divergence is not None:
                 if not self._goes_on:
                     break
                 self._believe(raw)
         return self.divergence
+
+    def _refuse(self, error: Exception) -> NoReturn:
+        """Raise the error of a step: itself, where it says what is wrong with the journal, else BadPayload.
+
+        A state that was made up has a state's types, and no actor was ever in it: what then fails outside of
+        a handler (where a failure is an event) says nothing against this program.
+        """
+        if isinstance(error, (UnknownType, BadPayload, UndeclaredTransition, OSError)):
+            raise error
+        what = f"{type(error).__name__}: {error}"
+        raise BadPayload(f"behind record {self._taken_seq} nothing can be executed ({what})") from error
 
     def went_back(self, raw: RawRecord, before_ns: int) -> None:
         """This record's time is before that of the record in front of it, in the same boot."""
@@ -132,11 +128,10 @@ class Replayer:
     def believe(self, step: Sequence[RawRecord]) -> list[Side]:
         """Execute a whole step without comparing, and go on behind it; what is produced. Raises as `feed`."""
         produced: list[Side] = []
-        with self._executing():
-            for raw in step:
-                records = self._believe(raw)
-                for at, record in enumerate(records, 1):
-                    produced.append(_side(record, raw.mono_ns, raw.wall_ns, last=at == len(records)))
+        for raw in step:
+            records = self._believe(raw)
+            for at, record in enumerate(records, 1):
+                produced.append(_side(record, raw.mono_ns, raw.wall_ns, last=at == len(records)))
         self.system.next_seq = step[-1].seq + 1
         self._fresh, self._pending, self._at = False, [], 0
         return produced
@@ -147,14 +142,17 @@ class Replayer:
         # twice, and everything behind it would differ as well.
         if raw.seq == self._taken_seq:
             return []
-        if raw.tag == Checkpoint.__name__:
-            mark = decode_event(raw.tag, raw.payload)
-            assert isinstance(mark, Checkpoint)
-            self._taken_seq = raw.seq
-            self.system = restore(mark, raw.seq + 1)
-        elif not raw.cause and raw.actor == EDGE:
-            self.system.next_seq = raw.seq
-            return self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        try:
+            if raw.tag == Checkpoint.__name__:
+                mark = decode_event(raw.tag, raw.payload)
+                assert isinstance(mark, Checkpoint)
+                self._taken_seq = raw.seq
+                self.system = restore(mark, raw.seq + 1)
+            elif not raw.cause and raw.actor == EDGE:
+                self.system.next_seq = raw.seq
+                return self.system.trace(decode_event(raw.tag, raw.payload), raw.mono_ns)
+        except Exception as error:
+            self._refuse(error)
         return []
 
     def _fact(self, raw: RawRecord) -> None:
@@ -211,8 +209,10 @@ class Replayer:
         if self.divergence is None and self._at < len(self._pending):
             seq = self.system.next_seq - len(self._pending) + self._at
             self._mono_ns = self._marked.produced.mono_ns if self._marked else self._mono_ns
-            with self._executing():
+            try:
                 produced = self._side(self._at)
+            except Exception as error:
+                self._refuse(error)
             self.divergence = Divergence(seq, ENDS_HERE, NO_RECORD, produced)
         return self.divergence or self._marked
 
