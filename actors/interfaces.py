@@ -8,6 +8,7 @@ ends the order as failed; no exception reaches an actor.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,33 @@ class Ending(NamedTuple):
     result: Result = "done"
     reason: str = ""
     exit_code: int | None = None
+
+
+# Runtimes and servers quote what they were asked about, libraries what they were given: a pod's arguments,
+# its termination message, a header, a token. What goes on record goes into log, traces, reports and packs, so
+# of others' words only those are given that we know.
+
+
+def known_words(said: str, known: tuple[str, ...]) -> str:
+    """Those of ``known`` that stand in what somebody else has said, with commas."""
+    return ", ".join(each for each in known if each in said)
+
+
+def error_text(error: BaseException) -> str:
+    """Of an error that nobody expected, of a group's the first: one line for the record. In words only where
+    they are ours, an import's or the system's; of any other its type and its place.
+    """
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    if type(error).__module__.startswith("ebbtide.") or isinstance(error, ImportError):
+        return " ".join(str(error).split()) or type(error).__name__
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    where = "" if last is None else f" at {last.tb_frame.f_code.co_name}, line {last.tb_lineno}"
+    number = error.errno if isinstance(error, OSError) else None
+    what = f": {os.strerror(number)}" if number else ""
+    return f"{type(error).__name__}{what}{where}"
 
 
 class Outlet(Protocol):

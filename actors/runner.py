@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, get_args
 
 import trio
 
-from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending
+from ebbtide.actors.interfaces import Clock, Edge, Effect, Ending, error_text
 from ebbtide.actors.system import FACT_PRIORITIES, REST, URGENT, System
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Barrier, Fact, Order, Record, Stamp
 from ebbtide.events.decisions import CancelOrder, Leave
@@ -237,7 +237,7 @@ class Effects:
 
     def _panic(self, order: Order, error: Exception, since_ns: int) -> None:
         # First the bug, then the outcome: whoever reads the record of a failed order finds above it why.
-        self._inbox.push(EffectPanicked(key=order.key, error=f"{type(error).__name__}: {error}"))
+        self._inbox.push(EffectPanicked(key=order.key, error=error_text(error)))
         self._end(order, Ending("failed", type(error).__name__), since_ns)
 
     def _end(self, order: Order, ending: Ending, since_ns: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -266,7 +267,10 @@ async def test_an_effect_that_raises_ends_failed(autojump_clock: MockClock, effe
         it.effects.hold(hook(), 1)
         await trio.sleep(3)
         panicked, ended, other = it.facts()
-        assert panicked == EffectPanicked(key="s", error="ValueError: a bug")
+        assert isinstance(panicked, EffectPanicked)
+        assert panicked.key == "s"
+        # Not in its own words: these may quote anything that the edge was given.
+        assert re.fullmatch(rf"ValueError at {effect.__name__}, line \d+", panicked.error)
         assert isinstance(ended, OrderEnded)
         assert (ended.key, ended.result, ended.reason) == ("s", "failed", "ValueError")
         assert isinstance(other, OrderEnded)

@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.interfaces import Outlet
+from ebbtide.actors.interfaces import Outlet, known_words
 from ebbtide.events.facts import RuntimeRead
 
 
@@ -91,6 +91,27 @@ AWAY_CODES = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED)
 TOO_LARGE_TEXT = "Received message larger than max"
 #: gRPC could not connect; or containerd listens already, but has not read its state yet.
 UNSENT_TEXTS = ("failed to connect", "server is not initialized yet")
+
+#: What a runtime, or gRPC, may say of a call that failed: nothing of it is a container's.
+RUNTIME_WORDS = (
+    *UNSENT_TEXTS,
+    "Connection refused",
+    "Connection reset",
+    "Socket closed",
+    "No such file or directory",
+    "Permission denied",
+    "executable file not found",
+    "no such file or directory",
+    "permission denied",
+    "exec format error",
+    "in CONTAINER_EXITED state",
+    "process already finished",
+    "no space left on device",
+    "too many open files",
+    "cannot allocate memory",
+    "deadline exceeded",
+    "timed out",
+)
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
@@ -195,22 +216,28 @@ class CriClient:
     async def _send(self, name: str, request: Message, seconds: float, wait: bool, traceparent: str) -> Any:
         metadata = (("traceparent", traceparent),) if traceparent else ()
         try:
-            return await self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
+            found = await self._calls[name](request, timeout=seconds, wait_for_ready=wait, metadata=metadata)
+            # gRPC gives nothing for bytes that are no such message.
+            if found is None:
+                raise RuntimeRefused(f"{name}: the answer cannot be read")
+            return found
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
+        words = known_words(details, RUNTIME_WORDS)
+        why = f": {words}" if words else ""
         if code == grpc.StatusCode.NOT_FOUND:
-            raise NotFound(f"{name}: {details}")
+            raise NotFound(f"{name}: not found")
         # Before the codes: gRPC says "unavailable" both of what it never sent and of what it lost in the
         # middle.
         if any(text in details for text in UNSENT_TEXTS):
-            raise Unsent(f"{name}: the runtime is away: {details}")
+            raise Unsent(f"{name}: the runtime is away{why}")
         if code in AWAY_CODES:
-            raise Lost(f"{name}: the runtime is away: {details}")
+            raise Lost(f"{name}: the runtime is away{why}")
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:
             raise Lost(f"{name}: no answer in {seconds:.1f} s")
         if code == grpc.StatusCode.RESOURCE_EXHAUSTED and TOO_LARGE_TEXT in details:
             raise TooLarge(f"{name}: the answer is too large")
-        raise RuntimeRefused(f"{name}: {code.name}: {details}")
+        raise RuntimeRefused(f"{name}: {code.name}{why}")
 
     async def repeat(
         self, name: str, request: Message, answer: type[AnswerT], seconds: float, *, traceparent: str = ""

@@ -18,7 +18,7 @@ import trio
 
 from ebbtide.actors.edges.cri.pods import InventoryFile, TableFile
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy, TakeInventory
 from ebbtide.events.facts import RuntimeRead
@@ -104,13 +104,8 @@ class CriEdge:
                     self._tried.set()
             except Exception as error:
                 failures = 1 if trio.current_time() - began > RETRY_SECONDS[-1] else failures + 1
-                # Of what was raised together the first, with its kind: its text alone may be a bare name.
-                cause: BaseException = error
-                while isinstance(cause, BaseExceptionGroup):
-                    cause = cause.exceptions[0]
-                line = " ".join(f"{type(cause).__name__}: {cause}".split())
                 # Said once for each reason; an order that is open ends with it.
-                why, self._runtime = f"the runtime's client does not work: {line}", None
+                why, self._runtime = f"the runtime's client does not work: {error_text(error)}", None
                 news, self._why = why != self._why, why
                 self._tried.set()
                 for scope in list(self._open.values()):

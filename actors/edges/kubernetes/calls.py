@@ -35,7 +35,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     by_runtime_uid,
     mirrored_uid,
 )
-from ebbtide.actors.interfaces import Ending
+from ebbtide.actors.interfaces import Ending, known_words
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -90,8 +90,8 @@ AGAIN_SECONDS_MAX = 0.5
 TRY_SECONDS_MAX = 5.0
 #: The caller says itself when its time is over, and whether anything was sent; this is for one that does not.
 LATE_SECONDS_MAX = 0.2
-#: Of a server's own words; the journal keeps them.
-ANSWER_CHARACTERS_MAX = 200
+#: Of what an error is about, in our own words; the journal keeps it.
+WHY_CHARACTERS_MAX = 200
 #: By code, how the server says that the object of that name is another one by now (a patch's words, and a
 #: delete's), and that it is not, or no longer, on the node whose identity asks (NodeRestriction, and the node
 #: authorizer since 1.32).
@@ -102,10 +102,28 @@ GONE_TEXTS = {
 }
 
 
-class _StatusObject(msgspec.Struct):
-    """What the API server answers with when it does not do what it was asked for."""
-
-    message: str = ""
+#: What an API server may say beside its code, and nothing of it is an object's. Its other words may quote
+#: one, and what was written, with all that its containers have said at their end.
+API_WORDS = (
+    "cannot get resource",
+    "cannot list resource",
+    "cannot watch resource",
+    "cannot create resource",
+    "cannot patch resource",
+    "cannot delete resource",
+    "set to itself",
+    "no relationship found between node",
+    "admission webhook",
+    "ValidatingAdmissionPolicy",
+    "exceeded quota",
+    "the object has been modified",
+    "in precondition",
+    "in the precondition",
+    "required revision has been compacted",
+    "storage is (re)initializing",
+    "etcdserver: request timed out",
+    "Timeout: request did not complete",
+)
 
 
 class ApiCall:
@@ -178,12 +196,8 @@ class ApiCall:
 
 
 def answer_text(answer: Answer) -> str:
-    """The code and what the server says to it, for people; bounded."""
-    try:
-        said = msgspec.json.decode(answer.body, type=_StatusObject).message
-    except (ValueError, RecursionError):
-        said = answer.body[:ANSWER_CHARACTERS_MAX].decode(errors="replace")
-    return f"{answer.code} {said[:ANSWER_CHARACTERS_MAX]}".rstrip()
+    """The code, and what is known of the server's words for it, for people."""
+    return f"{answer.code} {known_words(answer.body.decode(errors='replace'), API_WORDS)}".rstrip()
 
 
 def is_gone(answer: Answer) -> bool:
@@ -203,7 +217,7 @@ def answer_ending(answer: Answer) -> Ending:
 
 
 def unanswered_ending(error: Unanswered) -> Ending:
-    return Ending("timed-out", f"the API server: {str(error)[:ANSWER_CHARACTERS_MAX]}")
+    return Ending("timed-out", f"the API server: {str(error)[:WHY_CHARACTERS_MAX]}")
 
 
 #: As many calls at once as the caller keeps connections.

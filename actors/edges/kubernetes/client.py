@@ -136,6 +136,11 @@ async def _note_sent(*ignored: object) -> None:
         sending.begun = True
 
 
+async def _refuse_redirect(*ignored: object) -> NoReturn:
+    """An API server sends nobody elsewhere, and the token is not for whoever stands between us and it."""
+    raise Unanswered("the server sends us elsewhere, where nothing is asked")
+
+
 class ApiSession:
     """Opens a connection with the first call. To be made in a thread: it reads the machine's trust.
 
@@ -154,6 +159,7 @@ class ApiSession:
         try:
             made = client.aiohttp.TraceConfig()
             made.on_request_headers_sent.append(_note_sent)
+            made.on_request_redirect.append(_refuse_redirect)
             settings = client.configuration(
                 host=access.server,
                 ca_cert_data=access.authority.decode("ascii", "replace") or None,

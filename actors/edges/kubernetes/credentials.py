@@ -445,9 +445,22 @@ def unquoted_problem(error: DocumentError) -> str:
     return f"{said}, in line {error.line}" if error.line else said
 
 
+#: Errors of the client's, with those that are made of them, in our words: theirs quote the answer.
+CLIENT_ERRORS = {
+    "ServerDisconnectedError": "the server has hung up",
+    "ClientPayloadError": "the answer broke off",
+    "ClientResponseError": "the answer is not HTTP",
+}
+
+
 def failure_text(error: BaseException) -> str:
-    """Of a call: one line in the error's words, unless these may quote what was to be sent."""
+    """Of a call: one line, in the error's words where these are ours or about the connection. Others may
+    quote what was to be sent, or what was answered.
+    """
     # A certificate that is not believed is both, and quotes nothing of ours.
-    if isinstance(error, ValueError) and not isinstance(error, OSError):
+    if isinstance(error, OSError) or type(error).__module__.startswith("ebbtide."):
+        return USER_INFO.sub("//", " ".join(str(error).split())) or type(error).__name__
+    if isinstance(error, ValueError):
         return f"it cannot be sent ({type(error).__name__}): look at the kubeconfig's server, proxy and token"
-    return USER_INFO.sub("//", " ".join(str(error).split())) or type(error).__name__
+    kinds = [kind.__name__ for kind in type(error).__mro__]
+    return next((CLIENT_ERRORS[kind] for kind in kinds if kind in CLIENT_ERRORS), kinds[0])

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import trio
 
 from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, KnownPod, PodCache, PodStore
-from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext
+from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.facts import ApiRead
 
@@ -185,23 +185,10 @@ async def retry_until_cancelled(
         try:
             await work()
         except Exception as error:
-            why = _error_text(error)
+            why = error_text(error)
         # What has lived so long did not fail for the reason of before.
         if trio.current_time() - began > AGAIN_SECONDS_MAX:
             pause = AGAIN_SECONDS
         await failed(f"{name} cannot be used, which is tried again: {why}")
         await trio.sleep(pause)
         pause = min(AGAIN_SECONDS_MAX, pause * 2)
-
-
-def _error_text(error: BaseException) -> str:
-    """Of the first of a group. One that is none of ours may quote anything: only its type and place."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    if type(error).__module__.startswith("ebbtide.actors.") or isinstance(error, ImportError):
-        return " ".join(str(error).split())
-    last = error.__traceback__
-    while last is not None and last.tb_next is not None:
-        last = last.tb_next
-    where = "" if last is None else f" at {last.tb_frame.f_code.co_name}, line {last.tb_lineno}"
-    return f"{type(error).__name__}{where}"

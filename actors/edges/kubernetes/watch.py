@@ -19,6 +19,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     Answer,
     ApiCaller,
     Unanswered,
+    answer_text,
     pods_path,
 )
 from ebbtide.actors.edges.kubernetes.client import LineStream, SilentStream
@@ -188,7 +189,7 @@ class ApiRefused(Unanswered):
     """An answer that is not what was asked for; ``retry_after_seconds`` as the server wants it."""
 
     def __init__(self, answer: Answer) -> None:
-        super().__init__(refusal_text(answer))
+        super().__init__(answer_text(answer))
         self.retry_after_seconds = answer.retry_after_seconds
 
 
@@ -320,16 +321,3 @@ class ApiHealth:
         if fact != self._said:
             self._said = fact
             await self._outlet.put(fact)
-
-
-def refusal_text(answer: Answer) -> str:
-    """What a refusal says, in a line."""
-    try:
-        said = msgspec.json.decode(answer.body, type=_Refusal).message
-    except (ValueError, RecursionError):
-        said = ""
-    return f"{answer.code} {' '.join(said.split())}".rstrip()
-
-
-class _Refusal(msgspec.Struct):
-    message: str = ""

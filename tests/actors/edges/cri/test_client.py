@@ -22,6 +22,7 @@ from ebbtide.actors.edges.cri.client import (
     AWAY_SECONDS,
     HANGS_SECONDS,
     MESSAGE_BYTES_MAX,
+    CallFailed,
     CriClient,
     Lost,
     NotFound,
@@ -34,6 +35,7 @@ from ebbtide.actors.edges.cri.client import (
 from ebbtide.actors.edges.cri.pods import OperatorNotes
 from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.process.test_hooks import CANARY
 
 SECONDS = 10.0
 STOP = api.StopContainerRequest(container_id="x", timeout=30)
@@ -131,11 +133,41 @@ async def test_a_call_carries_its_trace(server: Server) -> None:
 async def test_errors_by_their_kind(server: Server, code: grpc.StatusCode, kind: type[Exception]) -> None:
     """What the runtime says is told apart from its not being there; the text names the method."""
     server.answers["StopContainer"] = aborts(code, "because")
-    with pytest.raises(kind, match=r"StopContainer.*because") as raised:
+    with pytest.raises(kind, match=r"StopContainer: ") as raised:
         await linked(
             server, lambda link: link.call("StopContainer", STOP, api.StopContainerResponse, SECONDS)
         )
     assert type(raised.value) is kind
+
+
+#: As containerd says it: what it was asked to run stands in its answer.
+QUOTING = (
+    'failed to start exec "7d": OCI runtime exec failed: unable to start container process: exec:'
+    f' "/{CANARY}/x --token={CANARY}": stat /{CANARY}/x: no such file or directory: unknown'
+)
+
+
+@pytest.mark.parametrize("code", [each for each in grpc.StatusCode if each is not grpc.StatusCode.OK])
+@pytest.mark.parametrize("said", [QUOTING, f"failed to connect to {CANARY}: no such file or directory"])
+async def test_no_error_quotes_what_was_asked(server: Server, code: grpc.StatusCode, said: str) -> None:
+    """Of a runtime's words for a failure those are told that we know; the others may be a container's."""
+    server.answers["ExecSync"] = aborts(code, said)
+    request = api.ExecSyncRequest(container_id="x", cmd=[f"/{CANARY}/x", f"--token={CANARY}"], timeout=1)
+    with pytest.raises(CallFailed, match="ExecSync: ") as raised:
+        await linked(server, lambda link: link.call("ExecSync", request, api.ExecSyncResponse, SECONDS))
+    text = str(raised.value)
+    assert CANARY not in text
+    assert "no such file or directory" in text or isinstance(raised.value, NotFound) or "no answer" in text
+
+
+async def test_an_answer_that_cannot_be_read(server: Server) -> None:
+    """Bytes that are no message of this kind: their text is nobody's business either."""
+    server.answers["Version"] = lambda request, context: b"\x0a\xff" + CANARY.encode()
+    with pytest.raises(CallFailed) as raised:
+        await linked(
+            server, lambda link: link.call("Version", api.VersionRequest(), api.VersionResponse, SECONDS)
+        )
+    assert CANARY not in str(raised.value)
 
 
 async def test_a_runtime_that_has_only_begun(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -85,9 +86,7 @@ async def test_what_cannot_be_imported(tmp_path: Path, monkeypatch: pytest.Monke
         async with running(tmp_path) as rig:
             (read,) = await rig.outbox.wait_for(RuntimeRead)
             assert not read.reachable
-            assert read.error.startswith(
-                "the runtime's client does not work: ModuleNotFoundError: import of grpc"
-            )
+            assert read.error.startswith("the runtime's client does not work: import of grpc")
             assert await rig.do(KILL) == Ending("failed", read.error)
             await trio.sleep(0.2)
             assert rig.reads() == [False]
@@ -117,7 +116,6 @@ async def test_what_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     working = ModuleType(AWAKE)
     working.Runtime = Awake  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, AWAKE, working)
-    reason = "the runtime's client does not work: KeyError: 'what nobody\\nthought of'"
     async with running(tmp_path) as rig:
         for count in (1, 2):
             endings = list[Ending]()
@@ -127,6 +125,8 @@ async def test_what_fails_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
                 nursery.start_soon(_keep, rig, endings)
                 await trio.testing.wait_all_tasks_blocked(0.01)
                 Awake.last.end.set()
+            reason = rig.outbox.of(RuntimeRead)[0].error
+            assert re.fullmatch(r"the runtime's client does not work: KeyError at run, line \d+", reason)
             assert endings == [Ending("failed", reason)]
             assert await rig.do(KILL) == Ending("failed", reason)
             assert rig.outbox.of(RuntimeRead) == [RuntimeRead(reachable=False, error=reason)] * count

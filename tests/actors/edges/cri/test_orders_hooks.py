@@ -55,7 +55,7 @@ async def test_exec(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
     command = {"exec": {"command": ["/bin/sh", "-c", "echo secret; touch /tmp/ran"]}}
     made = kubelet.pod("runs", Spec(POLITE, pre_stop=command))
     kubelet.pod("fails", Spec(POLITE, pre_stop={"exec": {"command": ["/bin/sh", "-c", "exit 7"]}}))
-    kubelet.pod("absent", Spec(POLITE, pre_stop={"exec": {"command": ["/bin/nothing-here"]}}))
+    kubelet.pod("absent", Spec(POLITE, pre_stop={"exec": {"command": ["/bin/nothing-here", "secret"]}}))
     async with rig_on(bed, tmp_path) as rig:
         await rig.inventory()
         assert await rig.do(hook("uid-runs")) == Ending("done", exit_code=0)
@@ -63,7 +63,8 @@ async def test_exec(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
         assert await rig.do(hook("uid-fails")) == Ending("failed", "exit code 7", 7)
         absent = await rig.do(hook("uid-absent"))
         assert absent.result == "failed"
-        assert "nothing-here" in absent.reason
+        assert "no such file or directory" in absent.reason
+        assert "nothing-here" not in absent.reason
 
 
 async def test_output_that_nobody_reads(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:

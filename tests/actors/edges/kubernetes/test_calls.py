@@ -27,6 +27,7 @@ from ebbtide.events.facts import StatusesSeen
 from tests.actors.edges.kubernetes.write_fake import Asked, Behaviour, Scripted, answers, status
 from tests.actors.edges.kubernetes.write_rig import TRACEPARENT, Fixed, known
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.process.test_hooks import CANARY
 
 OK = Answer(200, b"{}")
 
@@ -115,6 +116,35 @@ async def test_never_raises(order: Order, answer: Answer | None, autojump_clock:
         ended = await hand.do(order)
     assert ended.result in ("done", "failed", "timed-out", "cancelled")
     assert (ended.result == "done") == (not ended.reason)
+
+
+def quoting(code: int) -> list[Answer]:
+    """As an API server, a webhook, a proxy before it, and somebody who is none of them, could say it."""
+    return [
+        status(code, f'Pod "x" is invalid: status.message: Invalid value: "{CANARY}"'),
+        status(
+            code, f'admission webhook "{CANARY}" denied the request: {CANARY} the object has been modified'
+        ),
+        Answer(code, f"<html>{CANARY}</html>".encode()),
+        Answer(code, f'{{"{CANARY}"'.encode()),
+        Answer(code, f'{{"metadata": "{CANARY}", "items": "{CANARY}", "message": 1}}'.encode()),
+        Answer(code, f'{{"metadata": {{"uid": "{CANARY}"}}, "status": {{"phase": ["{CANARY}"]}}}}'.encode()),
+        Answer(code, b'{"metadata": {"name": "\xff' + CANARY.encode() + b'"}}'),
+    ]
+
+
+@pytest.mark.parametrize("code", [200, 302, 400, 401, 403, 404, 409, 410, 422, 429, 500, 503, 504])
+@pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)
+async def test_no_ending_quotes_an_answer(order: Order, code: int, autojump_clock: MockClock) -> None:
+    """An answer may hold what a pod's containers have said at their end, or whatever a webhook thinks of it:
+    on record are its code, and those of its words that are known.
+    """
+    for answer in quoting(code):
+        hand = Hand(answers(answer), "a")
+        ended = await hand.do(order)
+        assert CANARY not in repr((ended, hand.told, hand.outbox.facts))
+        if ended.result == "failed" and code in (403, 422) and b"webhook" in answer.body:
+            assert f"{code} admission webhook, the object has been modified" in ended.reason
 
 
 @pytest.mark.parametrize("order", EACH, ids=lambda order: type(order).__name__)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from ebbtide.actors.edges.kubernetes import client as light
 from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
+from ebbtide.actors.edges.kubernetes import watch
 from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
 from ebbtide.actors.edges.kubernetes.client import (
     CONNECTIONS_MAX,
@@ -43,6 +45,8 @@ from ebbtide.events.facts import ApiRead
 from tests.actors.edges.kubernetes import objects
 from tests.actors.edges.kubernetes.rig import Rig, linked, running, until
 from tests.actors.edges.process.process_bed import Outbox
+from tests.actors.edges.process.test_hooks import CANARY
+from tests.actors.edges.test_http_get import WRONG_ANSWERS
 
 Seen = list[tuple[str, dict[str, str], bytes]]
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
@@ -213,6 +217,68 @@ async def test_what_is_no_answer(tmp_path: Path, said: bytes) -> None:
     assert str(wrong.value).startswith("POST /x: ")
     assert "\n" not in str(wrong.value)
     assert "secret" not in str(wrong.value)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [*WRONG_ANSWERS, f"HTTP/1.1 302 Found\r\nLocation: http://{CANARY}.invalid/\r\n\r\n".encode()],
+    ids=itertools.count(),
+)
+async def test_no_failure_quotes_an_answer(tmp_path: Path, said: bytes) -> None:
+    """Not where it is no HTTP, not where it breaks off, and nobody is asked who is named in it."""
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            await stream.receive_some()
+            # The client may have hung up by then.
+            with suppress(trio.BrokenResourceError):
+                await stream.send_all(said)
+
+    texts = []
+    async with served(tmp_path, serve) as made:
+        # Some of it the client takes for an answer: what it is worth is the writers' to say.
+        try:
+            await made.call("GET", f"/x?{CANARY}", seconds_max=5)
+        except Unanswered as error:
+            texts.append(str(error))
+        try:
+            async with made.stream(f"/x?{CANARY}", seconds_max=5) as stream:
+                await stream.answer(5)
+        except Unanswered as error:
+            texts.append(str(error))
+    assert not [text for text in texts if CANARY in text or not text.startswith("GET /x: ")]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        CANARY,
+        f'{{"type": "{CANARY}", "object": "{CANARY}"}}',
+        f'{{"type": "ADDED", "object": {{"metadata": "{CANARY}"}}}}',
+        f'{{"type": "ERROR", "object": {{"code": 500, "message": "{CANARY}"}}}}',
+        f'{{"type": "ERROR", "object": {{"code": "{CANARY}"}}}}',
+        f'{{"type": "ERROR", "object": "{CANARY}"}}',
+    ],
+)
+async def test_no_fact_quotes_a_watch(tmp_path: Path, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What cannot be read of a list or a watch is said without its words."""
+    monkeypatch.setattr(watch, "AWAY_SECONDS", 0.0)
+    store, outbox = PodStore(), Outbox()
+    listed = f'{{"metadata": {{"resourceVersion": "1"}}, "items": ["{CANARY}"]}}'.encode()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        request = await stream.receive_some()
+        body = line.encode() + b"\n" if b"watch=1" in request or "metadata" not in line else listed
+        async with stream:
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+    async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
+        store.resource_version = "1"
+        nursery.start_soon(PodWatch(made, "n", store, ApiHealth(made, "n", outbox)).run)
+        (said,) = await outbox.wait_for(ApiRead, reachable=False)
+        nursery.cancel_scope.cancel()
+    assert said.error
+    assert CANARY not in said.error
 
 
 async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
