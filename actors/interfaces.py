@@ -30,7 +30,7 @@ class Ending(NamedTuple):
 # of others' words only those are given that we know.
 
 
-def known_words(said: str, known: tuple[str, ...]) -> str:
+def known_text(said: str, known: tuple[str, ...]) -> str:
     """Those of ``known`` that stand in what somebody else has said, with commas."""
     return ", ".join(each for each in known if each in said)
 

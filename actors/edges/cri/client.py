@@ -23,7 +23,7 @@ from google.protobuf.message import Message
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.interfaces import Outlet, known_words
+from ebbtide.actors.interfaces import Outlet, known_text
 from ebbtide.events.facts import RuntimeRead
 
 
@@ -93,7 +93,7 @@ TOO_LARGE_TEXT = "Received message larger than max"
 UNSENT_TEXTS = ("failed to connect", "server is not initialized yet")
 
 #: What a runtime, or gRPC, may say of a call that failed: nothing of it is a container's.
-RUNTIME_WORDS = (
+RUNTIME_TEXTS = (
     *UNSENT_TEXTS,
     "Connection refused",
     "Connection reset",
@@ -223,7 +223,7 @@ class CriClient:
             return found
         except grpc.aio.AioRpcError as error:
             code, details = error.code(), error.details() or ""
-        words = known_words(details, RUNTIME_WORDS)
+        words = known_text(details, RUNTIME_TEXTS)
         why = f": {words}" if words else ""
         if code == grpc.StatusCode.NOT_FOUND:
             raise NotFound(f"{name}: not found")

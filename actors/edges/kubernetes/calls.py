@@ -35,7 +35,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     by_runtime_uid,
     mirrored_uid,
 )
-from ebbtide.actors.interfaces import Ending, known_words
+from ebbtide.actors.interfaces import Ending, known_text
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -104,7 +104,7 @@ GONE_TEXTS = {
 
 #: What an API server may say beside its code, and nothing of it is an object's. Its other words may quote
 #: one, and what was written, with all that its containers have said at their end.
-API_WORDS = (
+API_TEXTS = (
     "cannot get resource",
     "cannot list resource",
     "cannot watch resource",
@@ -113,6 +113,8 @@ API_WORDS = (
     "cannot delete resource",
     "set to itself",
     "no relationship found between node",
+    "is not allowed to modify taints",
+    "not found",
     "admission webhook",
     "ValidatingAdmissionPolicy",
     "exceeded quota",
@@ -197,7 +199,7 @@ class ApiCall:
 
 def answer_text(answer: Answer) -> str:
     """The code, and what is known of the server's words for it, for people."""
-    return f"{answer.code} {known_words(answer.body.decode(errors='replace'), API_WORDS)}".rstrip()
+    return f"{answer.code} {known_text(answer.body.decode(errors='replace'), API_TEXTS)}".rstrip()
 
 
 def is_gone(answer: Answer) -> bool:

@@ -62,12 +62,12 @@ async def test_posted_once(bed: Bed, who: str, order: PostEvent) -> None:
 
 
 async def test_refused(bed: Bed) -> None:
-    """A namespace that is gone is said in the server's words."""
+    """A namespace that is gone is said, without its name: that is in the order."""
     order = PostEvent(key="k", kind="Job", name="j", namespace="nowhere", reason="r", message="m")
     async with writing(bed, client=NODE_CLIENT) as hand:
         ended = await hand.do(order)
     assert ended.result == "failed"
-    assert '"nowhere" not found' in ended.reason
+    assert ended.reason == "the API server answered 404 not found"
 
 
 def test_names() -> None:
