@@ -82,7 +82,7 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
         if plan is None:
             continue
         gone_ns = [view.exit_ns(box) for uid in planned for box in view.boxes(uid)]
-        since_ns = max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)])
+        since_ns = view.after_look_ns(max([view.at_ns(plan), *gone_ns, *_final_answers(view, records)]))
         # What statuses and the trace may take under any configuration of this boot.
         flushes = ((each.status_flush_seconds, each.trace_flush_ns) for each in view.boot.settings)
         flush_ns = max(max(seconds * NS_PER_SECOND, trace_ns) for seconds, trace_ns in flushes)
@@ -291,7 +291,7 @@ def waves_do_not_dawdle(view: BootView) -> BreachSentences:
             volumes = [pod.uid for pod in before.pods if pod.volumes]
             unmounts = [min(until_ns, unmounted_ns.get(uid, until_ns)) for uid in volumes]
             exit_ns, _ = lasting.get(before.wave, (0, None))
-            gone_ns = max(began_ns, exit_ns, *unmounts)
+            gone_ns = view.after_look_ns(max(began_ns, exit_ns, *unmounts))
             if next_ns > gone_ns + view.slack_ns and view.served_through(gone_ns, gone_ns + view.slack_ns):
                 yield (
                     f"episode {episode}: wave {after.wave} began at {world_seconds(next_ns)}; "
@@ -373,13 +373,10 @@ def grace_is_kept(view: BootView) -> BreachSentences:
     """No SIGKILL comes before the grace is over and the floor passed, but for the shutdown's own limit."""
     for box in view.boxes():
         for kill in [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET][:1]:
-            if kill.detail == "not running":
+            if kill.detail == "not running" or view.forgotten(box.uid):
                 continue
             began = _first_stop_begin(view, box)
             if began is None:
-                # What went down with a disk that hung, and is in no journal, it may still have got.
-                if any(signal.at_ns <= kill.at_ns for signal in view.of_box(box, "signal")):
-                    continue
                 yield (
                     f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
                     f" having been told to stop"
@@ -544,7 +541,7 @@ def fates_are_true(view: BootView) -> BreachSentences:
             "spared": not touched,
             "rejected": not boxes,
         }
-        if not fits[event.outcome]:
+        if not fits[event.outcome] and not view.forgotten(event.uid):
             yield f"record {record.seq}: {event.uid} {event.outcome} ({event.reason}) is not what happened"
 
 

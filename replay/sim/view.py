@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND, Event, Record
 from ebbtide.events.decisions import KillContainer, PodEnded, PodPlanned, PodStopBegan
@@ -129,6 +130,20 @@ class BootView:
     def mono_at_ns(self, mono_ns: int) -> int:
         """A monotonic time of this boot in world time."""
         return self.boot.offset_ns + mono_ns
+
+    def forgotten(self, uid: str) -> bool:
+        """Whether a daemon did something to this pod on a hung disk, and died: no later one knows of it."""
+        died = [seen.life for seen in self.of("crash")]
+        return any(
+            seen.late and seen.life in died
+            for box in self.boxes(uid)
+            for seen in self.of_box(box, "hook", "signal", "kill")
+        )
+
+    def after_look_ns(self, at_ns: int) -> int:
+        """When what fell due then is done: a daemon that has just started looks first."""
+        looks = (each.from_ns for each in self.served if each.from_ns <= at_ns < each.from_ns + LOOK_NS)
+        return max([at_ns, *(from_ns + LOOK_NS for from_ns in looks)])
 
     def served_through(self, from_ns: int, to_ns: int) -> bool:
         """Whether one and the same daemon was at work all the time."""
