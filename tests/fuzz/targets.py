@@ -17,8 +17,11 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
+from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import LOGIC_FLAGS
+from ebbtide.actors.edges.kubernetes.calls import Unanswered
+from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
+from ebbtide.config import ConfigError
 from ebbtide.events.base import Stamp
 from ebbtide.events.codec import (
     FRAME_BYTES_MIN,
@@ -43,11 +46,12 @@ from ebbtide.events.recovery import (
     findings_to_documents,
 )
 from ebbtide.events.segment import HEADER_PREFIX, SEGMENT_MAGIC, segment_file_name
+from ebbtide.manifests import ManifestError
 from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
-from tests.fuzz import sockets
+from tests.fuzz import documents, sockets
 from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
 
 #: Of one input: a hundred times what the slowest honest one of its size takes.
@@ -238,6 +242,12 @@ TARGETS: dict[str, Target] = {
     "tell": Target(_tell, (), _segments),
     "pack": Target(_pack, (NotPacked, OSError), _packs),
     "manifest": Target(_manifest, (ValueError,), _manifests),
+    "config": Target(documents.config, (ConfigError,), documents.of_corpus("config")),
+    "manifests": Target(documents.manifests, (ManifestError,), documents.of_corpus("manifests")),
+    "kubeconfig": Target(documents.kubeconfig, (UnusableCredentials,), documents.kubeconfigs),
+    "pod-list": Target(documents.pod_list, (Unanswered,), documents.pod_lists),
+    "annotations": Target(documents.annotations, (), documents.annotation_texts),
+    "answers": Target(documents.answers, (), documents.answer_messages),
     "bus": Target(sockets.bus, (), sockets.bus_messages),
     "control": Target(sockets.control_request, (), sockets.control_requests),
     "scrape": Target(sockets.scrape, (), sockets.scrapes),

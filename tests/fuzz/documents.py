@@ -1,0 +1,167 @@
+"""Parsers of what people, pods and servers write: rows of `tests.fuzz.targets`."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from ebbtide.actors.edges.cri.pods import (
+    GRACE_ANNOTATION,
+    PORTS_ANNOTATION,
+    PRE_STOP_ANNOTATION,
+    SIDECARS_ANNOTATION,
+    grace_seconds_of,
+    is_static,
+    ports_of,
+    pre_stop_of,
+    sidecars_of,
+)
+from ebbtide.actors.edges.kubernetes.calls import Answer
+from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
+from ebbtide.actors.edges.kubernetes.watch import list_all
+from ebbtide.config.loading import parse
+from ebbtide.manifests import parse_manifests
+from ebbtide.otel.delivery.answers import (
+    NotProtobuf,
+    answer_of_grpc,
+    answer_of_http,
+    parse_partial_success,
+    parse_status,
+)
+from tests.corpus_files import corpus
+
+T = TypeVar("T")
+
+
+# --- documents of people -----------------------------------------------------------------------
+
+
+def config(data: bytes) -> None:
+    """A configuration, YAML or JSON."""
+    parse([("config.yaml", data)])
+
+
+def manifests(data: bytes) -> None:
+    """Pods, as a person or a folder has them."""
+    parse_manifests("pods.yaml", data)
+
+
+def of_corpus(name: str) -> Callable[[], Iterator[bytes]]:
+    """What is kept in files that other tests read, too: those that are to be read."""
+    return lambda: (path.read_bytes() for path in corpus(name) if path.name.startswith("ok-"))
+
+
+def kubeconfig(data: bytes) -> None:
+    """A kubeconfig, and the files that it names."""
+    with tempfile.NamedTemporaryFile(suffix=".yaml") as file:
+        file.write(data)
+        file.flush()
+        read_kubeconfig(Path(file.name))
+
+
+def kubeconfigs() -> Iterator[bytes]:
+    names = '"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}]'
+    cluster = '"clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:6443"}}]'
+    plugin = '{"apiVersion": "client.authentication.k8s.io/v1", "command": "get-token", "args": ["x"]}'
+    for user in ('{"token": "abc"}', f'{{"exec": {plugin}}}'):
+        yield f'{{{names}, {cluster}, "users": [{{"name": "u", "user": {user}}}]}}'.encode()
+    yield (
+        b"current-context: c\ncontexts: [{name: c, context: {cluster: k}}]\n"
+        b"clusters: [{name: k, cluster: {server: 'http://h', insecure-skip-tls-verify: true}}]\n"
+    )
+
+
+# --- pods, as the API server and the runtime have them ------------------------------------------
+
+
+class _Server:
+    """Answers a list with these bytes."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    async def call(self, method: str, path: str, **_: object) -> Answer:
+        return Answer(200, self._body)
+
+
+def pod_list(data: bytes) -> None:
+    """A list of pods from the API server."""
+    _ended(list_all(_Server(data), "node-1"))  # type: ignore[arg-type]
+
+
+def pod_lists() -> Iterator[bytes]:
+    meta = {
+        "uid": "u",
+        "namespace": "shop",
+        "name": "web-0",
+        "annotations": {"kubernetes.io/config.mirror": "x"},
+        "ownerReferences": [{"kind": "ReplicaSet", "name": "web-1", "uid": "o", "controller": True}],
+        "deletionTimestamp": "2026-03-01T12:00:00Z",
+    }
+    spec = {
+        "nodeName": "node-1",
+        "priority": 5,
+        "terminationGracePeriodSeconds": 30,
+        "containers": [{"name": "main"}],
+        "tolerations": [{"operator": "Exists"}],
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "x"}}],
+    }
+    status = {"phase": "Running", "containerStatuses": [{"name": "main", "state": {"running": {}}}]}
+    pod = {"metadata": meta, "spec": spec, "status": status}
+    yield msgspec.json.encode({"metadata": {"resourceVersion": "7"}, "items": [pod, {"metadata": {}}]})
+
+
+def annotations(data: bytes) -> None:
+    """What a pod's annotations say to us: hook, ports, grace, sidecars."""
+    text = data.decode("utf-8", "replace")
+    given = dict.fromkeys(
+        (PRE_STOP_ANNOTATION, PORTS_ANNOTATION, SIDECARS_ANNOTATION, GRACE_ANNOTATION), text
+    )
+    pre_stop_of(given)
+    ports_of(given)
+    sidecars_of(given)
+    grace_seconds_of(given)
+    is_static(given)
+
+
+def annotation_texts() -> Iterator[bytes]:
+    yield b'{"exec": {"command": ["sh", "-c", "sleep 5"]}}'
+    yield b'{"httpGet": {"port": "http", "path": "/", "httpHeaders": [{"name": "a", "value": "b"}]}}'
+    yield b'{"sleep": {"seconds": 5}}'
+    yield b'[{"name": "http", "containerPort": 80}]'
+    yield b"30"
+
+
+# --- a back end's answers -------------------------------------------------------------------------
+
+
+def answers(data: bytes) -> None:
+    """What a tracing back end says to a batch, by either protocol."""
+    for status in (200, 400, 429):
+        for kind in ("application/x-protobuf", "application/json", ""):
+            answer_of_http(status, kind, data.decode("latin-1")[:40], data, 0.0)
+    answer_of_grpc(14, "UNAVAILABLE", data.decode("latin-1"), data)
+    for parse_message in (parse_partial_success, parse_status):
+        with suppress(NotProtobuf):
+            parse_message(data)
+
+
+def answer_messages() -> Iterator[bytes]:
+    yield b"\x0a\x08\x08\x05\x12\x04full"
+    yield b"\x08\x0e\x12\x04busy\x1a\x10\x0a\x06a/b.RI\x12\x06\x0a\x04\x08\x02\x10\x03"
+    yield b"120"
+    yield b'{"partialSuccess": {"rejectedSpans": "3", "errorMessage": "full"}}'
+
+
+def _ended(work: Coroutine[Any, Any, T]) -> T:
+    """Of a coroutine that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as ended:
+        return cast(T, ended.value)
+    raise AssertionError("it waits")
