@@ -67,13 +67,9 @@ async def _bus(data: bytes) -> None:
                 await trio.lowlevel.checkpoint()
             await trio.SocketStream(theirs).send_all(data)
             theirs.shutdown(socket.SHUT_WR)
-            lost = await connection.read(lambda message: void(signals.accept(message)))
+            lost = await connection.read(signals.accept)
     # Any other kind of error would be one that nobody has thought of.
     assert lost == "the bus connection ended (BusError)", lost
-
-
-def void(_: object) -> None:
-    """For a function whose value is of no use."""
 
 
 def bus_messages() -> Iterator[bytes]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ GOLDEN = Path(__file__).parents[2] / "golden"
 NASTY = "\x1b]0;x\x07\x7f\x9b31m\x85\r\n\u2028\u202e\u2066"
 #: A line's end is the only control that is ours.
 OBEYED = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+#: Ours; nothing in the hostile text is one.
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 READING = [
     ("journal", "ls"),
@@ -60,12 +64,18 @@ def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return folder
 
 
+@pytest.mark.parametrize("terminal", [False, True])
 @pytest.mark.parametrize("command", READING, ids=" ".join)
-def test_a_terminal_gets_nothing_to_obey(run: Run, hostile: Path, command: tuple[str, ...]) -> None:
-    """In every form, on both outputs."""
+def test_a_terminal_gets_nothing_to_obey(
+    run: Run, hostile: Path, command: tuple[str, ...], terminal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In every form, on both outputs; of ours are colours alone."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    monkeypatch.setenv("TERM", "dumb")
     for form in FORMS.get(command, ("table", "json")):
         ran = run(*command, "--journal", hostile, "-o", form, stdin="")
-        assert not OBEYED.search(ran.out), (form, OBEYED.search(ran.out))
+        shown = COLOURS.sub("", ran.out) if terminal else ran.out
+        assert not OBEYED.search(shown), (form, OBEYED.search(shown))
         assert not OBEYED.search(ran.err), form
 
 

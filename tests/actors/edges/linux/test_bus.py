@@ -267,3 +267,31 @@ async def test_a_long_answer_by_a_real_bus(bed: LogindBed) -> None:
             bus.close()
             nursery.cancel_scope.cancel()
     assert found == {"One": (bytes(4),), "Much": TooLong, "Other": (bytes(4),)}
+
+
+@pytest.mark.root
+async def test_a_strangers_answer_is_kept_out_by_the_bus(bed: LogindBed) -> None:
+    """Serials can be guessed, and an answer by somebody else than who was asked does not arrive."""
+    bus = await Bus.open(bed.address)
+    (ours,) = await bed.connections_of(os.getpid())
+    async with bed.client() as asked, trio.open_nursery() as nursery:
+        nursery.start_soon(bus.read, lambda _: None)
+        silent = DBusAddress("/org/example", asked.unique_name, "org.example.Things")
+        stranger = await open_dbus_connection(bed.address)
+
+        async def forge() -> None:
+            for serial in range(1, 50):
+                forged = new_method_return(new_method_call(silent, "Ask"), "s", ("forged",))
+                forged.header.fields[HeaderFields.reply_serial] = serial
+                forged.header.fields[HeaderFields.destination] = ours
+                await stranger.send(forged)
+            # An answer to this one means that the bus has worked through the others.
+            await stranger.send(message_bus.GetId())
+            while (await stranger.receive()).header.message_type is not MessageType.method_return:
+                pass
+
+        nursery.start_soon(forge)
+        with pytest.raises(BusError, match=r"no answer to Ask within 0\.5 s"):
+            await bus.call(new_method_call(silent, "Ask"), seconds_max=0.5)
+        await stranger.aclose()
+        bus.close()
