@@ -17,7 +17,7 @@ from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.replay.sim.node import Happening
 from tests.world.clock import world_ns
 from tests.world.daemon import Life
-from tests.world.worlds import Name, every_point, try_out
+from tests.world.worlds import Name, UnknownPart, every_point, shrink, try_out
 
 #: How often a long run says where it is.
 PROGRESS_SECONDS = 5.0
@@ -77,7 +77,7 @@ def names(options: argparse.Namespace) -> Iterator[Name]:
     if options.seeds:
         yield from (Name(seed) for seed in range(options.first, options.first + options.seeds))
         return
-    one = Name(options.seed, options.crash_at, options.cut_at)
+    one = Name(options.seed, options.crash_at, options.cut_at, tuple(options.without))
     yield from every_point(one, options.every) if options.every else (one,)
 
 
@@ -93,6 +93,7 @@ def main() -> int:
         if result.breaches:
             broken += 1
             print(result, flush=True)
+            print(f"the fewest misfortunes that still break it:\n{shrink(result)}\n", flush=True)
         now = time.monotonic()
         if now - shown > PROGRESS_SECONDS:
             shown = now
@@ -109,6 +110,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--small", action="store_true", help="the small shutdown; so without any seed")
     parser.add_argument("--crash-at", type=int, default=0, metavar="POINT", help="kill the daemon there")
     parser.add_argument("--cut-at", type=int, default=0, metavar="POINT", help="cut the power there")
+    parser.add_argument(
+        "--without", nargs="+", default=(), metavar="PART", help="leave these out, as a breach names them"
+    )
     parser.add_argument("--every", choices=("crash-at", "cut-at"), help="at every point, one after the other")
     parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run so many seeds")
     parser.add_argument("--first", type=int, default=0, metavar="SEED", help="beginning with this one (0)")
@@ -118,4 +122,7 @@ def _options() -> argparse.Namespace:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except UnknownPart as error:
+        sys.exit(str(error))

@@ -7,13 +7,24 @@ from __future__ import annotations
 
 import pytest
 
+from ebbtide.actors import container
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from tests.conftest import Sample
 from tests.world import scenario
 from tests.world.invariants import check
 from tests.world.runs import run
-from tests.world.worlds import SMALL_SEED, Name, Result, every_point, try_out
+from tests.world.worlds import (
+    SMALL_SEED,
+    Name,
+    Result,
+    UnknownPart,
+    every_point,
+    parts,
+    scenario_of,
+    shrink,
+    try_out,
+)
 
 #: About 35 ms each. More by hand: python -m tests.world --seeds 100000 --seconds 3600
 SEEDS = 600
@@ -120,3 +131,25 @@ def test_the_invariants_see(breaking: str) -> None:
         at = next(i for i, each in enumerate(seen) if each.what == "kill")
         seen.insert(at, seen[at]._replace(what="limit", detail="1"))
     assert check(world)
+
+
+def test_a_breach_shrinks_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that forgets the 2 s between stop signal and SIGKILL: one pod and one shutdown show it."""
+    monkeypatch.setattr(container, "FLOOR_NS", 0)
+    broken = next(
+        result
+        for result in map(try_out, map(Name, range(60)))
+        if any(breach.invariant == "grace_is_kept" for breach in result.breaches)
+    )
+    least = shrink(broken)
+    assert any(breach.invariant == "grace_is_kept" for breach in least.breaches)
+    left = [part for part in parts(scenario_of(broken.name)[0]) if part not in least.name.without]
+    assert [part.split(".")[0] for part in left] == ["boot", "pod"]
+    assert f"--seed {broken.name.seed}" in str(least.name) or broken.name.seed == 0
+    assert f" --without {' '.join(least.name.without)}" in str(least.name)
+
+
+def test_a_part_that_is_not_there_is_refused() -> None:
+    """With those that are."""
+    with pytest.raises(UnknownPart, match=r"it has no pod\.99; it has boot\.0\.act\.0, "):
+        try_out(Name(7, without=("pod.99",)))
