@@ -216,6 +216,8 @@ def _require_readable(path: Path) -> None:
 
 #: The pod that the daemon runs in, by the downward API: it is in no wave.
 OWN_UID = "EBBTIDE_POD_UID"
+#: Beside the journal: what outlives a boot.
+LASTING_NAME = "node"
 #: In a container that shares the node's processes too, where our own table is the container's.
 NODES_MOUNTS = Path("/proc/1/mountinfo")
 
@@ -252,7 +254,13 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
             load_local_pods, allow_zero_sleep=loaded.settings.gate("PodLifecycleSleepActionAllowZero")
         )
         folder = state_folder(options)
-        edge = ProcessEdge(folder, manifests=options.pods, load=read, capture_lines=options.capture_lines)
+        edge = ProcessEdge(
+            folder,
+            token=process_token(options.journal),
+            manifests=options.pods,
+            load=read,
+            capture_lines=options.capture_lines,
+        )
         return ModeEdges(edge, (edge, LocalStatusEdge(folder)), (edge,))
     for line in parts.missing:
         tell(WARNING, line)
@@ -285,6 +293,15 @@ def state_folder(options: RunOptions) -> Path:
     return options.runtime / ("cri" if options.of_node else "process")
 
 
+def process_token(journal: Path) -> Path:
+    """Where mode ``process`` keeps its token (`actors.edges.linux.kill_tree`), from the journal's folder.
+
+    Not in the folder of the boot, which the service manager removes when the unit is stopped: the pods go on
+    and have to be found by their marks.
+    """
+    return journal.parent / LASTING_NAME / "process.token"
+
+
 def lasting_folder(options: RunOptions) -> Path:
     """What the edges of a node keep for the next boot, beside the journal."""
-    return options.journal.parent / "node"
+    return options.journal.parent / LASTING_NAME

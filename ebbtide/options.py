@@ -34,7 +34,7 @@ class RunOptions(NamedTuple):
     journal: Path = JOURNAL_PATH
     runtime: Path = RUNTIME_PATH
     socket: Path | None = None
-    #: Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.
+    #: Newest lines of a straggler's output in its autopsy; 0 throws away what pods print.
     capture_lines: int = 0
     mode: str = PROCESS
     cri: Path | None = None

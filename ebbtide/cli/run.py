@@ -71,7 +71,7 @@ Examples:
     default=0,
     show_default=True,
     metavar="N",
-    help="Newest lines of a straggler's output in its autopsy; 0 keeps output out of the journal.",
+    help="Newest lines of a straggler's output in its autopsy; 0 throws away what pods print.",
 )
 @click.option(
     KEEP_LOCK,

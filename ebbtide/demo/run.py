@@ -33,6 +33,7 @@ from ebbtide.events.facts import ContainerStarted, PodAppeared
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.record.model import ShutdownRecord
+from ebbtide.modes import process_token
 from ebbtide.options import RunOptions
 from ebbtide.status import DaemonStatus
 
@@ -221,7 +222,7 @@ async def _draw_forever(daemon: Daemon, draw: DrawFunction) -> None:
 def kill_remaining(folder: DemoFolder) -> None:
     """End what the demo has started and not ended: after Ctrl-C, or when the budget was over."""
     # In rounds: what is killed may have started a child in the meantime, which is found by the same mark.
-    scanner = ProcessScanner(Marker(folder.runtime / "process"))
+    scanner = ProcessScanner(Marker(folder.runtime / "process", process_token(folder.journal)))
     for _ in range(KILL_ROUNDS_MAX):
         ours = [item for item in scanner.look_now() if item.mark is not None]
         if not ours:

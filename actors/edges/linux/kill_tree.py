@@ -20,10 +20,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import signal
+import string
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +34,7 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.proc import parse_environ
+from ebbtide.events.files import own_directory, write_atomically
 
 #: (pod's UID, container) or, for a hook, ("", its order's key).
 TreeKey = tuple[str, str]
@@ -270,6 +274,10 @@ class ProcessScanner:
         self._shared_ns = mono_ns() - SHARED_NS - 1
         self._limiter = trio.CapacityLimiter(1)
 
+    async def learn_token(self) -> None:
+        """See `Marker.learn_token`."""
+        await self._marker.learn_token()
+
     async def look(self, seconds: float = SCAN_SECONDS_MAX) -> list[ScannedProcess]:
         """All processes, marks included unless a process holds us for so long, or has just done so."""
         if self._mono_ns() >= self._blind_until_ns:
@@ -328,13 +336,22 @@ def _all_stats() -> Iterator[proc.ProcessStat]:
 
 # The marks in a pod process's environment, by which it is found again when its record is lost. Children
 # inherit them, so they also find what a pod has left behind in other sessions. They name the state directory
-# too: a second daemon on the same machine, with the same pods, has marks of its own.
+# too: a second daemon on the same machine, with the same pods, has marks of its own. And they have a token
+# that was drawn for the directory, or every user's program could call itself a pod of root's. Pods' programs
+# know it, and so do those of a user that a pod has become: what is taken for a pod's first process or for a
+# hook has to be run by us as well (`proc.runs_as_us`).
 
 MARK_UID = "EBBTIDE_POD_UID"
 MARK_CONTAINER = "EBBTIDE_CONTAINER"
 MARK_ORDER = "EBBTIDE_ORDER"
 MARK_STATE = "EBBTIDE_STATE"
-MARK_NAMES = (MARK_UID, MARK_CONTAINER, MARK_ORDER, MARK_STATE)
+MARK_TOKEN = "EBBTIDE_TOKEN"
+MARK_NAMES = (MARK_UID, MARK_CONTAINER, MARK_ORDER, MARK_STATE, MARK_TOKEN)
+
+#: In hexadecimal digits: nobody guesses 128 bits.
+TOKEN_DIGITS = 32
+#: A disk that hangs must not keep a node from being armed: then pods are known by their records alone.
+TOKEN_SECONDS_MAX = 1.0
 
 #: What a pod inherits from the daemon's environment; anything else there is none of its business.
 INHERITED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME")
@@ -349,12 +366,44 @@ class Mark(NamedTuple):
     order: str
 
 
-class Marker:
-    """Writes and reads the marks of one state directory."""
+def kept_token(path: Path) -> str:
+    """The token in this file, made if need be. Where it cannot be kept it is good for this process's life."""
+    with suppress(OSError):
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with own_directory(path.parent):
+            pass
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            found = os.read(fd, TOKEN_DIGITS + 1).decode(errors="replace")
+        finally:
+            os.close(fd)
+        if len(found) == TOKEN_DIGITS and set(found) <= set(string.hexdigits):
+            return found
+    token = secrets.token_hex(TOKEN_DIGITS // 2)
+    with suppress(OSError):
+        write_atomically(path, token.encode())
+    return token
 
-    def __init__(self, state_dir: Path) -> None:
+
+class Marker:
+    """Writes and reads the marks of one state directory. ``token``: the file that keeps its token, also when
+    the directory goes and pods stay, as when a unit is stopped; by default it lies in the directory.
+    """
+
+    def __init__(self, state_dir: Path, token: Path | None = None) -> None:
         self._state = str(state_dir.resolve())
-        self._needle = f"{MARK_STATE}={self._state}\0".encode("utf-8", "surrogateescape")
+        self._token_path = token or state_dir / "token"
+
+    async def learn_token(self) -> None:
+        """Have it read before it is needed, away from the event loop, and not for ever."""
+        token = secrets.token_hex(TOKEN_DIGITS // 2)
+        with trio.move_on_after(TOKEN_SECONDS_MAX):
+            token = await trio.to_thread.run_sync(kept_token, self._token_path, abandon_on_cancel=True)
+        self._token = token
+
+    @cached_property
+    def _token(self) -> str:
+        return kept_token(self._token_path)
 
     def environ(self, mark: Mark, own: dict[str, str]) -> dict[str, str]:
         """A process's whole environment. The marks win over what a manifest says, and stand first."""
@@ -363,6 +412,7 @@ class Marker:
             MARK_CONTAINER: mark.container,
             MARK_ORDER: mark.order,
             MARK_STATE: self._state,
+            MARK_TOKEN: self._token,
         }
         inherited = {name: os.environ[name] for name in INHERITED_VARIABLES if name in os.environ}
         rest = {"PATH": PATH_DEFAULT} | inherited | own
@@ -370,10 +420,11 @@ class Marker:
 
     def read(self, environ: bytes) -> Mark | None:
         """The marks in the bytes of an ``environ`` file; None when they are not ours."""
-        if self._needle not in environ:
+        if f"{MARK_TOKEN}={self._token}\0".encode() not in environ:
             return None
         found = parse_environ(environ)
-        if found.get(MARK_STATE) != self._state or not all(found.get(name) for name in MARK_NAMES):
+        ours = found.get(MARK_STATE) == self._state and found.get(MARK_TOKEN) == self._token
+        if not ours or not all(found.get(name) for name in MARK_NAMES):
             return None
         return Mark(found[MARK_UID], found[MARK_CONTAINER], found[MARK_ORDER])
 

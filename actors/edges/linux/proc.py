@@ -52,13 +52,16 @@ class ProcessStat(NamedTuple):
 
 
 class ProcessStatus(NamedTuple):
-    """Fields of ``/proc/PID/status``: signal masks, and the pid in each nested pid namespace."""
+    """Fields of ``/proc/PID/status``: signal masks, the pid in each nested pid namespace, and the users that
+    it runs as: real, effective, saved, and for files.
+    """
 
     state: str
     blocked: int
     ignored: int
     caught: int
     namespace_pids: tuple[int, ...]
+    users: tuple[int, ...] = ()
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -82,7 +85,8 @@ def parse_status(text: str) -> ProcessStatus:
     except KeyError as error:
         raise ValueError(f"no {error.args[0]} in the text of a status file") from None
     pids = tuple(int(pid) for pid in fields.get("NSpid", "").split())
-    return ProcessStatus(fields.get("State", "?").strip(), blocked, ignored, caught, pids)
+    users = tuple(int(user) for user in fields.get("Uid", "").split())
+    return ProcessStatus(fields.get("State", "?").strip(), blocked, ignored, caught, pids, users)
 
 
 def parse_environ(data: bytes) -> dict[str, str]:
@@ -176,6 +180,14 @@ def all_pids() -> list[int]:
 def boot_id_with_dashes() -> str:
     """Changes with each boot. Empty where the kernel does not say."""
     return (read_bytes("/proc/sys/kernel/random/boot_id") or b"").decode().strip()
+
+
+def runs_as_us(pid: int) -> bool:
+    """Whether all that it does is done as our own user. By its status and not by the owner of its folder in
+    ``/proc``, which any process can have be root's.
+    """
+    status = read_status(pid)
+    return status is not None and set(status.users) == {os.geteuid()}
 
 
 def is_same_process(pid: int, start_ticks: int) -> bool:

@@ -38,6 +38,7 @@ from ebbtide.actors.edges.process.pods import (
     output_name,
 )
 from ebbtide.actors.edges.process.start import (
+    TRIM_IDLE_SECONDS,
     TRIM_SECONDS,
     OutputFiles,
     PodStarter,
@@ -54,6 +55,7 @@ from ebbtide.events.facts import (
     ManifestRejected,
     PodAppeared,
 )
+from ebbtide.events.files import own_directory
 from ebbtide.events.model import Pod
 
 UNKNOWN_CONTAINER = "no such container is known here"
@@ -62,15 +64,17 @@ UNKNOWN_CONTAINER = "no such container is known here"
 class ProcessEdge:
     """Carries out starts, signals, kills, hooks, autopsies and inventories on local processes.
 
-    ``state_dir`` belongs on a file system that goes with the boot; it is made if need be. ``manifests`` is
+    ``state_dir`` belongs on a file system that goes with the boot; it is made if need be. ``token``: the
+    file with the marks' token (`kill_tree.Marker`). ``manifests`` is
     a file or a folder (watched), read with ``load``. ``capture_lines``: newest lines of output in an
-    autopsy; 0 keeps output out of the journal. Raises OSError when the state folder cannot be made.
+    autopsy; 0: what pods print is thrown away. Raises OSError when the state folder cannot be made.
     """
 
     def __init__(
         self,
         state_dir: Path,
         *,
+        token: Path | None = None,
         manifests: Path | None = None,
         load: LoadManifest | None = None,
         capture_lines: int = 0,
@@ -80,14 +84,17 @@ class ProcessEdge:
     ) -> None:
         for folder in (state_dir, state_dir / "pods", state_dir / "output"):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # What is kept there says which processes are pods.
+            with own_directory(folder):
+                pass
         self._mono_ns = mono_ns
         self._capture_lines = capture_lines
         self._source = ManifestSource(manifests, load) if manifests is not None and load is not None else None
         self._table = PodTable()
         self._records = PodRecords(state_dir / "pods", proc.boot_id_with_dashes())
-        self._output = OutputFiles(state_dir / "output")
+        self._output = OutputFiles(state_dir / "output", kept=capture_lines > 0)
         self._watch = ExitWatch(mono_ns)
-        marker = Marker(state_dir)
+        marker = Marker(state_dir, token)
         self._scanner = ProcessScanner(marker, mono_ns)
         self._killer = TreeKiller(self._scanner, mono_ns)
         self._cgroups = Cgroups.detect(state_dir) if use_cgroups else None
@@ -212,8 +219,9 @@ class ProcessEdge:
 
     async def _trim(self) -> None:
         while True:
-            await trio.sleep(TRIM_SECONDS)
-            self._output.trim()
+            # In a thread: to give back what a program has written in the meantime takes its time.
+            more = await trio.to_thread.run_sync(self._output.trim, abandon_on_cancel=True)
+            await trio.sleep(TRIM_SECONDS if more else TRIM_IDLE_SECONDS)
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -362,10 +370,12 @@ class Recovery:
             return facts
 
     async def _recover(self) -> list[Fact]:
+        await self._scanner.learn_token()
         records = self._records.load()
         look: list[ScannedProcess] = []
         with suppress(OSError):
-            look = [item for item in await self._scanner.look(RECOVERY_SECONDS_MAX) if item.mark is not None]
+            found = await self._scanner.look(RECOVERY_SECONDS_MAX)
+            look = [item for item in found if item.mark is not None and proc.runs_as_us(item.pid)]
         facts = [fact for record in records for fact in self._revive(record, look)]
         # Not killed: the manifest that names their pod may be read only after this.
         for item in look:

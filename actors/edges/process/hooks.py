@@ -11,6 +11,7 @@ import time
 
 import trio
 
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, open_child, reap, reap_soon
 from ebbtide.actors.edges.linux.kill_tree import Mark, Marker, ProcessScanner, TreeKiller, TreeRoot
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
@@ -121,7 +122,11 @@ class ProcessHooks:
     async def adopt(self, order: RunHook) -> Ending | None:
         """Follow the hook of an earlier daemon, if it lives; its time has run on since it was started."""
         look = await self._scanner.look_shared()
-        ours = [item.stat for item in look if item.mark is not None and item.mark.order == order.key]
+        ours = [
+            item.stat
+            for item in look
+            if item.mark is not None and item.mark.order == order.key and proc.runs_as_us(item.pid)
+        ]
         # A hook's own children carry its mark as well; what it was started as leads the session.
         first = min(
             (stat for stat in ours if stat.session == stat.pid),

@@ -3,12 +3,13 @@
 All or nothing: what cannot be started takes the rest of its pod along. A pod that is asked to stop before
 it is up goes no further.
 
-Each process has a session of its own, marks in its environment, and its output in a file. The daemon's
-death must not touch it: no pipe to the daemon (a broken one would kill it), no death signal, no terminal.
-Output files are bounded without any part of the daemon between the pod and its file: what grows too large
-loses its oldest blocks (a hole is punched into the file's begin, which keeps the newest lines and disturbs
-no writer), or, where the file system cannot do that, the file is emptied, and a writer that appends goes on
-at the new end.
+Each process has a session of its own, marks in its environment, and its output in a file, or nowhere where
+nobody will read it. The daemon's death must not touch it: no pipe to the daemon (a broken one would kill it),
+no death signal, no terminal. The files lie in memory, because a disk that hangs holds who writes there in
+a state in which no signal ends it. They are bounded without any part of the daemon between the pod and its
+file: what grows too large loses its oldest blocks (a hole is punched into the file's begin, which keeps the
+newest lines and disturbs no writer), or, where the file system cannot do that, the file is emptied, and a
+writer that appends goes on at the new end.
 """
 
 from __future__ import annotations
@@ -121,12 +122,13 @@ class PodStarter:
 
     async def end_inits(self, pod: PodEntry) -> None:
         """Before a start is taken up again: an init container of the earlier daemon may still run, and
-        init containers may be run again (Kubernetes says so), but not twice at a time.
+        init containers may be run again (Kubernetes says so), but not twice at a time. The same goes for what
+        has a waiting container's marks and was not adopted, because it changed its user since.
         """
-        if any(entry.phase == "waiting" for entry in pod.containers.values()):
-            uid = pod.pod.uid
-            inits = [spec.name for spec in pod.spec.init if not spec.sidecar]
-            await self._killer.kill_now({(uid, name): TreeRoot() for name in inits})
+        waiting = [name for name, entry in pod.containers.items() if entry.phase == "waiting"]
+        if waiting:
+            names = waiting + [spec.name for spec in pod.spec.init if not spec.sidecar]
+            await self._killer.kill_now({(pod.pod.uid, name): TreeRoot() for name in names})
 
     def _spawn(self, entry: ContainerEntry) -> None:
         """Raises CannotStart, OSError."""
@@ -256,8 +258,11 @@ def spawn(argv: Sequence[str], env: Mapping[str, str], cwd: str, output: int, gr
 #: Kept of each container's output, and the size at which that is looked after.
 KEEP_BYTES = 64 * 1024
 TRIM_BYTES = 4 * KEEP_BYTES
-#: How often sizes are looked at: one stat a container, so idle cost stays out of sight.
-TRIM_SECONDS = 10
+#: How often sizes are looked at: a program that only writes fills some 100 MB of memory in this time, and a
+#: look at a hundred files takes a thousandth of a processor.
+TRIM_SECONDS = 0.1
+#: The same where there are no files; those of a daemon that kept output may lie there, and are written to.
+TRIM_IDLE_SECONDS = 10
 #: One line of an autopsy; longer ones are cut.
 OUTPUT_LINE_BYTES_MAX = 256
 
@@ -267,14 +272,17 @@ BLOCK_BYTES = 4096
 
 
 class OutputFiles:
-    """The output files of one state directory."""
+    """The output files of one state directory. ``kept`` False: output of what is started goes nowhere."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, kept: bool = True) -> None:
         self._folder = folder
+        self._kept = kept
         self._punch = _punch_hole
 
     def open(self, name: str) -> int:
         """A descriptor for a new process's output. Raises OSError."""
+        if not self._kept:
+            return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         return os.open(self._folder / name, flags, 0o600)
 
@@ -292,10 +300,12 @@ class OutputFiles:
             return ()
         return tuple(line[:OUTPUT_LINE_BYTES_MAX].decode(errors="replace") for line in found)
 
-    def trim(self) -> None:
-        """Cut what has grown too large, as far as the file system lets us."""
+    def trim(self) -> bool:
+        """Cut what has grown too large, as far as the file system lets us. Whether there may be more soon."""
+        found = self._kept
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
+                found = True
                 with suppress(OSError):
                     # st_blocks counts what is really kept, in units of 512 bytes.
                     if entry.stat().st_blocks * 512 > TRIM_BYTES:
@@ -306,6 +316,7 @@ class OutputFiles:
                                 os.ftruncate(fd, 0)
                         finally:
                             os.close(fd)
+        return found
 
     def remove(self, name: str) -> None:
         with suppress(OSError):

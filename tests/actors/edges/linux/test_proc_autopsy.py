@@ -13,6 +13,7 @@ import trio
 
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.local_status import FILE_NAME, LocalStatusEdge
+from ebbtide.actors.edges.pod_spec import ExecAction
 from ebbtide.actors.edges.process import start as rings
 from ebbtide.actors.edges.process.start import KEEP_BYTES, OUTPUT_LINE_BYTES_MAX, TRIM_BYTES, OutputFiles
 from ebbtide.actors.interfaces import Ending
@@ -147,11 +148,21 @@ def test_a_tail_is_bounded(tmp_path: Path) -> None:
     assert ring.tail("x", 5) == ()
 
 
-async def test_output_is_trimmed_while_a_pod_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_output_that_nobody_reads_is_not_kept(tmp_path: Path) -> None:
+    """A pod that writes without end fills nothing, nor does its hook; both live as ever."""
+    hook = ExecAction(argv=("sh", "-c", "yes 0123456789 | head -c 1000000"))
+    async with bed_of(tmp_path, pod_of("p", shell("exec yes 0123456789", pre_stop=hook))) as bed:
+        assert await bed.order(bed.hook("p")) == Ending(exit_code=0)
+        (pid,) = {item.pid for item in bed.processes()}
+        assert os.readlink(f"/proc/{pid}/fd/1") == "/dev/null"
+        assert not list((bed.state_dir / "output").iterdir())
+        await bed.kill("p")
+
+
+async def test_output_is_trimmed_while_a_pod_runs(tmp_path: Path) -> None:
     """A pod that writes without end is kept in bounds and lives."""
-    monkeypatch.setattr("ebbtide.actors.edges.process.edge.TRIM_SECONDS", 0.02)
     pod = pod_of("p", shell("exec yes 0123456789"))
-    async with bed_of(tmp_path, pod) as bed:
+    async with bed_of(tmp_path, pod, capture_lines=1) as bed:
         output = bed.state_dir / "output" / "p.main"
         await until(lambda: output.stat().st_size > 20 * TRIM_BYTES)
         await until(lambda: output.stat().st_blocks * 512 < output.stat().st_size // 4)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -14,7 +17,7 @@ import trio
 
 from benchmarks.bare_loop import measure
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.kill_tree import Cgroups
+from ebbtide.actors.edges.linux.kill_tree import Cgroups, Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
 from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
@@ -340,7 +343,7 @@ async def test_an_empty_node_has_an_inventory_too(tmp_path: Path) -> None:
 async def test_a_pod_outlives_a_daemon_that_closes_its_descriptors(tmp_path: Path) -> None:
     """Detaching ends nothing, and a pod that goes on writing is not killed by a broken pipe."""
     pods = [pod_of("p", shell("while :; do echo line; sleep 0.01; done"))]
-    async with running(tmp_path, pods) as bed:
+    async with running(tmp_path, pods, capture_lines=1) as bed:
         await bed.start("p")
         pid = bed.outbox.of(ContainerStarted)[0].pid
     output = bed.state_dir / "output" / "p.main"
@@ -544,6 +547,89 @@ async def test_a_container_that_the_record_does_not_name_is_found_by_its_marks(t
         assert {fact.pid for fact in bed.outbox.of(ContainerStarted)} == {pid}
         await bed.kill("p")
         await nothing_left(bed)
+
+
+@contextmanager
+def stranger_with_marks(state_dir: Path, token: str = "", user: int | None = None) -> Iterator[int]:
+    """A process that says of itself what a pod's first process does; its number."""
+    said = {"POD_UID": "p", "CONTAINER": "main", "ORDER": START, "STATE": str(state_dir)}
+    said |= {"TOKEN": token} if token else {}
+    environ = {f"EBBTIDE_{name}": value for name, value in said.items()}
+    stranger = subprocess.Popen(
+        ["sleep", "1000"], env={"PATH": os.environ["PATH"], **environ}, start_new_session=True, user=user
+    )
+    try:
+        yield stranger.pid
+    finally:
+        stranger.kill()
+        stranger.wait()
+
+
+@pytest.mark.parametrize("with_record", [True, False])
+async def test_a_stranger_that_calls_itself_a_pod_is_not_believed(tmp_path: Path, with_record: bool) -> None:
+    """What a pod's environment says is no secret but for the folder's token: nobody guesses that."""
+    pod, spec = pod_of("p", shell("exec sleep 1000"))
+    for folder in ("state", "state/pods"):
+        (tmp_path / folder).mkdir(mode=0o700)
+    if with_record:
+        PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
+    with stranger_with_marks(tmp_path / "state", "0" * 32) as forged, stranger_with_marks(tmp_path / "state"):
+        async with running(tmp_path, [(pod, spec)]) as bed:
+            assert await bed.edge.adopt(bed.hook("p"), bed.outbox) is None
+            order = StartPod(key=START, uid="p")
+            if with_record:
+                await bed.known("p")
+                assert await bed.edge.adopt(order, bed.outbox) == Ending()
+            else:
+                assert await bed.start("p") == Ending()
+            (started,) = {fact.pid for fact in bed.outbox.of(ContainerStarted)}
+            await bed.kill("p")
+            await bed.exited("p")
+            assert started != forged
+            assert proc.read_stat(forged) is not None
+            await nothing_left(bed)
+
+
+@pytest.mark.root
+async def test_a_stranger_with_a_pods_token_is_not_taken_for_its_first_process(tmp_path: Path) -> None:
+    """A pod that gave up its rights shows the token to all of its new user's programs. None of them becomes
+    a pod of root's by it, nor a hook; being taken for a remnant ends it, and that is its own affair.
+    """
+    pod, spec = pod_of("p", shell("exec sleep 1000"))
+    await start_and_leave(tmp_path, pod_of("q", shell("exit 0")))
+    token = (tmp_path / "state" / "token").read_text()
+    PodRecords(tmp_path / "state" / "pods", proc.boot_id_with_dashes()).store(START, pod, spec, ())
+    with stranger_with_marks(tmp_path / "state", token, user=65534) as forged:
+        async with running(tmp_path, [(pod, spec)]) as bed:
+            await bed.known("p")
+            hook = RunHook(key=START, uid="p", container="main", timeout_ns=SECOND)
+            assert await bed.edge.adopt(hook, bed.outbox) is None
+            assert not [fact for fact in bed.outbox.of(ContainerStarted) if fact.uid == "p"]
+            assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
+            (started,) = {fact.pid for fact in bed.outbox.of(ContainerStarted) if fact.uid == "p"}
+            assert started != forged
+            await bed.kill("p")
+            await nothing_left(bed)
+
+
+def shown_token(state_dir: Path) -> str:
+    """What a pod of this folder is shown."""
+    return Marker(state_dir).environ(Mark("p", "main", "o"), {})["EBBTIDE_TOKEN"]
+
+
+def test_the_token_stays_with_the_folder(tmp_path: Path) -> None:
+    """Made once, for its owner's eyes only; what is no token is replaced, and a link is not followed."""
+    (tmp_path / "state").mkdir(mode=0o700)
+    secret = tmp_path / "secret"
+    secret.write_text("0123456789abcdef" * 2)
+    path = tmp_path / "state" / "token"
+    path.symlink_to(secret)
+    token = shown_token(tmp_path / "state")
+    assert path.read_text() == token == shown_token(tmp_path / "state")
+    assert stat.S_IMODE(path.lstat().st_mode) == 0o600
+    assert secret.read_text() != token
+    path.write_text("short")
+    assert shown_token(tmp_path / "state") not in ("short", token)
 
 
 async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp_path: Path) -> None:
