@@ -1,0 +1,206 @@
+"""Nothing that may be a secret leaves the daemon: a whole shutdown in which everything fails and quotes.
+
+A marker stands wherever a pod, a hook's server, the runtime and the API server can say something. Whatever
+of it is refused, broken off or malformed, no file that the daemon writes holds it, and none that is made of
+its journal.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import h11
+import pytest
+import trio
+
+from ebbtide.events import decisions as d
+from ebbtide.events.facts import ApiRead, AutopsyTaken, OrderEnded
+from tests.actors.edges.cri.daemon_rig import DaemonRig, daemon_rig
+from tests.actors.edges.cri.pods import Kubelet, Spec
+from tests.actors.edges.cri.test_edge import DEAF, POLITE
+from tests.actors.edges.cri.test_orders_hooks import inside
+from tests.actors.edges.process.test_hooks import CANARY
+from tests.actors.edges.test_http_get import WRONG_ANSWERS
+from tests.beds import logind as logind_bed
+from tests.beds.containerd import Containerd
+from tests.daemon.rig import EBBTIDE
+
+pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
+
+#: Of a request's head.
+RECEIVE_BYTES = 65536
+REFUSED = json.dumps({"message": f'Pod is invalid: status.message: Invalid value: "{CANARY}"'}).encode()
+DENIED = json.dumps({"message": f'admission webhook "{CANARY}" denied the request: {CANARY}'}).encode()
+NODE = json.dumps(
+    {"metadata": {"resourceVersion": "1", "annotations": {"note": CANARY}}, "status": {"conditions": []}}
+).encode()
+
+
+@pytest.fixture
+async def rig(bed: Containerd) -> AsyncIterator[DaemonRig]:
+    if reason := logind_bed.missing():
+        pytest.skip(reason)
+    async with daemon_rig(bed) as made:
+        yield made
+
+
+def listed(*names: str) -> bytes:
+    """The API server's list of these pods, each with all that nobody here has to know."""
+    items = [
+        {
+            "metadata": {
+                "name": name,
+                "namespace": "test",
+                "uid": f"uid-{name}",
+                "annotations": {"note": CANARY},
+            },
+            "spec": {"containers": [{"name": "main", "env": [{"name": "TOKEN", "value": CANARY}]}]},
+            "status": {
+                "phase": "Running",
+                "containerStatuses": [
+                    {"name": "main", "lastState": {"terminated": {"exitCode": 1, "message": CANARY}}}
+                ],
+            },
+        }
+        for name in names
+    ]
+    return json.dumps({"metadata": {"resourceVersion": "1"}, "items": items}).encode()
+
+
+class Servers:
+    """On the loopback of the pods' network: hooks' servers, each with one answer, and an API server."""
+
+    def __init__(self, pods: bytes) -> None:
+        self.pods = pods
+        self.asked: list[str] = []
+
+    async def hook(self, answer: bytes, stream: trio.SocketStream) -> None:
+        """Whatever was asked."""
+        with suppress(trio.BrokenResourceError):
+            async with stream:
+                await stream.receive_some(RECEIVE_BYTES)
+                await stream.send_all(answer)
+
+    async def api(self, stream: trio.SocketStream) -> None:
+        """One request a connection."""
+        with suppress(trio.BrokenResourceError, h11.RemoteProtocolError):
+            async with stream:
+                connection = h11.Connection(h11.SERVER)
+                while (event := connection.next_event()) is h11.NEED_DATA:
+                    connection.receive_data(await stream.receive_some(RECEIVE_BYTES))
+                assert isinstance(event, h11.Request)
+                method, target = event.method.decode(), event.target.decode()
+                self.asked.append(f"{method} {target}")
+                code, body = self._answer(method, target)
+                await stream.send_all(
+                    b"HTTP/1.1 %d %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+                    % (code, CANARY.encode(), len(body))
+                    + body
+                )
+
+    def _answer(self, method: str, target: str) -> tuple[int, bytes]:
+        if "watch=" in target:
+            return 200, f'{{"type": "ERROR", "object": {{"code": 500, "message": "{CANARY}"}}}}\n'.encode()
+        if method == "GET":
+            return 200, self.pods if target.startswith("/api/v1/pods") else NODE
+        if target.endswith("/status"):
+            return 422, REFUSED
+        return (502, f"<html>{CANARY}</html>".encode()) if "events" in target else (403, DENIED)
+
+
+async def listening(bed: Containerd, nursery: trio.Nursery, handler: object) -> int:
+    """The port on the loopback of the pods' network."""
+    with inside(bed.network):
+        made = trio.socket.socket()
+    await made.bind(("127.0.0.1", 0))
+    made.listen()
+    nursery.start_soon(trio.serve_listeners, handler, [trio.SocketListener(made)])
+    return int(made.getsockname()[1])
+
+
+def ask(port: int, *headers: tuple[str, str]) -> dict[str, object]:
+    given = [{"name": name, "value": value} for name, value in (("Authorization", CANARY), *headers)]
+    return {
+        "httpGet": {"host": "127.0.0.1", "port": port, "path": f"/x?{CANARY}#{CANARY}", "httpHeaders": given}
+    }
+
+
+def kubeconfig(path: Path, port: int) -> str:
+    cluster = {"name": "x", "cluster": {"server": f"http://127.0.0.1:{port}"}}
+    document = {
+        "current-context": "x",
+        "contexts": [{"name": "x", "context": {"cluster": "x", "user": "x"}}],
+        "clusters": [cluster],
+        "users": [{"name": "x", "user": {"token": CANARY}}],
+    }
+    path.write_text(json.dumps(document))
+    return str(path)
+
+
+async def test_no_secret_leaves(bed: Containerd, kubelet: Kubelet, rig: DaemonRig) -> None:
+    """Hooks that cannot run, servers that speak no HTTP, an API server that quotes what it was sent."""
+    names = [f"answer-{number}" for number in range(len(WRONG_ANSWERS))]
+    names += ["absent", "loud", "named", "controlled", "hard"]
+    servers = Servers(listed(*names))
+    async with trio.open_nursery() as nursery:
+        for name, answer in zip(names, WRONG_ANSWERS, strict=False):
+
+            async def serve(stream: trio.SocketStream, answer: bytes = answer) -> None:
+                await servers.hook(answer, stream)
+
+            kubelet.pod(name, Spec(POLITE, pre_stop=ask(await listening(bed, nursery, serve))))
+        absent, loud = (
+            [f"/{CANARY}/absent", CANARY],
+            ["/bin/sh", "-c", f"echo {CANARY}; echo {CANARY} >&2; exit 3"],
+        )
+        kubelet.pod("absent", Spec(POLITE, pre_stop={"exec": {"command": absent}}))
+        kubelet.pod("loud", Spec(POLITE, pre_stop={"exec": {"command": loud}}))
+        kubelet.pod("named", Spec(POLITE, pre_stop=ask(1, (f"{CANARY} x", "x"))))
+        kubelet.pod("controlled", Spec(POLITE, pre_stop=ask(1, ("X", f"{CANARY}\n{CANARY}"))))
+        kubelet.pod("hard", Spec(f": {CANARY}; {DEAF}"), grace=1)
+        api = kubeconfig(rig.folder / "kubeconfig", await listening(bed, nursery, servers.api))
+        rig.configure({0: 8}, node={"kubeconfig": api, "nodeName": "node-1"})
+        await rig.start()
+        await rig.recorded(ApiRead)
+        await rig.logind.power_off("reboot")
+        await rig.recorded(d.ReleaseLock)
+        await rig.kill()
+        nursery.cancel_scope.cancel()
+    hooks = {event.uid.removeprefix("uid-"): event for event in rig.events(d.HookEnded)}
+    assert {name: event.result for name, event in hooks.items()} == dict.fromkeys(names[:-1], "failed")
+    assert "no such file or directory" in hooks["absent"].reason
+    assert len(rig.events(AutopsyTaken)) == 1
+    refused = [ended.reason for ended in rig.events(OrderEnded) if ended.result == "failed"]
+    assert "the node cannot be changed: 403 admission webhook" in refused
+    assert any(each.startswith("POST /api/v1/namespaces/default/events") for each in servers.asked)
+    await no_canary(rig)
+
+
+async def no_canary(rig: DaemonRig) -> None:
+    """In no file that the daemon wrote, and in nothing that is made of its journal."""
+    files = [path for path in rig.folder.rglob("*") if path.is_file() and path.name != "kubeconfig"]
+    made = {str(path): path.read_bytes() for path in files}
+    assert {"log", "pods.json"} <= {path.name for path in files}
+    pack = rig.folder / "pack.zip"
+    for words in (
+        ("journal", "show"),
+        ("journal", "show", "-o", "json"),
+        ("export", "otlp-json"),
+        ("export", "perfetto"),
+        ("replay", "report"),
+        ("replay", "timeline", "--all"),
+        ("journal", "pack", "--all", "-o", str(pack)),
+    ):
+        done = await trio.run_process(
+            [*EBBTIDE, *words, "--journal", str(rig.journal)], capture_stdout=True, stderr=subprocess.DEVNULL
+        )
+        made[" ".join(words)] = done.stdout
+        assert done.stdout or "pack" in words
+    with zipfile.ZipFile(pack) as packed:
+        made |= {f"pack: {name}": packed.read(name) for name in packed.namelist()}
+    assert not [name for name, data in made.items() if CANARY.encode() in data.lower()]
