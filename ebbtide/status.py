@@ -338,7 +338,7 @@ def cached_pods(journal: Path) -> dict[str, Any] | None:
         with open(path, "rb") as file:
             found = msgspec.json.decode(file.read(POD_CACHE_BYTES_MAX), type=_CachedPods)
         changed = path.stat().st_mtime
-    except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+    except (OSError, ValueError, RecursionError):  # damaged: as good as none
         return None
     return {"pods": len(found.pods), "changedSecondsAgo": round(max(0.0, time.time() - changed), 1)}
 

@@ -402,8 +402,8 @@ def kept_meters(sources: Sequence[Source], journal_id: bytes) -> Meters:
     found = [Meters(journal_id=journal_id)]
     for source in sources:
         # A file that cannot be used is as good as none: the sums begin anew with what is left of the journal.
-        # (msgspec raises ValueError on bad UTF-8.)
-        with suppress(OSError, ValueError, msgspec.DecodeError):
+        # (msgspec's errors are ValueErrors, and so is that of bad UTF-8.)
+        with suppress(OSError, ValueError, RecursionError):
             data = source.read(METERS_FILE_NAME, 0, METERS_BYTES_MAX)
             found.append(msgspec.msgpack.decode(data, type=Meters))
     usable = (meters for meters in found if meters.fits and meters.journal_id == journal_id)

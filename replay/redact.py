@@ -262,7 +262,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
     (
         "",
         # Modes, and where an inventory comes from.
-        *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated"),
+        *("process", "api", "cri", "auto", "observe", "none", "simulate", "simulated", "cache"),
         *("poweroff", "reboot", "halt", "kexec", "soft-reboot", "unknown"),
         # What an order waits for; of a process: what it is doing.
         *get_args(Barrier),

@@ -345,6 +345,6 @@ def _read_record(path: Path) -> PodRecord | None:
         return None
     try:
         record = _record_decoder.decode(path.read_bytes())
-    except (FileNotFoundError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+    except (FileNotFoundError, ValueError, RecursionError):
         return None
     return record if record.version == RECORD_VERSION else None

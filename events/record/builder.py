@@ -107,7 +107,7 @@ def process_record(event: DaemonStarted, seq: int, at_ns: int | None) -> Process
 def _plain_state(state: msgspec.Raw) -> dict[str, Any]:
     try:
         decoded = msgspec.msgpack.decode(state)
-    except (msgspec.DecodeError, ValueError):
+    except (ValueError, RecursionError):  # msgspec's and UTF-8's errors are ValueErrors
         return {}
     return decoded if isinstance(decoded, dict) else {}
 

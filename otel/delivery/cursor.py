@@ -70,13 +70,13 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def load(directory: str | os.PathLike[str], name: str = FILE_NAME) -> Cursor | None:
     """None where there is none that can be used: then everything is sent again. Raises OSError.
 
-    Any ValueError is a damaged file: msgspec raises UnicodeDecodeError beside its own.
+    Any ValueError is a damaged file, as is one that is nested deeper than a stack.
     """
     try:
         with open(Path(directory) / name, "rb") as file:
             data = file.read(CURSOR_BYTES_MAX + 1)  # one more, to see that it is larger
         cursor = msgspec.json.decode(data, type=Cursor)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+    except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     sound = cursor.format == FORMAT and cursor.seq >= 0 and cursor.from_seq >= 0
     return cursor if sound and len(data) <= CURSOR_BYTES_MAX else None

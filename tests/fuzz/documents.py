@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 import tempfile
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar, cast
+from unittest.mock import patch
 
 import msgspec
+import trio
 
+from ebbtide.actors.edges import http_get
 from ebbtide.actors.edges.cri.pods import (
     GRACE_ANNOTATION,
     PORTS_ANNOTATION,
@@ -21,6 +25,8 @@ from ebbtide.actors.edges.cri.pods import (
     pre_stop_of,
     sidecars_of,
 )
+from ebbtide.actors.edges.cri.runtime import signal_of_image
+from ebbtide.actors.edges.http_get import Request
 from ebbtide.actors.edges.kubernetes.calls import Answer
 from ebbtide.actors.edges.kubernetes.credentials import read_kubeconfig
 from ebbtide.actors.edges.kubernetes.watch import list_all
@@ -129,6 +135,16 @@ def annotations(data: bytes) -> None:
     is_static(given)
 
 
+def runtime_states(data: bytes) -> None:
+    """What a runtime says of an image in its verbose state: by which signal its containers end."""
+    signal_of_image(data.decode("utf-8", "replace"))
+
+
+def image_states() -> Iterator[bytes]:
+    yield b'{"chainID": "sha256:0", "imageSpec": {"config": {"StopSignal": "SIGQUIT", "Env": ["A=b"]}}}'
+    yield b'{"imageSpec": {}}'
+
+
 def annotation_texts() -> Iterator[bytes]:
     yield b'{"exec": {"command": ["sh", "-c", "sleep 5"]}}'
     yield b'{"httpGet": {"port": "http", "path": "/", "httpHeaders": [{"name": "a", "value": "b"}]}}'
@@ -137,7 +153,32 @@ def annotation_texts() -> Iterator[bytes]:
     yield b"30"
 
 
-# --- a back end's answers -------------------------------------------------------------------------
+# --- what answers to us --------------------------------------------------------------------------
+
+
+def hook_answer(data: bytes) -> None:
+    """What a pod's server answers to its httpGet hook."""
+    trio.run(_ask_hook, data)
+
+
+async def _ask_hook(data: bytes) -> None:
+    ours, theirs = trio.socket.socketpair()
+
+    async def connect(request: Request) -> trio.abc.Stream:
+        return trio.SocketStream(ours)
+
+    # The answer is the subject; where it comes from is not.
+    with theirs, patch.object(http_get, "_connect", connect):
+        await trio.SocketStream(theirs).send_all(data)
+        theirs.shutdown(socket.SHUT_WR)
+        code = await http_get.send_request(Request("http://h/", "http", "h", 80, "/", (("Host", "h"),)))
+        assert 0 <= code <= 999
+
+
+def hook_answers() -> Iterator[bytes]:
+    yield b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+    yield b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 503 Busy\r\n\r\nlater"
+    yield b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
 
 
 def answers(data: bytes) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.edges.http_get import FAILURES
 from ebbtide.actors.edges.kubernetes.calls import Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import UnusableCredentials
 from ebbtide.config import ConfigError
@@ -247,6 +248,8 @@ TARGETS: dict[str, Target] = {
     "kubeconfig": Target(documents.kubeconfig, (UnusableCredentials,), documents.kubeconfigs),
     "pod-list": Target(documents.pod_list, (Unanswered,), documents.pod_lists),
     "annotations": Target(documents.annotations, (), documents.annotation_texts),
+    "image-state": Target(documents.runtime_states, (), documents.image_states),
+    "hook-answer": Target(documents.hook_answer, FAILURES, documents.hook_answers),
     "answers": Target(documents.answers, (), documents.answer_messages),
     "bus": Target(sockets.bus, (), sockets.bus_messages),
     "control": Target(sockets.control_request, (), sockets.control_requests),

@@ -395,7 +395,7 @@ def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:
     """The preStop handler of a container. One that cannot be read is no hook that could be run: None."""
     try:
         handler = msgspec.json.decode(annotations.get(PRE_STOP_ANNOTATION, "{}"), type=_Handler)
-    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+    except (ValueError, RecursionError):  # no JSON, another's, no UTF-8, nested deeper than a stack
         return None
     if handler.exec is not None and handler.exec.command:
         return ExecAction(argv=tuple(handler.exec.command))
@@ -417,7 +417,7 @@ def ports_of(annotations: Mapping[str, str]) -> dict[str, int]:
     """A container's ports by name; those without one need no entry."""
     try:
         found = msgspec.json.decode(annotations.get(PORTS_ANNOTATION, "[]"), type=list[_Port])
-    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+    except (ValueError, RecursionError):  # no JSON, another's, no UTF-8, nested deeper than a stack
         return {}
     return {port.name: port.number for port in found if port.name}
 
@@ -483,7 +483,7 @@ class InventoryFile:
         """Empty for another boot, or when there is nothing of use."""
         try:
             record = msgspec.msgpack.decode(self._path.read_bytes(), type=InventoryRecord)
-        except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+        except (OSError, ValueError, RecursionError):  # damaged: as good as none
             return ()
         return record.told if record.boot_id == self._boot_id else ()
 
@@ -550,7 +550,7 @@ class TableFile:
         """Empty for another boot, or when there is nothing of use."""
         try:
             record = msgspec.msgpack.decode(self._path.read_bytes(), type=_TableRecord)
-        except (OSError, ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+        except (OSError, ValueError, RecursionError):  # damaged: as good as none
             return ()
         return record.pods if record.boot_id == self._boot_id else ()
 

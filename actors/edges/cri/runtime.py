@@ -477,7 +477,7 @@ def signal_of_image(info: str) -> str:
     try:
         found = msgspec.json.decode(info, type=_VerboseImage).spec.config.stop_signal or DEFAULT_STOP_SIGNAL
         return signal_name(signal_number(found))
-    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8, or no signal of this machine
+    except (ValueError, RecursionError):  # no JSON, nested deeper than a stack, no signal of this machine
         return ""
 
 
@@ -489,7 +489,7 @@ def _open_named_process(entry: ContainerEntry, info: str) -> None:
     """
     try:
         pid = msgspec.json.decode(info, type=_VerboseInfo).pid
-    except (ValueError, msgspec.DecodeError):  # ValueError: bad UTF-8
+    except (ValueError, RecursionError):  # no JSON, or nested deeper than a stack
         return
     stat = proc.read_stat(pid) if pid else None
     if stat is not None:
