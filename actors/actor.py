@@ -72,6 +72,8 @@ STATUS_AT_POD_END = "status-at-pod-end"
 STATUS_AFTER_CANCEL = "status-after-cancel"
 #: A delete gives whole seconds: as many as the pod has, or one more (hook).
 DELETE_ROUNDED_UP = "delete-rounded-up"
+#: A kubelet that is there and ends no pod is known by what it does not do: mode api hands over (kubelet).
+KUBELET_SILENCE = "kubelet-silence"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -83,6 +85,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     STATUS_AT_POD_END,
     STATUS_AFTER_CANCEL,
     DELETE_ROUNDED_UP,
+    KUBELET_SILENCE,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

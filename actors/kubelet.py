@@ -1,6 +1,7 @@
 """KubeletActor: who ends the pods of a Kubernetes node, and what becomes of its kubelet meanwhile.
 
-Theory of operation. Two regions:
+Theory of operation. A kubelet that is to end pods may be there and do nothing. Its health endpoint says so;
+where it has none, its pods do. Two regions:
 
 1. How this shutdown ends the node's pods. It goes one way: what the API was to do passes to the runtime,
    never back. In mode process nobody asks this actor anything, and it has nothing to say.
@@ -13,7 +14,19 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from ebbtide.actors.actor import EVERY, NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.actors.actor import (
+    EVERY,
+    KUBELET_SILENCE,
+    NEVER_NS,
+    ActorType,
+    Handler,
+    Result,
+    Row,
+    State,
+    Transitions,
+    ignored,
+)
+from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
@@ -25,6 +38,9 @@ from ebbtide.events.decisions import (
     HandedOver,
     KubeletStopped,
     MeansChosen,
+    PodPlanned,
+    PodsEnded,
+    PodStopBegan,
     ShutdownBegan,
     ShutdownCancelled,
     StartKubelet,
@@ -33,6 +49,7 @@ from ebbtide.events.decisions import (
 )
 from ebbtide.events.facts import (
     ApiRead,
+    ContainerExited,
     DaemonStarted,
     KubeletRead,
     LogindRead,
@@ -53,6 +70,10 @@ FINISH_NS = 20 * NS_PER_SECOND
 
 #: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
 STOPS_MAX = 3
+
+#: How long a kubelet that nobody can ask may do nothing to a pod whose delete it was sent, however short the
+#: pod's grace. It acts within some hundred milliseconds, beside a hundred others within a second.
+SIGN_NS = 2 * NS_PER_SECOND
 
 #: Who ends the pods.
 #: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as
@@ -93,6 +114,13 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     start_key: str = ""
     ordinal: int = 0
     retry_at_ns: int = NEVER_NS
+    #: The kubelet, by its own word.
+    healthy: bool | None = None
+    #: Under api: the pods without a hook of which no container has ended. 0: its wave has not begun; else by
+    #: when the kubelet should have shown that it stops it.
+    plain: dict[str, int] = {}
+    #: A container of a deleted pod has ended in this wave: somebody ends them.
+    ends: bool = False
 
 
 def mode_phase(state: KubeletState) -> str:
@@ -170,6 +198,20 @@ def _kubelet_read_api(state: KubeletState, event: KubeletRead, now: int) -> Resu
     return _hand_over(state, "the kubelet does not run") if event.active is False else (state, ())
 
 
+def _with_health(read: Handler) -> Handler:
+    def handle(state: KubeletState, event: KubeletRead, now: int) -> Result:
+        return read(replace(state, healthy=event.healthy), event, now)
+
+    return handle
+
+
+def _kubelet_read_health(state: KubeletState, event: KubeletRead, now: int) -> Result:
+    """One that hangs carries no delete out either."""
+    if event.active and event.healthy is False:
+        return _hand_over(state, "the kubelet does not answer, or says that it is not healthy")
+    return _kubelet_read_api(state, event, now)
+
+
 def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Result:
     """One that comes back while we end its pods would start them again."""
     state, _ = _kubelet_read(state, event, now)
@@ -185,7 +227,7 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
 def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
     # One that we stopped does not run, whatever was read before: nobody may have looked since.
     kubelet = False if state.stopped else state.kubelet
-    health = NodeHealth(kubelet, state.runtime, state.api, state.stoppable)
+    health = NodeHealth(kubelet, state.runtime, state.api, state.stoppable, state.healthy)
     # Does a wave that was to have time get none?
     granted = granted_periods(state.periods, event.grant_ns)
     starved = any(
@@ -193,7 +235,12 @@ def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
     )
     choice = choose_mode(state.mode, event.kind, state.wanted, state.kubelet_lock, health, starved=starved)
     state = replace(
-        state, means=choice.means, handed_over=False, cancelled=False, stops=0, retry_at_ns=NEVER_NS
+        _watch_none(state),
+        means=choice.means,
+        handed_over=False,
+        cancelled=False,
+        stops=0,
+        retry_at_ns=NEVER_NS,
     )
     taints = choice.means != "api" or state.taints
     chosen = MeansChosen(means=choice.means, reason=choice.reason, taints=taints)
@@ -217,8 +264,63 @@ def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> 
 
 
 def _hand_over(state: KubeletState, reason: str) -> Result:
-    state, order = _order_stop(replace(state, handed_over=True))
+    state, order = _order_stop(replace(_watch_none(state), handed_over=True))
     return state, [HandedOver(reason=reason), order]
+
+
+# --- a kubelet that does nothing -----------------------------------------------------------------
+
+# Where its health endpoint answers, that is a sign of life, and a pod that takes its time gets all of it.
+# Where there is no such endpoint the pods are the only witnesses, and a slow one is none: so it is waited for
+# until what is left of its grace is the floor, in which a pod that has heard nothing can still end by itself.
+# One that has heard, and is told twice, loses at most that. A pod with a hook runs on for as long as that
+# takes, and counts for nothing.
+
+
+def _watch_none(state: KubeletState) -> KubeletState:
+    return replace(state, plain={}, ends=False)
+
+
+def _pod_planned(state: KubeletState, event: PodPlanned, now: int) -> Result:
+    running = [each for each in event.pod.containers if each.running]
+    if event.means != "api" or not running or any(each.hook is not None for each in running):
+        return state, ()
+    return replace(state, plain={**state.plain, event.pod.uid: 0}), ()
+
+
+def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Result:
+    if state.plain.get(event.uid) != 0:
+        return state, ()
+    due_ns = now + max(SIGN_NS, event.grace_ns - FLOOR_NS)
+    return replace(state, plain={**state.plain, event.uid: due_ns}), ()
+
+
+def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> Result:
+    due_ns = state.plain.get(event.uid)
+    if due_ns is not None:
+        state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
+    return (state, ()) if due_ns == 0 else (replace(state, ends=True), ())
+
+
+def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
+    return _wave_started(replace(state, ends=False), event, now)
+
+
+def _pods_ended(state: KubeletState, event: PodsEnded, now: int) -> Result:
+    return _watch_none(state), ()
+
+
+def _sign_due_ns(state: KubeletState) -> int:
+    """When a kubelet that has shown no sign until then has its pods taken away."""
+    if mode_phase(state) != "api" or state.healthy is not None or state.ends:
+        return NEVER_NS
+    return min((due_ns for due_ns in state.plain.values() if due_ns), default=NEVER_NS)
+
+
+def _tick_api(state: KubeletState, event: Tick, now: int) -> Result:
+    if _sign_due_ns(state) > now:
+        return _tick(state, event, now)
+    return _hand_over(state, "the kubelet has stopped no container")
 
 
 # --- its end -------------------------------------------------------------------------------------
@@ -233,7 +335,7 @@ def _cancelled(state: KubeletState, event: ShutdownCancelled, now: int) -> Resul
 
 def _closed(state: KubeletState, event: EpisodeClosed, now: int) -> Result:
     """The machine stays up, and everything whose stop had begun is finished. Or another shutdown follows."""
-    state = replace(state, means="", handed_over=False, cancelled=False)
+    state = replace(_watch_none(state), means="", handed_over=False, cancelled=False)
     return _order_start(state) if state.stopped and not event.followed else (state, ())
 
 
@@ -326,12 +428,25 @@ KUBELET = ActorType(
             decides=(HandedOver, StopKubelet)),
         Row("cri handed-over", KubeletRead, _kubelet_read_ours, "= stopping", decides=(StopKubelet,)),
         Row("no-node idle observe cancelled", KubeletRead, _kubelet_read),
+        Row("api", KubeletRead, _with_health(_kubelet_read_health), "= handed-over stopping",
+            decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
+        Row("cri handed-over", KubeletRead, _with_health(_kubelet_read_ours), "= stopping",
+            decides=(StopKubelet,), flag=KUBELET_SILENCE),
+        Row("no-node idle observe cancelled", KubeletRead, _with_health(_kubelet_read),
+            flag=KUBELET_SILENCE),
         # --- a shutdown
         Row(_NODE, ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
             decides=(MeansChosen, StopKubelet)),
         ignored("no-node", ShutdownBegan),
         Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=(HandedOver, StopKubelet)),
         ignored("no-node idle observe cri handed-over cancelled", WaveStarted),
+        Row("api", WaveStarted, _wave_began, "= handed-over stopping", decides=(HandedOver, StopKubelet),
+            flag=KUBELET_SILENCE),
+        Row("api", PodPlanned, _pod_planned, flag=KUBELET_SILENCE),
+        Row("api", PodStopBegan, _pod_stop_began, flag=KUBELET_SILENCE),
+        Row("api", ContainerExited, _container_exited, flag=KUBELET_SILENCE),
+        Row("api", PodsEnded, _pods_ended, flag=KUBELET_SILENCE),
+        ignored(EVERY, PodPlanned, PodStopBegan, ContainerExited, PodsEnded),
         Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
         ignored("no-node idle observe cri handed-over cancelled", DeleteRefused),
@@ -352,8 +467,10 @@ KUBELET = ActorType(
         Row("start-due", Tick, _tick, "starting stopped untouched", decides=(StartKubelet,)),
         Row("stopping starting", Tick, _tick),
         ignored("untouched stopped", Tick),
+        Row("api", Tick, _tick_api, "= handed-over stopping untouched stopped",
+            decides=(HandedOver, StopKubelet), flag=KUBELET_SILENCE),
     ),
-    deadline=lambda state: state.retry_at_ns,
+    deadline=lambda state: min(state.retry_at_ns, _sign_due_ns(state)),
     afresh=_afresh,
 )
 # fmt: on

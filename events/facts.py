@@ -263,12 +263,14 @@ class AutopsyTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
 class KubeletRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The kubelet's unit, at the start and when it has changed. ``active`` None: it cannot be told.
 
-    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2).
+    ``stoppable`` False: the container runtime is in the same unit (k3s, rke2). ``healthy``: what its health
+    endpoint says while the unit works; False: it says no, or nothing at all; None: nobody listens there.
     """
 
     unit: str
     active: bool | None = None
     stoppable: bool = True
+    healthy: bool | None = None
 
 
 @register

@@ -504,7 +504,8 @@ def _kubelet_text(names: Names, event: f.KubeletRead, at: Stamp) -> str:
     unit = event.unit or "the kubelet"
     if event.active is None:
         return f"{unit}: whether it runs cannot be read"
-    return f"{unit} {'runs' if event.active else 'does not run'}"
+    ill = ", but its health endpoint does not answer, or not with yes" if event.healthy is False else ""
+    return f"{unit} {'runs' if event.active else 'does not run'}{ill}"
 
 
 def _reachable_text(who: str, event: f.RuntimeRead | f.ApiRead) -> str:
@@ -797,7 +798,10 @@ ROWS: dict[type[Event], Row] = {
     ),
     # A Kubernetes node: who ends the pods, and who answers.
     f.KubeletRead: Row(
-        _kubelet_text, lambda e: WARNING if e.active is None else NOTICE, PLAIN, {"unit": "unit"}
+        _kubelet_text,
+        lambda e: WARNING if e.active is None or e.healthy is False else NOTICE,
+        PLAIN,
+        {"unit": "unit"},
     ),
     f.RuntimeRead: Row(
         lambda n, e, at: _reachable_text("the container runtime", e),

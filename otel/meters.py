@@ -213,7 +213,7 @@ def _kubelet(to: Meters, event: f.KubeletRead, record: Record) -> None:
     # One that nobody can tell of is no sample at all: 0 would say that it is known not to run.
     to.answers.pop("kubelet", None)
     if event.active is not None:
-        to.answers["kubelet"] = event.active
+        to.answers["kubelet"] = event.active and event.healthy is not False
 
 
 def _runtime(to: Meters, event: f.RuntimeRead, record: Record) -> None:

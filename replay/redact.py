@@ -468,6 +468,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("EpisodeState", "pods"): "uid",
     ("EpisodeState", "carried"): "uid",
     ("PodChecklist", "places"): "uid",
+    ("KubeletState", "plain"): "uid",
     ("FallbackState", "failed"): "word",
     ("FallbackState", "cares"): "uid",
     ("FallbackState", "waited"): "uid",

@@ -1,7 +1,8 @@
 """The kubelet beside us: its unit is stopped, started and watched, and what it has mounted for pods is read.
 
-The edge needs neither the API server nor the runtime, only the bus and ``/proc``, so it is complete from
-the start of the process on. It decides nothing: what a kubelet that comes back means is the core's to say.
+The edge needs neither the API server nor the runtime, only the bus, ``/proc`` and the kubelet's own health
+endpoint, so it is complete from the start of the process on. It decides nothing: what a kubelet that comes
+back, or says nothing, means is the core's to say.
 
 A wave runs while the kubelet is being stopped, and what a stopped kubelet no longer does is start again
 what the wave ends. So a stop is bounded: after that it is SIGKILL. (The kubelet keeps its state on disk and
@@ -24,6 +25,7 @@ from typing import NamedTuple
 import trio
 from jeepney import DBusAddress
 
+from ebbtide.actors.edges.documents import DocumentError, object_of_file
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, system_bus_address
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
@@ -33,6 +35,13 @@ from ebbtide.events.facts import KubeletRead, MountsRead, VolumesUnmounted
 
 #: How old `KubeletRead` may be: a kubelet that dies is started again by its unit in ten.
 LOOK_SECONDS = 5.0
+#: Between two questions to the health endpoint, and how long one may stay without an answer. It is answered
+#: from memory, without a lock; a node at its limit may need a second. Both together are what a kubelet that
+#: hangs costs its pods, and leave them more than half of the usual wave of 10 s.
+HEALTH_SECONDS = 1.0
+SILENT_SECONDS = 3.0
+#: The first report of the unit waits so long for the first answer, to be one and not two.
+FIRST_ANSWER_SECONDS = 0.3
 #: How soon one that somebody started while it was being stopped is told of: the order's end comes first.
 AGAIN_SECONDS = 0.5
 #: Between two looks at the mounts while somebody waits for them: after a change, so that a hundred at once
@@ -68,7 +77,9 @@ class KubeletEdge:
         self._mount_table = mount_table
         self._tell = tell
         self._stopped = self._stopping = False
-        self._reported: tuple[bool | None] | None = None
+        self._reported: tuple[bool | None, bool | None] | None = None
+        self._healthy: bool | None = None
+        self._asked = trio.Event()
         self._turn = trio.Lock()
         self._returned = trio.Event()
         self.effects: Mapping[type[Order], Effect] = {
@@ -80,14 +91,31 @@ class KubeletEdge:
 
     async def run(self, outlet: Outlet) -> None:
         """Report the unit's state at the start and when it has changed, until cancelled."""
-        while True:
-            await self._look(outlet)
-            with trio.move_on_after(LOOK_SECONDS):
-                await self._returned.wait()
-            if self._returned.is_set():
-                self._returned = trio.Event()
-                await trio.sleep(AGAIN_SECONDS)
-                self._reported = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask_health, outlet)
+            with trio.move_on_after(FIRST_ANSWER_SECONDS):
+                await self._asked.wait()
+            while True:
+                await self._look(outlet)
+                with trio.move_on_after(LOOK_SECONDS):
+                    await self._returned.wait()
+                if self._returned.is_set():
+                    self._returned = trio.Event()
+                    await trio.sleep(AGAIN_SECONDS)
+                    self._reported = None
+
+    async def _ask_health(self, outlet: Outlet) -> None:
+        endpoint = await trio.to_thread.run_sync(
+            health_endpoint, self._root / KUBELET_CONFIG, abandon_on_cancel=True
+        )
+        while endpoint is not None:
+            healthy = await ask_health(*endpoint)
+            changed, self._healthy = healthy is not self._healthy, healthy
+            if changed and self._asked.is_set():
+                await self._look(outlet)
+            self._asked.set()
+            await trio.sleep(HEALTH_SECONDS)
+        self._asked.set()
 
     def prewarm(self) -> None:
         """Nothing more is needed in a shutdown than what runs already."""
@@ -105,20 +133,22 @@ class KubeletEdge:
     @property
     def starts_pods(self) -> bool:
         """May a pod that is here start now? Not once we have begun to stop the kubelet."""
-        return not self._stopping and self._reported != (False,)
+        return not self._stopping and not (self._reported and self._reported[0] is False)
 
     async def _look(self, outlet: Outlet) -> None:
         """One at a time, so that an older look is never reported after a newer one."""
         async with self._turn:
             active = await self._unit.active()
-            if self._reported == (active,):
+            # Of one that does not work nothing is asked; what was, came from the one before it.
+            healthy = self._healthy if active else None
+            if self._reported == (active, healthy):
                 return
-            self._reported = (active,)
+            self._reported = (active, healthy)
             if active and self._stopped:
                 self._tell(WARNING, f"{self._unit.name} was stopped for a shutdown, and somebody started it")
                 self._stopped = False
             unit, stoppable = self._unit.name, self._unit.stoppable
-            await outlet.put(KubeletRead(unit=unit, active=active, stoppable=stoppable))
+            await outlet.put(KubeletRead(unit=unit, active=active, stoppable=stoppable, healthy=healthy))
 
     # --- effects ---------------------------------------------------------------------------------
 
@@ -128,7 +158,7 @@ class KubeletEdge:
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
         await self._look(outlet)
-        if ending.result == "done" and self._reported == (True,):
+        if ending.result == "done" and self._reported and self._reported[0]:
             # Somebody has started it between the stop and this look: it is reported again soon, to be stopped
             # again.
             self._returned.set()
@@ -173,6 +203,58 @@ class KubeletEdge:
         with trio.move_on_after(READ_SECONDS_MAX):
             return await trio.to_thread.run_sync(work, self._mount_table, self._root, abandon_on_cancel=True)
         raise OSError(f"no answer in {READ_SECONDS_MAX:g} s")
+
+
+# A kubelet that hangs is as active for its service manager as one that works. Its health endpoint tells them
+# apart: a question that stays open is answered by the kernel's half of the connection and by nobody behind.
+
+
+#: In the kubelet's folder, where kubeadm writes it.
+KUBELET_CONFIG = "config.yaml"
+CONFIG_BYTES_MAX = 256 * 1024
+#: The kubelet's own defaults of ``healthzBindAddress`` and ``healthzPort``.
+HEALTH_ADDRESS = "127.0.0.1"
+HEALTH_PORT = 10248
+HEALTH_REQUEST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+#: As much of the answer as tells its code.
+STATUS_LINE = re.compile(rb"HTTP/1\.[01] (\d{3})")
+STATUS_BYTES = len(b"HTTP/1.1 200")
+
+
+def health_endpoint(config: Path) -> tuple[str, int] | None:
+    """Address and port, as the kubelet's configuration has them; None where it is switched off. What cannot
+    be read leaves the defaults.
+    """
+    try:
+        found = object_of_file(config, CONFIG_BYTES_MAX)
+    except (OSError, DocumentError):
+        found = None
+    fields = found if isinstance(found, dict) else {}
+    address, port = fields.get("healthzBindAddress") or HEALTH_ADDRESS, fields.get("healthzPort", HEALTH_PORT)
+    if not isinstance(address, str) or not isinstance(port, int) or not 0 <= port < 65536:
+        return HEALTH_ADDRESS, HEALTH_PORT
+    return (address, port) if port else None
+
+
+async def ask_health(address: str, port: int) -> bool | None:
+    """Does the kubelet say that it is well? False also when it says nothing; None: nobody is there to ask.
+    Bounded by `SILENT_SECONDS`. Raises nothing.
+    """
+    with trio.move_on_after(SILENT_SECONDS):
+        try:
+            async with await trio.open_tcp_stream(address, port) as stream:
+                await stream.send_all(HEALTH_REQUEST)
+                answer = b""
+                while len(answer) < STATUS_BYTES:
+                    piece = await stream.receive_some()
+                    if not piece:
+                        return None  # It has gone in the middle: the unit tells what became of it.
+                    answer += piece
+        except (OSError, trio.BrokenResourceError):
+            return None
+        status = STATUS_LINE.match(answer)
+        return status is not None and status[1] == b"200"
+    return False
 
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"

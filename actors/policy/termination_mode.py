@@ -28,12 +28,16 @@ KUBELET_LOCK_REASON = "the kubelet's own graceful shutdown holds a lock"
 
 
 class NodeHealth(NamedTuple):
-    """What is there; None: nobody has said yet. ``stoppable``: the kubelet, without the runtime."""
+    """What is there; None: nobody has said yet. ``stoppable``: the kubelet, without the runtime.
+
+    ``healthy``: the kubelet, by its own word.
+    """
 
     kubelet: bool | None
     runtime: bool | None
     api: bool | None
     stoppable: bool = True
+    healthy: bool | None = None
 
 
 class ModeChoice(NamedTuple):
@@ -89,7 +93,9 @@ def _lacking_for_api(health: NodeHealth) -> str:
     """Deletes need somebody to take them and somebody to carry them out. That nobody has said is no."""
     if not health.api:
         return "the API server does not answer"
-    return "the kubelet does not run" if health.kubelet is False else ""
+    if health.kubelet is False:
+        return "the kubelet does not run"
+    return "the kubelet is not healthy" if health.healthy is False else ""
 
 
 # Each pod's place in a shutdown: which wave, and who ends it there.

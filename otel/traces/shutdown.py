@@ -433,7 +433,7 @@ def kubelet_stop_ordered(trace: Trace, event: StopKubelet) -> None:
 
 def kubelet_read(trace: Trace, event: KubeletRead) -> None:
     if event.active is not None:
-        _health(trace, "kubelet", answers=event.active, error="")
+        _health(trace, "kubelet", answers=event.active and event.healthy is not False, error="")
 
 
 def runtime_read(trace: Trace, event: RuntimeRead) -> None:

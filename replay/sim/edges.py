@@ -562,7 +562,8 @@ class KubernetesEdge(ApiServerEdge):
         self._daemon.report(0, ApiRead(reachable=reachable, error=error, taint=taint))
 
     def _report_kubelet(self) -> None:
-        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=self._kubelet.running))
+        running = self._kubelet.running
+        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=running, healthy=running or None))
 
     # --- calls ---------------------------------------------------------------------------------
 

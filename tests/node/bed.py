@@ -166,8 +166,12 @@ class Bed:
         self.place(member.state / parts.MANIFESTS).mkdir(parents=True, exist_ok=True)
         await self.inside.do("group", name=f"{self.group}/{member.name}")
         program = self.programs["kubelet"]
-        bus = self.logind.address
-        await self.start(parts.kubelet_part(program, self.secrets, member, self.group, bus, changes))
+        part = parts.kubelet_part(program, self.secrets, member, self.group, self.logind.address, changes)
+        # Where kubeadm has it, and whoever looks for the kubelet's settings.
+        settings = self.place(member.state / "kubelet" / "config.yaml")
+        settings.parent.mkdir(parents=True, exist_ok=True)
+        settings.write_bytes((member.folder / f"kubelet-{member.number}.json").read_bytes())
+        await self.start(part)
 
     async def node_ready(self, member: Member) -> None:
         await self.ready(f"kubelet-{member.name}", lambda: self._is_ready(member))

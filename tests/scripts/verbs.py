@@ -147,7 +147,11 @@ def _autopsy(command: Command) -> f.AutopsyTaken:
 
 #: Verbs that are a fact, or some.
 FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
-    "kubelet": lambda command: f.KubeletRead(unit="kubelet.service", active=_UP[command.words[0]]),
+    "kubelet": lambda command: f.KubeletRead(
+        unit="kubelet.service",
+        active=_UP[command.words[0]],
+        healthy=_TRUTH[command.options.get("healthy", "unknown")],
+    ),
     "runtime": lambda command: f.RuntimeRead(reachable=command.words[0] == "up"),
     "api": lambda command: f.ApiRead(
         reachable=command.words[0] == "up", taint="untainted" not in command.words

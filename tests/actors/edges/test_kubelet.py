@@ -1,8 +1,9 @@
-"""Which mounts are volumes in use: by the kernel's table alone."""
+"""Which mounts are volumes in use, by the kernel's table alone; and what a kubelet says of its health."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -14,6 +15,9 @@ from jeepney import DBusAddress
 
 from ebbtide.actors.edges import kubelet as unit_module
 from ebbtide.actors.edges.kubelet import (
+    HEALTH_ADDRESS,
+    HEALTH_PORT,
+    KUBELET_CONFIG,
     KUBELET_WITH_RUNTIME,
     MOUNTS_MAX,
     NODE_LOCAL_PLUGINS,
@@ -21,6 +25,8 @@ from ebbtide.actors.edges.kubelet import (
     KubeletEdge,
     KubeletUnit,
     Mount,
+    ask_health,
+    health_endpoint,
     mounted_volumes,
     parse_mountinfo,
 )
@@ -284,3 +290,75 @@ async def test_a_start_that_is_queued_is_taken_back(manager: Manager) -> None:
 async def _start_later(unit: KubeletUnit, seconds: float) -> None:
     await trio.sleep(seconds)
     assert await unit.start() == Ending()
+
+
+# --- its health endpoint -------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def endpoint(answer: bytes | None) -> AsyncIterator[int]:
+    """Listens on a port of loopback and gives that answer; None: the kernel takes the question, and nobody
+    reads it.
+    """
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            if answer is not None:
+                await stream.receive_some()
+                await stream.send_all(answer)
+
+    (listener,) = await trio.open_tcp_listeners(0, host=HEALTH_ADDRESS)
+    async with listener, trio.open_nursery() as nursery:
+        if answer is not None:
+            nursery.start_soon(trio.serve_listeners, serve, [listener])
+        yield listener.socket.getsockname()[1]
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    "answer, healthy",
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", True),
+        (b"HTTP/1.1 500 Internal Server Error\r\n\r\n", False),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", False),
+        (b"", None),
+        (None, False),
+    ],
+    ids=["well", "ill", "another", "gone", "silent"],
+)
+async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only a yes is one; who says nothing is not healthy, and who closes has gone."""
+    if answer is None:
+        monkeypatch.setattr(unit_module, "SILENT_SECONDS", 0.1)
+    async with endpoint(answer) as port:
+        assert await ask_health(HEALTH_ADDRESS, port) is healthy
+
+
+async def test_nobody_listens() -> None:
+    """That says nothing about a kubelet."""
+    async with endpoint(None) as port:
+        pass
+    assert await ask_health(HEALTH_ADDRESS, port) is None
+
+
+@pytest.mark.parametrize(
+    "text, expected",
+    [
+        ("healthzPort: 11248", ("127.0.0.1", 11248)),
+        ("healthzBindAddress: ::1", ("::1", 10248)),
+        ("healthzPort: 0", None),
+        ("healthzPort: {}", ("127.0.0.1", 10248)),
+        ("healthzPort: 70000", ("127.0.0.1", 10248)),
+        ("[", ("127.0.0.1", 10248)),
+        ("", ("127.0.0.1", 10248)),
+    ],
+)
+def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[str, int] | None) -> None:
+    """As the kubelet's configuration says; what is none leaves the kubelet's own defaults."""
+    (tmp_path / KUBELET_CONFIG).write_text(text)
+    assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
+
+
+def test_no_configuration(tmp_path: Path) -> None:
+    """The kubelet's own defaults too."""
+    assert health_endpoint(tmp_path / KUBELET_CONFIG) == (HEALTH_ADDRESS, HEALTH_PORT)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes.pod_writes import DELETE_SECONDS_MAX, MARK_SECONDS_MAX
 from ebbtide.events.decisions import DeletePod, HandedOver, ShutdownBegan
-from ebbtide.events.facts import ApiRead, RuntimeRead
+from ebbtide.events.facts import ApiRead, KubeletRead, RuntimeRead
 from tests.node.going import Going
 from tests.node.witness import NS, TICK_NS, Witness
 
@@ -106,6 +108,35 @@ async def _restart_containerd(node: Going) -> None:
     name = f"containerd-{node.member.name}"
     await node.bed.stop(name)
     await node.bed.inside.do("again", name=name)
+
+
+@pytest.mark.parametrize("when", ["before", "at the signal"])
+async def test_kubelet_hangs(by_api: Going, when: str) -> None:
+    """A kubelet that is there and does nothing costs no pod its stop signal: its pods are taken from it."""
+    node = by_api
+    names = ("low", "quick", "high")
+    await node.run(
+        node.witness.pod("low", ends_after=1, priorityClassName="low"),
+        node.witness.pod("quick", priorityClassName="low"),
+        node.witness.pod("high", priorityClassName="high"),
+    )
+    await node.arm(*WAVES)
+    await node.bed.inside.do("signal", name=f"kubelet-{node.member.name}", signal_number=signal.SIGSTOP)
+    if when == "before":
+        await node.daemon.until(
+            lambda: node.daemon.events(KubeletRead)[-1].healthy is False, "it does not notice"
+        )
+    asked_ns, over_ns = await node.down()
+    assert [len(node.witness.times(name, "signal")) for name in names] == [1, 1, 1]
+    node.in_order("low", "high")
+    assert node.outcomes() == dict.fromkeys(names, "graceful")
+    # In the wave that it hangs in, and not at its end.
+    assert node.witness.times("low", "signal")[0] - asked_ns < 6 * NS
+    assert over_ns - asked_ns < 12 * NS
+    if when == "before":
+        assert node.means() == "cri"
+    else:
+        assert len(node.daemon.events(HandedOver)) == 1
 
 
 async def test_logind_restarts(node: Going) -> None:
