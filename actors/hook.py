@@ -184,6 +184,7 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
     )
     if not on_node:  # in mode process nobody has to be told whose pod it was
         return ended
+    gone = fate.outcome == "unknown" and all(down.phase == "exited" for down in state.downs)
     returns = ("always" if pod.tolerates_all else "untainted") if pod.daemon else ""
     return replace(
         ended,
@@ -193,6 +194,7 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
         owner=pod.owner,
         deleted=state.deleted,
         returns=returns,
+        gone=gone,
     )
 
 
@@ -208,7 +210,7 @@ class PodFate(NamedTuple):
 def _describe_fate(
     downs: Sequence[ContainerState], grace_ns: int, pod: Pod, finding: str, *, by_number: bool = False
 ) -> PodFate:
-    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: not seen.
+    """graceful: ended by itself; killed: by SIGKILL; failed: by nothing; unknown: nobody saw how, or whether.
 
     ``by_number``: the runtime tells a signal as 128 and its number.
     """
@@ -244,6 +246,15 @@ def _describe_fate(
     if foreign:
         names = ", ".join(down.spec.name for down in foreign)
         return PodFate("killed", f"SIGKILL from elsewhere for {names}" + _hook_notes(downs), False)
+    unheard = [
+        down
+        for down in downs
+        if down.outcomes and down.delegated and down.stop_since_ns and down.exit_code is None
+    ]
+    # It was the kubelet's to kill, and it has taken the container away before anybody asked how it ended.
+    if unheard and not any(down.exit_signal for down in unheard):
+        names = ", ".join(down.spec.name for down in unheard)
+        return PodFate("unknown", f"{names} ended under the kubelet, exit code not known", False)
     succeeded = all(down.exit_code == 0 for down in downs)
     return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
 

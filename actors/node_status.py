@@ -394,7 +394,7 @@ def _pod_ended(state: NodeStatusState, event: PodEnded, now: int) -> Result:
         state = replace(state, withheld=tuple(uid for uid in state.withheld if uid != event.uid))
     decisions: list[Event] = []
     if state.node:
-        if event.outcome in UNSEEN_OUTCOMES:
+        if event.outcome in UNSEEN_OUTCOMES and not event.gone:
             state = replace(state, running=(*state.running, event.uid))
         else:
             state = replace(state, ended=state.ended + 1)
@@ -425,7 +425,8 @@ def _pod_ended_revoking(state: NodeStatusState, event: PodEnded, now: int) -> Re
 
     Others may be acting on the certificate already, so that it is safe no longer is said at once.
     """
-    revoked = state.node and _certified_safe(state) and event.outcome in UNSEEN_OUTCOMES
+    unseen = event.outcome in UNSEEN_OUTCOMES and not event.gone
+    revoked = state.node and _certified_safe(state) and unseen
     state, decisions = _pod_ended(state, event, now)
     if not revoked:
         return state, decisions
@@ -492,9 +493,10 @@ def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
 
     Nobody, ever, for a pod that comes back here (at the next boot, or after a cancel), or may still run.
     """
-    if event.outcome in WITHOUT_STATUS:
+    # One that is gone has ended somehow, and the kubelet calls that Failed.
+    if event.outcome in WITHOUT_STATUS and not event.gone:
         return state
-    if state.node and (event.outcome in UNSEEN_OUTCOMES or not state.in_episode):
+    if state.node and ((event.outcome in UNSEEN_OUTCOMES and not event.gone) or not state.in_episode):
         return state
     phase = "Succeeded" if event.succeeded else "Failed"
     status = (event.uid, phase, POD_REASON, POD_MESSAGE)

@@ -152,7 +152,8 @@ def _late_pod(state: WaveState, event: PodPlanned, now: int) -> Result:
 
 
 def _mark_ended(state: WaveState, event: PodEnded, now: int) -> Result:
-    if not state.roll.is_open(event.uid) or event.outcome in UNSEEN_OUTCOMES:
+    unseen = event.outcome in UNSEEN_OUTCOMES and not event.gone
+    if not state.roll.is_open(event.uid) or unseen:
         return state, ()
     return replace(state, roll=state.roll.mark(event.uid)), ()
 

@@ -462,6 +462,8 @@ class PodEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False
     deleted: bool = False
     #: A DaemonSet makes it again here: ``always``, whatever the node shows, or unless it is tainted.
     returns: Literal["", "untainted", "always"] = ""
+    #: Of an outcome that is unknown: none of its containers runs any more, however they ended.
+    gone: bool = False
 
 
 # --- NodeStatusActor: what others see of this node ---------------------------------------------
