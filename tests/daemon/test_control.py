@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import socket
 import stat
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,6 +154,24 @@ async def test_a_socket_that_somebody_listens_on_is_left_to_him(tmp_path: Path) 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
         other.bind(str(path))
         other.listen()
+        with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="another daemon listens")):
+            await _served(path)
+        assert path.exists()
+
+
+async def test_a_daemon_that_takes_nobody_more_is_none_that_is_dead(tmp_path: Path) -> None:
+    """As many clients wait as may, and it answers none of them: it listens all the same."""
+    path = tmp_path / "ebbtide.sock"
+    with ExitStack() as opened:
+        other = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        other.bind(str(path))
+        other.listen(0)
+        code = 0
+        while code == 0:
+            client = opened.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+            client.setblocking(False)
+            code = client.connect_ex(str(path))
+        assert code == errno.EAGAIN
         with pytest.RaisesGroup(pytest.RaisesExc(OSError, match="another daemon listens")):
             await _served(path)
         assert path.exists()
