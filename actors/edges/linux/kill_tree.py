@@ -339,7 +339,7 @@ def _all_stats() -> Iterator[proc.ProcessStat]:
 # too: a second daemon on the same machine, with the same pods, has marks of its own. And they have a token
 # that was drawn for the directory, or every user's program could call itself a pod of root's. Pods' programs
 # know it, and so do those of a user that a pod has become: what is taken for a pod's first process or for a
-# hook has to be run by us as well (`proc.runs_as_us`).
+# hook has to be run by us as well, or to be in one of our control groups, which nobody else can enter.
 
 MARK_UID = "EBBTIDE_POD_UID"
 MARK_CONTAINER = "EBBTIDE_CONTAINER"
@@ -447,6 +447,16 @@ def delegated_group(mounts: str, own: str) -> Path | None:
     return None
 
 
+def _unified_group(text: bytes | None) -> str:
+    lines = (text or b"").decode(errors="surrogateescape").splitlines()
+    return next((line[3:] for line in lines if line.startswith("0::/")), "")
+
+
+def is_ours(pid: int, groups: Cgroups | None) -> bool:
+    """Whether nobody but us can have started what says so by its marks."""
+    return proc.runs_as_us(pid) or (groups is not None and groups.holds(pid))
+
+
 def is_delegated(group: Path) -> bool:
     """May we divide this group? See the module's text."""
     if not os.access(group, os.W_OK):
@@ -487,6 +497,11 @@ class Cgroups:
         except OSError:
             return ""
         return str(group)
+
+    def holds(self, pid: int) -> bool:
+        """Whether a process is in a group of ours."""
+        own, its = (_unified_group(proc.read_bytes(f"/proc/{one}/cgroup")) for one in ("self", pid))
+        return bool(own) and its.startswith(f"{own.rstrip('/')}/{self.base.name}/")
 
     def prune(self) -> None:
         """Take away what is empty; groups of pods that live stay. The base comes back with the next pod."""

@@ -23,6 +23,7 @@ from ebbtide.actors.edges.linux.kill_tree import (
     ScannedProcess,
     TreeKiller,
     TreeRoot,
+    is_ours,
     tree_members,
 )
 from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
@@ -101,8 +102,12 @@ class ProcessEdge:
         self._starter = PodStarter(
             marker, self._records, self._output, self._watch, self._killer, self._cgroups
         )
-        self._hooks = ProcessHooks(marker, self._scanner, self._killer, self._watch, self._output, pod_ip)
-        self._recovery = Recovery(self._table, self._records, self._scanner, self._starter, self._killer)
+        self._hooks = ProcessHooks(
+            marker, self._scanner, self._killer, self._watch, self._output, pod_ip, self._cgroups
+        )
+        self._recovery = Recovery(
+            self._table, self._records, self._scanner, self._starter, self._killer, self._cgroups
+        )
         self._changes = ManifestChanges(self._table, self._records, self._output, self._recovery)
         effects: dict[type[Order], Effect] = {
             StartPod: self._start_pod,
@@ -200,7 +205,7 @@ class ProcessEdge:
             ]
             if facts:
                 await outlet.put(*facts)
-            await self._starter.end_inits(pod)
+            await self._starter.end_earlier(pod)
             return await self._starter.start(pod, outlet)
         effect = self.effects.get(type(order))
         if effect is None:
@@ -233,6 +238,8 @@ class ProcessEdge:
             return Ending()
         pod.order = order.key
         _import_for_hooks(pod)
+        if order.uid in self._recovery.doubtful:
+            await self._starter.end_earlier(pod)
         return await self._starter.start(pod, outlet)
 
     def _send_signal(self, order: SendSignal, outlet: Outlet) -> Ending:
@@ -348,7 +355,11 @@ class Recovery:
         scanner: ProcessScanner,
         starter: PodStarter,
         killer: TreeKiller,
+        cgroups: Cgroups | None,
     ) -> None:
+        self._cgroups = cgroups
+        #: Pods of which something runs that may be a stranger's: it says so, and no more.
+        self.doubtful: set[str] = set()
         self._table = table
         self._records = records
         self._scanner = scanner
@@ -375,7 +386,9 @@ class Recovery:
         look: list[ScannedProcess] = []
         with suppress(OSError):
             found = await self._scanner.look(RECOVERY_SECONDS_MAX)
-            look = [item for item in found if item.mark is not None and proc.runs_as_us(item.pid)]
+            marked = [item for item in found if item.mark is not None]
+            look = [item for item in marked if is_ours(item.pid, self._cgroups)]
+            self.doubtful = {item.mark.uid for item in marked if item.mark is not None and item not in look}
         facts = [fact for record in records for fact in self._revive(record, look)]
         # Not killed: the manifest that names their pod may be read only after this.
         for item in look:

@@ -11,9 +11,16 @@ import time
 
 import trio
 
-from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import Child, ExitStatus, ExitWatch, open_child, reap, reap_soon
-from ebbtide.actors.edges.linux.kill_tree import Mark, Marker, ProcessScanner, TreeKiller, TreeRoot
+from ebbtide.actors.edges.linux.kill_tree import (
+    Cgroups,
+    Mark,
+    Marker,
+    ProcessScanner,
+    TreeKiller,
+    TreeRoot,
+    is_ours,
+)
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
 from ebbtide.actors.edges.process.pods import ContainerEntry, output_name
 from ebbtide.actors.edges.process.start import CannotStart, OutputFiles, spawn
@@ -52,7 +59,9 @@ class ProcessHooks:
         watch: ExitWatch,
         output: OutputFiles,
         pod_ip: str,
+        cgroups: Cgroups | None,
     ) -> None:
+        self._cgroups = cgroups
         self._marker = marker
         self._scanner = scanner
         self._killer = killer
@@ -125,7 +134,7 @@ class ProcessHooks:
         ours = [
             item.stat
             for item in look
-            if item.mark is not None and item.mark.order == order.key and proc.runs_as_us(item.pid)
+            if item.mark is not None and item.mark.order == order.key and is_ours(item.pid, self._cgroups)
         ]
         # A hook's own children carry its mark as well; what it was started as leads the session.
         first = min(

@@ -120,10 +120,11 @@ class PodStarter:
             return f"init container {spec.name} ended with exit code {entry.end.exit_code}"
         return f"init container {spec.name} ended by {entry.end.signal}" if entry.end.signal else ""
 
-    async def end_inits(self, pod: PodEntry) -> None:
-        """Before a start is taken up again: an init container of the earlier daemon may still run, and
-        init containers may be run again (Kubernetes says so), but not twice at a time. The same goes for what
-        has a waiting container's marks and was not adopted, because it changed its user since.
+    async def end_earlier(self, pod: PodEntry) -> None:
+        """Before a start is taken up again, or what it starts may run: an init container of the earlier
+        daemon may still run, and init containers may be run again (Kubernetes says so), but not twice at a
+        time. The same goes for what has a waiting container's marks and was not adopted: it may have changed
+        its user.
         """
         waiting = [name for name, entry in pod.containers.items() if entry.phase == "waiting"]
         if waiting:

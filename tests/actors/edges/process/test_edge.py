@@ -612,6 +612,39 @@ async def test_a_stranger_with_a_pods_token_is_not_taken_for_its_first_process(t
             await nothing_left(bed)
 
 
+@pytest.mark.root
+@pytest.mark.parametrize("with_record", [True, False])
+async def test_a_pod_that_gave_up_its_rights_runs_once(
+    tmp_path: Path, use_cgroups: bool, with_record: bool
+) -> None:
+    """Without a word of it in its record its control group says that it is ours. Where there is none it
+    cannot be told from a stranger's: it is started anew, and the old one ends first.
+    """
+    pod, spec = pod_of("p", shell("exec setpriv --reuid=65534 --clear-groups sleep 1000"))
+    async with running(tmp_path, [(pod, spec)], use_cgroups=use_cgroups) as bed:
+        assert await bed.start("p") == Ending()
+        (pid,) = (fact.pid for fact in bed.outbox.of(ContainerStarted))
+        # In its group by then; and between two programs a process shows no environment.
+        await until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x001000\x00")
+        await until(lambda: proc.read_bytes(f"/proc/{pid}/environ"))
+    assert not proc.runs_as_us(pid)
+    records = tmp_path / "state" / "pods"
+    (records / "p").unlink()
+    if with_record:
+        PodRecords(records, proc.boot_id_with_dashes()).store(START, pod, spec, ())
+    async with running(tmp_path, [(pod, spec)], use_cgroups=use_cgroups) as bed:
+        if with_record:
+            await bed.known("p")
+            assert await bed.edge.adopt(StartPod(key=START, uid="p"), bed.outbox) == Ending()
+        elif not use_cgroups:
+            assert await bed.start("p") == Ending()
+        started = await bed.outbox.wait_for(ContainerStarted)
+        assert {fact.pid == pid for fact in started} == {use_cgroups}
+        assert len({item.pid for item in bed.processes() if item.stat.state not in "ZX"}) == 1
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
 def shown_token(state_dir: Path) -> str:
     """What a pod of this folder is shown."""
     return Marker(state_dir).environ(Mark("p", "main", "o"), {})["EBBTIDE_TOKEN"]
