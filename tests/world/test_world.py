@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ebbtide.actors import container
+from ebbtide.actors.system import LOOK_NS
 from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from tests.conftest import Sample
@@ -33,8 +34,8 @@ PARTS = 12
 #: number both are met.
 ONE_OF = 3
 
-#: What a crash may add to the small shutdown: the restart's pause, and the start itself.
-CRASH_COSTS_NS = 100 * MS + 150 * MS
+#: What a crash may add to the small shutdown: the pause, the start itself, and a look at what fell due.
+CRASH_COSTS_NS = 100 * MS + 150 * MS + LOOK_NS
 
 
 def _ended_ns(result: Result) -> int:
