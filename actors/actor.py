@@ -65,6 +65,9 @@ RESTORED_AFTER_OBSERVED = "restored-after-observed"
 #: A stop signal of which its edge cannot tell whether it was heard is not sent again, and what is not known
 #: of a stop, a hook or a SIGKILL is told as such (hook, container).
 STOP_OUTCOMES = "stop-outcomes"
+#: A runtime that has stopped answering is no means of the kubelet's either: what the API was to end is handed
+#: over, and a shutdown that begins then is over the containers' processes (kubelet).
+RUNTIME_LOST = "runtime-lost"
 
 #: A pod's final status is written when it ends, not when its wave does (node_status).
 STATUS_AT_POD_END = "status-at-pod-end"
@@ -86,6 +89,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     STATUS_AFTER_CANCEL,
     DELETE_ROUNDED_UP,
     KUBELET_SILENCE,
+    RUNTIME_LOST,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -218,9 +218,9 @@ def _describe_fate(
     if still:
         names = ", ".join(down.spec.name for down in still)
         if all(down.killed for down in still):
-            sent = not any(down.kill_open for down in still)
-            there = "still there after SIGKILL" if sent else "its end was not seen, nor that of its SIGKILL"
-            why = next((down.error for down in still if down.error), there)
+            if any(down.kill_open for down in still):
+                return PodFate("unknown", f"{names}: neither its end was seen nor what SIGKILL did", False)
+            why = next((down.error for down in still if down.error), "still there after SIGKILL")
             return PodFate("failed", f"{names}: {why}", False)
         return PodFate("unknown", f"{names} still running when the lock was released", False)
     # A runtime tells SIGKILL as 128 + 9. Of an adopted process nothing is told, and our SIGKILL came last.

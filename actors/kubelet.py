@@ -18,6 +18,7 @@ from ebbtide.actors.actor import (
     EVERY,
     KUBELET_SILENCE,
     NEVER_NS,
+    RUNTIME_LOST,
     ActorType,
     Handler,
     Result,
@@ -28,7 +29,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
-from ebbtide.actors.policy.termination_mode import NODE_MODES, NodeHealth, choose_mode
+from ebbtide.actors.policy.termination_mode import NODE_MODES, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
@@ -80,6 +81,9 @@ SIGN_NS = 2 * NS_PER_SECOND
 #: api, the runtime does the rest; cancelled: the machine stays up, and what has begun is being finished.
 MODE_PHASES = ("no-node", "idle", "observe", "api", "cri", "handed-over", "cancelled")
 
+#: Why the kubelet ends no pod any more though it runs.
+RUNTIME_LOST_REASON = "the container runtime has stopped answering"
+
 #: The kubelet's unit.
 #: untouched: nothing of it is ours; stopped: by us, so that it is ours to start again; start-due: at
 #: ``retry_at_ns``, after a cancel or a start that failed.
@@ -121,6 +125,8 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     plain: dict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
+    #: Under `RUNTIME_LOST`: the runtime has answered in this userspace, and does so no longer.
+    runtime_lost: bool = False
 
 
 def mode_phase(state: KubeletState) -> str:
@@ -162,6 +168,7 @@ def _started(state: KubeletState, event: DaemonStarted, now: int) -> Result:
         kubelet=None,
         runtime=None,
         api=None,
+        runtime_lost=state.runtime_lost and here,
         stopped=state.stopped and here,
         stop_key=state.stop_key if here else "",
         start_key=state.start_key if here else "",
@@ -182,6 +189,18 @@ def _lock_read(state: KubeletState, event: LogindRead | PrepareForShutdown, now:
 
 def _runtime_read(state: KubeletState, event: RuntimeRead, now: int) -> Result:
     return replace(state, runtime=event.reachable), ()
+
+
+def _runtime_noted(state: KubeletState, event: RuntimeRead, now: int) -> Result:
+    """One that has never answered may be one that was not ours to ask; the kubelet knows its own."""
+    lost = not event.reachable and (state.runtime_lost or state.runtime is True)
+    return replace(state, runtime=event.reachable, runtime_lost=lost), ()
+
+
+def _runtime_noted_api(state: KubeletState, event: RuntimeRead, now: int) -> Result:
+    """Without it the kubelet tells no container to stop; we do, by their processes."""
+    state, _ = _runtime_noted(state, event, now)
+    return _hand_over(state, RUNTIME_LOST_REASON) if state.runtime_lost else (state, ())
 
 
 def _api_read(state: KubeletState, event: ApiRead, now: int) -> Result:
@@ -234,6 +253,8 @@ def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
         asked.seconds and not given.seconds for asked, given in zip(state.periods, granted, strict=True)
     )
     choice = choose_mode(state.mode, event.kind, state.wanted, state.kubelet_lock, health, starved=starved)
+    if choice.means == "api" and state.runtime_lost:
+        choice = ModeChoice("cri", f"{RUNTIME_LOST_REASON}, and the kubelet needs it")
     state = replace(
         _watch_none(state),
         means=choice.means,
@@ -423,6 +444,9 @@ KUBELET = ActorType(
         Row(_NODE, PrepareForShutdown, _lock_read),
         ignored("no-node", PrepareForShutdown),
         Row(EVERY, RuntimeRead, _runtime_read),
+        Row("no-node idle observe cri handed-over cancelled", RuntimeRead, _runtime_noted, flag=RUNTIME_LOST),
+        Row("api", RuntimeRead, _runtime_noted_api, "= handed-over stopping", flag=RUNTIME_LOST,
+            decides=(HandedOver, StopKubelet)),
         Row(EVERY, ApiRead, _api_read),
         Row("api", KubeletRead, _kubelet_read_api, "= handed-over stopping",
             decides=(HandedOver, StopKubelet)),

@@ -232,6 +232,8 @@ NODE: dict[str, Reader] = {
     "mode": _one_of(*filter(None, get_args(NodeMode))),
     "apiLostAfter": _time,
     "apiBackAfter": _time,
+    "runtimeHangsAfter": _time,
+    "runtimeWakesAfter": _time,
     "kubelet": _one_of(*get_args(KubeletIs)),
     "kubeletLock": flag,
     "unmountTakes": _time,
@@ -251,6 +253,8 @@ FAULT_OF = {
     "powerCutAfter": "power_cut_after_ns",
     "apiLostAfter": "api_lost_after_ns",
     "apiBackAfter": "api_back_after_ns",
+    "runtimeHangsAfter": "runtime_hangs_after_ns",
+    "runtimeWakesAfter": "runtime_wakes_after_ns",
     "kubeletLock": "kubelet_lock",
     "unmountTakes": "unmount_takes_ns",
 }

@@ -12,6 +12,7 @@ at another place, is another run of the same seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import ClassVar, Protocol
 
 from msgspec.structs import replace
@@ -270,6 +271,11 @@ class LogindEdge(SimulatedEdge):
 
 UNKNOWN_CONTAINER = "no such container is known here"
 
+# The real edge's bounds for a runtime that hangs (`actors.edges.cri`): until it is on record as away, until
+# nobody can say whether it has heard of a stop, until a refreshed list is given up, and until SIGKILL is.
+AWAY_MS = 3000
+AWAY_NS, HEARD_NS, DOUBT_NS, KILL_NS = AWAY_MS * MS, 2100 * MS, 2000 * MS, 2000 * MS
+
 #: How a failed hook ends, by its kind; exec ones have an exit code.
 HOOK_FAILURES: dict[str, Outcome] = {
     "exec": Outcome("failed", "exit code 1", 1),
@@ -335,6 +341,10 @@ class RuntimeEdge(SimulatedEdge):
     def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
+        if order.refresh and self._node.runtime.hung:
+            yield Until(self._node.runtime.waiting, DOUBT_NS)
+            if self._node.runtime.hung:
+                return Outcome("failed", "the runtime does not answer")
         yield delay_ns + self._node.faults.runtime_takes_ns * order.refresh
         active = []
         for uid in self._pods.begun:
@@ -374,8 +384,21 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("failed", UNKNOWN_CONTAINER)
         if self._node.faults.runtime_refuses != "nothing":
             return self._refused("signal", box)
+        if self._without_runtime(box):
+            self._node.runtime.waiting.append(partial(self._signal_late, box, late))
+            yield HEARD_NS
+            return Outcome() if not self._node.runtime.hung else Outcome("unknown", "no answer")
         self._pods.signal(box, self._daemon.number, late)
         return Outcome()
+
+    def _without_runtime(self, box: SimulatedContainer) -> bool:
+        """Nobody but a runtime that hangs could do anything to it."""
+        return self._node.runtime.hung and self._node.runtime.hides(box)
+
+    def _signal_late(self, box: SimulatedContainer, late: bool) -> None:
+        """A runtime that wakes up reads what it was given, unless who gave it has gone."""
+        if self._daemon.alive:
+            self._pods.signal(box, self._daemon.number, late)
 
     def _kill(self, order: KillContainer, late: bool) -> Script:
         """Done when the signal is sent; the exit is a fact of its own."""
@@ -384,6 +407,10 @@ class RuntimeEdge(SimulatedEdge):
             return Outcome("failed", UNKNOWN_CONTAINER)
         if self._node.faults.runtime_refuses == "everything":
             return self._refused("kill", box)
+        if self._without_runtime(box):
+            yield Until(self._node.runtime.waiting, KILL_NS)
+            if self._node.runtime.hung:
+                return self._refused("kill", box)
         self._pods.kill(box, self._daemon.number, late)
         yield TOUCH
         return Outcome()
@@ -415,6 +442,13 @@ class RuntimeEdge(SimulatedEdge):
         box = self._find(order.uid, order.container)
         if box is None or box.phase != "running":
             return Outcome("failed", "the container does not run")
+        since_ns = self._node.runtime.hung_since_ns
+        if since_ns is not None and self._hook_kind(order) == "exec":
+            # What it does not begin before it is on record as away is not begun at all.
+            left_ns = max(0, since_ns + AWAY_NS - self._node.timer.now_ns)
+            yield Until(self._node.runtime.waiting, min(left_ns, order.timeout_ns))
+            if self._node.runtime.hung or box.phase != "running":
+                return Outcome("failed", "it was not begun: the runtime does not answer")
         hook = self._pods.run_hook(box, order.key, self._daemon.number, late)
         return (yield from self._follow(order, box, hook))
 
@@ -438,6 +472,8 @@ class RuntimeEdge(SimulatedEdge):
         if not hook.ended:
             self._pods.stop_hook(box, hook)
             return Outcome("timed-out")
+        if self._node.runtime.hung and self._hook_kind(order) == "exec":
+            return Outcome("unknown", "the runtime does not answer: how it ended is not known")
         return Outcome() if hook.succeeded else HOOK_FAILURES[self._hook_kind(order)]
 
     def _hook_kind(self, order: RunHook) -> str:
@@ -530,6 +566,8 @@ class KubernetesEdge(ApiServerEdge):
         #: The key of the last announcement.
         self._announcing = ""
         node.api.listeners.append(self._api_turned)
+        self._runtime_away = False
+        node.runtime.listeners.append(self._runtime_turned)
         node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
         self.table = {
             **dict.fromkeys(ORDER_BOUNDS_NS, self._call),
@@ -545,8 +583,11 @@ class KubernetesEdge(ApiServerEdge):
     def look(self) -> None:
         """At the start: who is there."""
         self._later(1, 20, self._report_kubelet)
-        runtime = RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
-        self._later(5, 60, lambda: self._daemon.report(0, runtime))
+        if self._node.runtime.hung:
+            self._runtime_turned()
+        else:
+            runtime = RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
+            self._later(5, 60, lambda: self._daemon.report(0, runtime))
         self._later(10, 400, self._report_api)
 
     def _later(self, low_ms: int, high_ms: int, do: Callable[[], object]) -> None:
@@ -555,6 +596,17 @@ class KubernetesEdge(ApiServerEdge):
 
     def _api_turned(self) -> None:
         self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
+
+    def _runtime_turned(self) -> None:
+        self._later(*((AWAY_MS, AWAY_MS + 60) if self._node.runtime.hung else (5, 500)), self._report_runtime)
+
+    def _report_runtime(self) -> None:
+        """A break that nobody noticed is none."""
+        away = self._node.runtime.hung
+        if away is not self._runtime_away:
+            self._runtime_away = away
+            error = "no answer in 3.0 s" if away else ""
+            self._daemon.report(0, RuntimeRead(reachable=not away, error=error))
 
     def _report_api(self) -> None:
         reachable, taint = self._node.api.reachable, self._node.faults.taints

@@ -305,6 +305,7 @@ def every_pod_is_signalled(view: BootView) -> BreachSentences:
         for box in still_planned(view, release):
             was_asked = any(seen.at_ns <= release.at_ns for seen in view.of_box(box, "signal"))
             was_asked = was_asked or view.by_kubelet(box.uid) == "observe"
+            was_asked = was_asked or view.out_of_reach(box, 0, release.at_ns)
             # Whether its stop was ordered of a runtime that takes so long for it.
             if (
                 not was_asked
@@ -347,6 +348,20 @@ def no_stop_twice(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
 
 
+def what_is_done_was_done(view: BootView) -> BreachSentences:
+    """A stop signal and SIGKILL that are on record as done were sent, whatever the runtime did."""
+    for record, event in view.events(OrderEnded):
+        _, what, container, uid, _ = parse_order_key(event.key)
+        sent = {"stop": "signal", "kill": "kill"}.get(what)
+        if sent is None or event.result != "done" or not uid or view.hurt:
+            continue
+        happened = (
+            seen for box in view.boxes(uid) if box.name == container for seen in view.of_box(box, sent)
+        )
+        if not any(seen.at_ns <= view.at_ns(record) for seen in happened):
+            yield f"record {record.seq}: {event.key} is done, and nothing was sent"
+
+
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
     """Parted where the pod's case was closed while it ran: the next shutdown begins with it anew."""
     if len(seen) < 2:
@@ -381,7 +396,7 @@ def grace_is_kept(view: BootView) -> BreachSentences:
                     f"{container_label(box)} was killed at {world_seconds(kill.at_ns)} without"
                     f" having been told to stop"
                 )
-            elif not _may_kill(view, box, kill, *began):
+            elif not _may_kill(view, box, kill, *began) and not view.out_of_reach(box, began[0], kill.at_ns):
                 yield f"{container_label(box)} was killed too early, at {world_seconds(kill.at_ns)}"
 
 
@@ -445,7 +460,8 @@ def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: i
     # Pods are nobody's business any more at the end of the budget, or of the machine.
     ends = (view.at_ns(record) for record, _ in view.events(PodsEnded))
     given_up_ns = min([end for end in ends if end >= began_ns] + [view.stopping_ns])
-    return runs and view.served_through(since_ns, at_ns) and at_ns < given_up_ns
+    reached = not view.out_of_reach(box, began_ns, at_ns)
+    return runs and reached and view.served_through(since_ns, at_ns) and at_ns < given_up_ns
 
 
 def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
@@ -659,6 +675,7 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     no_failed_actor,
     no_hook_twice,
     no_stop_twice,
+    what_is_done_was_done,
     nobody_is_touched_without_a_shutdown,
     grace_is_kept,
     nobody_gets_more_than_the_grace,

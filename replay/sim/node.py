@@ -24,7 +24,7 @@ from ebbtide.events.base import NS_PER_MS as MS
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import PlannedWave, Pod, Settings, ShutdownKind
-from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan
+from ebbtide.replay.sim.scenario import ContainerPlan, Faults, PodPlan, mix, name_bits
 
 # --- the world log -----------------------------------------------------------------------------
 
@@ -223,6 +223,59 @@ class SimulatedPods:
             watcher(box)
 
 
+# --- its runtime -------------------------------------------------------------------------------
+
+# Whether it answers. Most containers are processes of this node, which it takes no runtime to signal; some
+# are machines of their own, of which it shows no process here.
+
+#: One of so many pods is a machine of its own.
+HIDDEN_PODS = 8
+
+
+class SimulatedRuntime:
+    """``waiting``: what was given to it while it hangs, and what it does when it wakes up."""
+
+    def __init__(self, log: WorldLog, timer: Timer) -> None:
+        self._log, self._timer = log, timer
+        #: None: it answers.
+        self.hung_since_ns: int | None = None
+        self.waiting: list[Callable[[], object]] = []
+        self.listeners: list[Callable[[], object]] = []
+
+    @property
+    def hung(self) -> bool:
+        return self.hung_since_ns is not None
+
+    def hang(self) -> None:
+        if not self.hung:
+            self.hung_since_ns = self._timer.now_ns
+            self._turn("runtime-hangs")
+
+    def wake(self) -> None:
+        if self.hung:
+            self.hung_since_ns = None
+            self._turn("runtime-wakes")
+            waiting, self.waiting = self.waiting, []
+            for do in waiting:
+                do()
+
+    def _turn(self, what: str) -> None:
+        self._log.note(what)
+        for listener in list(self.listeners):
+            listener()
+
+    def hides(self, box: SimulatedContainer) -> bool:
+        """Is there no process of this container here?"""
+        return mix(name_bits(box.uid)) % HIDDEN_PODS == 0
+
+    def ask(self, do: Callable[[], object]) -> None:
+        """Now, or when it wakes up."""
+        if self.hung:
+            self.waiting.append(do)
+        else:
+            do()
+
+
 # --- its kubelet -------------------------------------------------------------------------------
 
 # What becomes of deleted pods, and of pods that ended without its order; of volumes and of final statuses; or
@@ -250,7 +303,9 @@ class Kubelet:
         faults: Faults,
         settings: Settings,
         reaches: Callable[[], bool],
+        runtime: SimulatedRuntime,
     ) -> None:
+        self._runtime = runtime
         self._pods, self._timer, self._log, self._logind = pods, timer, log, logind
         self._faults, self._settings, self._reaches = faults, settings, reaches
         self.running = False
@@ -330,13 +385,21 @@ class Kubelet:
             elif hook.kind == "sleep":
                 self._later(min(hook.sleep_seconds * NS_PER_SECOND, left_ns), partial(self._signal, box))
             else:
-                process = self._pods.run_hook(box, "kubelet", KUBELET, False)
-                process.followers.append(partial(self._later, 0, partial(self._signal, box)))
-                self._later(left_ns, partial(self._pods.stop_hook, box, process))
+                self._runtime.ask(partial(self._if_same, self._generation, partial(self._run_hook, box)))
         if self._pods.over(uid):
             self._tidy(uid)
 
+    def _run_hook(self, box: SimulatedContainer) -> None:
+        left_ns = max(0, self._until_ns[box.uid] - self._timer.now_ns)
+        process = self._pods.run_hook(box, "kubelet", KUBELET, False)
+        process.followers.append(partial(self._later, 0, partial(self._signal, box)))
+        self._later(left_ns, partial(self._pods.stop_hook, box, process))
+
     def _signal(self, box: SimulatedContainer) -> None:
+        """By the runtime, as everything that it does to a container."""
+        self._runtime.ask(partial(self._if_same, self._generation, partial(self._signal_now, box)))
+
+    def _signal_now(self, box: SimulatedContainer) -> None:
         if (box.uid, box.name) in self._signalled_ns or box.phase == "exited":
             return
         self._signalled_ns[box.uid, box.name] = self._timer.now_ns
@@ -349,7 +412,9 @@ class Kubelet:
         self._later(max(0, by_ns - now_ns), partial(self._kill, box, by_ns))
 
     def _kill(self, box: SimulatedContainer, by_ns: int) -> None:
-        if box.phase == "running" and not box.killed and by_ns <= self._timer.now_ns:
+        if self._runtime.hung:
+            self._runtime.ask(partial(self._if_same, self._generation, partial(self._kill, box, by_ns)))
+        elif box.phase == "running" and not box.killed and by_ns <= self._timer.now_ns:
             self._pods.kill(box, KUBELET, False)
 
     def _hurry(self, uid: str) -> None:
@@ -496,8 +561,9 @@ class SimulatedNode:
             log.note, timer, self._start_final_unit, faults.grant_ns, obeys_drop_in=obeys
         )
         self.api = ApiServer(log, faults)
+        self.runtime = SimulatedRuntime(log, timer)
         self.kubelet = Kubelet(
-            self.pods, timer, log, self.logind, faults, settings, lambda: self.api.reachable
+            self.pods, timer, log, self.logind, faults, settings, lambda: self.api.reachable, self.runtime
         )
         self.kind: ShutdownKind = "unknown"
         self.stopping = self.is_down = self.powered_off = False

@@ -96,6 +96,9 @@ class Faults(NamedTuple):
     mode: NodeMode = ""
     api_lost_after_ns: int | None = None
     api_back_after_ns: int | None = None
+    #: The runtime hangs, and wakes up: connected all the time, it answers nothing meanwhile.
+    runtime_hangs_after_ns: int | None = None
+    runtime_wakes_after_ns: int | None = None
     #: Our identity may taint the node.
     taints: bool = True
     kubelet: KubeletIs = "runs"
@@ -436,7 +439,7 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         return drawn._replace(mode=mode, kubelet_lock=observed)
     lost_ns = _maybe(draws, 1, 5, -3000, 40_000, MS)
     back_ns = None if lost_ns is None else _maybe(draws, 1, 3, lost_ns // MS + 1, 60_000, MS)
-    return drawn._replace(
+    drawn = drawn._replace(
         mode=mode,
         kubelet_lock=lock,
         api_lost_after_ns=lost_ns,
@@ -445,6 +448,14 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
         taints=not draws.chance(1, 6),
     )
+    # One that refuses us all the time cannot show us that it hangs.
+    if drawn.runtime_refuses != "nothing":
+        return drawn
+    # A stream of its own: who asks for more later finds the other draws as they were.
+    hangs = draws.fork("runtime hangs")
+    hangs_ns = _maybe(hangs, 1, 6, -9000, 40_000, MS)
+    wakes_ns = None if hangs_ns is None else _maybe(hangs, 2, 3, hangs_ns // MS + 1, 60_000, MS)
+    return drawn._replace(runtime_hangs_after_ns=hangs_ns, runtime_wakes_after_ns=wakes_ns)
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:

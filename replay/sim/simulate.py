@@ -356,6 +356,8 @@ class Machine:
             (faults.power_cut_after_ns, node.cut_power),
             (faults.api_lost_after_ns, lambda: node.api.set_reachable(False)),
             (faults.api_back_after_ns, lambda: node.api.set_reachable(True)),
+            (faults.runtime_hangs_after_ns, node.runtime.hang),
+            (faults.runtime_wakes_after_ns, node.runtime.wake),
         )
         for after_ns, act in acts:
             if after_ns is not None:
@@ -500,6 +502,7 @@ def boot_views(machine: Machine) -> list[BootView]:
             mode=faults.mode,
             kubelet_stays=faults.kubelet == "stays",
             kubelet_lock=faults.kubelet_lock,
+            hidden={box.uid: None for box in node.pods.boxes.values() if node.runtime.hides(box)},
         )
         found.append(BootView(boot_of))
     return found

@@ -6,7 +6,7 @@ plain loop in virtual time. Everything is indexed once, so that a thousand pods 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from ebbtide.actors.system import LOOK_NS
@@ -55,6 +55,8 @@ class Boot(NamedTuple):
     mode: str = ""
     kubelet_stays: bool = False
     kubelet_lock: bool = False
+    #: UIDs of pods that show no process on the node.
+    hidden: Mapping[str, None] = {}
 
 
 class BootView:
@@ -183,6 +185,20 @@ class BootView:
         """The means by which the kubelet was to end a pod; empty: it was ours."""
         means = [event.means for _, event in self.events(PodPlanned) if event.pod.uid == uid]
         return means[-1] if means and means[-1] in ("api", "observe") else ""
+
+    def out_of_reach(self, box: SimulatedContainer, from_ns: int, to_ns: int) -> bool:
+        """Whether at some time in between only a runtime that hung could have done anything to it."""
+        if box.uid not in self.boot.hidden:
+            return False
+        hung_ns = None
+        for seen in self.of("runtime-hangs", "runtime-wakes"):
+            if seen.what == "runtime-hangs":
+                hung_ns = seen.at_ns
+            elif hung_ns is not None:
+                if hung_ns <= to_ns and from_ns <= seen.at_ns + self.REPORT_NS:
+                    return True
+                hung_ns = None
+        return hung_ns is not None and hung_ns <= to_ns
 
     def kill_was_ordered(self, uid: str) -> bool:
         return uid in self._kills

@@ -33,7 +33,7 @@ from ebbtide.actors.edges.cri.client import (
     RuntimeRefused,
     exit_of_container,
 )
-from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory
+from ebbtide.actors.edges.cri.inventory import DOUBT_SECONDS, ContainerKey, Inventory
 from ebbtide.actors.edges.cri.orders import (
     ContainerHooks,
     ContainerOrders,
@@ -242,17 +242,26 @@ class Runtime:
 
     async def _look_until_done(self) -> None:
         while True:
-            since = trio.current_time()
-            try:
-                async with self._looking:
+            since, failure = trio.current_time(), None
+            async with self._looking, trio.open_nursery() as nursery:
+                nursery.start_soon(self._doubt)
+                try:
                     await self._listing.refresh()
-            except CallFailed as error:
-                await self._reach.fails(error, since, self._outlet)
-                await trio.sleep(BUSY_SECONDS)
-            else:
+                except CallFailed as error:
+                    failure = error
+                nursery.cancel_scope.cancel()
+            if failure is None:
                 await self._reach.answers(self._outlet)
                 self._kept.store(self.table)
                 return
+            await self._reach.fails(failure, since, self._outlet)
+            await trio.sleep(BUSY_SECONDS)
+
+    async def _doubt(self) -> None:
+        """A list that does not come: somebody who answers nothing else either is on record as away soon."""
+        await trio.sleep(DOUBT_SECONDS)
+        with suppress(Lost):
+            await self._reach.confirm(self._outlet)
 
     # --- what is asked of it ---------------------------------------------------------------------
 

@@ -139,6 +139,33 @@ async def test_kubelet_hangs(by_api: Going, when: str) -> None:
         assert len(node.daemon.events(HandedOver)) == 1
 
 
+async def test_containerd_hangs(node: Going) -> None:
+    """Whoever was to end them through it: each pod gets its stop signal once, in its wave."""
+    await node.run(
+        node.witness.pod("low", ends_after=1, priorityClassName="low"),
+        node.witness.pod("high", ends_after=0.3, priorityClassName="high"),
+    )
+    await node.arm(*WAVES)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_hang_containerd, node)
+        try:
+            asked_ns, over_ns = await node.down()
+        finally:
+            await _signal_containerd(node, signal.SIGCONT)
+    node.in_order("low", "high")
+    assert node.outcomes() == {"low": "graceful", "high": "graceful"}
+    assert over_ns - asked_ns < 12 * NS
+
+
+async def _hang_containerd(node: Going) -> None:
+    await node.signalled("low")
+    await _signal_containerd(node, signal.SIGSTOP)
+
+
+async def _signal_containerd(node: Going, number: signal.Signals) -> None:
+    await node.bed.inside.do("signal", name=f"containerd-{node.member.name}", signal_number=number)
+
+
 async def test_logind_restarts(node: Going) -> None:
     """logind killed and started in the middle: it is one shutdown, or it is called off; nothing between."""
     await node.run(*two(node.witness, low_seconds=3))

@@ -51,6 +51,8 @@ node:
   mode: api
   apiLostAfter: 8s
   apiBackAfter: 9s
+  runtimeHangsAfter: 10s
+  runtimeWakesAfter: 11s
   kubelet: stays
   kubeletLock: true
   unmountTakes: 40ms
@@ -99,6 +101,8 @@ def test_a_whole_file() -> None:
         mode="api",
         api_lost_after_ns=8 * NS_PER_SECOND,
         api_back_after_ns=9 * NS_PER_SECOND,
+        runtime_hangs_after_ns=10 * NS_PER_SECOND,
+        runtime_wakes_after_ns=11 * NS_PER_SECOND,
         kubelet="stays",
         kubelet_lock=True,
         unmount_takes_ns=40 * MS,

@@ -158,6 +158,38 @@ def test_runtime_refuses_everything() -> None:
     assert run.account.outcome == "complete"
 
 
+#: One that is a process of its node, and one of which only the runtime can do anything.
+NEAR, FAR = pod("near", ContainerPlan(stop_ns=4000 * MS)), pod("far-8", ContainerPlan(stop_ns=4000 * MS))
+
+
+@pytest.mark.parametrize("after_ms", [-5000, 0, 100])
+def test_a_runtime_that_hangs(after_ms: int) -> None:
+    """Whom it takes no runtime to reach is stopped in time; of the other nobody says what nobody knows."""
+    run = Run((NEAR, FAR), runtime_hangs_after_ns=after_ms * MS)
+    if after_ms == 100:
+        assert run.fates == {"near": "graceful", "far-8": "graceful"}
+        return
+    assert run.fates == {"near": "graceful", "far-8": "failed"}
+    (stop,) = [event for event in run.events(OrderEnded) if "/stop:app/uid-far" in event.key]
+    assert stop.result == "unknown"
+
+
+def test_a_runtime_that_wakes_up_tells_nobody_twice() -> None:
+    """What it was given it reads then, and it was given that once."""
+    run = Run((NEAR, FAR), runtime_hangs_after_ns=0, runtime_wakes_after_ns=4 * NS_PER_SECOND)
+    assert run.fates == {"near": "graceful", "far-8": "graceful"}
+    assert len([seen for seen in run.machine.log.of("signal") if seen.uid == "uid-far-8"]) == 1
+
+
+def test_a_hook_that_a_runtime_does_not_begin() -> None:
+    """It is waited for until the runtime counts as away, and no longer."""
+    hooked = pod("hooked", ContainerPlan(hook=HookPlan(takes_ns=500 * MS)), "exec")
+    run = Run((hooked,), runtime_hangs_after_ns=0)
+    (ended,) = run.events(HookEnded)
+    assert (ended.result, ended.reason) == ("failed", "it was not begun: the runtime does not answer")
+    assert ended.elapsed_ns < 3100 * MS
+
+
 def test_slow_runtime() -> None:
     """Orders that take seconds cost seconds, and nobody is killed for it."""
     run = Run(runtime_takes_ns=2 * NS_PER_SECOND)
