@@ -81,13 +81,26 @@ def replace_file(directory: Path, name: str, data: bytes) -> None:
         os.fsync(folder)
 
 
+#: Of what an edge remembers: a thousand pods' objects as they are kept.
+OWN_BYTES_MAX = 16 * 1024 * 1024
+
+
+def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
+    """A file that only we or root can have written, and no more of it than this. Raises OSError."""
+    with own_directory(path.parent) as folder:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(path.name, flags, dir_fd=folder), "rb") as file:
+            return file.read(bytes_max)
+
+
 #: The temporary files that are being written. The lock is for this set alone, and held over no write.
 _temporaries: set[Path] = set()
 _temporaries_lock = threading.Lock()
 
 
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
-    """Old content or new, never half of it; readable for the owner only. Raises OSError.
+    """Old content or new, never half of it; readable for the owner only. Raises OSError, also where others
+    may write to the folder.
 
     For what an edge remembers: the name's own durability is not waited for, as it is in `replace_file`. Two
     writers at a time are let alone by each other, and the last to finish stands.
@@ -99,18 +112,24 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
         temporary = next(name for name in names if name not in _temporaries)
         _temporaries.add(temporary)
     try:
-        fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(fd, "wb") as file:
+        with own_directory(path.parent) as folder:
+            _replace_in(folder, temporary.name, path.name, data, sync)
+    finally:
+        with _temporaries_lock:
+            _temporaries.discard(temporary)
+
+
+def _replace_in(folder: int, temporary: str, name: str, data: bytes, sync: bool) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        with open(os.open(temporary, flags, FILE_MODE, dir_fd=folder), "wb") as file:
             file.write(data)
             file.flush()
             # Before the rename: after a crash the name may otherwise stand for a file without its content.
             if sync:
                 os.fsync(file.fileno())
-        os.replace(temporary, path)
+        os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
     except OSError:
         with suppress(OSError):
-            os.unlink(temporary)
+            os.unlink(temporary, dir_fd=folder)
         raise
-    finally:
-        with _temporaries_lock:
-            _temporaries.discard(temporary)

@@ -16,7 +16,7 @@ import trio
 from ebbtide.actors.interfaces import Effect, Ending, Outlet
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import AnnounceNode, DeliverStatuses
-from ebbtide.events.files import write_atomically
+from ebbtide.events.files import read_own, write_atomically
 
 FILE_NAME = "node.json"
 
@@ -54,7 +54,7 @@ class LocalStatusEdge:
         self._path = state_dir / FILE_NAME
         self.node = NodeObject(conditions=[Condition()], pods={})
         with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
-            self.node = msgspec.json.decode(self._path.read_bytes(), type=NodeObject)
+            self.node = msgspec.json.decode(read_own(self._path), type=NodeObject)
         self._lock = trio.Lock()
         self.effects: Mapping[type[Order], Effect] = {
             AnnounceNode: self._announce,

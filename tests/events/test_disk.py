@@ -226,6 +226,32 @@ async def test_a_folder_that_others_may_write_to_is_passed_over(tmp_path: Path, 
     assert_whole([DirectorySource(place)], 4)
 
 
+def test_what_an_edge_remembers_is_its_own(tmp_path: Path) -> None:
+    """Neither read nor written where others may write, and through no link."""
+    folder, secret = tmp_path / "node", tmp_path / "secret"
+    folder.mkdir(mode=0o700)
+    secret.write_bytes(b"somebody's")
+    files.write_atomically(folder / "kept", b"one")
+    assert files.read_own(folder / "kept", 2) == b"on"
+    for name in ("link", ".kept.0.new"):
+        (folder / name).symlink_to(secret)
+    with pytest.raises(OSError, match="symbolic links"):
+        files.read_own(folder / "link")
+    with pytest.raises(OSError, match="symbolic links"):
+        files.write_atomically(folder / "kept", b"two")
+    # What a crash or somebody has left there is gone by the next time.
+    files.write_atomically(folder / "kept", b"three")
+    files.write_atomically(folder / "link", b"four")
+    assert secret.read_bytes() == b"somebody's"
+    assert files.read_own(folder / "kept") == b"three"
+    folder.chmod(0o777)
+    with pytest.raises(PermissionError, match="chmod go-w"):
+        files.write_atomically(folder / "kept", b"five")
+    with pytest.raises(PermissionError, match="chmod go-w"):
+        files.read_own(folder / "kept")
+    assert sorted(os.listdir(folder)) == ["kept", "link"]
+
+
 @pytest.mark.root
 async def test_a_strangers_folder_is_passed_over(tmp_path: Path) -> None:
     """Also behind a link, and a link of a stranger's to a folder of ours; a link of our own is followed."""

@@ -34,7 +34,7 @@ from ebbtide.actors.edges.pod_spec import (
 )
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.facts import ContainerExited
-from ebbtide.events.files import write_atomically
+from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.model import Container, Pod
 
 #: The API server tells of a container for some seconds after its end: more than a node ends in that time.
@@ -482,7 +482,7 @@ class InventoryFile:
     def load(self) -> tuple[InventoryContainer, ...]:
         """Empty for another boot, or when there is nothing of use."""
         try:
-            record = msgspec.msgpack.decode(self._path.read_bytes(), type=InventoryRecord)
+            record = msgspec.msgpack.decode(read_own(self._path), type=InventoryRecord)
         except (OSError, ValueError, RecursionError):  # damaged: as good as none
             return ()
         return record.told if record.boot_id == self._boot_id else ()
@@ -549,7 +549,7 @@ class TableFile:
     def load(self) -> tuple[KeptPod, ...]:
         """Empty for another boot, or when there is nothing of use."""
         try:
-            record = msgspec.msgpack.decode(self._path.read_bytes(), type=_TableRecord)
+            record = msgspec.msgpack.decode(read_own(self._path), type=_TableRecord)
         except (OSError, ValueError, RecursionError):  # damaged: as good as none
             return ()
         return record.pods if record.boot_id == self._boot_id else ()

@@ -66,7 +66,7 @@ from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContex
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import AwaitStatuses, DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.facts import StatusesSeen
-from ebbtide.events.files import write_atomically
+from ebbtide.events.files import read_own, write_atomically
 
 #: A pod whose delete is not taken by then is the runtime's, with the rest of its grace (docs/node.md).
 #: Counted from the order, whatever was waited for: the stop signal of a pod without grace comes before its
@@ -578,8 +578,7 @@ class LateStatuses:
 
 def _read_late_file(path: Path) -> dict[str, KnownThen]:
     try:
-        with open(path, "rb") as file:
-            found = msgspec.json.decode(file.read(LATE_BYTES_MAX), type=_LateFile)
+        found = msgspec.json.decode(read_own(path, LATE_BYTES_MAX), type=_LateFile)
     except (OSError, ValueError, RecursionError):
         return {}
     return found.pods if found.version == LATE_FILE_VERSION else {}

@@ -32,7 +32,7 @@ from ebbtide.events.decisions import (
     PublishCertificate,
     WithdrawPods,
 )
-from ebbtide.events.files import write_atomically
+from ebbtide.events.files import read_own, write_atomically
 
 #: What the core may have written to the API server. Here, so that the edge can take orders before the
 #: writers are loaded.
@@ -289,8 +289,7 @@ class PodCache:
     def load(self) -> list[KnownPod]:
         """Empty where there is nothing of use; for a thread."""
         try:
-            with open(self._path, "rb") as file:
-                found = msgspec.json.decode(file.read(CACHE_BYTES_MAX), type=_CacheFile)
+            found = msgspec.json.decode(read_own(self._path, CACHE_BYTES_MAX), type=_CacheFile)
         except (OSError, ValueError, RecursionError):
             return []
         return found.pods if (found.version, found.node) == (CACHE_FILE_VERSION, self._node) else []

@@ -22,7 +22,7 @@ import trio
 
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ProcessSpec
-from ebbtide.events.files import write_atomically
+from ebbtide.events.files import read_own, write_atomically
 from ebbtide.events.model import Pod
 
 ContainerPhase = Literal["waiting", "running", "ended"]
@@ -228,7 +228,7 @@ class PodRecords:
                     ages[entry.path] = entry.stat().st_mtime_ns
         for path in sorted(ages, key=lambda path: ages[path]):
             with suppress(OSError, ValueError):  # what msgspec raises is a ValueError, and so is bad UTF-8
-                record = _record_decoder.decode(Path(path).read_bytes())
+                record = _record_decoder.decode(read_own(Path(path)))
                 # Of another boot the numbers are others' by now; of another version the fields may mean
                 # something else, and the marks find what runs.
                 if (record.version, record.boot_id) == (RECORD_VERSION, self._boot_id):
