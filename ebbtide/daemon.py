@@ -43,6 +43,7 @@ from ebbtide.events.facts import (
     StorageMoved,
 )
 from ebbtide.events.retention import SEGMENT_BYTES_MAX, Limits, trim
+from ebbtide.events.seal import SEALS_BYTES_MAX, SEALS_FILE, SEALS_MAX, encode_seals, parse_seals, with_seal
 from ebbtide.events.writer import Writer, write_last_resort
 from ebbtide.host import Host, LocalHost, Logind, SystemClock, host_name, journal_identity, lock_runtime
 from ebbtide.log import LineContext, Log, LogOutput, Report, TraceIds, journald_fields, without_fields
@@ -69,6 +70,46 @@ AWAY_SECONDS = 60
 CLOSE_SECONDS_MAX = 2
 
 
+#: What stands in the journal is sealed this often, and at the process's end: who takes the machine over can
+#: make up no more than what came since.
+SEAL_SECONDS = 3600
+#: A disk that hangs gets no seal now.
+SEAL_SECONDS_MAX = 2
+
+
+class Sealer:
+    """Seals what is durable, where `ebbtide journal seal-key` has been run; else it does nothing."""
+
+    def __init__(self, writer: Writer, storage: Storage, wall_ns: Callable[[], int], tell: Tell) -> None:
+        self._writer = writer
+        self._storage = storage
+        self._wall_ns = wall_ns
+        self._tell = tell
+        self._sealed_seq = 0
+        self._told = ""
+
+    async def seal(self) -> None:
+        """What cannot be sealed is said once, and ends nothing."""
+        seq, head = self._writer.head
+        if seq <= self._sealed_seq:
+            return
+        try:
+            data = await self._storage.call(self._storage.source.read, SEALS_FILE, 0, SEALS_BYTES_MAX + 1)
+            seals = parse_seals(data)
+            if len(seals.seals) == SEALS_MAX:
+                raise ValueError(f"there are {SEALS_MAX} of them: keep the file, remove it, make a new key")
+            made = with_seal(seals, self._writer.journal_id, seq, head, self._wall_ns())
+            await self._storage.put(SEALS_FILE, encode_seals(made))
+            self._sealed_seq = seq
+        except FileNotFoundError:
+            return  # nobody has asked for seals
+        except (OSError, ValueError) as error:
+            why = getattr(error, "strerror", None) or str(error)
+            if why != self._told:
+                self._tell(4, f"the journal cannot be sealed: {why}")
+            self._told = why
+
+
 class Daemon:
     """One process's life. ``report`` gets the log's lines with fields, ``tell`` what stands in no record."""
 
@@ -85,7 +126,9 @@ class Daemon:
         trim: Callable[[int | None], Awaitable[Sequence[str]]],
         report: Report,
         metering: MetricsRecorder | None = None,
+        sealer: Sealer | None = None,
     ) -> None:
+        self._sealer = sealer
         self._trim, self._grown = trim, trio.Event()
         self._reload_asked = trio.Event()
         self.status = recovered.status
@@ -150,6 +193,7 @@ class Daemon:
             nursery.start_soon(self._keep_small)
             if self._metering is not None:
                 nursery.start_soon(self._metering.run, self._tell)
+            nursery.start_soon(self._seal)
             # Taken before the start's own step, which may give orders of its own: those are this process's.
             open_orders = [opened.order for opened in self.sequencer.system.open_orders.values()]
             started = await self._host.started()
@@ -184,6 +228,8 @@ class Daemon:
                 # After the close: sums are kept of durable records only, and now all of them are.
                 if self._metering is not None:
                     await self._metering.save()
+                if self._sealer is not None:
+                    await self._sealer.seal()
             nursery.cancel_scope.cancel()
         return reason
 
@@ -201,6 +247,12 @@ class Daemon:
             # Not in a shutdown: its records must not wait for a move.
             if self.writer.away and not self.sequencer.system.episode:
                 self._begin_segment()
+
+    async def _seal(self) -> None:
+        while self._sealer is not None:
+            await trio.sleep(SEAL_SECONDS)
+            with trio.move_on_after(SEAL_SECONDS_MAX):
+                await self._sealer.seal()
 
     def _begin_segment(self) -> None:
         system = self.sequencer.system
@@ -500,7 +552,20 @@ async def _assemble(
         MetricsOptions(loaded.options.metrics_listen, prefix, loaded.options.metrics_hosts),
     )
     made.append(
-        Daemon(recovered, writer, edges, SystemClock(), node, config, options, tell, trim, report, metering)
+        Daemon(
+            recovered,
+            writer,
+            edges,
+            SystemClock(),
+            node,
+            config,
+            options,
+            tell,
+            trim,
+            report,
+            metering,
+            Sealer(writer, storages[0], time.time_ns, tell),
+        )
     )
     if tracing is not None:
         made[0].sequencer.observers.append(tracing.see)

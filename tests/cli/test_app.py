@@ -50,6 +50,7 @@ def test_the_commands_of_the_interface_are_there() -> None:
         ("journal", "check"),
         ("journal", "ls"),
         ("journal", "pack"),
+        ("journal", "seal-key"),
         ("journal", "show"),
         ("metrics",),
         ("plan",),

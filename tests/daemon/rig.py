@@ -258,6 +258,12 @@ class Rig:
         done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
         return done.stdout.decode()
 
+    async def journal_verb(self, *words: str) -> str:
+        """A command that is about files, as root runs it; its output. Raises CalledProcessError."""
+        argv = [*self.enter, *EBBTIDE, "journal", *words]
+        done = await trio.run_process(argv, env=self.environment, capture_stdout=True, cwd=HERE.parents[1])
+        return done.stdout.decode()
+
     async def stop(self) -> int:
         """As the unit is stopped: once it has left, its descriptors are let go. Its exit code."""
         self.signal(signal.SIGTERM)

@@ -9,8 +9,11 @@ from pathlib import Path
 import pytest
 import trio
 
+from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import Armed, PodEnded, ReleaseLock, ShutdownBegan
 from ebbtide.events.facts import StorageFailed, StorageMoved
+from ebbtide.events.reader import History
+from ebbtide.events.seal import SEALS_FILE, checked_seals, parse_seals
 from tests.daemon.rig import Rig
 
 pytestmark = pytest.mark.root
@@ -155,3 +158,20 @@ async def test_a_log_that_nobody_reads(rig: Rig, reader: str) -> None:
 
 def _full(pipe: int) -> bool:
     return not select.select([], [pipe], [], 0)[1]
+
+
+async def test_a_stopped_daemon_leaves_its_journal_sealed(rig: Rig) -> None:
+    """The last record that is durable, by a key that is gone; what somebody adds later is not sealed."""
+    await rig.start()
+    key = rig.folder / "seal-key"
+    key.write_text(await rig.journal_verb("seal-key", "--journal", str(rig.journal)))
+    await rig.stop()
+    seals = parse_seals((rig.journal / SEALS_FILE).read_bytes())
+    (seal,) = checked_seals(seals, bytes.fromhex(key.read_text()))
+    *_, last = History([DirectorySource(rig.journal)]).raw()
+    assert (seal.seq, seal.head) == (last.seq, last.hash.hex())
+    # The next one goes on where it was.
+    await rig.start()
+    await rig.stop()
+    seals = parse_seals((rig.journal / SEALS_FILE).read_bytes())
+    assert [each.seq > 0 for each in checked_seals(seals, bytes.fromhex(key.read_text()))] == [True, True]

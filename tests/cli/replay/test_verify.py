@@ -13,6 +13,7 @@ from ebbtide.events.base import Fact, Record, shutdown_trace_id
 from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.facts import InventoryTaken
 from ebbtide.events.reader import History
+from ebbtide.events.seal import SEALS_FILE, Seals, encode_seals, parse_seals, with_seal
 from tests.cli.bed import PODS, Node, whole_shutdown, write
 from tests.cli.test_journal import damage
 from tests.commands import Run
@@ -395,3 +396,75 @@ def test_a_shutdown_that_damage_took_away_is_no_wrong_request(run: Run, spoiled:
     assert ran.code == 5
     assert "no shutdown 'last' in this journal" in ran.err
     assert "corrupt" in ran.err
+
+
+# --- seals: by keys that are gone ------------------------------------------------------------------
+
+
+def sealed_shutdown(run: Run, folder: Path, tmp_path: Path) -> Path:
+    """A journal that was sealed twice, in its middle and at its end; where its key is."""
+    whole_shutdown(folder)
+    key = tmp_path / "node.seal-key"
+    key.write_text(run("journal", "seal-key", "--journal", folder).out)
+    seals = parse_seals((folder / SEALS_FILE).read_bytes())
+    history = History([DirectorySource(folder)])
+    raws = list(history.raw())
+    for raw in (raws[len(raws) // 2], raws[-1]):
+        seals = with_seal(seals, history.journal_id, raw.seq, raw.hash, raw.wall_ns)
+    (folder / SEALS_FILE).write_bytes(encode_seals(seals))
+    return key
+
+
+def test_a_sealed_journal_is_as_sealed(run: Run, tmp_path: Path) -> None:
+    """The key that was printed makes each seal again; it stands nowhere beside the journal."""
+    key = sealed_shutdown(run, tmp_path / "j", tmp_path)
+    ran = run("replay", "verify", "--journal", tmp_path / "j", "--seal-key", key)
+    assert ran.code == 0
+    assert "as sealed: record " in ran.out
+    assert "the last of 2 seals" in ran.out
+    assert key.read_text().strip() not in (tmp_path / "j" / SEALS_FILE).read_text()
+
+
+def test_a_journal_made_anew_breaks_its_seals(run: Run, spoiled: Path, tmp_path: Path) -> None:
+    """It verifies; its seals do not: neither the true ones, nor some made by the key that was found."""
+    key = sealed_shutdown(run, spoiled, tmp_path)
+    other = Node(tuple(msgspec.structs.replace(pod, name=f"{pod.name}-too") for pod in PODS))
+    other.start()
+    other.shut_down()
+    write(spoiled, other.records)
+    ran = run("replay", "verify", "--journal", spoiled, "--seal-key", key)
+    assert ran.code == 5
+    assert "identical: " in ran.out
+    assert "not the journal that was sealed: record " in ran.err
+    # Root has the key of the next seal, and makes both anew.
+    seals = parse_seals((spoiled / SEALS_FILE).read_bytes())
+    history = History([DirectorySource(spoiled)])
+    *_, last = history.raw()
+    forged = with_seal(Seals(seals.key), history.journal_id, last.seq, last.hash, last.wall_ns)
+    (spoiled / SEALS_FILE).write_bytes(encode_seals(forged))
+    ran = run("replay", "verify", "--journal", spoiled, "--seal-key", key)
+    assert ran.code == 5
+    assert "seal 1 of 1 was not made with this key" in ran.err
+
+
+def test_a_journal_without_seals_cannot_be_compared(run: Run, tmp_path: Path) -> None:
+    """Nobody asked for them, or somebody took them away."""
+    key = tmp_path / "key"
+    key.write_text("0" * 64)
+    whole_shutdown(tmp_path / "j")
+    ran = run("replay", "verify", "--journal", tmp_path / "j", "--seal-key", key)
+    assert ran.code == 1
+    assert "there is no seals.json beside this journal" in ran.err
+
+
+def test_a_seal_key_is_made_once(run: Run, tmp_path: Path) -> None:
+    """A second one would make the first one's seals worthless; and what is no key is refused."""
+    assert run("journal", "seal-key", "--journal", tmp_path).code == 0
+    again = run("journal", "seal-key", "--journal", tmp_path)
+    assert again.code == 2
+    assert "is there already" in again.err
+    whole_shutdown(tmp_path / "j")
+    (tmp_path / "key").write_text("12")
+    ran = run("replay", "verify", "--journal", tmp_path / "j", "--seal-key", tmp_path / "key")
+    assert ran.code == 2
+    assert "has no key: 64 digits" in ran.err
