@@ -77,6 +77,8 @@ STATUS_AFTER_CANCEL = "status-after-cancel"
 DELETE_ROUNDED_UP = "delete-rounded-up"
 #: A kubelet that is there and ends no pod is known by what it does not do: mode api hands over (kubelet).
 KUBELET_SILENCE = "kubelet-silence"
+#: An API server that is known to be silent is waited for no longer than a call takes (node_status).
+API_SILENCE = "api-silence"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -90,6 +92,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     DELETE_ROUNDED_UP,
     KUBELET_SILENCE,
     RUNTIME_LOST,
+    API_SILENCE,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
+    API_SILENCE,
     CERTIFICATE_REVOKED,
     EVERY,
     NEVER_NS,
@@ -32,7 +33,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
-from ebbtide.events.base import Event, order_key, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     AnnounceNode,
     AwaitStatuses,
@@ -99,6 +100,10 @@ DOWN_CONDITIONS = ("Drained", "GracefulNodeShutdownInProgress")
 #: A pod that ends within this time leaves its Services by its final status; to say it twice would cost the
 #: API server, and the node's processors, as much again.
 WITHDRAW_NS = 200_000_000
+
+#: From the last pod's end on: for an API server that has not answered for seconds, and may be about to. What
+#: it does not take then waits for the next boot in any case.
+SILENT_FLUSH_NS = NS_PER_SECOND
 
 #: Outcomes that leave a pod as it was: there is no final status to deliver.
 WITHOUT_STATUS = ("spared", "unknown")
@@ -180,6 +185,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
     boot_id: str = ""
+    #: When the last statuses began to be waited for.
+    flush_since_ns: int = 0
 
     @property
     def all_ended(self) -> bool:
@@ -567,6 +574,15 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     return _flush(replace(_wait_for(state, key), ordinal=state.ordinal + 1), [traces], now)
 
 
+def _pods_ended_silent(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
+    if not state.means:  # in mode process there is no such server
+        return _pods_ended(state, event, now)
+    asked_ns = state.flush_ns
+    bound_ns = min(asked_ns, SILENT_FLUSH_NS) if state.api is False else asked_ns
+    state, decisions = _pods_ended(replace(state, flush_ns=bound_ns, flush_since_ns=now), event, now)
+    return replace(state, flush_ns=asked_ns), decisions
+
+
 def _deadline_moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
     return replace(state, release_by_ns=event.release_by_ns), ()
 
@@ -728,6 +744,16 @@ def _api_read_flushing(state: NodeStatusState, event: ApiRead, now: int) -> Resu
     return replace(state, flush_by_ns=min(state.flush_by_ns, now + state.flush_ns)), ()
 
 
+def _api_read_flushing_silent(state: NodeStatusState, event: ApiRead, now: int) -> Result:
+    """From the last pod's end, not from the news: the time in which it did not answer was waiting, too."""
+    state, decisions = _api_read_flushing(state, event, now)
+    if event.reachable:
+        return state, decisions
+    # The traces go elsewhere, and have their own time.
+    last_ns = state.flush_since_ns + max(SILENT_FLUSH_NS, state.trace_flush_ns)
+    return replace(state, flush_by_ns=min(state.flush_by_ns, max(now, last_ns))), decisions
+
+
 def _api_read_up(state: NodeStatusState, event: ApiRead, now: int) -> Result:
     """What could not be said before the machine went down, or came up, is said now."""
     state, _ = _api_read(state, event, now)
@@ -884,6 +910,8 @@ NODE_STATUS = ActorType(
             decides=(FlushTraces, *_LAST_REPORTS)),
         Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
             decides=(FlushTraces, *_LAST_STATUSES)),
+        Row("shutting-down flushing", PodsEnded, _pods_ended_silent, "shutting-down flushing",
+            decides=(FlushTraces, *_LAST_REPORTS), flag=API_SILENCE),
         Row("up shutting-down", DeadlineMoved, _deadline_moved),
         Row("flushing flushing-after-cancel", DeadlineMoved, _deadline_moved_flushing),
         Row(EVERY, MountsRead, _mounts_read),
@@ -901,6 +929,7 @@ NODE_STATUS = ActorType(
         Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),
         Row("shutting-down", ApiRead, _api_read),
         Row("flushing", ApiRead, _api_read_flushing),
+        Row("flushing", ApiRead, _api_read_flushing_silent, flag=API_SILENCE),
         Row("flushing-after-cancel", ApiRead, _api_read_after_cancel,
             decides=(AnnounceNode, DeliverStatuses)),
         # --- the machine stays up, or has come back

@@ -380,7 +380,8 @@ class EbbtideConfiguration(msgspec.Struct, frozen=True, kw_only=True, rename="ca
             readers.whole_seconds,
             format_duration,
             "duration, whole seconds up to 1h",
-            "How long the end of a shutdown may wait until pod statuses are delivered.",
+            "How long the end of a shutdown may wait until pod statuses are delivered. An API server that is "
+            "known to be silent is waited for 1 s at most.",
         ),
     ] = 2 * NS_PER_SECOND
     drop_in_directory: Annotated[

@@ -42,7 +42,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     PodLookup,
     PodStore,
 )
-from ebbtide.actors.edges.kubernetes.watch import ApiHealth, PodWatch
+from ebbtide.actors.edges.kubernetes.watch import ApiHealth, HeardCaller, PodWatch
 from ebbtide.actors.interfaces import Effect, Ending, Outlet, Tell, TraceContext
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import (
@@ -70,14 +70,16 @@ class Runtime:
     ) -> None:
         self._node, self._store, self._cache = node, store, cache
         self._link = ApiClient(kubeconfig, tell)
-        self._writes = Writes(self._link, store, node, context, tell, cache.folder)
+        self._heard = HeardCaller(self._link)
+        self._writes = Writes(self._heard, store, node, context, tell, cache.folder)
 
     async def run(self, outlet: Outlet, task_status: trio.TaskStatus[None]) -> None:
         """Until cancelled; calls under way are given up. Raises ClientMissing, and whatever is a bug here."""
         async with trio.open_nursery() as nursery:
             # Connected before anything asks: the watch would else begin with a failure, and a pause.
             await nursery.start(self._link.run)
-            health = ApiHealth(self._link, self._node, outlet)
+            self._heard.health = health = ApiHealth(self._link, self._node, outlet)
+            nursery.start_soon(health.follow)
             nursery.start_soon(PodWatch(self._link, self._node, self._store, health).run)
             nursery.start_soon(self._cache.follow, self._store)
             task_status.started()

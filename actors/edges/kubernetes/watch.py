@@ -16,6 +16,8 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_TOO_MANY,
+    JSON,
     Answer,
     ApiCaller,
     Unanswered,
@@ -159,14 +161,21 @@ class PodWatch:
         """Silence may be a server that has nothing to say, or one that is not there: a small call tells."""
         while True:
             try:
-                return await stream.line(SILENCE_SECONDS)
+                line = await stream.line(SILENCE_SECONDS)
+                self._health.heard()
+                return line
             except SilentStream:
                 # Any answer but a server's own failure is one, whatever it allows us.
                 self._since = trio.current_time()
-                answer = await self._link.call("GET", LIVENESS_PATH, seconds_max=LIVENESS_SECONDS_MAX)
-                if answer.code >= 500:
-                    raise_unless_ok(answer)
+                await ask_liveness(self._link)
                 self._since = None
+
+
+async def ask_liveness(caller: ApiCaller) -> None:
+    """Raises Unanswered also where a server only says that it is not well."""
+    answer = await caller.call("GET", LIVENESS_PATH, seconds_max=LIVENESS_SECONDS_MAX)
+    if answer.code >= 500:
+        raise_unless_ok(answer)
 
 
 # A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
@@ -303,6 +312,43 @@ class ApiHealth:
         self._failing_since: float | None = None
         self._said: ApiRead | None = None
         self._taint = True
+        #: A write that was not answered: why, and when it began. Cleared by any answer.
+        self._doubt: tuple[str, float] | None = None
+        self._news = trio.Event()
+
+    def heard(self) -> None:
+        """The server has said something."""
+        self._doubt = self._failing_since = None
+        if self._said is not None and not self._said.reachable:
+            self._news.set()
+
+    def unheard(self, error: str, since: float) -> None:
+        """A write that began at ``since`` was not answered."""
+        if self._doubt is None:
+            self._doubt = error, since
+            self._news.set()
+
+    async def follow(self) -> None:
+        """Until cancelled: what writes have met is looked into, and put on record.
+
+        The watch would notice silence after some ten seconds only, and a shutdown is over by then. A write
+        has little time, so one that is not answered is no proof: the server is asked whether it is there.
+        """
+        while True:
+            await self._news.wait()
+            self._news = trio.Event()
+            if self._doubt is None:
+                await self.answered()
+                continue
+            error, since = self._doubt
+            try:
+                await ask_liveness(self._caller)
+            except Unanswered:
+                await trio.sleep_until(since + AWAY_SECONDS)
+                if self._doubt is not None:
+                    await self.failed(error, since)
+            # The next write that is not answered begins anew.
+            self._doubt = None
 
     async def answered(self) -> None:
         """What we need was answered; also looks what we may do there, since rights change."""
@@ -313,7 +359,7 @@ class ApiHealth:
     async def failed(self, error: str, since: float) -> None:
         """A call that began at ``since`` failed, be it that it was not answered or that it was refused."""
         now = trio.current_time()
-        self._failing_since = since if self._failing_since is None else self._failing_since
+        self._failing_since = since if self._failing_since is None else min(since, self._failing_since)
         if now >= self._failing_since + AWAY_SECONDS and (self._said is None or self._said.reachable):
             await self._say(ApiRead(reachable=False, error=error[:ERROR_CHARS_MAX], taint=self._taint))
 
@@ -321,3 +367,41 @@ class ApiHealth:
         if fact != self._said:
             self._said = fact
             await self._outlet.put(fact)
+
+
+class HeardCaller:
+    """The writers' caller: what they meet tells of the server's health too, once it is listened to."""
+
+    def __init__(self, caller: ApiCaller) -> None:
+        self._caller = caller
+        self.health: ApiHealth | None = None
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: object = None,
+        content_type: str = JSON,
+        seconds_max: float,
+        traceparent: str = "",
+    ) -> Answer:
+        """Raises Unanswered."""
+        began = trio.current_time()
+        try:
+            answer = await self._caller.call(
+                method,
+                path,
+                body=body,
+                content_type=content_type,
+                seconds_max=seconds_max,
+                traceparent=traceparent,
+            )
+        except Unanswered as error:
+            if self.health is not None:
+                self.health.unheard(str(error), began)
+            raise
+        # One that says "later", or that it failed, is there, but of no use: that tells nothing.
+        if self.health is not None and answer.code < 500 and answer.code != HTTP_TOO_MANY:
+            self.health.heard()
+        return answer

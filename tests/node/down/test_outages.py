@@ -17,6 +17,8 @@ pytestmark = [pytest.mark.node, pytest.mark.slow]
 WAVES = ((1000, 8), (3000, 8))
 #: A stop whose call was lost sooner than a tenth of a second after it was sent is made again (docs/cri.md).
 SURE_SECONDS = 0.5
+#: From the last pod's end to the release, with an API server that hangs.
+HUNG_SECONDS_MAX = 1.5
 #: Of each answer. In mode api beyond what a mark may take, and with it well within what a delete may.
 LATE_SECONDS = {"cri": 1.0, "api": MARK_SECONDS_MAX + (DELETE_SECONDS_MAX - 2 * MARK_SECONDS_MAX) / 2}
 
@@ -89,6 +91,23 @@ async def test_api_gone_after(node: Going) -> None:
 async def _stop_api_at_the_end(node: Going) -> None:
     await node.signalled("high")
     await node.bed.stop("kube-apiserver")
+
+
+async def test_api_hangs(node: Going) -> None:
+    """One that takes every connection and answers none is waited for no longer than one that is dead."""
+    await node.run(*two(node.witness, low_seconds=5))
+    await node.arm(*WAVES)
+    await node.bed.inside.do("signal", name="kube-apiserver", signal_number=signal.SIGSTOP)
+    try:
+        _, over_ns = await node.down()
+    finally:
+        await node.bed.inside.do("signal", name="kube-apiserver", signal_number=signal.SIGCONT)
+    node.in_order("low", "high")
+    assert node.outcomes() == {"low": "graceful", "high": "graceful"}
+    (ended_ns,) = node.witness.times("high", "ended")
+    assert over_ns - ended_ns <= HUNG_SECONDS_MAX * NS
+    # It may have been noticed by now that it goes on.
+    assert not all(read.reachable for read in node.daemon.events(ApiRead))
 
 
 async def test_containerd_restarts(node: Going) -> None:

@@ -33,9 +33,12 @@ from ebbtide.actors.edges.kubernetes.client import (
 )
 from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import (
+    LIVENESS_PATH,
+    LIVENESS_SECONDS_MAX,
     PART_BYTES,
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
+    HeardCaller,
     PodWatch,
     list_all,
 )
@@ -578,6 +581,81 @@ async def test_short_trouble(autojump_clock: MockClock) -> None:
     """A few watches that end at once are no reason to call the server away."""
     _, outbox = await watched(Server([pod("a")], [], [b"{"], [b"nonsense\n"], []))
     assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
+
+
+class Moody:
+    """An API server of which each call takes that many seconds; it answers only what is in time."""
+
+    def __init__(self) -> None:
+        self.takes_seconds, self.asked = 0.0, list[str]()
+
+    async def call(self, method: str, path: str, *, seconds_max: float, **_: object) -> Answer:
+        self.asked.append(f"{method} {path}")
+        await trio.sleep(min(self.takes_seconds, seconds_max))
+        if self.takes_seconds > seconds_max:
+            raise Unanswered(f"no answer in {seconds_max:g} s")
+        return Answer(200, b"{}")
+
+
+@asynccontextmanager
+async def writing(server: Moody) -> AsyncIterator[tuple[HeardCaller, Outbox]]:
+    """A writer's caller, and what is said of the server's health; at first that it answers."""
+    outbox, heard = Outbox(), HeardCaller(server)
+    heard.health = health = ApiHealth(server, "node-1", outbox)
+    await health.answered()
+    server.asked.clear()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(health.follow)
+        yield heard, outbox
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_write_that_is_not_answered(autojump_clock: MockClock) -> None:
+    """The server is asked whether it is there; when it is not, that is on record as soon as of any silence,
+    and once. The next answer takes it back.
+    """
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = HOUR
+        began = trio.current_time()
+        for _ in range(2):
+            with pytest.raises(Unanswered):
+                await heard.call("DELETE", "/pod", seconds_max=1.5)
+        (away,) = await outbox.wait_for(ApiRead, reachable=False)
+        assert trio.current_time() - began == pytest.approx(1.5 + LIVENESS_SECONDS_MAX)
+        assert away.error == "no answer in 1.5 s"
+        await trio.sleep(60)
+        server.takes_seconds = 0
+        await heard.call("PATCH", "/pod", seconds_max=1)
+        await outbox.wait_for(ApiRead, 2, reachable=True)
+        assert [read.reachable for read in outbox.of(ApiRead)] == [True, False, True]
+
+
+async def test_a_slow_server_is_there(autojump_clock: MockClock) -> None:
+    """A write has less time than such a server takes; that is no reason to call it away."""
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = 1.5
+        for _ in range(5):
+            with pytest.raises(Unanswered):
+                await heard.call("PATCH", "/pod", seconds_max=1)
+        await trio.sleep(60)
+        assert f"GET {LIVENESS_PATH}" in server.asked
+        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
+
+
+async def test_one_bad_write(autojump_clock: MockClock) -> None:
+    """Something else was answered meanwhile: nothing is said, whatever became of the question."""
+    server = Moody()
+    async with writing(server) as (heard, outbox):
+        server.takes_seconds = HOUR
+        with pytest.raises(Unanswered):
+            await heard.call("PATCH", "/pod", seconds_max=0.5)
+        await trio.sleep(0.5)
+        server.takes_seconds = 0
+        await heard.call("PATCH", "/pod", seconds_max=0.5)
+        await trio.sleep(60)
+        assert outbox.of(ApiRead) == [ApiRead(reachable=True)]
 
 
 lines = st.one_of(
