@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -20,7 +22,7 @@ from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartPod
 from ebbtide.events.facts import ContainerExited, ContainerStarted, ManifestRejected, PodAppeared
 from ebbtide.events.model import Pod
-from ebbtide.manifests import load_local_pods
+from ebbtide.manifests import LOCAL_BYTES_MAX, load_local_pods
 from tests.actors.edges.process.process_bed import (
     PATIENCE_SECONDS,
     Bed,
@@ -31,6 +33,9 @@ from tests.actors.edges.process.process_bed import (
     until,
 )
 from tests.actors.edges.test_documents import merge_keys
+
+#: What a shutdown may lose to anything that others write.
+STALL_SECONDS_MAX = 0.05
 
 
 def load(path: Path) -> list[tuple[Pod, ProcessSpec]]:
@@ -144,6 +149,40 @@ async def test_what_stands_among_the_manifests_holds_nobody_up(tmp_path: Path) -
         fifo, merged = await folder.outbox.wait_for(ManifestRejected, 2)
     assert "no regular file" in fifo.error
     assert "b.yaml" in merged.path
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "text",
+    [merge_keys(40_000), "- []\n" * 95_000, "a: " + "x" * (LOCAL_BYTES_MAX - 3)],
+    ids=["merges", "values", "word"],
+)
+async def test_reading_the_largest_manifests_leaves_the_loop_its_turns(tmp_path: Path, text: str) -> None:
+    """In processor time of our own, so that what else runs on the machine does not count."""
+    folder = Folder(tmp_path)
+    edge = ProcessEdge(
+        tmp_path / "state", manifests=folder.manifests, load=load_local_pods, use_cgroups=False
+    )
+    stalls = [0.0]
+
+    async def tick() -> None:
+        while True:
+            began = time.process_time()
+            await trio.sleep(0.001)
+            stalls.append(time.process_time() - began)
+
+    # As a daemon does once it is armed: a collection need not look at all the tests that were loaded.
+    gc.collect()
+    gc.freeze()
+    try:
+        async with watching(edge, folder.outbox), trio.open_nursery() as nursery:
+            nursery.start_soon(tick)
+            folder.write("a.yaml", text)
+            await folder.outbox.wait_for(ManifestRejected)
+            nursery.cancel_scope.cancel()
+    finally:
+        gc.unfreeze()
+    assert max(stalls) < STALL_SECONDS_MAX
 
 
 async def test_a_manifest_that_takes_long_to_read_holds_up_nothing_else(tmp_path: Path) -> None:
