@@ -21,7 +21,7 @@ import zlib
 from collections.abc import Iterable, Mapping
 from typing import IO, Any, NamedTuple
 
-from ebbtide.events.catalog import DirectorySource, JournalPath, Segment, Source, StoredFile
+from ebbtide.events.catalog import DirectorySource, JournalPath, Segment, Source, StoredFile, find_path
 from ebbtide.events.reader import History
 from ebbtide.events.recovery import Finding, findings_from_documents
 
@@ -243,7 +243,13 @@ def whole_journal(history: History) -> Excerpt:
     """Everything that belongs to the journal, damaged ends and what stands before a gap included."""
     path = history.path
     pieces = [ExcerptPiece(segment, segment.size) for segment in (*path.older, *path.segments, *path.tail)]
-    return Excerpt(_location_of(path), pieces, history.stated)
+    made = Excerpt(_location_of(path), pieces, history.stated)
+    # Of a segment in front of the gap that cannot be told from any other file nothing is copied; without it
+    # the rest would look like what retention leaves.
+    if path.gap and not find_path([made]).gap:
+        findings = history.read().findings
+        made.stated += tuple(finding for finding in findings if finding.case.damage == "missing")
+    return made
 
 
 def around_records(history: History, first_seq: int, last_seq: int) -> Excerpt:

@@ -125,6 +125,18 @@ def test_the_whole_keeps_its_damage() -> None:
     assert History([whole_journal(original)]).read().state == "torn"
 
 
+def test_the_whole_tells_of_a_gap_that_its_own_bytes_do_not_show() -> None:
+    """The first segment's header is damaged: without it the others look as retention leaves them."""
+    files = dict(FILES)
+    first = next(iter(files))
+    files[first] = b"EBBTIDX\n" + files[first][8:]
+    original = History([Memory(files)])
+    assert original.read().state == "corrupt"
+    copy = History([whole_journal(original)])
+    assert copy.read().state == "corrupt"
+    assert copy.verdict.findings == tuple(each for each in original.verdict.findings if each.offset == 0)
+
+
 def test_what_a_process_left_behind_is_not_in_a_part() -> None:
     """A later process went on from before a torn end; the part without it has no such end."""
     files = dict(FILES)

@@ -8,6 +8,7 @@ and so is one that takes longer or more memory than is told here. What was found
 from __future__ import annotations
 
 import json
+import struct
 import tempfile
 import zipfile
 import zlib
@@ -36,10 +37,19 @@ from ebbtide.events.codec import (
     plain_payload,
 )
 from ebbtide.events.messages import Names, message_of
-from ebbtide.events.pack import MANIFEST, NotPacked, PackedSource, document_of, write_pack
+from ebbtide.events.pack import (
+    MANIFEST,
+    NotPacked,
+    PackedSource,
+    around_records,
+    document_of,
+    whole_journal,
+    write_pack,
+)
 from ebbtide.events.reader import History
 from ebbtide.events.record.fold import shutdown_records
 from ebbtide.events.recovery import (
+    SEVERITY,
     Case,
     Finding,
     ForeignJournal,
@@ -47,7 +57,7 @@ from ebbtide.events.recovery import (
     findings_to_documents,
 )
 from ebbtide.events.seal import BrokenSeal, Seals, checked_seals, encode_seals, parse_seals, with_seal
-from ebbtide.events.segment import HEADER_PREFIX, SEGMENT_MAGIC, segment_file_name
+from ebbtide.events.segment import HEADER_FIXED, HEADER_PREFIX, SEGMENT_MAGIC, Link, segment_file_name
 from ebbtide.manifests import ManifestError
 from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
@@ -65,6 +75,9 @@ INPUT_BYTES_MAX = 16_384
 
 #: In memory, where there is such a place: a packed journal is opened by its name.
 FAST_FOLDER = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+#: Of a journal that is made of one input.
+SEGMENTS_MAX = 6
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 
@@ -90,8 +103,8 @@ class Target(NamedTuple):
 NAME = segment_file_name(1, JOURNAL_ID)
 
 
-def with_valid_hashes(data: bytes) -> bytes:
-    """The same segment with the checksums, numbers and hashes that belong to its bytes.
+def with_valid_hashes(data: bytes, number: int = 1, link: Link | None = None) -> bytes:
+    """The same segment with the checksums, numbers and hashes that belong to its bytes, and this link.
 
     Without it nearly every input ends at the first hash, and nothing behind that is ever tried.
     """
@@ -103,9 +116,13 @@ def with_valid_hashes(data: bytes) -> bytes:
         return bytes(made)
     made[:8] = SEGMENT_MAGIC
     # Those of the file's name.
-    made[24:48] = JOURNAL_ID + (1).to_bytes(8, "little")
+    made[24:48] = JOURNAL_ID + number.to_bytes(8, "little")
+    if link is not None and length >= HEADER_PREFIX.size + HEADER_FIXED.size + HASH_BYTES:
+        _LINK.pack_into(made, 72, *link)
     _seal(made, 0, length, b"")
     pos, seq = length, int.from_bytes(made[88:96], "little")
+    carries = any(made[64:72]) and length >= HEADER_PREFIX.size + HEADER_FIXED.size
+    before = made[96:128] if carries else made[length - HASH_BYTES : length]
     while pos + FRAME_BYTES_MIN <= len(made):
         head = list(FRAME_HEAD.unpack_from(made, pos))
         length = head[2] if FRAME_BYTES_MIN <= head[2] <= len(made) - pos else len(made) - pos
@@ -115,9 +132,32 @@ def with_valid_hashes(data: bytes) -> bytes:
         head[3] = seq % (1 << 64)
         FRAME_HEAD.pack_into(made, pos, *head)
         made[pos + 4 : pos + 8] = zlib.crc32(made[pos + 8 : pos + length - HASH_BYTES]).to_bytes(4, "little")
-        _seal(made, pos, length, bytes(made[pos - HASH_BYTES : pos]))
+        _seal(made, pos, length, bytes(before))
         pos += length
+        before = made[pos - HASH_BYTES : pos]
     return bytes(made)
+
+
+#: Where a header has it: segment, offset, record, hash.
+_LINK = struct.Struct("<QQQ32s")
+
+
+def linked(data: bytes) -> dict[str, bytes]:
+    """Segments, each behind its length (2 bytes), each linked to the end of the one before; by their names.
+
+    A header whose spare field is not 0 keeps the link that it has: to anywhere.
+    """
+    files: dict[str, bytes] = {}
+    link = Link()
+    while len(data) > 2 and len(files) < SEGMENTS_MAX:
+        length = int.from_bytes(data[:2], "little")
+        piece, data = data[2 : 2 + length], data[2 + length :]
+        number = len(files) + 1
+        name = segment_file_name(number, JOURNAL_ID)
+        files[name] = made = with_valid_hashes(piece, number, None if piece[10:12] != bytes(2) else link)
+        seqs = [raw.seq for raw in History([Memory({name: made})]).raw()]
+        link = Link(number, len(made), seqs[-1] if seqs else link.seq, made[-HASH_BYTES:])
+    return files
 
 
 def _seal(made: bytearray, pos: int, length: int, before: bytes) -> None:
@@ -134,6 +174,34 @@ def _segment(data: bytes) -> None:
         history.verdict.start(JOURNAL_ID)
         for raw in history.raw():
             plain_payload(raw.payload)
+
+
+def _journal(data: bytes) -> None:
+    """Several segments: which of them count, and what is packed of them."""
+    source = Memory(linked(data))
+    begun_late = History([source], from_checkpoint=True)
+    begun_late.read()
+    for raw in begun_late.earlier(INPUT_BYTES_MAX):
+        plain_payload(raw.payload)
+    history = History([source])
+    verdict = history.read()
+    str(verdict.banner)
+    parts = [whole_journal(history)]
+    if 0 < verdict.first_seq <= verdict.end.seq:  # as of a shutdown, which has records
+        parts.append(around_records(history, verdict.first_seq, verdict.end.seq))
+    for part in parts:
+        found = History([part]).read()
+        # Who reads the copy is told no better of it than who reads the original.
+        assert SEVERITY.index(found.state) >= SEVERITY.index(verdict.state)
+        findings_from_documents(findings_to_documents(found.findings))
+
+
+def _journals() -> Iterator[bytes]:
+    """Two golden segments, three, and one that carries another's records."""
+    first, second = (path.read_bytes() for path in sorted((GOLDEN / "journal-v1" / "main").glob("*.ebj"))[:2])
+    carrying = next((GOLDEN / "journal-v1" / "fallback").glob("*.ebj")).read_bytes()
+    for pieces in ((first, second), (first, second, second), (first, second, carrying), (carrying, first)):
+        yield b"".join(len(piece).to_bytes(2, "little") + piece for piece in pieces)
 
 
 def _replay(data: bytes) -> None:
@@ -247,6 +315,7 @@ def _seal_files() -> Iterator[bytes]:
 TARGETS: dict[str, Target] = {
     # History and verdict: whatever a file holds, both are made, and nothing is raised.
     "segment": Target(_segment, (), _segments),
+    "journal": Target(_journal, (), _journals),
     "replay": Target(_replay, (UnknownType, BadPayload), _segments),
     "recover": Target(_recover, (Unreadable, ForeignJournal), _segments),
     "redact": Target(_redact, (Diverged, NoBegin, UnknownType, BadPayload), _segments),
