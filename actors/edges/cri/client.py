@@ -306,9 +306,13 @@ class RuntimeReach:
             raise Lost(ON_RECORD_AS_AWAY)
         question, deadline = api.VersionRequest(version="v1"), trio.current_time() + seconds
         try:
-            await self._connection.ready(min(seconds, AWAY_SECONDS))
-            left = max(0.0, deadline - trio.current_time())
-            await self._connection.call("Version", question, api.VersionResponse, left, wait=False)
+            # A bound of our own: gRPC's is only as good as its own threads.
+            with trio.move_on_after(seconds + READY_POLL_SECONDS):
+                await self._connection.ready(min(seconds, AWAY_SECONDS))
+                left = max(0.0, deadline - trio.current_time())
+                await self._connection.call("Version", question, api.VersionResponse, left, wait=False)
+                return
+            raise Lost(f"Version: no answer in {seconds:.1f} s")
         except RuntimeRefused:
             pass  # An answer, if an odd one.
         except Lost as error:

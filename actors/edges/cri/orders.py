@@ -373,6 +373,7 @@ EXEC_AGAIN_SECONDS = 0.05
 EXEC_TOO_LOUD = f"it ran; its output is over {EXEC_BYTES_MAX // 1024} KiB, so its exit code is not known"
 #: How soon it is seen that a hook's process has gone, where its runtime does not tell.
 PROCESS_POLL_SECONDS = 0.1
+HOOK_NOT_KNOWN = "what it does is the runtime's to tell, which has not answered since the daemon's start"
 #: A node without any route has no other address.
 LOOPBACK = "127.0.0.1"
 #: Addresses that lie behind every default route and belong to nobody (RFC 5737, RFC 3849); nothing is sent.
@@ -389,6 +390,8 @@ class ContainerHooks:
 
     async def run(self, entry: ContainerEntry, order: RunHook, traceparent: str, outlet: Outlet) -> Ending:
         """Never raises but for cancellation."""
+        if entry.kept_hook is not None:
+            return Ending("failed", f"it was not begun: {HOOK_NOT_KNOWN}")
         action = entry.spec.pre_stop
         if action is None or isinstance(action, SleepAction):
             return Ending("failed", "no hook that has to be run")

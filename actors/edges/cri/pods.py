@@ -35,7 +35,7 @@ from ebbtide.actors.edges.pod_spec import (
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 from ebbtide.events.facts import ContainerExited
 from ebbtide.events.files import read_own, write_atomically
-from ebbtide.events.model import Container, Pod
+from ebbtide.events.model import Container, Hook, Pod
 
 #: The API server tells of a container for some seconds after its end: more than a node ends in that time.
 SEEN_CONTAINERS_MAX = 4096
@@ -48,6 +48,7 @@ class ContainerEntry:
         "end",
         "ended",
         "id",
+        "kept_hook",
         "pid",
         "pidfd",
         "pod",
@@ -66,6 +67,8 @@ class ContainerEntry:
         self.start_ticks = 0
         #: What its runtime would send it; empty: only the runtime knows.
         self.stop_signal = ""
+        #: That it has one is known from before the daemon's start; what it does is the runtime's to tell.
+        self.kept_hook: Hook | None = None
         self.end = ExitStatus()
         self.ended = trio.Event()
         #: Somebody asked for its end.
@@ -74,6 +77,11 @@ class ContainerEntry:
     @property
     def running(self) -> bool:
         return not self.ended.is_set()
+
+    @property
+    def hook(self) -> Hook | None:
+        """As the core may know of it."""
+        return self.kept_hook or hook_of(self.spec.pre_stop)
 
     @property
     def key(self) -> tuple[str, str]:
@@ -268,7 +276,7 @@ def pod_view(pod: PodEntry, known: KnownPod | None = None) -> Pod:
     made = [
         Container(
             name=name,
-            hook=hook_of(entry.spec.pre_stop) if entry.running else None,
+            hook=entry.hook if entry.running else None,
             stop_signal=entry.spec.stop_signal,
             sidecar=name in sidecars,
             running=entry.running,
@@ -489,10 +497,12 @@ class InventoryFile:
 
 
 # What the table showed last is kept as well: nobody else tells a daemon that starts while the runtime hangs
-# which container is whose, and what it is stopped with. Where its first process still runs, so does it. The
-# file is readable for its owner only and goes with the boot, as do the runtime's own that hold the same.
+# which container is whose, and what it is stopped with. Where its first process still runs, so does it. Of a
+# hook no more is kept than the journal may have: what it runs, and sends, may be secret.
 
 
+#: Of an image that names none, with containerd as with CRI-O.
+DEFAULT_STOP_SIGNAL = "SIGTERM"
 #: Of this version: another reads nothing of it, and asks the runtime.
 TABLE_FILE_NAME = "table-1"
 
@@ -501,7 +511,8 @@ class KeptContainer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     """``pid`` 0: its runtime shows no process here."""
 
     id: str
-    spec: ContainerSpec
+    name: str
+    hook: Hook | None = None
     pid: int = 0
     start_ticks: int = 0
     stop_signal: str = ""
@@ -559,7 +570,8 @@ def _kept_pod(pod: PodEntry) -> KeptPod:
     made = (
         KeptContainer(
             id=entry.id,
-            spec=entry.spec,
+            name=entry.spec.name,
+            hook=entry.hook,
             pid=entry.pid,
             start_ticks=entry.start_ticks,
             stop_signal=entry.stop_signal,
@@ -589,6 +601,14 @@ def restored_pod(kept: KeptPod) -> PodEntry:
     pod.priority, pod.grace_seconds = kept.priority, kept.grace_seconds
     pod.sidecars, pod.static = frozenset(kept.sidecars), kept.static
     return pod
+
+
+def restored_container(pod: PodEntry, kept: KeptContainer) -> ContainerEntry:
+    """As the table had it, without its process."""
+    spec = ContainerSpec(name=kept.name, argv=(), stop_signal=kept.stop_signal or DEFAULT_STOP_SIGNAL)
+    entry = ContainerEntry(pod, kept.id, spec)
+    entry.stop_signal, entry.kept_hook = kept.stop_signal, kept.hook
+    return entry
 
 
 #: Pods that one line names.

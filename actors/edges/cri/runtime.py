@@ -42,6 +42,7 @@ from ebbtide.actors.edges.cri.orders import (
 )
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
+    DEFAULT_STOP_SIGNAL,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
@@ -58,6 +59,7 @@ from ebbtide.actors.edges.cri.pods import (
     parse_number,
     ports_of,
     pre_stop_of,
+    restored_container,
     restored_pod,
     sidecars_of,
 )
@@ -187,8 +189,7 @@ class Runtime:
         for each in kept:
             pod = restored_pod(each)
             for container in each.containers:
-                entry = ContainerEntry(pod, container.id, container.spec)
-                entry.stop_signal = container.stop_signal
+                entry = restored_container(pod, container)
                 if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
                     continue  # It has ended. One that shows no process here may run: nobody can say.
                 self.table.pods[pod.sandbox] = pod
@@ -326,10 +327,6 @@ class _VerboseImage(msgspec.Struct, frozen=True):
     spec: _ImageSpec = msgspec.field(name="imageSpec")
 
 
-#: Of an image that names none, with containerd as with CRI-O.
-DEFAULT_STOP_SIGNAL = "SIGTERM"
-
-
 class Listing:
     """Compares the table with the runtime's lists."""
 
@@ -431,17 +428,20 @@ class Listing:
 
     async def _take_containers(self, items: Iterable[api.Container]) -> None:
         """In the order of their making, so that one that was started again replaces its forerunner."""
-        known = {entry.id for entry in self._table.entries()}
+        known = {entry.id: entry for entry in self._table.entries()}
         for item in sorted(items, key=lambda each: each.created_at):
             pod = self._table.pods.get(item.pod_sandbox_id)
-            if pod is not None and item.id not in known:
-                name = item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
-                spec = ContainerSpec(
-                    name=name,
-                    argv=(),
-                    pre_stop=pre_stop_of(item.annotations),
-                    ports=ports_of(item.annotations),
-                )
+            name = item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
+            spec = ContainerSpec(
+                name=name,
+                argv=(),
+                pre_stop=pre_stop_of(item.annotations),
+                ports=ports_of(item.annotations),
+            )
+            kept = known.get(item.id)
+            if kept is not None and kept.kept_hook is not None:
+                kept.spec, kept.kept_hook = replace(spec, stop_signal=kept.spec.stop_signal), None
+            if pod is not None and kept is None:
                 entry = ContainerEntry(pod, item.id, spec)
                 request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
                 what = f"the container {name} of {pod.namespace}/{pod.name} is left out"

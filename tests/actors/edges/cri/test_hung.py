@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide.actors.edges.cri.orders import NOWHERE
+from ebbtide.actors.edges.cri.orders import HOOK_NOT_KNOWN, NOWHERE
 from ebbtide.actors.edges.cri.pods import TABLE_FILE_NAME
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from ebbtide.actors.edges.linux import proc
@@ -153,9 +153,11 @@ async def test_it_has_hung_for_long(kubelet: Kubelet, rig: DaemonRig) -> None:
 
 
 async def test_the_daemon_starts_while_it_hangs(kubelet: Kubelet, rig: DaemonRig) -> None:
-    """Then it knows what the daemon before has seen, as far as that still runs."""
-    with witnessed(kubelet, {f"pod-{number}": Spec(NOTES) for number in range(2)}) as witness:
+    """Then it knows what the daemon before has seen, as far as that still runs, and keeps no hook's words."""
+    hook = {"exec": {"command": ["/bin/touch", "a-secret"]}}
+    with witnessed(kubelet, {"plain": Spec(NOTES), "hooked": Spec(NOTES, pre_stop=hook)}) as witness:
         await start(rig)
+        assert b"a-secret" not in (rig.folder / "run" / "cri" / TABLE_FILE_NAME).read_bytes()
         await rig.kill()
         with rig.bed.hung():
             rig.launch()
@@ -163,8 +165,11 @@ async def test_the_daemon_starts_while_it_hangs(kubelet: Kubelet, rig: DaemonRig
             await rig.logind.power_off("reboot")
             await rig.recorded(d.ReleaseLock)
             assert set(witness.told().values()) == {1}
-    ended = [(each.outcome, each.reason) for each in rig.events(d.PodEnded)]
-    assert ended == [GRACEFUL] * (2 * len(WAVES))
+    ended = {event.uid: event for event in rig.events(d.PodEnded)}
+    assert [event.outcome for event in ended.values()] == ["graceful"] * (2 * len(WAVES))
+    assert ended["uid-plain-0"].reason == "exit code 5"
+    hooks = {(event.result, event.reason) for event in rig.events(d.HookEnded)}
+    assert hooks == {("failed", f"it was not begun: {HOOK_NOT_KNOWN}")}
 
 
 async def test_a_container_that_nobody_has_seen(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
