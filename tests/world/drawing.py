@@ -142,6 +142,11 @@ def _boot(draws: Draws, index: int) -> BootPlan:
             acts.append(_act(draws, at_ns, what))
     if any(act.what == "cancel" for act in acts) and draws.chance(1, 2):
         acts.append(Act(start_ns + draws.between(0, 20_000) * MS, "shutdown", draws.weighted(*KINDS)))
+    hangs = draws.fork("runtime hangs")
+    if hangs.chance(1, 6):
+        at_ns = max(0, start_ns + hangs.between(-4000, 10_000) * MS)
+        lasts_ns = hangs.weighted((1, 0), (2, hangs.between(1, 15_000) * MS))
+        acts.append(Act(at_ns, "runtime-hang", value=lasts_ns))
     return BootPlan(
         acts=tuple(sorted(acts, key=lambda act: act.at_ns)),
         uptime_ns=draws.weighted((3, 10), (1, 1_000_000)) * NS_PER_SECOND,

@@ -86,6 +86,13 @@ async def disk_fault(world: Machine, node: Node, act: Act) -> None:
     node.log.note("disk-fault", detail=world.disks.fault(act.value))
 
 
+async def runtime_hang(world: Machine, node: Node, act: Act) -> None:
+    """For so long; 0: for good."""
+    node.runtime.hang()
+    if act.value:
+        node.timer.later(act.value, node.runtime.wake)
+
+
 ACTS: dict[What, Callable[[Machine, Node, Act], Awaitable[None]]] = {
     "shutdown": shutdown,
     "cancel": cancel,
@@ -100,4 +107,5 @@ ACTS: dict[What, Callable[[Machine, Node, Act], Awaitable[None]]] = {
     "unit-stop": unit_stop,
     "force": force,
     "disk-fault": disk_fault,
+    "runtime-hang": runtime_hang,
 }

@@ -28,6 +28,7 @@ What = Literal[
     "unit-stop",
     "force",
     "disk-fault",
+    "runtime-hang",
 ]
 
 

@@ -29,6 +29,7 @@ def _boot(world: World, index: int) -> Boot:
         preparing=node.logind.preparing,
         shown_ready=node.api.shown_ready,
         api_answers=node.faults.api == "works",
+        hidden={box.uid: None for box in node.pods.boxes.values() if node.runtime.hides(box)},
     )
 
 
