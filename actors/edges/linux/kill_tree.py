@@ -24,7 +24,7 @@ import secrets
 import signal
 import string
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
@@ -503,10 +503,13 @@ class Cgroups:
         own, its = (_unified_group(proc.read_bytes(f"/proc/{one}/cgroup")) for one in ("self", pid))
         return bool(own) and its.startswith(f"{own.rstrip('/')}/{self.base.name}/")
 
-    def prune(self) -> None:
-        """Take away what is empty; groups of pods that live stay. The base comes back with the next pod."""
-        for group in [*self.base.glob("*/"), self.base]:
-            remove_group(str(group))
+    def prune(self, keep: Collection[str] = ()) -> None:
+        """Take away what is empty but for these: a process that was only just started may not have entered
+        its group yet. The base comes back with the next pod.
+        """
+        for group in map(str, [*self.base.glob("*/"), self.base]):
+            if group not in keep:
+                remove_group(group)
 
     def usable(self) -> bool:
         """Can groups be made here, and killed?"""

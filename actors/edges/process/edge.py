@@ -151,7 +151,9 @@ class ProcessEdge:
 
     def _prune(self) -> None:
         if self._cgroups is not None:
-            self._cgroups.prune()
+            pods = self._table.pods.values()
+            entries = [entry for pod in pods for entry in (*pod.containers.values(), pod.init) if entry]
+            self._cgroups.prune({entry.group for entry in entries if entry.phase == "running"})
 
     def prewarm(self) -> None:
         """Import what the hooks of the pods that run need: called after arming, while the disk answers. For

@@ -19,6 +19,7 @@ from benchmarks.bare_loop import measure
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.kill_tree import Cgroups, Mark, Marker
 from ebbtide.actors.edges.pod_spec import ContainerSpec, ExecAction
+from ebbtide.actors.edges.process import start
 from ebbtide.actors.edges.process.hooks import EXIT_UNKNOWN
 from ebbtide.actors.edges.process.pods import ContainerRecord, PodRecords
 from ebbtide.actors.interfaces import Ending
@@ -641,6 +642,24 @@ async def test_a_pod_that_gave_up_its_rights_runs_once(
         started = await bed.outbox.wait_for(ContainerStarted)
         assert {fact.pid == pid for fact in started} == {use_cgroups}
         assert len({item.pid for item in bed.processes() if item.stat.state not in "ZX"}) == 1
+        await bed.kill("p")
+        await nothing_left(bed)
+
+
+async def test_a_pod_enters_its_group_though_the_daemon_leaves(
+    tmp_path: Path, use_cgroups: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between its start and that a moment passes in which the group is empty: it is not taken away."""
+    if not use_cgroups:
+        return
+    slowly = f"until test -e {tmp_path}/go; do sleep 0.01; done; {start.ENTER_GROUP}"
+    monkeypatch.setattr(start, "ENTER_GROUP", slowly)
+    (pid,) = await start_and_leave(tmp_path, pod_of("p", shell("exec sleep 1000")), use_cgroups=True)
+    (tmp_path / "go").touch()
+    await until(lambda: Path(f"/proc/{pid}/cmdline").read_bytes() == b"sleep\x001000\x00")
+    assert Path(f"/proc/{pid}/cgroup").read_text().strip().endswith("/p.main")
+    async with running(tmp_path, [], use_cgroups=True) as bed:
+        await bed.known("p")
         await bed.kill("p")
         await nothing_left(bed)
 
