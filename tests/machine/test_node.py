@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from ebbtide.events import decisions as d
-from ebbtide.events.facts import AutopsyTaken, DaemonStarted, ScheduleRead, SettingsRejected
+from ebbtide.events.facts import AutopsyTaken, ContainerStarted, DaemonStarted, ScheduleRead, SettingsRejected
 from tests.beds.machine import Machine
 from tests.beds.rootfs import SOFT_REBOOTS
 from tests.machine.node import Node
@@ -203,6 +203,11 @@ async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     for pod in ("web", "db"):
         await node.machine.run("sh", "-c", f"kill -0 {node.trace(pod)[0].pid}")
+    # The folder of the boot went with the stop: the next daemon knows them by their marks.
+    known = len(node.events(ContainerStarted))
+    await node.machine.run("systemctl", "start", "ebbtide")
+    await until(lambda: len(node.events(ContainerStarted)) == known + 2)
+    assert [len(node.trace(pod)) for pod in ("web", "db")] == [1, 1]
     await node.machine.pull_the_plug()
 
 
