@@ -22,7 +22,6 @@ from ebbtide.events.catalog import DirectorySource
 from ebbtide.events.decisions import GrantAssessed
 from ebbtide.events.reader import History
 from tests.beds.containerd import Containerd
-from tests.beds.inside import die_with_parent
 from tests.beds.logind import LogindBed, logind_bed
 from tests.daemon.rig import EBBTIDE, configuration, replay
 
@@ -67,13 +66,14 @@ class DaemonRig:
     def launch(self) -> None:
         """Start the daemon."""
         with (self.folder / "log").open("ab") as log:
+            # By a program: Python's hook before exec means a real fork, with gRPC's fork handlers in the
+            # child, and one of ten hung there while the machine was busy.
             self.process = subprocess.Popen(
-                self.argv,
+                ["setpriv", "--pdeathsig", "KILL", *self.argv],
                 env=os.environ | {"DBUS_SYSTEM_BUS_ADDRESS": self.logind.address},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                preexec_fn=die_with_parent,
                 cwd=PROJECT,
             )
 
