@@ -124,8 +124,8 @@ def _plain_scalar(text: str, line: int) -> Scalar:
 #: Deeper than any Kubernetes object, aliases included; shallow enough that walking a tree may recurse.
 DEPTH_MAX = 64
 
-#: Nodes in one text, aliases expanded: ten times what a list of 1 000 ordinary pods has.
-NODES_MAX = 1_000_000
+#: Nodes in one text, aliases expanded: four times what a list of 1 000 ordinary pods has, and 100 MiB.
+NODES_MAX = 400_000
 #: The same where a text is one object: ten times a pod with 128 containers. 12 MiB of memory.
 OBJECT_NODES_MAX = 50_000
 
