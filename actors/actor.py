@@ -79,6 +79,8 @@ DELETE_ROUNDED_UP = "delete-rounded-up"
 KUBELET_SILENCE = "kubelet-silence"
 #: An API server that is known to be silent is waited for no longer than a call takes (node_status).
 API_SILENCE = "api-silence"
+#: That nobody has said yet whether the API server answers is another reason than that it does not (kubelet).
+API_UNHEARD = "api-unheard"
 
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
@@ -93,6 +95,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     KUBELET_SILENCE,
     RUNTIME_LOST,
     API_SILENCE,
+    API_UNHEARD,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
+    API_UNHEARD,
     EVERY,
     KUBELET_SILENCE,
     NEVER_NS,
@@ -244,9 +245,20 @@ def _kubelet_read_ours(state: KubeletState, event: KubeletRead, now: int) -> Res
 
 
 def _began(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
+    return _choose(state, event, _health(state))
+
+
+def _began_unheard(state: KubeletState, event: ShutdownBegan, now: int) -> Result:
+    return _choose(state, event, _health(state)._replace(api_unheard=state.api is None))
+
+
+def _health(state: KubeletState) -> NodeHealth:
     # One that we stopped does not run, whatever was read before: nobody may have looked since.
     kubelet = False if state.stopped else state.kubelet
-    health = NodeHealth(kubelet, state.runtime, state.api, state.stoppable, state.healthy)
+    return NodeHealth(kubelet, state.runtime, state.api, state.stoppable, state.healthy)
+
+
+def _choose(state: KubeletState, event: ShutdownBegan, health: NodeHealth) -> Result:
     # Does a wave that was to have time get none?
     granted = granted_periods(state.periods, event.grant_ns)
     starved = any(
@@ -461,6 +473,8 @@ KUBELET = ActorType(
         # --- a shutdown
         Row(_NODE, ShutdownBegan, _began, "observe api cri untouched stopping stopped starting",
             decides=(MeansChosen, StopKubelet)),
+        Row(_NODE, ShutdownBegan, _began_unheard, "observe api cri untouched stopping stopped starting",
+            decides=(MeansChosen, StopKubelet), flag=API_UNHEARD),
         ignored("no-node", ShutdownBegan),
         Row("api", WaveStarted, _wave_started, "= handed-over stopping", decides=(HandedOver, StopKubelet)),
         ignored("no-node idle observe cri handed-over cancelled", WaveStarted),

@@ -69,6 +69,10 @@ AWAY_SECONDS = 60
 #: machine going, and a disk that hangs must not be what holds that up.
 CLOSE_SECONDS_MAX = 2
 
+#: How long READY waits, once armed, for the word of who has the node's pods: longer than a list of an API
+#: server may take that hangs, half of what the unit gives its start.
+HEARD_SECONDS_MAX = 15
+
 
 #: What stands in the journal is sealed this often, and at the process's end: who takes the machine over can
 #: make up no more than what came since.
@@ -131,6 +135,7 @@ class Daemon:
         self._sealer = sealer
         self._trim, self._grown = trim, trio.Event()
         self._reload_asked = trio.Event()
+        self._stepped = trio.Event()
         self.status = recovered.status
         self.writer = writer
         self.edges = edges
@@ -215,7 +220,7 @@ class Daemon:
                 await nursery.start(self._control)
             # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP
             # would kill us.
-            self._host.notify(READY=1, STATUS=self._status_line())
+            nursery.start_soon(self._say_ready)
             reason = await self.sequencer.run()
             # STOPPING first: if we die on the way out, the supervisor must not take that for a crash.
             self._host.notify(STOPPING=1)
@@ -232,6 +237,16 @@ class Daemon:
                     await self._sealer.seal()
             nursery.cancel_scope.cancel()
         return reason
+
+    async def _say_ready(self) -> None:
+        """On a node not before it is armed, or known why not, and its pods' priorities are known, or why not:
+        whoever goes on with a rollout at READY goes on with a node that ends its pods in their order.
+        """
+        if self._options.of_node:
+            with trio.move_on_after(HEARD_SECONDS_MAX):
+                while self.status.starting or self.status.unheard:
+                    await self._stepped.wait()
+        self._host.notify(READY=1, STATUS=self._status_line())
 
     async def _keep_small(self) -> None:
         """Old segments go when a new one has begun: at the start, and as the journal grows.
@@ -280,7 +295,7 @@ class Daemon:
         early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
         document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
-        return document | {"mode": self._options.mode}
+        return document | {"mode": self._options.mode, "unheard": self._unheard()}
 
     def _configuration(self) -> dict[str, Any]:
         """What this daemon runs with: the configuration that it read last, as ``config show`` has it, so
@@ -356,6 +371,8 @@ class Daemon:
                 # process that then idles for months: above a mebibyte. musl has no such call, and no hoard.
                 with suppress(AttributeError):
                     ctypes.CDLL(None).malloc_trim(0)
+        self._stepped.set()
+        self._stepped = trio.Event()
         line = self._status_line()
         if line != self._shown:
             self._shown = line
@@ -370,7 +387,14 @@ class Daemon:
         status = self.status
         if status.phase != "idle":
             return f"shutdown {status.phase}: {status.kind}"
-        return "armed" if status.armed else f"not armed: {status.why_not}"
+        if not status.armed:
+            return f"not armed: {status.why_not}"
+        unheard = self._unheard()
+        return f"armed, not heard of yet: {unheard}" if unheard else "armed"
+
+    def _unheard(self) -> str:
+        """Processes of our own are nobody's to list."""
+        return self.status.unheard if self._options.of_node else ""
 
 
 def _settings_or_error(load: Callable[[], Loaded]) -> Loaded | ConfigError:

@@ -20,6 +20,9 @@ from ebbtide.events.model import PlannedWave, TerminationMode
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
+#: Why it is not armed, before it has tried.
+NOT_STARTED, STARTING = "not started", "starting"
+
 
 class DetachCertificate(msgspec.Struct, kw_only=True):
     """``running`` are UIDs; ``mounted`` are pairs of a UID (empty: a driver's) and a volume."""
@@ -59,7 +62,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
 
     enabled: bool = False
     armed: bool = False
-    why_not: str = "not started"
+    why_not: str = NOT_STARTED
     retry_at_ns: int = 0
     grant_ns: int = 0
     needed_ns: int = 0
@@ -99,6 +102,21 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
     left_undone: tuple[str, ...] = ()
 
     @property
+    def starting(self) -> bool:
+        """It is not known yet whether it will be armed."""
+        return self.phase == "idle" and self.why_not in (NOT_STARTED, STARTING)
+
+    @property
+    def unheard(self) -> str:
+        """On a node that is armed: of whom nobody has said yet whether they answer; empty: of nobody. Who
+        answers has listed its pods; who does not has its reason on record.
+        """
+        if not self.armed or self.phase != "idle":
+            return ""
+        asked = {"the container runtime": self.runtime, "the API server": self.api}
+        return " and ".join(name for name, answers in asked.items() if answers is None)
+
+    @property
     def labels(self) -> dict[str, str]:
         """The names of its pods, by UID."""
         return {uid: pod.label for uid, pod in self.pods.items()}
@@ -117,7 +135,7 @@ class DaemonStatus(msgspec.Struct, kw_only=True):
                     # A lock that was kept over the restart is not enough: the signal has to be trusted
                     # too, which takes a look at logind by this process. Likewise it has to say anew
                     # who answers it.
-                    self.armed, self.why_not = False, "starting"
+                    self.armed, self.why_not = False, STARTING
                     self.starts_wall_ns = record.wall_ns
                     self.kubelet = self.runtime = self.api = None
                     self.runtime_error = self.api_error = ""

@@ -194,7 +194,11 @@ class DropInsRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 @register
 class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use."""
+    """The pods on the node, in parts of at most `INVENTORY_PODS_MAX`, in an order that later ties use.
+
+    ``untold``: some of them have no priority, and the API server has told nothing since the daemon's start:
+    why not.
+    """
 
     key: str
     as_of_ns: int
@@ -202,14 +206,25 @@ class InventoryTaken(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     part: int = 1
     parts: int = 1
     pods: tuple[Pod, ...] = ()
+    untold: str = ""
 
     @classmethod
-    def in_parts(cls, key: str, as_of_ns: int, source: str, pods: Sequence[Pod]) -> list[InventoryTaken]:
+    def in_parts(
+        cls, key: str, as_of_ns: int, source: str, pods: Sequence[Pod], untold: str = ""
+    ) -> list[InventoryTaken]:
         """All of these pods; one part at least, because somebody waits for it."""
         parts, size = -(-len(pods) // INVENTORY_PODS_MAX) or 1, INVENTORY_PODS_MAX
         cut = (tuple(pods[start : start + size]) for start in range(0, parts * size, size))
         return [
-            cls(key=key, as_of_ns=as_of_ns, source=source, part=part, parts=parts, pods=some)
+            cls(
+                key=key,
+                as_of_ns=as_of_ns,
+                source=source,
+                part=part,
+                parts=parts,
+                pods=some,
+                untold=untold,
+            )
             for part, some in enumerate(cut, 1)
         ]
 

@@ -424,7 +424,8 @@ def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:
 
 def _inventory_text(names: Names, event: f.InventoryTaken, at: Stamp) -> str:
     part = f", part {event.part} of {event.parts}" if event.parts > 1 else ""
-    return f"{count_text(len(event.pods), 'pod')} listed by {event.source}{part}"
+    lacking = f", some without a priority: {event.untold}" if event.untold else ""
+    return f"{count_text(len(event.pods), 'pod')} listed by {event.source}{part}{lacking}"
 
 
 def _plan_text(names: Names, event: d.PlanMade, at: Stamp) -> str:
@@ -709,7 +710,14 @@ ROWS: dict[type[Event], Row] = {
     d.TakeInventory: Row(
         lambda n, e, at: f"listing the pods {'anew' if e.refresh else 'from memory'}", DEBUG, UNLOGGED, {}
     ),
-    f.InventoryTaken: Row(_inventory_text, INFO, UNLOGGED, {"source": "word"}, learn=_learn_listed),
+    f.InventoryTaken: Row(
+        _inventory_text,
+        lambda e: WARNING if e.untold else INFO,
+        PLAIN,
+        {"source": "word", "untold": "message"},
+        log_level_max=WARNING,
+        learn=_learn_listed,
+    ),
     d.PlanMade: Row(_plan_text, INFO, TIMED, DERIVED, console=True),
     d.PodPlanned: Row(
         _planned_text,

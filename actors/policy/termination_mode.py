@@ -30,7 +30,8 @@ KUBELET_LOCK_REASON = "the kubelet's own graceful shutdown holds a lock"
 class NodeHealth(NamedTuple):
     """What is there; None: nobody has said yet. ``stoppable``: the kubelet, without the runtime.
 
-    ``healthy``: the kubelet, by its own word.
+    ``healthy``: the kubelet, by its own word. ``api_unheard``: nobody has said yet whether the API server
+    answers, and that is to be told apart.
     """
 
     kubelet: bool | None
@@ -38,6 +39,7 @@ class NodeHealth(NamedTuple):
     api: bool | None
     stoppable: bool = True
     healthy: bool | None = None
+    api_unheard: bool = False
 
 
 class ModeChoice(NamedTuple):
@@ -91,6 +93,8 @@ def choose_mode(
 
 def _lacking_for_api(health: NodeHealth) -> str:
     """Deletes need somebody to take them and somebody to carry them out. That nobody has said is no."""
+    if health.api_unheard:
+        return "nobody has said yet whether the API server answers"
     if not health.api:
         return "the API server does not answer"
     if health.kubelet is False:

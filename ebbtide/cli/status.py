@@ -46,11 +46,11 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
 
     answered, why = LocalNode(RunOptions(runtime=runtime, socket=socket)).status
     if ready:
-        # What a service manager hears as READY: it is armed, in a shutdown, or switched off on purpose; were
-        # the last not ready, a rollout that switches it off could not end.
-        if answered is not None and (_protected(answered) or not answered["enabled"]):
+        # What a service manager hears as READY: it is armed and has heard of who has the pods, in a shutdown,
+        # or switched off on purpose; were the last not ready, a rollout that switches it off could not end.
+        if answered is not None and not (unready := _unready(answered)):
             return DONE
-        say(why if answered is None else f"not armed: {answered['whyNot']}")
+        say(why if answered is None else unready)
         return NOT_SO
     # Behind the probe, which asks every few seconds and has no use for them.
     from ebbtide.cli.common.selection import episode_document, read_episodes
@@ -81,6 +81,14 @@ def status(journals: tuple[Path, ...], runtime: Path, socket: Path | None, ready
             rows = [(pod["pod"], str(pod["wave"]), pod["phase"], pod["reason"]) for pod in pods]
             show(table(("POD", "WAVE", "PHASE", "WHY"), rows, right=("WAVE",)))
     return worst((code, DONE if _protected(document) else NOT_SO))
+
+
+def _unready(document: dict[str, Any]) -> str:
+    """Why it is not ready; empty: it is."""
+    if not _protected(document) and document["enabled"]:
+        return f"not armed: {document['whyNot']}"
+    # A daemon of an earlier release does not say it.
+    return f"armed, but not heard of yet: {unheard}" if (unheard := document.get("unheard")) else ""
 
 
 def _protected(document: dict[str, Any]) -> bool:

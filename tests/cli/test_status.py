@@ -133,8 +133,9 @@ def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> N
         ({"armed": False, "phase": "running"}, (0, "")),
         ({"armed": False, "enabled": False}, (0, "")),
         ({"armed": False, "whyNot": "the bus is gone"}, (1, "ebbtide: not armed: the bus is gone\n")),
+        ({"unheard": "the API server"}, (1, "ebbtide: armed, but not heard of yet: the API server\n")),
     ],
-    ids=["armed", "going-down", "switched-off", "not-armed"],
+    ids=["armed", "going-down", "switched-off", "not-armed", "unheard"],
 )
 def test_a_probe_asks_the_daemon_alone(
     run: Run, daemon: Daemon, tmp_path: Path, changed: dict[str, Any], ended: tuple[int, str]

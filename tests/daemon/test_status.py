@@ -77,6 +77,22 @@ def test_nobody_is_known_to_answer_until_this_process_has_heard() -> None:
     assert (lost.runtime, lost.runtime_error) == (False, "refused")
 
 
+def test_a_start_waits_for_who_has_the_pods() -> None:
+    """Once armed: for the runtime and for the API server, until each has answered or is known not to; of a
+    shutdown nothing is waited for.
+    """
+    start = standing(STARTED)
+    assert (start.starting, start.unheard) == (True, "")
+    armed = (STARTED, d.Armed(grant_ns=1, attempt=1))
+    assert standing(*armed).unheard == "the container runtime and the API server"
+    assert standing(*armed, f.RuntimeRead(reachable=True)).unheard == "the API server"
+    assert standing(*armed, f.RuntimeRead(reachable=True), f.ApiRead(reachable=False)).unheard == ""
+    assert standing(*armed, BEGAN).unheard == ""
+    failed = standing(STARTED, d.Disarmed(reason="no bus"))
+    assert (failed.starting, failed.unheard) == (False, "")
+    assert not standing(BEGAN, STARTED).starting
+
+
 def test_a_shutdown_shows_its_means_its_hand_over_and_its_certificate() -> None:
     """Kept until the next shutdown begins, which knows nothing of them."""
     events = (

@@ -85,6 +85,7 @@ SHUTDOWN: tuple[Event, ...] = (
     f.PrepareForShutdown(active=False),
     f.InventoryTaken(key="k", as_of_ns=0, source="api", pods=(POD,)),
     f.InventoryTaken(key="k", as_of_ns=0, source="api", part=2, parts=3),
+    f.InventoryTaken(key="k", as_of_ns=0, source="cri", pods=(POD,), untold="no API server"),
     f.PodAppeared(pod=POD),
     f.ContainerStarted(uid="u1", container="main"),
     f.ContainerExited(uid="u1", container="main", exit_code=3),

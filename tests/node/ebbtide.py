@@ -72,6 +72,8 @@ class Daemon:
         self.pods = self.folder / "pods"
         self.pods.mkdir(parents=True, exist_ok=True)
         self.keep_lock = False
+        #: More of its environment.
+        self.environ: dict[str, str] = {}
         #: As the node sees it.
         self.config = self.folder / "config.yaml"
 
@@ -97,7 +99,7 @@ class Daemon:
     async def start(self) -> None:
         """Returns when it holds its lock."""
         environ = {"DBUS_SYSTEM_BUS_ADDRESS": self.bed.logind.address, "EBBTIDE_DEBUG": "1"}
-        await self.bed.start(Part(NAME, self.argv(), environ))
+        await self.bed.start(Part(NAME, self.argv(), environ | self.environ))
         await self.until(self.armed, "it does not arm")
 
     def argv(self) -> list[str]:

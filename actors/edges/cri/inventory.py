@@ -34,6 +34,12 @@ from ebbtide.events.model import Pod
 LISTING_SECONDS_MAX = 60.0
 #: A look that takes longer than this may be one that a runtime which hangs never answers.
 DOUBT_SECONDS = 1.0
+#: What a listing at the signal waits for the first word on its pods' priorities: the API server's first list,
+#: and the manifests of static pods. A server that is there answers the first list a second after the start;
+#: of the least grant, logind's own 5 s, more than two thirds are left.
+FIRST_WORD_SECONDS_MAX = 1.5
+#: Nothing is asked of anybody, only looked at in memory.
+FIRST_WORD_POLL_SECONDS = 0.02
 NOTHING_NEWER = "the runtime does not answer, so nothing newer is known of its pods"
 NOT_LISTED = "the runtime does not answer, so its pods are not known"
 
@@ -82,9 +88,12 @@ class Inventory:
         """Fails where nobody knows: an inventory without a runtime is not an empty one."""
         # Kept until one succeeds: a shutdown whose first listing failed begins with the second.
         self._anew = self._anew or not order.refresh
+        first_word_by = trio.current_time() + FIRST_WORD_SECONDS_MAX
         with trio.move_on_after(WARM_SECONDS_MAX):
             await self._reach.known.wait()
             await self.settled.wait()
+        if not order.refresh:
+            await self._await_priorities(first_word_by)
         # Of a runtime that is away nothing is waited for where something is known of its pods.
         if not (self._reach.away and (self._warm.is_set() or self.cached.pods(self._table.own))):
             with trio.move_on_after(LISTING_SECONDS_MAX if order.refresh else WARM_SECONDS_MAX):
@@ -108,6 +117,21 @@ class Inventory:
             return Ending("failed", NOT_LISTED)
         self._anew = False
         return Ending()
+
+    async def _await_priorities(self, until: float) -> None:
+        """A plan that is made without them has all pods in one wave. Later than Trio's time ``until`` it is
+        made all the same, and what is told by then counts for nobody but pods that come late.
+        """
+        while self._lookup is not None and self._lookup.expecting and trio.current_time() < until:
+            pods = self.views()
+            if (pods or self._warm.is_set()) and all(pod.priority is not None for pod in pods):
+                return
+            await trio.sleep(FIRST_WORD_POLL_SECONDS)
+
+    def _untold(self, views: Iterable[Pod]) -> str:
+        if self._lookup is None or all(pod.priority is not None for pod in views):
+            return ""
+        return self._lookup.untold
 
     async def _look_closer(self, outlet: Outlet) -> bool:
         """False: the runtime shows nothing, and answers nothing else either."""
@@ -167,7 +191,7 @@ class Inventory:
     async def _put(self, order: TakeInventory, source: str, views: list[Pod], outlet: Outlet) -> None:
         self.late.note(order, (pod.uid for pod in views))
         now_ns = time.monotonic_ns()
-        await outlet.put(*InventoryTaken.in_parts(order.key, now_ns, source, views))
+        await outlet.put(*InventoryTaken.in_parts(order.key, now_ns, source, views, self._untold(views)))
 
     async def report_late(self, outlet: Outlet) -> None:
         """After a look, or when the API server has told something: pods that were in no inventory of this

@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.pods import (
+    API_ORDERS,
+    NO_LIST,
+    NOT_LISTED_YET,
+    KnownPod,
+    PodCache,
+    PodStore,
+)
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell, TraceContext, error_text
 from ebbtide.events.base import Order
 from ebbtide.events.facts import ApiRead
@@ -54,6 +61,9 @@ class KubernetesEdge:
         self._manifests = manifests
         self._tell = tell
         self._store = PodStore()
+        self._store.why_no_list = "" if self._has_api else NO_API
+        #: The static pods' manifests have been read, or cannot be, or nobody has named them.
+        self._manifests_known = manifests is None
         self._cache = PodCache(state_dir, node, tell)
         self._context: TraceContext = lambda order_key: ""
         self._wanted = trio.Event()
@@ -86,11 +96,13 @@ class KubernetesEdge:
         async with trio.open_nursery() as nursery:
             await nursery.start(made.run, outlet)
             self._runtime, self._trouble = made, ""
+            self._store.why_no_list = ""
             self._up.set()
 
     async def _failed(self, outlet: Outlet, line: str) -> None:
         is_news = line != self._trouble
         self._runtime, self._trouble = None, line
+        self._store.why_no_list = NO_LIST
         self._up.set()
         if is_news:
             self._tell(WARNING, line)
@@ -101,12 +113,17 @@ class KubernetesEdge:
             module = await trio.to_thread.run_sync(
                 import_module, "ebbtide.actors.edges.kubernetes.pod_object"
             )
-            await module.follow(path, self._node, self._store.set_manifests)
+            await module.follow(path, self._node, take)
+
+        def take(pods: list[KnownPod]) -> None:
+            self._store.set_manifests(pods)
+            self._manifests_known = True
 
         said = ""
 
         async def failed(line: str) -> None:
             nonlocal said
+            self._manifests_known = True
             if line != said:
                 self._tell(WARNING, line)
             said = line
@@ -163,6 +180,16 @@ class KubernetesEdge:
     async def changed(self, since: int) -> None:
         """Return once ``version`` is another than this."""
         await self._store.changed(since)
+
+    @property
+    def untold(self) -> str:
+        """Why the API server has told nothing since this start; empty: it has."""
+        return self._store.untold
+
+    @property
+    def expecting(self) -> bool:
+        """May more be known of the pods in a moment, with nothing having happened to them?"""
+        return self._store.untold == NOT_LISTED_YET or not self._manifests_known
 
 
 # One bad input must not take the daemon down. After a file that nobody thought of, a package that is half

@@ -169,8 +169,21 @@ class FollowedPods(PodLookup, Protocol):
     async def changed(self, since: int) -> None:
         """Return once ``version`` is another than this."""
 
+    @property
+    def untold(self) -> str:
+        """Why the API server has told nothing since this start; empty: it has."""
+
+    @property
+    def expecting(self) -> bool:
+        """May more be known of the pods in a moment, with nothing having happened to them?"""
+
 
 PodName = tuple[str, str]
+
+#: Why the API server has told nothing: its first answer may still come, or it is on record as one that is not
+#: reachable, refuses, or cannot be asked by us.
+NOT_LISTED_YET = "the API server has not listed this node's pods yet"
+NO_LIST = "the API server gives no list of this node's pods"
 
 
 class PodStore:
@@ -185,6 +198,8 @@ class PodStore:
         self.resource_version = ""
         self.version = 0
         self.membership = 0
+        #: Why no first list is to be expected of the API server for now; empty: it may come.
+        self.why_no_list = ""
         self._news = trio.Event()
 
     async def changed(self, since: int) -> None:
@@ -193,6 +208,11 @@ class PodStore:
             await self._news.wait()
 
     # --- what is asked ---------------------------------------------------------------------------
+
+    @property
+    def untold(self) -> str:
+        """Why the API server has told nothing since this start; empty: it has."""
+        return "" if self.version else self.why_no_list or NOT_LISTED_YET
 
     def find(self, uid: str) -> KnownPod | None:
         """By the UID that the runtime knows."""

@@ -27,6 +27,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
 from ebbtide.actors.edges.kubernetes.client import LineStream, SilentStream
 from ebbtide.actors.edges.kubernetes.pod_object import PodObject, project_pod
 from ebbtide.actors.edges.kubernetes.pods import (
+    NO_LIST,
     KnownPod,
     PodStore,
 )
@@ -123,6 +124,7 @@ class PodWatch:
             except Unanswered as error:
                 since = trio.current_time() if self._since is None else self._since
                 await self._health.failed(str(error), since)
+                self._store.why_no_list = NO_LIST if self._health.away else ""
                 asked_seconds = 0.0
                 if isinstance(error, ApiRefused):
                     asked_seconds = error.retry_after_seconds
@@ -349,6 +351,11 @@ class ApiHealth:
                     await self.failed(error, since)
             # The next write that is not answered begins anew.
             self._doubt = None
+
+    @property
+    def away(self) -> bool:
+        """Is it on record as away?"""
+        return self._said is not None and not self._said.reachable
 
     async def answered(self) -> None:
         """What we need was answered; also looks what we may do there, since rights change."""

@@ -87,6 +87,8 @@ class Told:
     def __init__(self, *known: KnownPod) -> None:
         self.known = list(known)
         self.version = 1
+        #: What an inventory waits for, and why nothing was told.
+        self.expecting, self.untold = False, ""
         self._news = trio.Event()
 
     def tell(self, *known: KnownPod) -> None:

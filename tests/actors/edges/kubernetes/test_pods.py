@@ -244,6 +244,7 @@ async def test_no_api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         await until(lambda: rig.names() == [f"etcd-{NODE}", "one"])
         (said,) = await rig.outbox.wait_for(ApiRead, reachable=False)
         assert "no kubeconfig" in said.error
+        assert (rig.edge.expecting, rig.edge.untold) == (False, said.error)
         order = WithdrawPods(key="k", uids=("one",))
         ending = await rig.edge.adopt(order, rig.outbox)
         assert ending == Ending("failed", said.error)
@@ -267,6 +268,22 @@ async def test_an_order_before_it_is_awake(tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
     assert ending is not None
     assert any("kubeconfig" in line for line in told)
+
+
+async def test_what_may_still_come(tmp_path: Path) -> None:
+    """A first list, and the manifests, are expected until they have come; what is kept from before is not
+    told.
+    """
+    store = PodStore()
+    store.restore([pod("one", priority=4)])
+    assert store.untold == caching.NOT_LISTED_YET
+    store.replace([], "7")
+    assert store.untold == ""
+    from ebbtide.actors.edges.kubernetes.edge import KubernetesEdge
+
+    edge = KubernetesEdge(None, NODE, tmp_path, manifests=tmp_path)
+    assert edge.expecting
+    assert not KubernetesEdge(None, NODE, tmp_path).expecting
 
 
 def test_each_order_has_its_writer() -> None:
