@@ -195,7 +195,8 @@ class Runtime:
                 self.table.pods[pod.sandbox] = pod
                 self.table.put(entry)
                 self._ends.follow(entry)
-        if kept:
+        # Of what has all ended nothing is known by now; the API server may know what runs in its place.
+        if any(pod.running for pod in self.table.pods.values()):
             self._leave_out_own()
             self._warm.set()
         self._inventory.settled.set()
