@@ -273,7 +273,13 @@ def edges_of_mode(options: RunOptions, loaded: Loaded, parts: NodeParts | None, 
     cluster = KubernetesEdge(
         parts.kubeconfig, parts.node, lasting_folder(options), manifests=parts.static_pods, tell=tell
     )
-    kubelet = KubeletEdge(parts.kubelet_unit, parts.kubelet_root, tell=tell, mount_table=NODES_MOUNTS)
+    kubelet = KubeletEdge(
+        parts.kubelet_unit,
+        parts.kubelet_root,
+        tell=tell,
+        mount_table=NODES_MOUNTS,
+        before_start=lambda: runtime.rest(),
+    )
     runtime = CriEdge(
         f"unix://{parts.cri_socket}",
         state_folder(options),

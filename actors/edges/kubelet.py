@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import re
 import select
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import NamedTuple
@@ -51,6 +51,10 @@ UNMOUNT_SECONDS_MAX = 1.0
 #: The kernel answers from memory; only the way to the kubelet's folder touches a disk.
 READ_SECONDS_MAX = 2.0
 
+#: A sandbox is stopped in some hundred milliseconds, and a kubelet needs a second to get to one. A network's
+#: plugin that hangs holds no kubelet up: a node without one is lost to the cluster.
+REST_SECONDS_MAX = 2.0
+
 KUBELET_ROOT = Path("/var/lib/kubelet")
 MOUNT_TABLE = Path("/proc/self/mountinfo")
 
@@ -60,7 +64,7 @@ class KubeletEdge:
 
     ``mount_table`` is the node's: ``/proc/1/mountinfo`` in a container that shares the node's processes.
     ``tell`` takes what an operator has to know, with its sd-daemon(3) level. ``address`` is the bus's, by
-    default the system's.
+    default the system's. ``before_start`` returns once nobody works on what a kubelet would take up again.
     """
 
     def __init__(
@@ -71,12 +75,14 @@ class KubeletEdge:
         tell: Tell = lambda level, line: None,
         address: str | None = None,
         mount_table: Path = MOUNT_TABLE,
+        before_start: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
     ) -> None:
         self._unit = KubeletUnit(address or system_bus_address(), unit)
         self._root = root
         self._mount_table = mount_table
         self._tell = tell
-        self._stopped = self._stopping = False
+        self._before_start = before_start
+        self._stopped = self._stopping = self._starting = False
         self._reported: tuple[bool | None, bool | None] | None = None
         self._healthy: bool | None = None
         self._asked = trio.Event()
@@ -132,8 +138,9 @@ class KubeletEdge:
 
     @property
     def starts_pods(self) -> bool:
-        """May a pod that is here start now? Not once we have begun to stop the kubelet."""
-        return not self._stopping and not (self._reported and self._reported[0] is False)
+        """May a pod that is here start now? Not from when we begin to stop the kubelet until we start it."""
+        known_away = self._reported is not None and self._reported[0] is False
+        return self._starting or not (self._stopping or known_away)
 
     async def _look(self, outlet: Outlet) -> None:
         """One at a time, so that an older look is never reported after a newer one."""
@@ -154,7 +161,7 @@ class KubeletEdge:
 
     async def _stop(self, order: StopKubelet, outlet: Outlet) -> Ending:
         # Before the first await: from here on a pod that is here and not running is not waited for.
-        self._stopping = True
+        self._stopping, self._starting = True, False
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
         await self._look(outlet)
@@ -166,6 +173,10 @@ class KubeletEdge:
 
     async def _start(self, order: StartKubelet, outlet: Outlet) -> Ending:
         self._stopped = self._stopping = False
+        # Said first: what is cleaned up from now on may be what it takes up again.
+        self._starting = True
+        with trio.move_on_after(REST_SECONDS_MAX):
+            await self._before_start()
         ending = await self._unit.start()
         await self._look(outlet)
         return ending

@@ -130,6 +130,11 @@ class CriEdge:
         """The pods that a shutdown would have to end."""
         return self._runtime.active() if self._runtime is not None else []
 
+    async def rest(self) -> None:
+        """Return once nothing is being cleaned up any more; ``starts`` has said before that pods start."""
+        if self._runtime is not None:
+            await self._runtime.rest()
+
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
         """A hook that was open is spent: its exec went with the daemon's connection. The rest is repeated."""
         return None if isinstance(order, RunHook) else await self._carry_out(order, outlet)

@@ -536,16 +536,24 @@ async def examine_container(entry: ContainerEntry) -> tuple[ProcessReport, ...]:
 CLEANUP_WORKERS = 2
 #: A burst of stops, or the next wave's, comes closer together than this.
 LULL_SECONDS = 0.5
+#: A kubelet makes a container first, and starts it then.
+COMING_OR_RUNNING = (api.CONTAINER_CREATED, api.CONTAINER_RUNNING)
 #: A network plugin that hangs holds one worker for so long.
 SANDBOX_SECONDS_MAX = 10.0
 
 
 class SandboxCleanup:
-    """Takes pods that have ended; ``failed`` counts those whose sandbox could not be stopped."""
+    """Takes pods that have ended; ``failed`` counts those whose sandbox could not be stopped.
 
-    def __init__(self, client: CriClient, table: PodTable) -> None:
+    ``starts``: does somebody start pods here? Who does uses their sandboxes again, or takes them away.
+    """
+
+    def __init__(
+        self, client: CriClient, table: PodTable, starts: Callable[[], bool] = lambda: False
+    ) -> None:
         self._client = client
         self._table = table
+        self._starts = starts
         self._own: deque[PodEntry] = deque()
         self._shared: deque[PodEntry] = deque()
         self._busy: list[PodEntry] = []
@@ -593,23 +601,29 @@ class SandboxCleanup:
                 await self._more.wait()
                 continue
             pod = (self._own or self._shared).popleft()
+            if self._starts():
+                self._seen.remove(pod.sandbox)
+                continue
             self._busy.append(pod)
             await self._stop(pod)
             self._busy.remove(pod)
             self._wake()
 
+    async def rest(self) -> None:
+        """Return once no sandbox is being stopped. Whoever waits has said before that pods start here."""
+        while self._busy:
+            await self._more.wait()
+
     async def _stop(self, pod: PodEntry) -> None:
-        """Unless a kubelet has started something in it again: the table may be half a second old."""
-        running = api.ContainerStateValue(state=api.CONTAINER_RUNNING)
-        listing = api.ListContainersRequest(
-            filter=api.ContainerFilter(pod_sandbox_id=pod.sandbox, state=running)
-        )
+        """Unless a kubelet has made something in it again: the table may be half a second old."""
+        listing = api.ListContainersRequest(filter=api.ContainerFilter(pod_sandbox_id=pod.sandbox))
         request = api.StopPodSandboxRequest(pod_sandbox_id=pod.sandbox)
         try:
             found = await self._client.repeat(
                 "ListContainers", listing, api.ListContainersResponse, LOOK_SECONDS_MAX
             )
-            if not found.containers:
+            made_anew = any(each.state in COMING_OR_RUNNING for each in found.containers)
+            if not made_anew and not self._starts():
                 await self._client.repeat(
                     "StopPodSandbox", request, api.StopPodSandboxResponse, SANDBOX_SECONDS_MAX
                 )

@@ -110,7 +110,7 @@ class Runtime:
         self._warm = trio.Event()
         self._stirred, self._stirring = trio.open_memory_channel[None](1)
         self._looking = trio.Lock()
-        self._sandboxes = SandboxCleanup(self._client, self.table)
+        self._sandboxes = SandboxCleanup(self._client, self.table, starts)
         self._ends = ContainerEnds(self._client, self.table, self._sandboxes, self._start, outlet)
         self._listing = Listing(self._client, self.table, self._ends.follow, self._ends.miss, tell)
         self._inventory = Inventory(
@@ -270,6 +270,10 @@ class Runtime:
     def active(self) -> list[Pod]:
         """The pods that a shutdown would have to end."""
         return self._inventory.views()
+
+    async def rest(self) -> None:
+        """Return once nothing is being cleaned up any more."""
+        await self._sandboxes.rest()
 
     async def carry_out(self, order: Order, outlet: Outlet) -> Ending:
         """One order."""

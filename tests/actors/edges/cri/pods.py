@@ -92,7 +92,12 @@ class Kubelet:
         )
 
     def container(
-        self, config: making.PodSandboxConfig, sandbox: str, spec: Spec, grace: int | None = 30
+        self,
+        config: making.PodSandboxConfig,
+        sandbox: str,
+        spec: Spec,
+        grace: int | None = 30,
+        start: bool = True,
     ) -> str:
         """Create and start one container; returns its id. One whose script says so is up then: a first
         process is deaf to a signal until it has said what it does on one.
@@ -115,10 +120,15 @@ class Kubelet:
             pod_sandbox_id=sandbox, config=container, sandbox_config=config
         )
         made = str(self.call("CreateContainer", request, making.CreateContainerResponse).container_id)
-        self.call("StartContainer", making.StartContainerRequest(container_id=made), making.Empty)
-        if f"touch {UP}" in spec.script:
-            self._until_up(made)
+        if start:
+            self.start(made)
+            if f"touch {UP}" in spec.script:
+                self._until_up(made)
         return made
+
+    def start(self, container: str) -> None:
+        """One that was only made."""
+        self.call("StartContainer", making.StartContainerRequest(container_id=container), making.Empty)
 
     def _until_up(self, container: str) -> None:
         until = time.monotonic() + CALL_SECONDS_MAX
@@ -126,10 +136,12 @@ class Kubelet:
             assert time.monotonic() < until, f"{container} does not come up"
             time.sleep(POLL_SECONDS)
 
-    def again(self, name: str, made: Made, spec: Spec) -> str:
-        """Start a container of a pod once more in its sandbox, as after a crash; returns the new one's id."""
+    def again(self, name: str, made: Made, spec: Spec, start: bool = True) -> str:
+        """Start a container of a pod once more in its sandbox, as after a crash, or only make it; returns the
+        new one's id.
+        """
         config = self._sandbox_config(name, False, {})
-        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1))
+        return self.container(config, made.sandbox, spec._replace(attempt=spec.attempt + 1), start=start)
 
     def state(self, container: str) -> int:
         """A container's state, as the runtime has it."""

@@ -36,7 +36,7 @@ pytestmark = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
 POLITE = "trap 'exit 0' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 DEAF = "trap '' TERM; touch /tmp/up; while :; do sleep 0.05; done"
 CODE_3 = "trap 'exit 3' TERM; touch /tmp/up; while :; do sleep 0.05; done"
-EXITED, NOT_READY = 2, 1
+RUNNING, EXITED, NOT_READY = 1, 2, 1
 
 
 async def until(condition: object, why: str) -> None:
@@ -159,6 +159,23 @@ async def test_sandboxes_after_the_pods(bed: Containerd, kubelet: Kubelet, tmp_p
         await rig.do(stop("uid-net", "two"))
         await until(lambda: kubelet.sandbox_state(node.sandbox) == NOT_READY, "its sandbox stays")
         assert kubelet.sandbox_state(net.sandbox) == NOT_READY
+
+
+async def test_a_container_that_is_made_anew(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:
+    """A kubelet that has made one, and is about to start it, finds its sandbox as it was."""
+    web = kubelet.pod("web", Spec(POLITE))
+    others = [kubelet.pod(name, Spec(POLITE)) for name in ("one", "two")]
+    async with rig_on(bed, tmp_path) as rig:
+        await rig.inventory()
+        new = kubelet.again("web", web, Spec(POLITE), start=False)
+        for count, name in enumerate(("web", "one", "two"), 1):
+            await rig.do(stop(f"uid-{name}"))
+            await rig.outbox.wait_for(ContainerExited, count)
+        for other in others:
+            await until(lambda at=other.sandbox: kubelet.sandbox_state(at) == NOT_READY, "a sandbox stays")
+        assert kubelet.sandbox_state(web.sandbox) == 0
+        kubelet.start(new)
+        assert kubelet.state(new) == RUNNING
 
 
 async def test_containerd_goes_and_comes_back(bed: Containerd, kubelet: Kubelet, tmp_path: Path) -> None:

@@ -17,12 +17,15 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 
 
 class Runtime:
-    """`actors.edges.cri.client.CriCaller`. ``again``: sandboxes in which something was started anew."""
+    """`actors.edges.cri.client.CriCaller`. ``again``: sandboxes in which something was made anew, in which
+    state. ``takes_seconds``: to stop a sandbox.
+    """
 
     def __init__(self) -> None:
         self.stopped: list[str] = []
-        self.again: tuple[str, ...] = ()
+        self.again: dict[str, int] = {}
         self.refuses = False
+        self.takes_seconds = 0.0
 
     async def ready(self, seconds: float) -> None:
         """It always is."""
@@ -35,10 +38,12 @@ class Runtime:
     ) -> Message:
         if name == "ListContainers":
             place = request.filter.pod_sandbox_id
-            found = [api.Container(id="new", pod_sandbox_id=place)] if place in self.again else []
+            states = [api.CONTAINER_EXITED, *([self.again[place]] if place in self.again else [])]
+            found = [api.Container(pod_sandbox_id=place, state=state) for state in states]
             return api.ListContainersResponse(containers=found)
         if self.refuses:
             raise RuntimeRefused("no")
+        await trio.sleep(self.takes_seconds)
         self.stopped.append(request.pod_sandbox_id)
         return api.StopPodSandboxResponse()
 
@@ -46,7 +51,8 @@ class Runtime:
 class Rig:
     def __init__(self) -> None:
         self.runtime, self.table = Runtime(), PodTable()
-        self.sandboxes = SandboxCleanup(self.runtime, self.table)
+        self.starts = False
+        self.sandboxes = SandboxCleanup(self.runtime, self.table, lambda: self.starts)
 
     def pod(self, uid: str, *, host_network: bool = False, stopping: bool = True) -> PodEntry:
         made = PodEntry(uid, "ns", uid, f"s-{uid}")
@@ -81,9 +87,10 @@ async def test_only_what_was_told_to_stop(rig: Rig) -> None:
     assert rig.runtime.stopped == ["s-told"]
 
 
-async def test_what_was_started_again_is_left_alone(rig: Rig) -> None:
+@pytest.mark.parametrize("state", [api.CONTAINER_CREATED, api.CONTAINER_RUNNING])
+async def test_what_was_made_again_is_left_alone(rig: Rig, state: int) -> None:
     """After a cancel its kubelet may have made a container anew, and the table does not know it yet."""
-    rig.runtime.again = ("s-web",)
+    rig.runtime.again = {"s-web": state}
     rig.end(rig.pod("web"))
     await trio.sleep(3 * LULL_SECONDS)
     assert (rig.runtime.stopped, rig.sandboxes.failed) == ([], 0)
@@ -106,3 +113,29 @@ async def test_one_that_cannot_be_stopped(rig: Rig) -> None:
     rig.end(rig.pod("web"))
     await trio.sleep(3 * LULL_SECONDS)
     assert rig.sandboxes.failed == 1
+
+
+async def test_none_once_a_kubelet_is_about_to_start(
+    rig: Rig, autojump_clock: trio.testing.MockClock
+) -> None:
+    """What is under way is waited for, and nothing begins any more: from then on the sandboxes are the
+    kubelet's. In another shutdown they are ours again.
+    """
+    rig.runtime.takes_seconds = 2.0
+    pods = [rig.pod(str(number)) for number in range(4)]
+    for pod in pods:
+        rig.end(pod)
+    await trio.sleep(LULL_SECONDS + 1)
+    rig.starts = True
+    began = trio.current_time()
+    await rig.sandboxes.rest()
+    assert trio.current_time() - began == pytest.approx(1, abs=0.1)
+    assert sorted(rig.runtime.stopped) == ["s-0", "s-1"]
+    await trio.sleep(60)
+    assert sorted(rig.runtime.stopped) == ["s-0", "s-1"]
+    await rig.sandboxes.rest()
+    rig.starts = False
+    for pod in pods:
+        rig.sandboxes.look(pod)
+    await trio.sleep(60)
+    assert sorted(rig.runtime.stopped) == ["s-0", "s-1", "s-2", "s-3"]
