@@ -12,6 +12,7 @@ from ebbtide.actors.edges.kubernetes.calls import ApiNode, ApiPod
 from ebbtide.actors.edges.kubernetes.node_writes import conditions_patch
 from ebbtide.actors.edges.kubernetes.pod_writes import final_status
 from ebbtide.actors.edges.kubernetes.runtime import event_object
+from ebbtide.actors.edges.kubernetes.watch import LIVENESS_PATH
 from ebbtide.actors.node_status import (
     DETECTED_MESSAGE,
     DOWN_CONDITIONS,
@@ -94,6 +95,7 @@ ON_WORKLOAD = event_object(
 NEEDED: dict[str, tuple[str, str, Any]] = {
     "list": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1", None),
     "watch": ("GET", "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-1&watch=1&timeoutSeconds=1", None),
+    "is-it-there": ("GET", LIVENESS_PATH, None),
     "get-pod": ("GET", OURS, None),
     "delete-pod": ("DELETE", OURS, DELETE),
     "pod-status": ("PATCH", f"{OURS}/status?{DRY}", DISRUPTED),
