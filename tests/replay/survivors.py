@@ -10,9 +10,11 @@ EQUIVALENT = (
 )
 
 #: Nothing that a replay compares: marks are compared with the number of decisions, not with
-#: `System.step`'s; the field of a digest is only told; tables are held against their handlers in tests
+#: `System.step`'s; when a tick is due is asked before there is one, and a replay is given it; the field of a
+#: digest is only told; a table's list of rows is for readers, and tables are held to their handlers in tests
 #: (tests/actors); without a grant, and with negative periods, there is a plan to show and no shutdown.
 NOT_REPLAYED = (
+    "actor.__init__: row in in_use -> row not in in_use",
     "actor.targets: EVERY in to -> EVERY not in to",
     "actor.targets: name in region -> name not in region",
     "actor.targets: name != part -> name == part",
@@ -23,6 +25,7 @@ NOT_REPLAYED = (
     "system.differing_field: kept.get(field_tag(name)) != made.get(field_tag(name))"
     " -> kept.get(field_tag(name)) == made.get(field_tag(name))",
     "system.step: seq == final -> seq != final",
+    "system.next_deadline_ns: due_ns is None -> due_ns is not None",
     "policy.grace_periods.migrate_two_values: critical_ns < 0 -> critical_ns <= 0",
     "policy.grace_periods.migrate_two_values: critical_ns < 0 -> critical_ns >= 0",
     "policy.grace_periods.migrate_two_values: total_ns < critical_ns -> total_ns <= critical_ns",
@@ -100,11 +103,25 @@ UNTOLD = (
     "episode._listing_ended: event.result == 'unknown' -> event.result != 'unknown'",
     "episode._listing_ended: event.result == 'done' -> event.result != 'done'",
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
-    "episode._refresh_ended: event.key == state.refreshing -> event.key != state.refreshing",
-    "episode._refresh_ended: event.result not in ('done', 'unknown') -> event.result in ('done', 'unknown')",
     "node_status._cancelled: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
 
-SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD)
+#: Of the coming release's logic flags, on a Kubernetes node: no golden journal of a node is written under
+#: them yet. Scripts hold them to what they do; the next kept journals of the real node take them off.
+UNRELEASED = (
+    "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
+    "container._stop_outcome: event.result == 'unknown' -> event.result != 'unknown'",
+    "kubelet._sign_due_ns: mode_phase(state) != 'api' -> mode_phase(state) == 'api'",
+    "kubelet._sign_due_ns: state.healthy is not None -> state.healthy is None",
+    "kubelet._tick_api: _sign_due_ns(state) > now -> _sign_due_ns(state) <= now",
+    "kubelet._tick_api: _sign_due_ns(state) > now -> _sign_due_ns(state) >= now",
+    "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
+    "node_status._hold_status: event.returns == 'untainted' -> event.returns != 'untainted'",
+    "node_status._plan_made_with_held: status[0] not in again -> status[0] in again",
+    "node_status._pod_ended_revoking: event.outcome in UNSEEN_OUTCOMES"
+    " -> event.outcome not in UNSEEN_OUTCOMES",
+)
+
+SURVIVORS = (*EQUIVALENT, *NOT_REPLAYED, *NEEDS_A_FAILURE, *UNTOLD, *UNRELEASED)
