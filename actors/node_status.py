@@ -450,7 +450,10 @@ def _pod_ended_delivering(state: NodeStatusState, event: PodEnded, now: int) -> 
     mode process nobody waits for it.
     """
     state, decisions = _pod_ended_revoking(state, event, now)
-    if not state.node or state.kubelet_stopping or any(state.deliveries.values()):
+    # Nor is anything delivered because of a pod whose end nobody saw: so the next boot speaks of the pods of
+    # the one before it, and what is pending then is delivered only where nothing has changed since.
+    unseen = event.outcome not in SEEN_OUTCOMES and not event.gone
+    if unseen or not state.node or state.kubelet_stopping or any(state.deliveries.values()):
         return state, decisions
     return _deliver(state, decisions)
 

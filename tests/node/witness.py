@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 from tests.node.bed import Bed
@@ -23,10 +24,10 @@ class Witness:
     """``folder`` is on the node, outside of every pod."""
 
     def __init__(self, bed: Bed) -> None:
-        self.folder = bed.folder / "notes"
-        self.folder.mkdir(exist_ok=True)
-        for old in self.folder.iterdir():
-            old.unlink()
+        # Each its own: a pod of the test before, deleted by force, may still note its stop signal, under a
+        # name that this test uses too.
+        self.folder = Path(mkdtemp(prefix="notes-", dir=bed.folder))
+        self.folder.chmod(0o755)
 
     def container(
         self,
