@@ -166,8 +166,20 @@ class Kubelet:
         found = self.call("ListPodSandbox", api.ListPodSandboxRequest(), api.ListPodSandboxResponse)
         for item in found.items:
             request = making.RemovePodSandboxRequest(pod_sandbox_id=item.id)
-            self.call("StopPodSandbox", request, making.Empty)
+            self._stop_sandbox(request)
             self.call("RemovePodSandbox", request, making.Empty)
+
+    def _stop_sandbox(self, request: Message) -> None:
+        """Again where a container ended just now: a runtime that hung meanwhile does not know it yet."""
+        by = time.monotonic() + CALL_SECONDS_MAX
+        while True:
+            try:
+                self.call("StopPodSandbox", request, making.Empty)
+                return
+            except grpc.RpcError:
+                if time.monotonic() > by:
+                    raise
+                time.sleep(POLL_SECONDS)
 
 
 def _pod_labels(name: str, uid: str) -> dict[str, str]:
