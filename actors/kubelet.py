@@ -126,8 +126,9 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     plain: dict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
-    #: Under `RUNTIME_LOST`: the runtime has answered in this userspace, and does so no longer.
+    #: Under `RUNTIME_LOST`: the runtime has answered in this userspace; and does so no longer.
     runtime_lost: bool = False
+    runtime_answered: bool = False
 
 
 def mode_phase(state: KubeletState) -> str:
@@ -170,6 +171,8 @@ def _started(state: KubeletState, event: DaemonStarted, now: int) -> Result:
         runtime=None,
         api=None,
         runtime_lost=state.runtime_lost and here,
+        runtime_answered=state.runtime_answered and here,
+        healthy=None,
         stopped=state.stopped and here,
         stop_key=state.stop_key if here else "",
         start_key=state.start_key if here else "",
@@ -194,8 +197,9 @@ def _runtime_read(state: KubeletState, event: RuntimeRead, now: int) -> Result:
 
 def _runtime_noted(state: KubeletState, event: RuntimeRead, now: int) -> Result:
     """One that has never answered may be one that was not ours to ask; the kubelet knows its own."""
-    lost = not event.reachable and (state.runtime_lost or state.runtime is True)
-    return replace(state, runtime=event.reachable, runtime_lost=lost), ()
+    answered = state.runtime_answered or event.reachable
+    lost = answered and not event.reachable
+    return replace(state, runtime=event.reachable, runtime_answered=answered, runtime_lost=lost), ()
 
 
 def _runtime_noted_api(state: KubeletState, event: RuntimeRead, now: int) -> Result:
@@ -332,11 +336,14 @@ def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> 
     due_ns = state.plain.get(event.uid)
     if due_ns is not None:
         state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
-    return (state, ()) if due_ns == 0 else (replace(state, ends=True), ())
+    # A sign of the kubelet is the end of one that it alone was to end by now, no other pod's.
+    return (replace(state, ends=True) if due_ns else state), ()
 
 
 def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
-    return _wave_started(replace(state, ends=False), event, now)
+    # Stragglers of the wave before are no sign of what becomes of this one.
+    ahead = {uid: at for uid, at in state.plain.items() if not at}
+    return _wave_started(replace(state, ends=False, plain=ahead), event, now)
 
 
 def _pods_ended(state: KubeletState, event: PodsEnded, now: int) -> Result:

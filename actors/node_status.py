@@ -30,6 +30,7 @@ from ebbtide.actors.actor import (
     State,
     Transitions,
     fresh_but,
+    ignored,
 )
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
@@ -51,6 +52,7 @@ from ebbtide.events.decisions import (
     MeansChosen,
     PlanMade,
     PodEnded,
+    PodPlanned,
     PodRejected,
     PodsEnded,
     PostEvent,
@@ -184,7 +186,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     # or they were to come back: for the next one, if they have not. Those of ``held_deleted`` are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
-    boot_id: str = ""
+    #: Boot and userspace of which all that is known.
+    home: str = ""
     #: When the last statuses began to be waited for.
     flush_since_ns: int = 0
 
@@ -226,11 +229,12 @@ def _started(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
 
 
 def _started_in_boot(state: NodeStatusState, event: DaemonStarted, now: int) -> Result:
-    """In another boot whatever had ended may run again."""
+    """In another boot, or userspace, whatever had ended may run again."""
     state, decisions = _started(state, event, now)
-    if not state.node or event.boot_id == state.boot_id:
+    home = f"{event.boot_id}/{event.userspace_id}"
+    if not state.node or home == state.home:
         return state, decisions
-    return replace(state, held=(), held_deleted=(), boot_id=event.boot_id), decisions
+    return replace(state, held=(), held_deleted=(), home=home), decisions
 
 
 def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
@@ -261,7 +265,7 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
-    held = {"held": state.held, "held_deleted": state.held_deleted, "boot_id": state.boot_id}
+    held = {"held": state.held, "held_deleted": state.held_deleted, "home": state.home}
     state, decisions = _began(state, event, now)
     return replace(state, **held), decisions
 
@@ -310,23 +314,16 @@ def _plan_made(state: NodeStatusState, event: PlanMade, now: int) -> Result:
     return (replace(state, listed=event.listed), ()) if state.node else (state, ())
 
 
-def _plan_made_with_held(state: NodeStatusState, event: PlanMade, now: int) -> Result:
-    """What the shutdown before this one has ended and nobody has started again ends with this one.
-
-    Its kubelet was about to start them when the node went down once more: in the API they would stay Running.
-    """
-    state, _ = _plan_made(state, event, now)
-    if not (state.ours and event.listed):
+def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
+    """It runs again, whatever the shutdown before this one made of it: nothing final is said of that."""
+    uid = event.pod.uid
+    if uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]:
         return state, ()
-    again = [pod.uid for wave in event.waves for pod in wave.pods]
-    held, deleted = (
-        tuple(status for status in each if status[0] not in again)
-        for each in (state.held, state.held_deleted)
+    held, deleted, pending, orphaned = (
+        tuple(status for status in each if status[0] != uid)
+        for each in (state.held, state.held_deleted, state.pending, state.orphaned)
     )
-    state = replace(state, orphaned=(*state.orphaned, *deleted), held_deleted=())
-    if pods_come_back(state.kind):
-        return replace(state, held=held), ()
-    return replace(state, pending=(*state.pending, *held), held=()), ()
+    return replace(state, held=held, held_deleted=deleted, pending=pending, orphaned=orphaned), ()
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -584,6 +581,20 @@ def _pods_ended_silent(state: NodeStatusState, event: PodsEnded, now: int) -> Re
     bound_ns = min(asked_ns, SILENT_FLUSH_NS) if state.api is False else asked_ns
     state, decisions = _pods_ended(replace(state, flush_ns=bound_ns, flush_since_ns=now), event, now)
     return replace(state, flush_ns=asked_ns), decisions
+
+
+def _pods_ended_with_held(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
+    """What the shutdown before this one has ended and nobody has started again ends with this one.
+
+    Its kubelet was about to start them when the node went down once more: in the API they would stay Running.
+    Only now, because the second listing may find one that was started since the first; and not where the
+    kubelet ends the pods, since it runs on and knows what it has started.
+    """
+    if state.means == "cri" and state.listed:
+        state = replace(state, orphaned=(*state.orphaned, *state.held_deleted), held_deleted=())
+        if not pods_come_back(state.kind):
+            state = replace(state, pending=(*state.pending, *state.held), held=())
+    return _pods_ended(state, event, now)
 
 
 def _deadline_moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
@@ -844,6 +855,10 @@ def _closed_restoring(state: NodeStatusState, event: EpisodeClosed, now: int) ->
     """
     observed = state.means == "observe" and event.outcome == "cancelled"
     state, decisions = _closed(state, event, now)
+    # It has answered meanwhile, and is not heard of again before it is silent once more.
+    if observed and state.api is True:
+        state, announced = _announce(state, ready=True)
+        return state, [*decisions, *announced]
     return replace(state, restore_due=state.restore_due or observed), decisions
 
 
@@ -874,7 +889,8 @@ NODE_STATUS = ActorType(
         Row(EVERY, MeansChosen, _mode_chosen, "= kubelet-stopping kubelet-runs",
             decides=(AnnounceNode, PostEvent)),
         Row(EVERY, PlanMade, _plan_made),
-        Row(EVERY, PlanMade, _plan_made_with_held, flag=STATUS_AFTER_CANCEL),
+        ignored(EVERY, PodPlanned),
+        Row(EVERY, PodPlanned, _pod_planned, flag=STATUS_AFTER_CANCEL),
         Row("shutting-down flushing", PodAppeared, _pod_rejected, decides=(PodRejected,)),
         Row("up flushing-after-cancel", PodAppeared, _pod_admitted, decides=(StartPod,)),
         # --- its pods, and the kubelet
@@ -911,6 +927,8 @@ NODE_STATUS = ActorType(
         # --- its end
         Row("shutting-down flushing", PodsEnded, _pods_ended, "shutting-down flushing",
             decides=(FlushTraces, *_LAST_REPORTS)),
+        Row("shutting-down flushing", PodsEnded, _pods_ended_with_held, "shutting-down flushing",
+            decides=(FlushTraces, *_LAST_REPORTS), flag=STATUS_AFTER_CANCEL),
         Row("up flushing-after-cancel", PodsEnded, _pods_ended, "up flushing-after-cancel",
             decides=(FlushTraces, *_LAST_STATUSES)),
         Row("shutting-down flushing", PodsEnded, _pods_ended_silent, "shutting-down flushing",

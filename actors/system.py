@@ -40,6 +40,7 @@ from ebbtide.actors.hook import HOOK
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
+from ebbtide.actors.policy.grace_periods import ShutdownTimes
 from ebbtide.actors.wave import WAVE
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import (
@@ -306,9 +307,10 @@ class System:
             entries[0] = (0, EDGE, fact, first)
         if type(fact) is DaemonStarted:
             # Of a shutdown that goes on: in another boot nothing is due that could wait, and the clock has
-            # begun anew. And no lock is kept for a look.
+            # begun anew. And nothing that has to be done before the end waits for a look.
             state: Any = self.slots[(EPISODE.name, "")].state
-            until_ns = min(mono_ns + LOOK_NS, state.release_by_ns or NEVER_NS)
+            times = ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns)
+            until_ns = min(mono_ns + LOOK_NS, times.give_up_ns if state.release_by_ns else NEVER_NS)
             self._look_until_ns = until_ns if self.episode else 0
         self.next_seq = first + len(entries)
         # Not in mid-step: an event that was appended already may be for a pod that is over by now.

@@ -449,7 +449,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("NodeStatusState", "late_statuses"): "status",
     ("NodeStatusState", "held"): "status",
     ("NodeStatusState", "held_deleted"): "status",
-    ("NodeStatusState", "boot_id"): "boot",
+    ("NodeStatusState", "home"): "boot pair",
     ("NodeStatusState", "withheld"): "uid",
     ("NodeStatusState", "followed"): "status",
     ("NodeStatusState", "orphaned"): "status",

@@ -136,8 +136,12 @@ class CriEdge:
             await self._runtime.rest()
 
     async def adopt(self, order: Order, outlet: Outlet) -> Ending | None:
-        """A hook that was open is spent: its exec went with the daemon's connection. The rest is repeated."""
-        return None if isinstance(order, RunHook) else await self._carry_out(order, outlet)
+        """A hook that was open is spent: its exec went with the daemon's connection. The rest is repeated.
+
+        But for a stop signal, which the core gives again: once more than it was given, and not twice.
+        """
+        lost = isinstance(order, RunHook | SendSignal)
+        return None if lost else await self._carry_out(order, outlet)
 
     async def _carry_out(self, order: Order, outlet: Outlet) -> Ending:
         self._wanted.set()
