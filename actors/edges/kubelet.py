@@ -25,7 +25,7 @@ from typing import NamedTuple
 import trio
 from jeepney import DBusAddress
 
-from ebbtide.actors.edges.documents import DocumentError, object_of_file
+from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, system_bus_address
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
@@ -177,8 +177,12 @@ class KubeletEdge:
         self._starting = True
         with trio.move_on_after(REST_SECONDS_MAX):
             await self._before_start()
+        if self._stopping:
+            return Ending("cancelled", f"{self._unit.name} is to be stopped again")
         ending = await self._unit.start()
         await self._look(outlet)
+        # From here on what was seen of it counts: it may end again.
+        self._starting = False
         return ending
 
     async def _check_mounts(self, order: CheckMounts, outlet: Outlet) -> Ending:
@@ -238,7 +242,7 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
     """
     try:
         found = object_of_file(config, CONFIG_BYTES_MAX)
-    except (OSError, DocumentError):
+    except (OSError, ValueError):
         found = None
     fields = found if isinstance(found, dict) else {}
     address, port = fields.get("healthzBindAddress") or HEALTH_ADDRESS, fields.get("healthzPort", HEALTH_PORT)
@@ -261,8 +265,8 @@ async def ask_health(address: str, port: int) -> bool | None:
                     if not piece:
                         return None  # It has gone in the middle: the unit tells what became of it.
                     answer += piece
-        except (OSError, trio.BrokenResourceError):
-            return None
+        except (OSError, ValueError, trio.BrokenResourceError):
+            return None  # A ValueError is what no address can be; a kubelet that was given it is not there.
         status = STATUS_LINE.match(answer)
         return status is not None and status[1] == b"200"
     return False

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from jeepney import DBusAddress
@@ -287,6 +289,40 @@ async def test_a_start_that_is_queued_is_taken_back(manager: Manager) -> None:
     assert (manager.state, manager.job) == ("inactive", "")
 
 
+async def test_a_start_that_a_stop_overtook(manager: Manager, autojump_clock: trio.abc.Clock) -> None:
+    """It waits for the cleaning up, and the next shutdown begins: the kubelet stays stopped."""
+    may_start = trio.Event()
+    edge = KubeletEdge("kubelet.service", Path("/nowhere"), address="bus", before_start=may_start.wait)
+    endings: list[Ending | None] = []
+
+    async def start() -> None:
+        endings.append(await edge.adopt(StartKubelet(key="t"), Outbox()))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(start)
+        await trio.testing.wait_all_tasks_blocked()
+        assert await edge.adopt(StopKubelet(key="s"), Outbox()) == Ending()
+        may_start.set()
+    assert endings == [Ending("cancelled", "kubelet.service is to be stopped again")]
+    assert (manager.state, manager.job) == ("inactive", "")
+    assert not edge.starts_pods
+
+
+async def test_a_kubelet_that_ends_after_its_start(
+    manager: Manager, tmp_path: Path, autojump_clock: trio.abc.Clock
+) -> None:
+    """That it was started by us says nothing of what became of it since: nobody starts pods."""
+    (tmp_path / KUBELET_CONFIG).write_text("healthzPort: 0")
+    edge, outbox = KubeletEdge("kubelet.service", tmp_path, address="bus"), Outbox()
+    assert await edge.adopt(StartKubelet(key="t"), outbox) == Ending()
+    assert edge.starts_pods
+    manager.state, manager.job = "failed", ""
+    with trio.move_on_after(1):
+        await edge.run(outbox)
+    assert outbox.facts[-1] == KubeletRead(unit="kubelet.service", active=False)
+    assert not edge.starts_pods
+
+
 async def _start_later(unit: KubeletUnit, seconds: float) -> None:
     await trio.sleep(seconds)
     assert await unit.start() == Ending()
@@ -334,6 +370,12 @@ async def test_health(answer: bytes | None, healthy: bool | None, monkeypatch: p
         assert await ask_health(HEALTH_ADDRESS, port) is healthy
 
 
+@pytest.mark.parametrize("address", ["a..b", "x" * 70, "\0", "\udcff", "fe80::1%nowhere", "%", " "])
+async def test_an_address_that_is_none(address: str) -> None:
+    """What the kubelet's configuration has there is not ours to be right: nobody is there to ask."""
+    assert await ask_health(address, HEALTH_PORT) is None
+
+
 async def test_nobody_listens() -> None:
     """That says nothing about a kubelet."""
     async with endpoint(None) as port:
@@ -359,6 +401,14 @@ def test_where_its_health_is_asked(tmp_path: Path, text: str, expected: tuple[st
     assert health_endpoint(tmp_path / KUBELET_CONFIG) == expected
 
 
-def test_no_configuration(tmp_path: Path) -> None:
-    """The kubelet's own defaults too."""
-    assert health_endpoint(tmp_path / KUBELET_CONFIG) == (HEALTH_ADDRESS, HEALTH_PORT)
+@pytest.mark.parametrize("kind", ["none", "device", "fifo", "folder"])
+def test_no_configuration(tmp_path: Path, kind: str) -> None:
+    """The kubelet's own defaults too: what is no file is not read, and ends no daemon."""
+    config = tmp_path / KUBELET_CONFIG
+    if kind == "device":
+        config.symlink_to("/dev/null")
+    elif kind == "fifo":
+        os.mkfifo(config)
+    elif kind == "folder":
+        config.mkdir()
+    assert health_endpoint(config) == (HEALTH_ADDRESS, HEALTH_PORT)
