@@ -481,7 +481,7 @@ def joined_processes(entry: ContainerEntry) -> tuple[int, ...]:
     """Processes that were put into a container from outside, by its cgroup: an exec's, while it runs."""
     if not entry.pid:
         return ()
-    members = {pid for pid in proc.all_pids() if entry.id in proc.cgroups_of(pid)}
+    members = {pid for pid in proc.all_pids() if entry.id in proc.container_ids(proc.cgroups_of(pid))}
     stats = (proc.read_stat(pid) for pid in members)
     return tuple(
         stat.pid

@@ -515,7 +515,7 @@ def open_first_process(entry: ContainerEntry, pid: int, start_ticks: int) -> boo
     child = open_child(pid, start_ticks)
     if child is None:
         return False
-    if entry.id not in proc.cgroups_of(pid):
+    if entry.id not in proc.container_ids(proc.cgroups_of(pid)):
         os.close(child.pidfd)
         return False
     entry.pid, entry.pidfd, entry.start_ticks = child
@@ -533,7 +533,7 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
     found: dict[str, tuple[int, int]] = {}
     for pid in proc.all_pids():
         groups = "\n".join(line for line in proc.cgroups_of(pid).splitlines() if HELPER not in line)
-        for key in (each for each in ids if each in groups):
+        for key in proc.container_ids(groups).intersection(ids):
             stat = proc.read_stat(pid)
             if stat is not None and (key not in found or (stat.start_ticks, pid) < found[key][::-1]):
                 found[key] = (pid, stat.start_ticks)
@@ -542,7 +542,8 @@ def first_processes(ids: Collection[str]) -> dict[str, tuple[int, int]]:
 
 def pods_of_cgroups(entries: Iterable[ContainerEntry], cgroups: str) -> frozenset[str]:
     """The UIDs of the pods that a process with these cgroups (``/proc/self/cgroup``) is part of. Pure."""
-    return frozenset(entry.pod.uid for entry in entries if entry.id in cgroups)
+    ids = proc.container_ids(cgroups)
+    return frozenset(entry.pod.uid for entry in entries if entry.id in ids)
 
 
 class ContainerEnds:

@@ -26,6 +26,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
     mirrored_uid,
 )
 from ebbtide.actors.edges.linux.inotify import FolderWatch
+from ebbtide.actors.edges.linux.proc import CONTAINER_ID
 
 #: The priorities of the classes that every cluster has: where no admission has written the number.
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -142,9 +143,9 @@ def project_pod(pod: PodObject) -> KnownPod:
         ),
         running=(
             {
-                each.name: each.identity.rpartition("//")[2]
+                each.name: key
                 for each in statuses
-                if each.identity and each.state and each.state.running
+                if (key := _container_id(each.identity)) and each.state and each.state.running
             }
         ),
         # The API's times are all UTC and of one length, so text compares as time does.
@@ -158,6 +159,14 @@ def priority_of(spec: _Spec) -> int | None:
     return (
         spec.priority if spec.priority is not None else SYSTEM_PRIORITIES.get(spec.priority_class_name or "")
     )
+
+
+def _container_id(identity: str) -> str:
+    """Without its runtime. Whoever answers for the API server names processes of this machine with it, so
+    what is no runtime's id counts as none.
+    """
+    key = identity.rpartition("//")[2]
+    return key if CONTAINER_ID.fullmatch(key) else ""
 
 
 def _workload(owner: Owner, metadata: _Metadata) -> str:

@@ -13,6 +13,7 @@ scanner of `actors.edges.linux.kill_tree` does that, away from the event loop.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -170,6 +171,18 @@ def socket_inodes(pid: int) -> Iterator[int]:
 def cgroups_of(pid: int) -> str:
     """The cgroups of a process; empty when it has gone."""
     return (read_bytes(f"/proc/{pid}/cgroup") or b"").decode(errors="replace")
+
+
+#: What containerd, CRI-O and Docker all name a container by.
+CONTAINER_ID = re.compile("[0-9a-f]{64}")
+WHOLE_CONTAINER_ID = re.compile(f"(?<![0-9a-f]){CONTAINER_ID.pattern}(?![0-9a-f])")
+
+
+def container_ids(cgroups: str) -> frozenset[str]:
+    """The containers that a process with these cgroups is in. Anything shorter is no container's id: ``/``
+    stands in every group's name, and part of an id may be part of another's.
+    """
+    return frozenset(WHOLE_CONTAINER_ID.findall(cgroups))
 
 
 def all_pids() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import Lost, RuntimeRefused
+from ebbtide.actors.edges.cri.orders import joined_processes
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
     POD_NAME_LABEL,
@@ -24,15 +26,27 @@ from ebbtide.actors.edges.cri.pods import (
     PodTable,
     pod_view,
 )
-from ebbtide.actors.edges.cri.runtime import BROKEN_AGAIN_SECONDS, Listing, pods_of_cgroups
+from ebbtide.actors.edges.cri.runtime import (
+    BROKEN_AGAIN_SECONDS,
+    Listing,
+    first_processes,
+    open_first_process,
+    pods_of_cgroups,
+)
+from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
+
+
+def id_of(*names: str) -> str:
+    """As a runtime would make it."""
+    return hashlib.sha256("/".join(names).encode()).hexdigest()
 
 
 def pod(table: PodTable, uid: str, *names: str, sandbox: str = "") -> PodEntry:
     made = table.pods.setdefault(sandbox or f"s-{uid}", PodEntry(uid, "ns", uid, sandbox or f"s-{uid}"))
     for name in names:
-        made.containers[name] = ContainerEntry(made, f"id-{uid}-{name}", ContainerSpec(name=name, argv=()))
+        made.containers[name] = ContainerEntry(made, id_of(uid, name), ContainerSpec(name=name, argv=()))
     return made
 
 
@@ -41,9 +55,37 @@ def test_our_own_pod_is_in_no_wave() -> None:
     table = PodTable(frozenset({"told"}))
     for uid in ("web", "ours", "told"):
         pod(table, uid, "main")
-    cgroups = "4:pids:/kubepods/pod1/id-ours-main\n0::/\n"
+    cgroups = f"4:pids:/kubepods/pod1/{id_of('ours', 'main')}\n0::/\n"
     table.own |= pods_of_cgroups(table.entries(), cgroups)
     assert [each.uid for each in table.active()] == ["web"]
+
+
+@pytest.mark.parametrize("foreign", ["", "/", ":/", "kubelet.service", "a" * 63, "a" * 65, "A" * 64])
+def test_an_id_that_is_none(foreign: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An API server that lies gets no process of the node for it, whatever the processes' groups are."""
+    groups = f"0::/system.slice/kubelet.service/cri-containerd-{'a' * 66}.scope/{'A' * 64}\n"
+    monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups)
+    assert first_processes((foreign, "a" * 64)) == {}
+    stat = proc.read_stat(os.getpid())
+    assert stat is not None
+    entry = ContainerEntry(PodEntry("web", "ns", "web", ""), foreign, ContainerSpec(name="main", argv=()))
+    assert not open_first_process(entry, stat.pid, stat.start_ticks)
+    assert entry.pidfd < 0
+    assert pods_of_cgroups([entry], groups) == frozenset()
+    entry.pid = stat.pid
+    assert joined_processes(entry) == ()
+
+
+@pytest.mark.parametrize(
+    "group", ["cri-containerd-{}.scope", "crio-{}.scope", "system.slice:docker:{}", "{}"]
+)
+def test_an_id_in_a_group(group: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However a runtime names its groups, and whatever else the name holds."""
+    key, pid = id_of("web", "main"), os.getpid()
+    groups = {pid: f"1:name=systemd:/kubepods/pod-{id_of('uid')}\n0::/kubepods/{group.format(key)}/inner\n"}
+    monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
+    found = first_processes((key, id_of("other")))
+    assert [(each, at) for each, (at, _) in found.items()] == [(key, pid)]
 
 
 def test_what_has_ended_is_in_no_inventory() -> None:

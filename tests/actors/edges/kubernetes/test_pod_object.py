@@ -193,15 +193,29 @@ def test_what_runs() -> None:
     found = seen(
         metadata={"name": "a", "uid": "u"},
         status={
-            "initContainerStatuses": [{"name": "i", "containerID": "containerd://f00", "state": runs}],
+            "initContainerStatuses": [
+                {"name": "i", "containerID": f"containerd://{'f0' * 32}", "state": runs}
+            ],
             "containerStatuses": [
-                {"name": "a", "containerID": "cri-o://beef", "state": runs},
-                {"name": "b", "containerID": "cri-o://dead", "state": {"terminated": {"exitCode": 3}}},
+                {"name": "a", "containerID": f"cri-o://{'beef' * 16}", "state": runs},
+                {
+                    "name": "b",
+                    "containerID": f"cri-o://{'dead' * 16}",
+                    "state": {"terminated": {"exitCode": 3}},
+                },
                 {"name": "c", "state": {"waiting": {}}},
             ],
         },
     )
-    assert found.running == {"i": "f00", "a": "beef"}
+    assert found.running == {"i": "f0" * 32, "a": "beef" * 16}
+
+
+@pytest.mark.parametrize("identity", [":/", "containerd:///", "kubelet.service", "cri-o://beef", "a" * 65])
+def test_a_container_s_id_that_is_none(identity: str) -> None:
+    """Processes of this machine are found by it: what no runtime has made is not taken."""
+    runs: dict[str, Any] = {"running": {"startedAt": "2026-01-01T00:00:02Z"}}
+    statuses = [{"name": "a", "containerID": identity, "state": runs}]
+    assert seen(metadata={"name": "a", "uid": "u"}, status={"containerStatuses": statuses}).running == {}
 
 
 def test_what_stands_among_the_static_pods(tmp_path: Path) -> None:
