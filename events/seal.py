@@ -52,7 +52,9 @@ class Seals(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class BrokenSeal(Exception):
-    """A seal was not made with its key: it, or one before it, was changed, taken out or put in."""
+    """A seal was not made with its key, or the next key is not that of its place: a seal was changed, taken
+    out, put in or cut off.
+    """
 
 
 def next_key(key: bytes) -> bytes:
@@ -100,7 +102,9 @@ def _is_hex(text: str, length: int) -> bool:
 
 
 def checked_seals(seals: Seals, first_key: bytes) -> Iterator[Seal]:
-    """Each that its key has made. Raises BrokenSeal at the first that it has not."""
+    """Each that its key has made. Raises BrokenSeal at the first that it has not, and behind the last one
+    where the key of the next seal is that of a later place: then seals were cut off.
+    """
     key = first_key
     for number, seal in enumerate(seals.seals):
         head = bytes.fromhex(seal.head)
@@ -109,3 +113,6 @@ def checked_seals(seals: Seals, first_key: bytes) -> Iterator[Seal]:
             raise BrokenSeal(f"seal {number + 1} of {len(seals.seals)} was not made with this key")
         yield seal
         key = next_key(key)
+    if not hmac.compare_digest(key.hex(), seals.key):
+        next_place = len(seals.seals) + 1
+        raise BrokenSeal(f"the last seals are missing: the next key is not that of seal {next_place}")

@@ -64,6 +64,14 @@ def test_who_finds_the_key_can_make_no_earlier_seal() -> None:
     assert len(list(checked_seals(with_seal(found, JOURNAL_ID, 13, b"x" * 32, 9), FIRST))) == 4
 
 
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_seals_cut_off_at_the_end_are_missed(kept: int) -> None:
+    """The key that lies there is that of a later place, and none goes back from it."""
+    made = sealed(3)
+    with pytest.raises(BrokenSeal, match="the last seals are missing"):
+        list(checked_seals(Seals(made.key, made.seals[:kept]), FIRST))
+
+
 @pytest.mark.parametrize(
     "data",
     [
