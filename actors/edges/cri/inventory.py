@@ -218,19 +218,18 @@ class Inventory:
         """Somebody acts on a container that the runtime had not shown: by now it may."""
         if not self.cached.expects(uid, container):
             return
-        if self._reach.away:
-            async with self._turn:
-                await self._find_processes(uid, container)
-            return
-        if not self._warm.is_set():
+        if not (self._reach.away or self._warm.is_set()):
             return
         asked = trio.current_time()
         # A whole wave may ask at once: one look, or the one that began since, is for all of them.
         async with self._turn:
-            if self._as_of() < asked:
+            if not self._reach.away and self._as_of() < asked:
                 with trio.move_on_after(WARM_SECONDS_MAX):
                     await self._look()
                 await self.report_settled(outlet)
+            # It may have gone away in the middle of this look, or of another's that was waited for.
+            if self._reach.away:
+                await self._find_processes(uid, container)
 
     def has_lost(self, order: Order) -> bool:
         """Is it about a container that the runtime, which is away, has not shown to this daemon?"""

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 
 from ebbtide.actors.edges.cri import runtime as ends_module
 from ebbtide.actors.edges.cri import runtime as runtime_module
-from ebbtide.actors.edges.cri.inventory import starting_pods, unseen_containers
-from ebbtide.actors.edges.cri.pods import ContainerEntry, PodEntry, PodTable
+from ebbtide.actors.edges.cri.client import WARM_SECONDS_MAX, CriClient, RuntimeReach
+from ebbtide.actors.edges.cri.inventory import ContainerKey, Inventory, starting_pods, unseen_containers
+from ebbtide.actors.edges.cri.pods import ContainerEntry, InventoryFile, OperatorNotes, PodEntry, PodTable
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import Ending
@@ -21,6 +23,7 @@ from tests.actors.edges.cri.conftest import Told, rig_on
 from tests.actors.edges.cri.pods import Kubelet, Made, Spec
 from tests.actors.edges.cri.test_edge import CODE_3, EXITED, stop, until
 from tests.actors.edges.cri.test_inventory import known, take
+from tests.actors.edges.process.process_bed import Outbox
 from tests.beds.containerd import Containerd
 
 REAL = [pytest.mark.node, pytest.mark.root, pytest.mark.slow]
@@ -86,6 +89,38 @@ def test_what_is_about_to_start() -> None:
     assert starting_pods(None, table, ()) == []
     lookup.version = 0
     assert starting_pods(lookup, table, ()) == []
+
+
+async def test_it_goes_away_below_a_wave(autojump_clock: trio.abc.Clock, tmp_path: Path) -> None:
+    """One look is waited for and no more: who comes after it goes by the processes."""
+    names = [f"c{number}" for number in range(20)]
+    ids = {name: f"{number:064x}" for number, name in enumerate(names)}
+    lookup, table, found, warm = Told(known("web", running=ids)), PodTable(), list[str](), trio.Event()
+    reach = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None))
+    reach.answering = True
+    warm.set()
+
+    async def hang() -> None:
+        await trio.sleep(2)
+        reach.answering = False
+        await trio.sleep_forever()
+
+    async def take_processes(pods: object, wanted: Mapping[str, ContainerKey]) -> None:
+        for key, (uid, name) in wanted.items():
+            looked(table, uid, name, key)
+            found.append(name)
+
+    file = InventoryFile(tmp_path / "cri", "boot")
+    inventory = Inventory(
+        table, file, lookup, reach, warm, hang, lambda: -math.inf, lambda: False, take_processes
+    )
+    inventory.cached.expect("uid-web", ids)
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for name in names:
+            nursery.start_soon(inventory.catch_up, "uid-web", name, Outbox())
+    assert trio.current_time() - began == WARM_SECONDS_MAX
+    assert found == names
 
 
 # --- on a real runtime -------------------------------------------------------------------------
