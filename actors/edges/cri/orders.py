@@ -403,7 +403,10 @@ class ContainerHooks:
                 request = api.ExecSyncRequest(container_id=entry.id, cmd=action.argv, timeout=seconds)
                 return await self._exec(entry, request, seconds, traceparent, outlet)
             if isinstance(action, HttpGetAction):
-                address = entry.pod.pod_ip or node_address()
+                # A sandbox that is broken tells none: its pod's request is nobody else's on this node.
+                address = entry.pod.pod_ip or (node_address() if entry.pod.host_network else "")
+                if not (action.host or address):
+                    return Ending("failed", "its address is not known")
                 try:
                     await http.send_request(http.request_of(action, entry.spec, address, traceparent))
                 except http.FAILURES as error:

@@ -102,8 +102,8 @@ class ContainerEntry:
 
 
 class PodEntry:
-    """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network. ``sandbox`` empty: found by
-    its containers' processes alone.
+    """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network (``host_network``), or its
+    address is not known. ``sandbox`` empty: found by its containers' processes alone.
     """
 
     __slots__ = (

@@ -5,15 +5,17 @@ from __future__ import annotations
 import hashlib
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import trio
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
-from ebbtide.actors.edges.cri.client import Lost, RuntimeRefused
-from ebbtide.actors.edges.cri.orders import joined_processes
+from ebbtide.actors.edges.cri import orders
+from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
     POD_NAME_LABEL,
@@ -22,6 +24,7 @@ from ebbtide.actors.edges.cri.pods import (
     ContainerEntry,
     InventoryContainer,
     InventoryFile,
+    OperatorNotes,
     PodEntry,
     PodTable,
     pod_view,
@@ -35,7 +38,11 @@ from ebbtide.actors.edges.cri.runtime import (
 )
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
-from ebbtide.actors.edges.pod_spec import ContainerSpec
+from ebbtide.actors.edges.pod_spec import ContainerSpec, HttpGetAction
+from ebbtide.actors.interfaces import Ending
+from ebbtide.events.base import NS_PER_SECOND
+from ebbtide.events.decisions import RunHook
+from tests.actors.edges.process.process_bed import Outbox
 
 
 def id_of(*names: str) -> str:
@@ -260,6 +267,36 @@ async def test_a_container_that_is_broken(error: Exception, autojump_clock: trio
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.known() == ["u1", "u2", "u3"]
+
+
+async def test_a_hook_of_a_pod_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request may hold a secret: it goes to the node only where the pod shares the node's network."""
+    monkeypatch.setattr(orders, "node_address", lambda: orders.LOOPBACK)
+    table, asked = PodTable(), list[bytes]()
+    entry = pod(table, "web", "main").containers["main"]
+    reach = RuntimeReach(cast(CriClient, None), OperatorNotes(lambda level, line: None))
+    hooks = ContainerHooks(cast(CriClient, None), reach)
+
+    async def answer(stream: trio.SocketStream) -> None:
+        async with stream:
+            asked.append(await stream.receive_some())
+            await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+
+    async with trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host=orders.LOOPBACK)
+        nursery.start_soon(trio.serve_listeners, answer, [listener])
+        port = listener.socket.getsockname()[1]
+        action = HttpGetAction(port=port, headers=(("Authorization", "secret"),))
+        entry.spec = ContainerSpec(name="main", argv=(), pre_stop=action)
+        order = RunHook(key="hook", uid="web", container="main", timeout_ns=5 * NS_PER_SECOND)
+        ending = await hooks.run(entry, order, "", Outbox())
+        assert (ending, asked) == (Ending("failed", "its address is not known"), [])
+        entry.spec = replace(entry.spec, pre_stop=replace(action, host=orders.LOOPBACK))
+        assert await hooks.run(entry, order, "", Outbox()) == Ending()
+        entry.pod.host_network, entry.spec = True, replace(entry.spec, pre_stop=action)
+        assert await hooks.run(entry, order, "", Outbox()) == Ending()
+        assert len(asked) == 2
+        nursery.cancel_scope.cancel()
 
 
 async def test_a_runtime_that_goes_in_the_middle() -> None:
