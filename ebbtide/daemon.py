@@ -32,6 +32,7 @@ from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
 from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
+from ebbtide.events.catalog import Source
 from ebbtide.events.decisions import Armed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
@@ -95,15 +96,14 @@ class Sealer:
     async def seal(self) -> None:
         """What cannot be sealed is said once, and ends nothing."""
         seq, head = self._writer.head
-        if seq <= self._sealed_seq:
+        # What only a fallback has may go with the boot: its seal would say that somebody took it away.
+        if seq <= self._sealed_seq or self._writer.away:
             return
         try:
-            data = await self._storage.call(self._storage.source.read, SEALS_FILE, 0, SEALS_BYTES_MAX + 1)
-            seals = parse_seals(data)
-            if len(seals.seals) == SEALS_MAX:
-                raise ValueError(f"there are {SEALS_MAX} of them: keep the file, remove it, make a new key")
-            made = with_seal(seals, self._writer.journal_id, seq, head, self._wall_ns())
-            await self._storage.put(SEALS_FILE, encode_seals(made))
+            data = await self._storage.call(
+                _one_seal_more, self._storage.source, self._writer.journal_id, seq, head, self._wall_ns()
+            )
+            await self._storage.put(SEALS_FILE, data)
             self._sealed_seq = seq
         except FileNotFoundError:
             return  # nobody has asked for seals
@@ -112,6 +112,16 @@ class Sealer:
             if why != self._told:
                 self._tell(4, f"the journal cannot be sealed: {why}")
             self._told = why
+
+
+def _one_seal_more(source: Source, journal_id: bytes, seq: int, head: bytes, wall_ns: int) -> bytes:
+    """The file with it. In a thread: those of a year take long enough to come between two stop signals.
+    Raises OSError, ValueError.
+    """
+    seals = parse_seals(source.read(SEALS_FILE, 0, SEALS_BYTES_MAX + 1))
+    if len(seals.seals) == SEALS_MAX:
+        raise ValueError(f"there are {SEALS_MAX} of them: keep the file, remove it, make a new key")
+    return encode_seals(with_seal(seals, journal_id, seq, head, wall_ns))
 
 
 class Daemon:
@@ -266,6 +276,8 @@ class Daemon:
     async def _seal(self) -> None:
         while self._sealer is not None:
             await trio.sleep(SEAL_SECONDS)
+            while self.sequencer.system.episode:
+                await self._stepped.wait()
             with trio.move_on_after(SEAL_SECONDS_MAX):
                 await self._sealer.seal()
 

@@ -11,6 +11,7 @@ Pure; `ebbtide.daemon.Sealer` is what a daemon does with it.
 from __future__ import annotations
 
 import hmac
+import re
 import struct
 from collections.abc import Iterator
 
@@ -26,6 +27,8 @@ SEALS_MAX = 10_000
 SEALS_BYTES_MAX = 4 * 1024 * 1024
 #: Of the hash (SHA-256), of the keys, and of what is made with them.
 KEY_BYTES = HASH_BYTES
+
+_HEX_DIGITS = re.compile("[0-9a-f]*")
 
 _NEXT, _SEAL = b"ebbtide.seal.next.v1", b"ebbtide.seal.v1"
 #: The seal's number, the journal's id, the record's number and chain hash, the wall clock.
@@ -98,7 +101,7 @@ def _is_sound(seal: Seal) -> bool:
 
 
 def _is_hex(text: str, length: int) -> bool:
-    return len(text) == 2 * length and all(digit in "0123456789abcdef" for digit in text)
+    return len(text) == 2 * length and _HEX_DIGITS.fullmatch(text) is not None
 
 
 def checked_seals(seals: Seals, first_key: bytes) -> Iterator[Seal]:

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+import trio
+import trio.testing
 
-from ebbtide.daemon import Sealer
+from ebbtide.daemon import SEAL_SECONDS, Daemon, Sealer
 from ebbtide.events.disk import DirectoryStorage
 from ebbtide.events.reader import History
-from ebbtide.events.seal import SEALS_FILE, Seals, checked_seals, encode_seals, parse_seals, with_seal
+from ebbtide.events.seal import (
+    SEALS_BYTES_MAX,
+    SEALS_FILE,
+    Seals,
+    checked_seals,
+    encode_seals,
+    parse_seals,
+    with_seal,
+)
+from ebbtide.replay.sim.scenario import Draws
 from tests.events import making
 from tests.journals import JOURNAL_ID
+from tests.world.disk import SimulatedDisk
 
 FIRST = bytes(range(32))
 
@@ -46,6 +61,74 @@ async def test_without_a_key_there_are_no_seals(tmp_path: Path) -> None:
         await making.write_steps(writer, 1, synced=True)
         await Sealer(writer, storage, lambda: 7, lambda level, line: pytest.fail(line)).seal()
     assert not (tmp_path / SEALS_FILE).exists()
+
+
+async def test_only_what_the_first_location_has_is_sealed(autojump_clock: trio.abc.Clock) -> None:
+    """A reboot takes a fallback in memory away: its records would be missed, as if somebody had cut them off.
+    Once the journal is back, all of it is sealed.
+    """
+    main, other = SimulatedDisk("main", Draws(1), faults={6: "eio"}), SimulatedDisk("other", Draws(1))
+    await main.put(SEALS_FILE, encode_seals(Seals(FIRST.hex())))
+
+    def sealed() -> list[int]:
+        found = main.source.read(SEALS_FILE, 0, SEALS_BYTES_MAX)
+        return [seal.seq for seal in checked_seals(parse_seals(found), FIRST)]
+
+    async with making.running([main, other]) as writer:
+        sealer = Sealer(writer, main, lambda: 7, lambda level, line: pytest.fail(line))
+        await making.write_steps(writer, 3, synced=True)
+        assert writer.away
+        await sealer.seal()
+        assert sealed() == []
+        for _ in range(2):
+            await making.rotate(writer)
+            await trio.testing.wait_all_tasks_blocked()
+        await making.write_steps(writer, 1, synced=True)
+        assert not writer.away
+        await sealer.seal()
+        assert sealed() == [writer.head[0]]
+
+
+async def test_a_year_of_seals_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read in a thread: pods may be ending just now."""
+    storage, threads = DirectoryStorage(tmp_path), list[int]()
+
+    def parse(data: bytes) -> Seals:
+        threads.append(threading.get_ident())
+        return parse_seals(data)
+
+    monkeypatch.setattr("ebbtide.daemon.parse_seals", parse)
+    (tmp_path / SEALS_FILE).write_bytes(encode_seals(Seals(FIRST.hex())))
+    async with making.running([storage]) as writer:
+        await making.write_steps(writer, 1, synced=True)
+        await Sealer(writer, storage, lambda: 7, lambda level, line: pytest.fail(line)).seal()
+    assert len(seals(tmp_path)) == 1
+    assert threads != [threading.get_ident()]
+
+
+async def test_an_open_shutdown_is_not_sealed(autojump_clock: trio.abc.Clock) -> None:
+    """The hour's seal waits for its end; the next one comes an hour later."""
+    sealed: list[float] = []
+
+    async def seal_now() -> None:
+        sealed.append(trio.current_time() - began)
+
+    system = SimpleNamespace(episode=7)
+    daemon = SimpleNamespace(
+        _sealer=SimpleNamespace(seal=seal_now),
+        _stepped=trio.Event(),
+        sequencer=SimpleNamespace(system=system),
+    )
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(Daemon._seal, cast(Any, daemon))
+        await trio.sleep(SEAL_SECONDS + 60)
+        assert sealed == []
+        system.episode = 0
+        daemon._stepped.set()
+        await trio.sleep(1.5 * SEAL_SECONDS)
+        assert sealed == [SEAL_SECONDS + 60, 2 * SEAL_SECONDS + 60]
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("kind", ["damaged", "full"])
