@@ -446,19 +446,34 @@ class Listing:
             kept = known.get(item.id)
             if kept is not None and kept.kept_hook is not None:
                 kept.spec, kept.kept_hook = replace(spec, stop_signal=kept.spec.stop_signal), None
-            if pod is not None and kept is None:
-                entry = ContainerEntry(pod, item.id, spec)
-                request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
-                what = f"the container {name} of {pod.namespace}/{pod.name} is left out"
-                found = await self._ask(
-                    item.id, what, "ContainerStatus", request, api.ContainerStatusResponse
-                )
-                if found is not None and found.status.state == api.CONTAINER_RUNNING:
-                    _open_named_process(entry, found.info.get("info", ""))
-                    await self._learn_stop_signal(entry, found.status)
-                    pod.grace_seconds = grace_seconds_of(item.annotations)
-                    self._table.put(entry)
-                    self._on_new(entry)
+            # One that was found by its process, while the runtime was away, has no more than that yet.
+            by_process = (
+                kept is not None
+                and pod is not None
+                and kept.running
+                and not kept.pod.sandbox
+                and kept.key == (pod.uid, name)
+            )
+            if pod is None or not (kept is None or by_process):
+                continue
+            # The same entry as before: whoever waits for its end has it.
+            entry = kept or ContainerEntry(pod, item.id, spec)
+            request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
+            what = f"the container {name} of {pod.namespace}/{pod.name} is left out"
+            found = await self._ask(item.id, what, "ContainerStatus", request, api.ContainerStatusResponse)
+            if found is None or found.status.state != api.CONTAINER_RUNNING:
+                continue
+            entry.spec = spec
+            if kept is None:
+                _open_named_process(entry, found.info.get("info", ""))
+            await self._learn_stop_signal(entry, found.status)
+            pod.grace_seconds = grace_seconds_of(item.annotations)
+            if kept is not None:
+                del kept.pod.containers[name]
+                kept.pod = pod
+            self._table.put(entry)
+            if kept is None:
+                self._on_new(entry)
 
     async def _learn_stop_signal(self, entry: ContainerEntry, status: api.ContainerStatus) -> None:
         """As a stop by the runtime would send it: what the container was made with, else its image's."""

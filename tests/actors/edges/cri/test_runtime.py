@@ -18,9 +18,11 @@ from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach, Runti
 from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
+    GRACE_ANNOTATION,
     POD_NAME_LABEL,
     POD_NAMESPACE_LABEL,
     POD_UID_LABEL,
+    PRE_STOP_ANNOTATION,
     ContainerEntry,
     InventoryContainer,
     InventoryFile,
@@ -188,6 +190,8 @@ class Shims:
 
     def __init__(self) -> None:
         self.broken: dict[str, Exception] = {}
+        self.annotations: dict[str, str] = {}
+        self.stop_signal = api.RUNTIME_DEFAULT
         self.away = False
         self.asked: list[str] = []
 
@@ -199,7 +203,7 @@ class Shims:
         if name == "ListPodSandbox":
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
-            return api.ListContainersResponse(containers=[_container(each) for each in NUMBERS])
+            return api.ListContainersResponse(containers=[self._container(each) for each in NUMBERS])
         sandbox = isinstance(request, api.PodSandboxStatusRequest)
         key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
         self.asked.append(key)
@@ -208,19 +212,25 @@ class Shims:
         if sandbox:
             network = api.PodSandboxNetworkStatus(ip="10.0.0.1")
             return api.PodSandboxStatusResponse(status=api.PodSandboxStatus(network=network))
-        return api.ContainerStatusResponse(status=api.ContainerStatus(state=api.CONTAINER_RUNNING))
+        running = api.ContainerStatus(state=api.CONTAINER_RUNNING, stop_signal=self.stop_signal)
+        return api.ContainerStatusResponse(status=running)
 
     repeat = call
+
+    def _container(self, number: str) -> api.Container:
+        labels = {CONTAINER_NAME_LABEL: "main"}
+        return api.Container(
+            id=f"c{number}",
+            pod_sandbox_id=f"s{number}",
+            created_at=int(number),
+            labels=labels,
+            annotations=self.annotations,
+        )
 
 
 def _sandbox(number: str) -> api.PodSandbox:
     labels = {POD_UID_LABEL: f"u{number}", POD_NAME_LABEL: f"p{number}", POD_NAMESPACE_LABEL: "ns"}
     return api.PodSandbox(id=f"s{number}", created_at=int(number), labels=labels)
-
-
-def _container(number: str) -> api.Container:
-    sandbox, labels = f"s{number}", {CONTAINER_NAME_LABEL: "main"}
-    return api.Container(id=f"c{number}", pod_sandbox_id=sandbox, created_at=int(number), labels=labels)
 
 
 class Rig:
@@ -297,6 +307,39 @@ async def test_a_hook_of_a_pod_without_an_address(monkeypatch: pytest.MonkeyPatc
         assert await hooks.run(entry, order, "", Outbox()) == Ending()
         assert len(asked) == 2
         nursery.cancel_scope.cancel()
+
+
+async def test_a_container_that_was_found_by_its_process(autojump_clock: trio.abc.Clock) -> None:
+    """The runtime is back: it stays what a shutdown was given, and its sandbox, hook, signal and grace count.
+    A pod of another UID is another pod.
+    """
+    rig = Rig()
+    rig.shims.annotations = {
+        PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}',
+        GRACE_ANNOTATION: "7",
+    }
+    rig.shims.stop_signal = api.SIGUSR1
+    for number, uid in (("1", "u1"), ("2", "other")):
+        found = PodEntry(uid, "ns", f"p{number}", "")
+        rig.table.pods[f"pod {uid}"] = found
+        rig.table.put(ContainerEntry(found, f"c{number}", ContainerSpec(name="main", argv=())))
+        rig.table.give([found])
+    entry, other = rig.table.find("u1", "main"), rig.table.find("other", "main")
+    assert entry is not None
+    rig.table.stop(entry)
+    rig.shims.broken["c1"] = DEAD
+    await rig.listing.refresh()
+    assert (rig.table.find("u1", "main"), entry.hook) == (entry, None)
+    rig.shims.broken.clear()
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert rig.table.find("u1", "main") is entry
+    assert (entry.pod.sandbox, entry.stopping, entry.stop_signal) == ("s1", True, "SIGUSR1")
+    shown = pod_view(entry.pod)
+    assert (shown.grace_seconds, shown.containers[0].stop_signal) == (7, "SIGUSR1")
+    assert entry.hook is not None
+    assert "pod u1" not in rig.table.pods
+    assert rig.table.find("other", "main") is other
 
 
 async def test_a_runtime_that_goes_in_the_middle() -> None:
