@@ -163,18 +163,20 @@ def _judge_seals(journals: Sequence[Path], first_key: bytes) -> tuple[HeadState,
     wanted = {seal.seq: seal for seal in sealed}
     found = {raw.seq: raw.hash.hex() for raw in history.raw() if raw.seq in wanted}
     first = history.verdict.first_seq
-    for seal in sealed:
+    here = [seal for seal in sealed if seal.seq >= first]
+    for seal in here:
         when = utc_text(seal.wall_ns)
-        if seal.seq < first:
-            continue
         if seal.seq not in found:
             return "other", f"the end is lost: record {seal.seq}, sealed {when}, is not there"
         if found[seal.seq] != seal.head:
             return "other", f"not the journal that was sealed: record {seal.seq} was another one, {when}"
     if not found:
         return "gone", f"none of {len(sealed)} seals is of a record of this journal, so none can be compared"
-    last, when = sealed[-1], utc_text(sealed[-1].wall_ns)
-    return "there", f"as sealed: record {last.seq} is the one of the last of {len(sealed)} seals, {when}"
+    last, when = here[-1], utc_text(here[-1].wall_ns)
+    sentence = f"as sealed: record {last.seq} is the one of the last of {len(sealed)} seals, {when}"
+    if len(here) < len(sealed):
+        sentence += f"; only {len(here)} of them could be compared: the journal begins at record {first}"
+    return "there", sentence
 
 
 def _noted_head(text: str) -> NotedHead | None:

@@ -422,7 +422,25 @@ def test_a_sealed_journal_is_as_sealed(run: Run, tmp_path: Path) -> None:
     assert ran.code == 0
     assert "as sealed: record " in ran.out
     assert "the last of 2 seals" in ran.out
+    assert "could be compared" not in ran.out
     assert key.read_text().strip() not in (tmp_path / "j" / SEALS_FILE).read_text()
+
+
+def test_seals_from_before_the_begin_are_not_claimed(run: Run, spoiled: Path, tmp_path: Path) -> None:
+    """Retention has taken their records: what could not be compared is not counted as if it had been."""
+    for file in sorted(SHUTDOWN.iterdir())[1:]:
+        (spoiled / file.name).write_bytes(file.read_bytes())
+    key = tmp_path / "node.seal-key"
+    key.write_text(run("journal", "seal-key", "--journal", spoiled).out)
+    history = History([DirectorySource(spoiled)])
+    *_, last = history.raw()
+    seals = parse_seals((spoiled / SEALS_FILE).read_bytes())
+    for seq, head in ((3, bytes(32)), (4, bytes(32)), (last.seq, last.hash)):
+        seals = with_seal(seals, history.journal_id, seq, head, last.wall_ns)
+    (spoiled / SEALS_FILE).write_bytes(encode_seals(seals))
+    ran = run("replay", "verify", "--journal", spoiled, "--seal-key", key)
+    assert f"as sealed: record {last.seq} is the one of the last of 3 seals, " in ran.out
+    assert "only 1 of them could be compared: the journal begins at record 45" in ran.out
 
 
 def test_a_journal_made_anew_breaks_its_seals(run: Run, spoiled: Path, tmp_path: Path) -> None:
