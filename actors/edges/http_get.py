@@ -1,9 +1,10 @@
 """The httpGet hook: which request it is, and sending it.
 
 The rules are the kubelet's: TLS is not verified, the status code does not matter (any
-answer is success), redirects are not followed, and a server that speaks plain HTTP on an ``https`` port is
-asked again in plain HTTP, without the Authorization header. What may stand in a header is what Go's
-net/http sends. A header, a query and an answer may hold what nobody else may know, so no text of a failure
+answer is success), and a server that speaks plain HTTP on an ``https`` port is asked again in plain HTTP,
+without the Authorization header. One is not: a redirect is an answer like any other and is not followed,
+where the kubelet follows up to ten to the same host name. What may stand in a header is what Go's net/http
+sends. A header, a query and an answer may hold what nobody else may know, so no text of a failure
 quotes any of them. h11 is imported with this module, which
 `ProcessEdge.prewarm` does as soon as a pod has such a hook.
 """
