@@ -133,7 +133,11 @@ async def test_inventory_changes_at_the_signal(node: Going) -> None:
         assert node.outcomes()[f"stay-{number}"] == "graceful"
         began, ended = (len(node.witness.times(f"late-{number}", what)) for what in ("began", "ended"))
         assert began == ended, f"late-{number} runs on"
-    assert set(node.outcomes().values()) <= {"graceful", "rejected"}
+    for name, outcome in node.outcomes().items():
+        # The kubelet may have taken a container away before it was seen to end, or before its process had
+        # begun, which then heard of no signal.
+        vague = name.startswith("go-") or not node.witness.times(name, "began")
+        assert outcome in ("graceful", "rejected") or (vague and outcome in ("unknown", "killed")), name
 
 
 async def _quietly(ask: object, *words: object) -> None:

@@ -26,6 +26,7 @@ from tests.node.bed import Bed
 from tests.node.bringing_up import bring_up
 from tests.node.contenders import OFF
 from tests.node.ebbtide import Daemon
+from tests.node.going import make_classes
 from tests.node.parts import Member, Part
 from tests.node.pods import OBEDIENT, container, pod, running, static
 from tests.node.serving import served
@@ -306,14 +307,16 @@ async def test_a_node_goes_down(node: tuple[Bed, Member], tmp_path: Path) -> Non
     get = pre_stop(httpGet={"port": "web", "path": "/bye"})
     ports = [{"name": "web", "containerPort": 8080}]
     proxy = container(name="proxy", restartPolicy="Always")
+    await make_classes(bed)
     await running(
         bed,
         pod("exec", "node-1", containers=[container(**touch)], terminationGracePeriodSeconds=7),
         pod("get", "node-1", containers=[container(SERVER, ports=ports, **get)]),
         pod("nap", "node-1", containers=[container(**pre_stop(sleep={"seconds": 1}))]),
-        annotated(pod("mesh", "node-1", initContainers=[proxy]), priority="1000", sidecars="proxy"),
-        annotated(pod("host", "node-1", hostNetwork=True), priority="1000"),
+        annotated(pod("mesh", "node-1", initContainers=[proxy], priorityClassName="low"), sidecars="proxy"),
+        pod("host", "node-1", hostNetwork=True, priorityClassName="low"),
     )
+    # Its annotation is not asked: the API server says a priority, and what it says counts.
     async with static(bed, member, annotated(pod("static"), priority="1000")):
         await daemon.start_on(member)
         await bed.stop("kubelet-node-1")

@@ -213,7 +213,8 @@ async def test_silence(bed: Bed, weather: Weather) -> None:
 async def test_slow(bed: Bed, weather: Weather) -> None:
     """A slow server is waited for: it may miss the mark, and takes the delete."""
     (made,) = await running(bed, pod("one", NODE, STUBBORN))
-    weather.becomes(delay_seconds=0.8)
+    # Longer than the mark is waited for, and far from what the delete is.
+    weather.becomes(delay_seconds=0.6)
     async with outside(bed) as server, writing(bed, [known(made)], NODE_CLIENT, server) as hand:
         assert await hand.do(delete(made)) == Ending()
     assert "deletionTimestamp" in (await bed.api.get(f"{PODS}/one"))["metadata"]
