@@ -250,7 +250,10 @@ async def test_deletes_without_the_runtime(opened: Bed, daemon: Daemon) -> None:
     assert taken == "cache"
     assert [fact.reachable for fact in daemon.events(RuntimeRead)] == [False]
     assert [event.means for event in daemon.events(d.MeansChosen)] == ["api"]
-    assert [event.outcome for event in daemon.events(d.PodEnded)] == ["graceful", "graceful"]
+    # Of an object that goes before its last status is seen the exit code is not known: that it has gone is.
+    ends = daemon.events(d.PodEnded)
+    assert all(event.outcome == "graceful" or (event.outcome == "unknown" and event.gone) for event in ends)
+    assert len(ends) == 2
     assert [event.outcome for event in daemon.events(d.WaveEnded)][:2] == ["complete", "complete"]
     await opened.api.until(PODS, lambda made: not made["items"])
     await daemon.verify()
