@@ -119,7 +119,11 @@ UNRELEASED = (
     "kubelet._tick_api: _sign_due_ns(state) > now -> _sign_due_ns(state) >= now",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._hold_status: event.returns == 'untainted' -> event.returns != 'untainted'",
-    "node_status._plan_made_with_held: status[0] not in again -> status[0] in again",
+    "node_status._pod_planned: status[0] != uid -> status[0] == uid",
+    "node_status._pod_planned:"
+    " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
+    " -> uid in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]",
+    "node_status._pods_ended_with_held: state.means == 'cri' -> state.means != 'cri'",
     "node_status._pod_ended_revoking: event.outcome in UNSEEN_OUTCOMES"
     " -> event.outcome not in UNSEEN_OUTCOMES",
 )
