@@ -574,15 +574,6 @@ def _pods_ended(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     return _flush(replace(_wait_for(state, key), ordinal=state.ordinal + 1), [traces], now)
 
 
-def _pods_ended_silent(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
-    if not state.means:  # in mode process there is no such server
-        return _pods_ended(state, event, now)
-    asked_ns = state.flush_ns
-    bound_ns = min(asked_ns, SILENT_FLUSH_NS) if state.api is False else asked_ns
-    state, decisions = _pods_ended(replace(state, flush_ns=bound_ns, flush_since_ns=now), event, now)
-    return replace(state, flush_ns=asked_ns), decisions
-
-
 def _pods_ended_with_held(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
     """What the shutdown before this one has ended and nobody has started again ends with this one.
 
@@ -595,6 +586,16 @@ def _pods_ended_with_held(state: NodeStatusState, event: PodsEnded, now: int) ->
         if not pods_come_back(state.kind):
             state = replace(state, pending=(*state.pending, *state.held), held=())
     return _pods_ended(state, event, now)
+
+
+def _pods_ended_silent(state: NodeStatusState, event: PodsEnded, now: int) -> Result:
+    if not state.means:  # in mode process there is no such server
+        return _pods_ended_with_held(state, event, now)
+    asked_ns = state.flush_ns
+    bound_ns = min(asked_ns, SILENT_FLUSH_NS) if state.api is False else asked_ns
+    state = replace(state, flush_ns=bound_ns, flush_since_ns=now)
+    state, decisions = _pods_ended_with_held(state, event, now)
+    return replace(state, flush_ns=asked_ns), decisions
 
 
 def _deadline_moved(state: NodeStatusState, event: DeadlineMoved, now: int) -> Result:
