@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import socket
+import subprocess
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,11 @@ class Bed:
     async def run(self, *argv: str) -> str:
         """What a command says that runs in the node and ends by itself. Raises RuntimeError."""
         return str(await self.inside.do("run", argv=list(argv)))
+
+    def mount_over(self, file: Path, place: Path) -> None:
+        """From now on the node sees one of its files there. Raises CalledProcessError."""
+        enter = ["nsenter", "-t", str(self.pid), "-m", "--"]
+        subprocess.run([*enter, "mount", "--bind", str(file), str(place)], check=True, capture_output=True)
 
     async def start(self, part: Part) -> None:
         await self.inside.do("start", name=part.name, argv=part.argv, environ=part.environ)

@@ -118,6 +118,15 @@ async def mend(bed: Bed, **kubelet: Any) -> None:
     """Start again what a test that failed left stopped, and end the shutdown that it left behind; ``kubelet``
     are the settings that those of this bed have changed.
     """
+    await mend_infrastructure(bed)
+    alive = await bed.inside.do("alive")
+    preparing = await bed.logind.get("PreparingForShutdown")
+    if preparing or any(f"kubelet-{name}" not in alive for name in bed.members):
+        await bed.start_over(**kubelet)
+
+
+async def mend_infrastructure(bed: Bed) -> None:
+    """All but the kubelets and the shutdown."""
     alive = await bed.inside.do("alive")
     if "etcd" not in alive:
         await bed.start(parts.etcd(bed.folder / "state"))
@@ -129,9 +138,6 @@ async def mend(bed: Bed, **kubelet: Any) -> None:
     for member in bed.members.values():
         if f"containerd-{member.name}" not in alive:
             await bed.start_containerd(member)
-    preparing = await bed.logind.get("PreparingForShutdown")
-    if preparing or any(f"kubelet-{name}" not in alive for name in bed.members):
-        await bed.start_over(**kubelet)
 
 
 @contextlib.asynccontextmanager

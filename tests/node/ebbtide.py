@@ -72,6 +72,8 @@ class Daemon:
         self.pods = self.folder / "pods"
         self.pods.mkdir(parents=True, exist_ok=True)
         self.keep_lock = False
+        #: Where its journal is read, all of it: further locations, and paths that only the node has.
+        self.locations: tuple[Path, ...] = (journal,)
         #: More of its environment.
         self.environ: dict[str, str] = {}
         #: As the node sees it.
@@ -146,9 +148,8 @@ class Daemon:
 
     def records(self) -> list[Record]:
         """All that its journal has, also while it is written."""
-        if not self.journal.is_dir():
-            return []
-        return list(History([DirectorySource(self.journal)]).records())
+        found = [DirectorySource(each) for each in self.locations if each.is_dir()]
+        return list(History(found).records()) if found else []
 
     def events(self, kind: type[E]) -> list[E]:
         return [record.event for record in self.records() if isinstance(record.event, kind)]
@@ -164,7 +165,8 @@ class Daemon:
 
     async def verify(self) -> dict[str, Any]:
         """What the command says that re-executes the journal. Raises AssertionError if it differs."""
-        argv = [*COMMAND, "replay", "verify", "--journal", str(self.journal), "-o", "json"]
+        journals = [f"--journal={each}" for each in self.locations if each.is_dir()]
+        argv = [*COMMAND, "replay", "verify", *journals, "-o", "json"]
         done = await trio.to_thread.run_sync(
             lambda: subprocess.run(argv, capture_output=True, text=True, timeout=VERIFY_SECONDS_MAX)
         )

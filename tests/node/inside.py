@@ -117,6 +117,10 @@ class Inside:
     async def do_alive(self) -> list[str]:
         return [name for name, process in self.processes.items() if process.poll() is None]
 
+    async def do_pids(self) -> dict[str, int]:
+        """Of those that run, as the node counts."""
+        return {name: process.pid for name, process in self.processes.items() if process.poll() is None}
+
     async def do_run(self, argv: list[str]) -> str:
         """What a program says that ends by itself; its exit code other than 0 is an error."""
         process = subprocess.Popen(

@@ -46,9 +46,10 @@ class Witness:
         until = (
             f"while [ ! -e /notes/{name}.may-end ]; do sleep 0.05; done" if waits else f"sleep {ends_after}"
         )
-        end = f"{until}; {_note(name, 'ended')}; exit 0"
-        on_signal = f"{_note(name, 'signal')}; {':' if slow else end}"
-        script = f'trap "{on_signal}" TERM; {_note(name, "began")}; while :; do sleep 0.05; done'
+        # A second signal is noted and changes nothing: to a shell it would begin its handler anew.
+        end = f"trap told TERM; told; {until}; {_note(name, 'ended')}; exit 0"
+        told = f"told() {{ {_note(name, 'signal')}; }}; stop() {{ {'told' if slow else end}; }}"
+        script = f"{told}; trap stop TERM; {_note(name, 'began')}; while :; do sleep 0.05; done"
         if hook:
             command = ["/bin/sh", "-c", _note(name, "hook")]
             fields = {"lifecycle": {"preStop": {"exec": {"command": command}}}} | fields

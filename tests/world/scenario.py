@@ -29,7 +29,6 @@ What = Literal[
     "force",
     "disk-fault",
     "runtime-hang",
-    "api-hang",
 ]
 
 

@@ -28,7 +28,6 @@ from ebbtide.actors.edges.pod_spec import (
     ExecAction,
     HookAction,
     HttpGetAction,
-    Int64,
     SleepAction,
     TcpSocketAction,
     hook_of,
@@ -375,7 +374,7 @@ class _Header(msgspec.Struct):
 
 
 class _HttpGet(msgspec.Struct):
-    port: Int64 | str = 0
+    port: int | str = 0
     path: str = ""
     host: str = ""
     scheme: str = ""
@@ -383,7 +382,7 @@ class _HttpGet(msgspec.Struct):
 
 
 class _Sleep(msgspec.Struct):
-    seconds: Int64 = 0
+    seconds: int = 0
 
 
 class _Handler(msgspec.Struct):
@@ -397,7 +396,7 @@ class _Handler(msgspec.Struct):
 
 class _Port(msgspec.Struct):
     name: str = ""
-    number: Int64 = msgspec.field(default=0, name="containerPort")
+    number: int = msgspec.field(default=0, name="containerPort")
 
 
 def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:

@@ -1,0 +1,28 @@
+"""A fixed sample of the matrix (`tests.node.matrix`): six parts, in different ways, times and modes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.node.bed import Bed
+from tests.node.matrix import Cell, command, run_cell
+
+pytestmark = [pytest.mark.node, pytest.mark.slow]
+
+SAMPLE = (
+    "cri:containerd:hung:wave-1",
+    "api:kubelet:hung:at",
+    "api:api-server:hung:wave-1",
+    "cri:disk:hung:at",
+    "api:daemon:killed:between",
+    "auto:network:killed:before",
+)
+
+
+@pytest.mark.parametrize("name", SAMPLE)
+async def test_cell(bed: Bed, name: str) -> None:
+    """Lock, order, signals and hooks, fates, the API after the next boot, replay."""
+    cell = Cell(*name.split(":"))
+    made = await run_cell(bed, cell)
+    assert not made["broken"], f"{made['broken']}: {command(cell)}"
+    assert not made["without_sigterm"]

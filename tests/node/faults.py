@@ -1,0 +1,348 @@
+"""What goes wrong with a part of the node: killed, hung for a while or for good, slow.
+
+A fault is a block: it holds from its beginning to its end, and afterwards the part is there again, or the
+node's next boot starts it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import NamedTuple
+
+import trio
+
+from tests.node.bed import Bed
+from tests.node.ebbtide import NAME as DAEMON
+from tests.node.ebbtide import Daemon
+from tests.node.parts import API_PORT, Member
+
+KILLED, HUNG_5_S, HUNG, SLOW = "killed", "hung-5s", "hung", "slow"
+WAYS = (KILLED, HUNG_5_S, HUNG, SLOW)
+HUNG_SECONDS = 5.0
+#: One that is slow gets a tenth of the time, in slices too short for anybody's deadline.
+STOPPED_SECONDS, RUNNING_SECONDS = 0.18, 0.02
+#: Until the service manager starts it again: RestartSec of the units that the packages bring (containerd's, a
+#: kubelet's by kubeadm, logind's).
+CONTAINERD_SECONDS, KUBELET_SECONDS, LOGIND_SECONDS = 5.0, 10.0, 0.1
+DISK_BYTES = 24 << 20
+DISK_SECONDS_MAX = 10
+ONE_OF_PACKETS = "3"
+
+#: In the node's mounts, outside of its processes, so that it thaws also when whoever asked for it is killed:
+#: its input ends then. FIFREEZE and FITHAW are the kernel's; a frozen file system takes no write.
+FREEZER = """
+import fcntl, os, select, sys
+FIFREEZE, FITHAW = 0xC0045877, 0xC0045878
+place, frozen, thawed = sys.argv[1], float(sys.argv[2]), float(sys.argv[3])
+folder = os.open(place, os.O_RDONLY)
+while True:
+    fcntl.ioctl(folder, FIFREEZE, 0)
+    print("frozen", flush=True)
+    ended = select.select([0], [], [], frozen or None)[0]
+    fcntl.ioctl(folder, FITHAW, 0)
+    if ended or select.select([0], [], [], thawed)[0]:
+        break
+"""
+#: EXT4_IOC_SHUTDOWN without writing anything back: whatever is asked of it from now on is an error.
+BREAKER = """
+import fcntl, os, struct, sys
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack("I", 2))
+"""
+
+
+class Target(NamedTuple):
+    """The node that it happens to. ``disk``: where the journal's file system is mounted, as the node sees it;
+    ``daemon``: None where the kubelet shuts down by itself.
+    """
+
+    bed: Bed
+    member: Member
+    daemon: Daemon | None
+    disk: Path | None
+
+    def named(self, part: str) -> str:
+        """The node's process that is this part."""
+        return {"api-server": "kube-apiserver", "etcd": "etcd", "daemon": DAEMON}.get(
+            part, f"{part}-{self.member.name}"
+        )
+
+
+Fault = Callable[[Target], AbstractAsyncContextManager[None]]
+
+
+@contextlib.contextmanager
+def mounted(bed: Bed) -> Iterator[Callable[[], None]]:
+    """A file system of its own for a journal, at `disk_of`; the block is given what mounts it anew."""
+    image, place = disk_of(bed).with_suffix(".image"), disk_of(bed)
+    for argv in (
+        ["mkdir", "-p", str(place)],
+        ["truncate", "-s", str(DISK_BYTES), str(image)],
+        ["mkfs.ext4", "-q", "-F", str(image)],
+    ):
+        _in_node(bed, *argv)
+
+    def mount() -> None:
+        _in_node(bed, "mount", "-o", "loop,noatime", str(image), str(place))
+
+    def again() -> None:
+        _in_node(bed, "umount", str(place))
+        mount()
+
+    mount()
+    try:
+        yield again
+    finally:
+        _in_node(bed, "umount", "-l", str(place))
+        _in_node(bed, "rm", str(image))
+
+
+def disk_of(bed: Bed) -> Path:
+    return bed.folder / "state" / "journal-disk"
+
+
+def _in_node(bed: Bed, *argv: str) -> None:
+    """In the node. Raises OSError with what it said."""
+    done = subprocess.run([*bed.enter, *argv], capture_output=True, text=True, timeout=DISK_SECONDS_MAX)
+    if done.returncode:
+        raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
+
+
+# --- processes --------------------------------------------------------------------------------------
+
+
+async def pids_of(target: Target, part: str) -> list[int]:
+    """As the machine counts; the daemon itself, where a parent keeps its lock."""
+    if part in ("logind", "bus"):
+        return [await target.bed.logind.pid(part)]
+    inner = (await target.bed.inside.do("pids")).get(target.named(part))
+    if inner is None:
+        return []
+    here = outer_pid(target.bed, inner)
+    children = Path(f"/proc/{here}/task/{here}/children").read_text().split() if part == "daemon" else []
+    return [int(each) for each in children] or [here]
+
+
+def outer_pid(bed: Bed, inner: int) -> int:
+    """Of a process of the node, whose own count is ``inner``. Raises ProcessLookupError."""
+    space = os.readlink(f"/proc/{bed.pid}/ns/pid")
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.readlink(entry / "ns/pid") == space:
+                fields = dict(line.split(":", 1) for line in (entry / "status").read_text().splitlines())
+                if int(fields["NSpid"].split()[-1]) == inner:
+                    return int(entry.name)
+    raise ProcessLookupError(f"no process {inner} in the node")
+
+
+def _send(pids: Sequence[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def hung(part: str, seconds: float = 0) -> Fault:
+    """Stopped: its connections stay, and it answers nothing. For so long; 0: to the end of the block."""
+
+    @contextlib.asynccontextmanager
+    async def fault(target: Target) -> AsyncIterator[None]:
+        pids = await pids_of(target, part)
+        _send(pids, signal.SIGSTOP)
+        try:
+            async with trio.open_nursery() as nursery:
+                if seconds:
+                    nursery.start_soon(_later, pids, seconds)
+                yield
+                nursery.cancel_scope.cancel()
+        finally:
+            _send(pids, signal.SIGCONT)
+
+    return fault
+
+
+async def _later(pids: Sequence[int], seconds: float) -> None:
+    await trio.sleep(seconds)
+    _send(pids, signal.SIGCONT)
+
+
+def slow(part: str) -> Fault:
+    """A tenth of its time."""
+
+    @contextlib.asynccontextmanager
+    async def fault(target: Target) -> AsyncIterator[None]:
+        pids = await pids_of(target, part)
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_slices, pids)
+                yield
+                nursery.cancel_scope.cancel()
+        finally:
+            _send(pids, signal.SIGCONT)
+
+    return fault
+
+
+async def _slices(pids: Sequence[int]) -> None:
+    while True:
+        _send(pids, signal.SIGSTOP)
+        await trio.sleep(STOPPED_SECONDS)
+        _send(pids, signal.SIGCONT)
+        await trio.sleep(RUNNING_SECONDS)
+
+
+def killed(part: str, again_seconds: float = 0) -> Fault:
+    """SIGKILL, and started again after so long as its unit is; 0: by nobody."""
+
+    @contextlib.asynccontextmanager
+    async def fault(target: Target) -> AsyncIterator[None]:
+        name, jobs = target.named(part), await target.bed.logind.do("asked")
+        await target.bed.stop(name)
+        async with trio.open_nursery() as nursery:
+            if again_seconds:
+                nursery.start_soon(_again, target, name, again_seconds, len(jobs))
+            yield
+            nursery.cancel_scope.cancel()
+
+    return fault
+
+
+async def _again(target: Target, name: str, seconds: float, jobs: int) -> None:
+    await trio.sleep(seconds)
+    asked = (await target.bed.logind.do("asked"))[jobs:]
+    # A unit that somebody stops while it waits to be started again stays stopped.
+    if not (name.startswith("kubelet") and ["StopUnit", target.member.unit] in asked):
+        await target.bed.inside.do("again", name=name)
+
+
+@contextlib.asynccontextmanager
+async def daemon_killed(target: Target) -> AsyncIterator[None]:
+    """Its parent holds the lock and starts it again, as a service manager would."""
+    _send(await pids_of(target, "daemon"), signal.SIGKILL)
+    yield
+
+
+@contextlib.asynccontextmanager
+async def logind_killed(target: Target) -> AsyncIterator[None]:
+    await target.bed.logind.stop_logind()
+    await trio.sleep(LOGIND_SECONDS)
+    await target.bed.logind.start_logind()
+    yield
+
+
+@contextlib.asynccontextmanager
+async def bus_killed(target: Target) -> AsyncIterator[None]:
+    """logind goes with it: it leaves when it loses the bus."""
+    await target.bed.logind.restart_bus()
+    yield
+
+
+# --- the network to the API server, for all of the node ---------------------------------------------
+
+
+def network(*what: str, seconds: float = 0) -> Fault:
+    """What iptables does with all that goes to the API server's port, also over connections that are open."""
+    rule = ["OUTPUT", "-p", "tcp", "--dport", str(API_PORT), *what]
+
+    @contextlib.asynccontextmanager
+    async def fault(target: Target) -> AsyncIterator[None]:
+        await target.bed.run("iptables", "-w", "-I", *rule)
+        held = True
+
+        async def take_away() -> None:
+            nonlocal held
+            if held:
+                held = False
+                await target.bed.run("iptables", "-w", "-D", *rule)
+
+        async def later() -> None:
+            await trio.sleep(seconds)
+            await take_away()
+
+        try:
+            async with trio.open_nursery() as nursery:
+                if seconds:
+                    nursery.start_soon(later)
+                yield
+                nursery.cancel_scope.cancel()
+        finally:
+            with trio.CancelScope(shield=True):
+                await take_away()
+
+    return fault
+
+
+# --- the disk of the journal ------------------------------------------------------------------------
+
+
+def frozen(seconds: float = 0, thawed_seconds: float = 0) -> Fault:
+    """No write comes back for so long, then for so long it does, in turn; 0 and 0: never in the block."""
+
+    @contextlib.asynccontextmanager
+    async def fault(target: Target) -> AsyncIterator[None]:
+        assert target.disk is not None
+        enter = ["nsenter", "-t", str(target.bed.pid), "-m", "--"]
+        words = [sys.executable, "-c", FREEZER, str(target.disk), str(seconds), str(thawed_seconds)]
+        pipe = subprocess.PIPE
+        process = await trio.lowlevel.open_process([*enter, *words], stdin=pipe, stdout=pipe)
+        try:
+            assert process.stdout is not None
+            with trio.fail_after(DISK_SECONDS_MAX):
+                assert await process.stdout.receive_some(), "the disk cannot be frozen"
+            yield
+        finally:
+            with trio.CancelScope(shield=True):
+                assert process.stdin is not None
+                await process.stdin.aclose()
+                await process.wait()
+
+    return fault
+
+
+@contextlib.asynccontextmanager
+async def disk_dead(target: Target) -> AsyncIterator[None]:
+    assert target.disk is not None
+    _in_node(target.bed, sys.executable, "-c", BREAKER, str(target.disk))
+    yield
+
+
+#: Longer than any shutdown: thawed once, after the time that the first freeze takes.
+FOR_GOOD_SECONDS = 3600.0
+
+#: Each part's ways, and what they stand for.
+FAULTS: dict[str, dict[str, Fault]] = {
+    # Gone and back, by its unit; the shims and the containers live on.
+    "containerd": {KILLED: killed("containerd", CONTAINERD_SECONDS)},
+    "kubelet": {KILLED: killed("kubelet", KUBELET_SECONDS)},
+    # Somebody else's machine, or a static pod that nobody starts again in a shutdown: gone for good.
+    "api-server": {KILLED: killed("api-server")},
+    "etcd": {KILLED: killed("etcd")},
+    "logind": {KILLED: logind_killed},
+    "bus": {KILLED: bus_killed},
+    "daemon": {KILLED: daemon_killed},
+    # The way to the API server alone: pods, runtime and kubelet share no wire on a node. Refused; taken
+    # and not answered; one packet of three lost, so that answers wait until they are sent again.
+    "network": {
+        KILLED: network("-j", "REJECT", "--reject-with", "tcp-reset"),
+        HUNG_5_S: network("-j", "DROP", seconds=HUNG_SECONDS),
+        HUNG: network("-j", "DROP"),
+        SLOW: network(
+            *("-m", "statistic", "--mode", "nth", "--every", ONE_OF_PACKETS, "--packet", "0", "-j", "DROP")
+        ),
+    },
+    # The journal's own file system: each call an error; or frozen, all of the time or nine tenths of it.
+    "disk": {
+        KILLED: disk_dead,
+        HUNG_5_S: frozen(HUNG_SECONDS, FOR_GOOD_SECONDS),
+        HUNG: frozen(),
+        SLOW: frozen(STOPPED_SECONDS, RUNNING_SECONDS),
+    },
+}
+for _part, _ways in FAULTS.items():
+    if HUNG not in _ways:
+        _ways.update({HUNG_5_S: hung(_part, HUNG_SECONDS), HUNG: hung(_part), SLOW: slow(_part)})

@@ -1,0 +1,800 @@
+"""Every part of the node, in every way that it can fail, at every time of a shutdown, in every mode; each
+cell judged alike, and the kubelet's own graceful shutdown beside it.
+
+A cell is a whole life: pods that note what happens to them, the failure, the power-off, and the next boot.
+What cannot be is in `LEFT_OUT`, with the reason.
+
+python -m tests.node.matrix                            # all that the results do not have yet; hours
+python -m tests.node.matrix --only '*:containerd:*' --means cri --seconds 600
+python -m tests.node.matrix --only cri:containerd:hung:wave-1 --again     # one cell
+python -m tests.node.matrix --table                    # what the results come to
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fnmatch
+import itertools
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from ebbtide.events import decisions as d
+from ebbtide.events.base import Record
+from tests.beds.rootfs import Unavailable, cache_folder
+from tests.node.bare import ask
+from tests.node.bed import Bed
+from tests.node.bringing_up import mend_infrastructure, node_bed
+from tests.node.client import POLL_SECONDS, Object, Refused
+from tests.node.contenders import OFF
+from tests.node.ebbtide import NAME as DAEMON
+from tests.node.ebbtide import Daemon
+from tests.node.faults import FAULTS, HUNG, KILLED, WAYS, Target, disk_of, mounted, outer_pid
+from tests.node.going import calm, make_classes
+from tests.node.pods import PODS
+from tests.node.shutdowns import FINAL, NS, fill
+from tests.node.witness import TICK_NS, Witness
+
+KUBELET = "kubelet"
+MODES = ("api", "cri", "auto")
+MEANS = (*MODES, KUBELET)
+PARTS = tuple(FAULTS)
+BEFORE, AT, WAVE_1, WAVE_2, BETWEEN = "before", "at", "wave-1", "wave-2", "between"
+TIMES = (WAVE_1, AT, BEFORE, WAVE_2, BETWEEN)
+#: `auto` chooses by the kind of the shutdown: a power-off would be `api` again, so it has the reboots.
+KINDS = dict.fromkeys(MEANS, "poweroff") | {"auto": "reboot"}
+SILENT = "nobody can ask for a shutdown"
+#: (means, part, way, time), `*` for any: why there is no such cell.
+LEFT_OUT = {
+    ("*", "logind", HUNG, BEFORE): SILENT,
+    ("*", "bus", HUNG, BEFORE): SILENT,
+    (KUBELET, "daemon", "*", "*"): "it is the kubelet itself: the row of that part",
+    (KUBELET, "disk", "*", "*"): "it has no journal",
+}
+
+
+class Cell(NamedTuple):
+    """``means``: who ends the pods, a mode of ours or the kubelet."""
+
+    means: str
+    part: str
+    way: str
+    time: str
+
+    @property
+    def name(self) -> str:
+        return ":".join(self)
+
+
+def all_cells() -> list[Cell]:
+    """The most telling first: in the middle of it, by the modes that end pods; `auto` has their rows anew."""
+    every = [
+        Cell(means, part, way, time)
+        for several in (("api", "cri", KUBELET), ("auto",))
+        for time in TIMES
+        for means in several
+        for part in PARTS
+        for way in WAYS
+    ]
+    return [cell for cell in every if not why_not(cell)]
+
+
+def why_not(cell: Cell) -> str:
+    """Empty where it can be made."""
+    for pattern, reason in LEFT_OUT.items():
+        if all(wanted in ("*", got) for wanted, got in zip(pattern, cell, strict=True)):
+            return reason
+    return ""
+
+
+# --- the pods ---------------------------------------------------------------------------------------
+
+
+class Planned(NamedTuple):
+    """``ends_after``: seconds from its stop signal; 0: only SIGKILL ends it."""
+
+    priority: str
+    ends_after: float
+    grace_seconds: int
+    hook: bool = False
+
+
+#: Class to priority, in the order of the waves, each with so many seconds.
+WAVES = {"low": 1000, "middle": 2000, "high": 3000}
+WAVE_SECONDS = 5
+RESERVE_SECONDS = 2
+#: The first wave lasts long enough for what goes wrong in it; the second is one in which somebody is killed.
+POD_SET = {
+    "low-hook": Planned("low", 0.2, 4, hook=True),
+    "low-slow": Planned("low", 2.0, 4),
+    "middle-hook": Planned("middle", 0.2, 4, hook=True),
+    "middle-deaf": Planned("middle", 0, 3),
+    "high-hook": Planned("high", 0.2, 4, hook=True),
+    "high-slow": Planned("high", 1.0, 4),
+}
+NAMES = tuple(POD_SET)
+LIMIT_NS = (WAVE_SECONDS * len(WAVES) + RESERVE_SECONDS) * NS
+
+
+def wave(name: str) -> list[str]:
+    return [pod for pod, planned in POD_SET.items() if planned.priority == name]
+
+
+def manifests(witness: Witness) -> list[Object]:
+    return [
+        witness.pod(
+            name,
+            slow=not planned.ends_after,
+            ends_after=planned.ends_after,
+            hook=planned.hook,
+            priorityClassName=planned.priority,
+            terminationGracePeriodSeconds=planned.grace_seconds,
+        )
+        for name, planned in POD_SET.items()
+    ]
+
+
+# --- what was seen ----------------------------------------------------------------------------------
+
+NOTES = ("began", "hook", "signal", "ended")
+Notes = dict[str, dict[str, list[int]]]
+
+
+class Seen(NamedTuple):
+    """One cell's evidence, in monotonic nanoseconds. ``asked_ns``: the request that was followed;
+    ``began_ns``: when logind's time began; ``released_ns``: the last copy of the lock was closed;
+    ``over_ns``: logind went on; None: neither was seen. ``alive``: pods that had a process at the release.
+
+    ``after``: each pod in the API once the next boot has settled, or did not: ``gone``, its phase, or
+    ``Running, no process``. ``replay``: empty where it was identical.
+    """
+
+    cell: Cell
+    asked_ns: int
+    began_ns: int
+    released_ns: int | None
+    over_ns: int | None
+    alive: frozenset[str]
+    notes: Notes
+    records: Sequence[Record]
+    after: dict[str, str]
+    replay: str = ""
+    called_off: bool = False
+    struck_ns: int = 0
+
+    def events(self, kind: type[Any]) -> list[Any]:
+        return [each.event for each in self.records if isinstance(each.event, kind)]
+
+
+#: Between two looks at the lock, and until logind has heard of a closed one.
+LOOK_SECONDS, HEARD_NS = 0.02, NS // 4
+#: A shell that has to wait for a processor notes its signal so much later than it got it, at most.
+LATE_NOTE_NS = NS // 2
+#: What a pod has after its stop signal in any case, as the kubelet grants it.
+FLOOR_NS = 2 * NS
+
+
+def breaches(seen: Seen) -> list[str]:
+    """What did not hold, each in one line. Of the kubelet's own shutdown nothing is asked."""
+    if seen.cell.means == KUBELET:
+        return []
+    rules = (lock, order, once, fates, after_boot, replay)
+    return [f"{rule.__name__}: {line}" for rule in rules for line in rule(seen)]
+
+
+def lock(seen: Seen) -> Iterator[str]:
+    """Held until the last pod has gone, and released before logind's own timer."""
+    if seen.cell[1:3] == ("daemon", HUNG):
+        return  # Who is stopped cannot let go; logind's limit is what ends this.
+    if seen.released_ns is None:
+        yield "it was never released"
+        return
+    late_ns = seen.released_ns - seen.began_ns - LIMIT_NS
+    if late_ns > 0:
+        yield f"released {late_ns / NS:.2f} s after logind's limit"
+    if seen.over_ns is not None and seen.over_ns < seen.released_ns - HEARD_NS:
+        yield f"logind went on {(seen.released_ns - seen.over_ns) / NS:.2f} s before the release"
+    unfinished = {uid for event in seen.events(d.PodsEnded) for uid in event.unfinished}
+    known = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
+    for name in sorted(seen.alive - {known.get(uid, "") for uid in unfinished}):
+        yield f"released while {name} still ran, which nobody says"
+
+
+def order(seen: Seen) -> Iterator[str]:
+    """No wave begins before the pods of the one before have gone, or its time is over."""
+    started = {
+        each.event.priority: each.mono_ns + each.event.period_ns
+        for each in seen.records
+        if isinstance(each.event, d.WaveStarted) and each.mono_ns >= seen.asked_ns
+    }
+    names = list(WAVES)
+    for first, second in itertools.pairwise(names):
+        begun = min(_told(seen, second), default=None)
+        ends = [end for name in wave(first) if (end := _end(seen, name)) is not None]
+        over_ns = started.get(WAVES[first])
+        if begun is None or not ends:
+            continue
+        last_ns = max(ends) if over_ns is None else min(max(ends), over_ns)
+        if begun < last_ns - TICK_NS:
+            yield f"wave {second} began {(last_ns - begun) / NS:.2f} s before {first} was over"
+
+
+def _told(seen: Seen, priority: str) -> list[int]:
+    """When its pods heard of it, in the shutdown that was followed."""
+    found = [at for name in wave(priority) for what in ("hook", "signal") for at in seen.notes[name][what]]
+    return [at for at in found if at >= seen.asked_ns]
+
+
+def _end(seen: Seen, name: str) -> int | None:
+    """By its own word, or the soonest that SIGKILL may have come."""
+    notes = seen.notes[name]
+    if ended := [at for at in notes["ended"] if at >= seen.asked_ns]:
+        return ended[-1]
+    signals = [at for at in notes["signal"] if at >= seen.asked_ns]
+    return signals[-1] + FLOOR_NS - LATE_NOTE_NS if signals else None
+
+
+def once(seen: Seen) -> Iterator[str]:
+    """To each life of a pod at most one stop signal and one hook. One that is taken from the kubelet may have
+    got the signal of both, since nobody can see whether it got the first.
+    """
+    names = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
+    deleted = {names[each.uid] for each in seen.events(d.DeletePod)}
+    taken = {names[each.uid] for each in seen.events(d.SendSignal)} & deleted
+    for name, notes in seen.notes.items():
+        lives = len(notes["began"])
+        for what, most in (("signal", lives + (name in taken)), ("hook", lives)):
+            if len(notes[what]) > most:
+                yield f"{name} got {len(notes[what])} of {what} in {lives} lives"
+
+
+def fates(seen: Seen) -> Iterator[str]:
+    """What is on record is what the pods noted; `unknown` is no untruth, and counted apart."""
+    for name, outcomes in sorted(outcomes_of(seen).items()):
+        ended, lives = len(seen.notes[name]["ended"]), len(seen.notes[name]["began"])
+        told = Counter(outcomes)
+        if told["graceful"] > ended:
+            yield f"{name} is graceful on record, and did not end by itself"
+        if told["killed"] > lives - ended:
+            yield f"{name} is killed on record, and ended by itself"
+        if name in seen.alive and outcomes[-1] in ("graceful", "killed"):
+            yield f"{name} is {outcomes[-1]} on record, and ran on at the release"
+        if told["failed"]:
+            yield f"{name} failed on record, and no pod here fails"
+    if seen.cell[1:3] != ("daemon", HUNG):
+        for name in sorted(set(NAMES) - outcomes_of(seen).keys() - seen.alive):
+            yield f"{name} has ended, and no fate is on record"
+
+
+def after_boot(seen: Seen) -> Iterator[str]:
+    """What the API server says once the next boot has settled is true of each pod."""
+    for name, state in sorted(seen.after.items()):
+        if state not in ("gone", *FINAL, "Running"):
+            yield f"{name} is {state} for ever"
+
+
+def replay(seen: Seen) -> Iterator[str]:
+    if seen.replay:
+        yield seen.replay
+
+
+def outcomes_of(seen: Seen) -> dict[str, list[str]]:
+    """Each pod's fates, in the order in which they came."""
+    names = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
+    found: dict[str, list[str]] = {}
+    for each in seen.events(d.PodEnded):
+        found.setdefault(names[each.uid], []).append(each.outcome)
+    return found
+
+
+def unsignalled(seen: Seen) -> list[str]:
+    """Pods that no stop signal reached before the machine went on."""
+    until = seen.over_ns or seen.released_ns or 0
+    return [name for name in NAMES if not any(at <= until + TICK_NS for at in seen.notes[name]["signal"])]
+
+
+def row(seen: Seen, seconds: float) -> dict[str, Any]:
+    """The line of the results."""
+    released_ns = seen.released_ns or seen.over_ns
+    told = outcomes_of(seen)
+    extra = [
+        name
+        for name in NAMES
+        for w in ("signal", "hook")
+        if len(seen.notes[name][w]) > len(seen.notes[name]["began"])
+    ]
+    return {
+        "cell": seen.cell.name,
+        **seen.cell._asdict(),
+        "broken": breaches(seen),
+        "without_sigterm": unsignalled(seen),
+        "cut_off": sorted(seen.alive),
+        "in_time": released_ns is not None and released_ns - seen.began_ns <= LIMIT_NS,
+        "release_seconds": None if released_ns is None else round((released_ns - seen.began_ns) / NS, 2),
+        "unknown": sorted(name for name, outcomes in told.items() if "unknown" in outcomes),
+        "twice": sorted(set(extra)),
+        "not_settled": sorted(
+            f"{n}: {s}" for n, s in seen.after.items() if s not in ("gone", *FINAL, "Running")
+        ),
+        "called_off": seen.called_off,
+        "handed_over": [each.reason for each in seen.events(d.HandedOver)],
+        "struck_seconds": round((seen.struck_ns - seen.asked_ns) / NS, 2),
+        "seconds": round(seconds, 1),
+    }
+
+
+# --- one cell ---------------------------------------------------------------------------------------
+
+#: What is asked before is there so long before the request.
+BEFORE_SECONDS = 2.0
+MOMENT_SECONDS_MAX = 20.0
+#: After logind's limit: its own timer, and what a busy machine takes.
+OVER_SECONDS_MAX = LIMIT_NS / NS + 8
+#: From the end of the fault until logind, its locks gone, goes on.
+GO_ON_SECONDS_MAX = 4.0
+SETTLED_SECONDS_MAX = 40.0
+ARMED_AGAIN_SECONDS_MAX = 15.0
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+WAVE_PERIODS = [{"priority": each, "shutdownGracePeriodSeconds": WAVE_SECONDS} for each in WAVES.values()]
+GRACEFUL = {
+    "shutdownGracePeriod": "0s",
+    "shutdownGracePeriodCriticalPods": "0s",
+    "shutdownGracePeriodByPodPriority": WAVE_PERIODS,
+}
+
+
+class Missed(Exception):
+    """The cell could not be made: it says nothing about anybody."""
+
+
+class Run:
+    """One cell on a calm node."""
+
+    def __init__(self, bed: Bed, cell: Cell, folder: Path) -> None:
+        self.bed, self.cell, self.folder = bed, cell, folder
+        self.member = next(iter(bed.members.values()))
+        self.witness = Witness(bed)
+        self.daemon: Daemon | None = None
+        self.remount: Callable[[], None] | None = None
+        self.asked_ns = self.began_ns = self.struck_ns = 0
+        self.released_ns: int | None = None
+        self.alive: frozenset[str] = frozenset()
+        self.called_off = False
+        self._stack = contextlib.ExitStack()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The kubelet's."""
+        return GRACEFUL if self.cell.means == KUBELET else OFF
+
+    async def run(self) -> Seen:
+        """Raises Missed, and what a bed raises that does not come up."""
+        with self._stack:
+            await self.prepare()
+            try:
+                seen = await self.down()
+                return await self.boot(seen)
+            finally:
+                if self.daemon is not None:
+                    await self.daemon.stop()
+
+    async def prepare(self) -> None:
+        await calm(self.bed)
+        await self.bed.runs_nothing(self.member)
+        new_boot(self.bed)
+        if self.cell.means == KUBELET:
+            await self.bed.start_over(**self.settings)
+        await fill(self.bed, manifests(self.witness))
+        if self.cell.means == KUBELET:
+            await self.bed.locks(1)
+            return
+        journal = self.folder / "journal"
+        self.daemon = Daemon(self.bed, journal, self.cell.means, self.member)
+        self.daemon.keep_lock = True
+        if self.cell.part == "disk":
+            self.remount = self._stack.enter_context(mounted(self.bed))
+            self.daemon.journal = disk_of(self.bed) / "journal"
+            journal = self.bed.place(self.daemon.journal)
+        second = self.folder / "second"
+        self.daemon.locations = (journal, second)
+        self.daemon.configure(
+            reserve=f"{RESERVE_SECONDS}s",
+            shutdownGracePeriodByPodPriority=WAVE_PERIODS,
+            journalFallbacks=[str(second)],
+        )
+        await self.daemon.start_ready()
+
+    async def down(self) -> Seen:
+        """The fault and the shutdown, until the fault is over and logind went on."""
+        before = len(await self.bed.logind.starts())
+        target = Target(self.bed, self.member, self.daemon, disk_of(self.bed))
+        fault = FAULTS[self.cell.part][self.cell.way](target)
+        async with contextlib.AsyncExitStack() as struck:
+            if self.cell.time == BEFORE:
+                self.struck_ns = time.monotonic_ns()
+                await struck.enter_async_context(fault)
+                await trio.sleep(BEFORE_SECONDS)
+            await self.ask()
+            if self.cell.time != BEFORE:
+                await self.moment()
+                self.struck_ns = time.monotonic_ns()
+                await struck.enter_async_context(fault)
+            over_ns = await self.over(before)
+        with trio.move_on_after(0 if self.called_off and over_ns else GO_ON_SECONDS_MAX):
+            while over_ns is None and (starts := await self.bed.logind.starts()) is not None:
+                over_ns = starts[-1][1] if len(starts) > before else None
+                await trio.sleep(LOOK_SECONDS)
+        notes = {name: {what: self.witness.times(name, what) for what in NOTES} for name in NAMES}
+        return Seen(
+            self.cell, self.asked_ns, self.began_ns, self.released_ns, over_ns, self.alive, notes,
+            (), {}, called_off=self.called_off, struck_ns=self.struck_ns,
+        )  # fmt: skip
+
+    async def ask(self) -> None:
+        """For the shutdown; logind's time begins when it has taken the request."""
+        with trio.fail_after(MOMENT_SECONDS_MAX):
+            self.asked_ns = await self.bed.logind.power_off(KINDS[self.cell.means])
+        silent = self.cell.time == BEFORE and self.cell.part in ("logind", "bus")
+        self.began_ns = time.monotonic_ns() if silent else self.asked_ns
+
+    async def moment(self) -> None:
+        """Until it is time for the fault. Raises Missed."""
+        holds: dict[str, Callable[[], bool]] = {
+            AT: lambda: True,
+            WAVE_1: lambda: self.told("low"),
+            BETWEEN: lambda: all(self.witness.times(name, "ended") for name in wave("low")),
+            WAVE_2: lambda: self.told("middle"),
+        }
+        with trio.move_on_after(MOMENT_SECONDS_MAX):
+            while not holds[self.cell.time]():
+                await trio.sleep(0.005)
+            return
+        raise Missed(f"{self.cell.time} never came")
+
+    def told(self, priority: str) -> bool:
+        return any(self.witness.times(name, what) for name in wave(priority) for what in ("hook", "signal"))
+
+    async def over(self, before: int) -> int | None:
+        """Until the lock is closed or logind has gone on; when that was. A shutdown that was called off, as
+        by a logind that starts anew, is asked for again as soon as the node is protected again.
+        """
+        pids = await self.holders()
+        restarts = self.cell.way == KILLED and self.cell.part in ("logind", "bus")
+        with trio.move_on_after(OVER_SECONDS_MAX + (ARMED_AGAIN_SECONDS_MAX if restarts else 0)):
+            while True:
+                if self.cell.part == "daemon" and self.cell.way == KILLED:
+                    pids = await self.holders()
+                # In this order: a lock that is still held was so when logind went on.
+                starts = await self.bed.logind.starts()
+                held = any(map(holds_lock, pids))
+                if restarts and not self.called_off and self.is_called_off():
+                    await self.ask_again()
+                elif not held or len(starts) > before:
+                    now_ns = time.monotonic_ns()
+                    self.alive = running_pods(self.bed)
+                    self.released_ns = None if held else now_ns
+                    over_ns: int | None = starts[-1][1] if len(starts) > before else None
+                    return over_ns
+                await trio.sleep(LOOK_SECONDS)
+        self.alive = running_pods(self.bed)
+        return None
+
+    def is_called_off(self) -> bool:
+        return self.daemon is not None and bool(self.daemon.events(d.ShutdownWithdrawn))
+
+    async def ask_again(self) -> None:
+        assert self.daemon is not None
+        armed = self.daemon
+        self.called_off = True
+
+        def again() -> bool:
+            kinds = [
+                type(each.event)
+                for each in armed.records()
+                if isinstance(each.event, d.ShutdownWithdrawn | d.Armed)
+            ]
+            return bool(kinds) and kinds[-1] is d.Armed
+
+        await armed.until(again, "it is not armed again")
+        await self.ask()
+
+    async def holders(self) -> list[int]:
+        """Who may have a copy of the lock: the daemon and the parent that keeps it, or the kubelet."""
+        name = f"kubelet-{self.member.name}" if self.daemon is None else DAEMON
+        inner = (await self.bed.inside.do("pids")).get(name)
+        if inner is None:
+            return []
+        here = outer_pid(self.bed, inner)
+        children = Path(f"/proc/{here}/task/{here}/children").read_text().split()
+        return [here, *map(int, children)]
+
+    async def boot(self, seen: Seen) -> Seen:
+        """The machine goes down and comes up: what its disk and the API server know is all that is left."""
+        bed, member = self.bed, self.member
+        if self.daemon is not None:
+            await self.daemon.stop()
+            if self.remount is not None:
+                self.remount()
+        await bed.stop(f"kubelet-{member.name}")
+        await mend_infrastructure(bed)
+        await ask(member, "wipe")
+        await bed.logind.reset()
+        new_boot(bed)
+        self.witness.forget()
+        await bed.start_kubelet(member, **self.settings)
+        if self.daemon is not None:
+            await self.daemon.start()
+        await bed.node_ready(member)
+        after = await self.settled()
+        problem, records = "", list[Record]()
+        if self.daemon is not None:
+            await self.daemon.stop()
+            # Also what only the next boot can say of the last one.
+            records = self.daemon.records()
+            try:
+                await self.daemon.verify()
+            except AssertionError as error:
+                problem = str(error)[:500]
+        return seen._replace(records=records, after=after, replay=problem)
+
+    async def settled(self) -> dict[str, str]:
+        """Each pod's state once it is true, or when it never gets so."""
+        found: dict[str, str] = {}
+        with trio.move_on_after(SETTLED_SECONDS_MAX):
+            while True:
+                with contextlib.suppress(OSError, Refused):
+                    listed = (await self.bed.api.get(PODS))["items"]
+                    runs = running_pods(self.bed)
+                    found = dict.fromkeys(NAMES, "gone") | {
+                        each["metadata"]["name"]: state_of(each, runs) for each in listed
+                    }
+                    if all(state in ("gone", *FINAL, "Running") for state in found.values()):
+                        break
+                await trio.sleep(POLL_SECONDS)
+        return found
+
+
+def state_of(made: Object, runs: frozenset[str]) -> str:
+    phase = str(made["status"]["phase"])
+    if "deletionTimestamp" in made["metadata"]:
+        return f"{phase}, terminating"
+    return f"{phase}, no process" if phase == "Running" and made["metadata"]["name"] not in runs else phase
+
+
+def holds_lock(pid: int) -> bool:
+    """Does the process have a copy of one of logind's locks?"""
+    place = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for each in os.listdir(place):
+            with contextlib.suppress(OSError):
+                if os.readlink(f"{place}/{each}").endswith(".ref"):
+                    return True
+    return False
+
+
+def running_pods(bed: Bed) -> frozenset[str]:
+    """Those of which a process is there, by what it was started with."""
+    found = set()
+    for process in bed.place(Path("/proc")).glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = process.read_bytes()
+            found |= {name for name in NAMES if f"/notes/{name}.began".encode() in words}
+    return frozenset(found)
+
+
+def new_boot(bed: Bed) -> None:
+    """Another name for this boot, for all that runs in the node from now on."""
+    file = bed.place(bed.folder / "state" / "boot-id")
+    if not file.exists():
+        file.write_text("")
+        bed.mount_over(bed.folder / "state" / "boot-id", Path(BOOT_ID))
+    file.write_text(f"{uuid.uuid4()}\n")
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+RESULTS = "matrix.jsonl"
+TRIES = 2
+
+
+class Results:
+    """One JSON line a cell, the last one of a cell holds; journals of broken cells lie beside."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.kept = file.with_suffix("")
+        self.rows: dict[str, dict[str, Any]] = {}
+        if file.exists():
+            for line in file.read_text().splitlines():
+                self.add(json.loads(line))
+
+    def add(self, made: dict[str, Any]) -> None:
+        self.rows[made["cell"]] = made
+
+    def write(self, made: dict[str, Any]) -> None:
+        self.add(made)
+        self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.file.open("a") as file:
+            file.write(json.dumps(made) + "\n")
+
+    def keep(self, cell: Cell, locations: Iterable[Path]) -> str:
+        """Its journal, and what it was made of; the folder."""
+        folder = self.kept / cell.name
+        shutil.rmtree(folder, ignore_errors=True)
+        for number, location in enumerate(each for each in locations if each.is_dir()):
+            shutil.copytree(location, folder / str(number), ignore=shutil.ignore_patterns("*.sock"))
+        return str(folder)
+
+
+def command(cell: Cell) -> str:
+    return f"python -m tests.node.matrix --only {cell.name} --again"
+
+
+async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> dict[str, Any]:
+    """Its row; a broken one's journal is kept where there are results."""
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ebbtide-cell.") as folder:
+        run = Run(bed, cell, Path(folder))
+        seen = await run.run()
+        made = row(seen, time.monotonic() - began)
+        if made["broken"] and results is not None and run.daemon is not None:
+            places = run.daemon.locations
+            if run.cell.part == "disk":
+                places = places[1:]
+            made["journal"] = results.keep(cell, places)
+            notes = results.kept / cell.name / "notes.json"
+            notes.write_text(
+                json.dumps({"asked_ns": seen.asked_ns, "struck_ns": seen.struck_ns, "notes": seen.notes})
+            )
+            (results.kept / cell.name / "daemon.log").write_text(bed.log(DAEMON))
+    return made
+
+
+async def run_all(cells: Sequence[Cell], results: Results, seconds: float) -> int:
+    """How many were broken. A node that is in no state for the next cell is brought up anew."""
+    until = time.monotonic() + seconds
+    left, broken, tries = list(cells), 0, Counter[str]()
+    began, done = time.monotonic(), 0
+    while left and time.monotonic() < until:
+        async with node_bed(**OFF) as bed:
+            await make_classes(bed)
+            while left and time.monotonic() < until:
+                cell = left.pop(0)
+                (bed.folder / "log" / f"{DAEMON}.log").write_text("")
+                try:
+                    made = await run_cell(bed, cell, results)
+                except (Exception, BaseExceptionGroup) as error:
+                    print(f"  {cell.name}: not made: {type(error).__name__}: {str(error)[:2000]}", flush=True)
+                    tries[cell.name] += 1
+                    if tries[cell.name] < TRIES:
+                        left.append(cell)
+                    break
+                results.write(made)
+                done += 1
+                broken += bool(made["broken"])
+                rest = (time.monotonic() - began) / done * len(left)
+                print(f"{say(made)}; {len(left)} left, {rest / 60:.0f} min", flush=True)
+                for line in made["broken"]:
+                    print(f"    {line}", flush=True)
+                if made["broken"]:
+                    print(f"    {command(cell)}\n    {made.get('journal', '')}", flush=True)
+    return broken
+
+
+def say(made: dict[str, Any]) -> str:
+    verdict = "BROKEN" if made["broken"] else "holds"
+    extra = [
+        f"{len(made[key])} {key.replace('_', ' ')}"
+        for key in ("without_sigterm", "unknown", "cut_off", "twice")
+        if made[key]
+    ]
+    extra += ["called off"] * made["called_off"] + ["late"] * (not made["in_time"])
+    words = ", ".join([f"released after {made['release_seconds']} s", *extra])
+    return f"{made['cell']}: {verdict}, {words} ({made['seconds']:.0f} s)"
+
+
+HEADS = (
+    *("part", "way", "cells", "broken", "pods without SIGTERM: api, cri, auto", "the kubelet's"),
+    *("inside the time", "the kubelet's"),
+)
+
+
+def table(results: Results) -> str:
+    """By part and way, over all times: cells run, broken, and pods without SIGTERM beside the kubelet's."""
+    lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
+    for part in PARTS:
+        for way in WAYS:
+            found = [each for each in results.rows.values() if (each["part"], each["way"]) == (part, way)]
+            ours = [each for each in found if each["means"] != KUBELET]
+            theirs = [each for each in found if each["means"] == KUBELET]
+            if found:
+                broken = sum(bool(each["broken"]) for each in ours)
+                by_mode = ", ".join(
+                    _share([each for each in ours if each["means"] == mode]) for mode in MODES
+                )
+                cells = [
+                    part,
+                    way,
+                    len(ours),
+                    broken,
+                    by_mode,
+                    _share(theirs),
+                    _inside(ours),
+                    _inside(theirs),
+                ]
+                lines.append("| " + " | ".join(map(str, cells)) + " |")
+    return "\n".join(lines)
+
+
+def _share(rows: Sequence[dict[str, Any]]) -> str:
+    return (
+        f"{sum(len(each['without_sigterm']) for each in rows)} of {len(rows) * len(NAMES)}" if rows else "–"
+    )
+
+
+def _inside(rows: Sequence[dict[str, Any]]) -> str:
+    return f"{sum(each['in_time'] for each in rows)} of {len(rows)}" if rows else "–"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--only", default="*", metavar="PATTERN", help="cells of this name, * for any part of it"
+    )
+    parser.add_argument("--means", action="append", choices=MEANS, help="default: all")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no cell after so long")
+    parser.add_argument("--again", action="store_true", help="also those that the results have")
+    parser.add_argument("--broken", action="store_true", help="those alone that the results have as broken")
+    parser.add_argument(
+        "--results", type=Path, default=cache_folder() / RESULTS, help="one JSON line a cell (%(default)s)"
+    )
+    parser.add_argument("--list", action="store_true", help="the cells, and those that are left out")
+    parser.add_argument("--table", action="store_true", help="what the results come to")
+    asked = parser.parse_args()
+    results = Results(asked.results)
+    cells = [
+        cell
+        for cell in all_cells()
+        if fnmatch.fnmatchcase(cell.name, asked.only) and cell.means in (asked.means or MEANS)
+    ]
+    if asked.table:
+        print(table(results))
+        return 0
+    if asked.list:
+        print("\n".join(cell.name for cell in cells))
+        print(
+            "\n".join(f"{':'.join(pattern)}: {reason}" for pattern, reason in LEFT_OUT.items()),
+            file=sys.stderr,
+        )
+        return 0
+    if asked.broken:
+        cells = [cell for cell in cells if results.rows.get(cell.name, {}).get("broken")]
+    elif not asked.again:
+        cells = [cell for cell in cells if cell.name not in results.rows]
+    try:
+        broken = trio.run(run_all, cells, results, asked.seconds)
+    except Unavailable as error:
+        print(f"no node can be had here: {error}", file=sys.stderr)
+        return 2
+    print(
+        f"{len(results.rows)} of {len(all_cells())} cells run,"
+        f" {sum(bool(each['broken']) for each in results.rows.values())} broken"
+    )
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
