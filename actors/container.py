@@ -35,6 +35,11 @@ NAME = "HookActor"
 #: How long before SIGKILL a straggler is looked at.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
 
+#: The largest number that a state can be written with. A sleep of so many seconds as the API server takes
+#: (any of 63 bits) would end later, and a daemon that cannot write its states down ends in mid-shutdown.
+#: Every number that could be written stays as it was, and with it the digests of old journals.
+UNTIL_NS_MAX = (1 << 64) - 1
+
 ContainerPhase = Literal["running", "hook", "turn", "stopping", "killed", "exited"]
 
 
@@ -122,7 +127,7 @@ def begin(
             return _skip_hook(down, "done", "the gate PodLifecycleSleepAction is off")
         if hook.sleep_seconds <= 0:
             return _skip_hook(down, "done", "")
-        until_ns = now + hook.sleep_seconds * NS_PER_SECOND
+        until_ns = min(now + hook.sleep_seconds * NS_PER_SECOND, UNTIL_NS_MAX)
         shown_ns = min(until_ns, down.stop_by_ns)
         started = HookStarted(uid=down.uid, container=down.spec.name, kind="sleep", until_ns=shown_ns)
         return replace(down, phase="hook", hook_since_ns=now, hook_until_ns=until_ns), [started]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from pathlib import PurePosixPath
+from typing import Annotated
 
 import msgspec
 
@@ -16,6 +17,10 @@ from ebbtide.events.model import Hook
 
 #: A hook's detail is for people: what does not fit a line says no more.
 HOOK_DETAIL_LENGTH_MAX = 100
+
+#: A number of a Kubernetes object, in Go's widest type. JSON has wider ones, which no journal can hold: an
+#: answer with one is not read.
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class ExecAction(msgspec.Struct, frozen=True, kw_only=True, tag="exec", gc=False):

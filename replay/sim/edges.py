@@ -80,7 +80,14 @@ from ebbtide.replay.sim.loop import (
     Until,
     Watching,
 )
-from ebbtide.replay.sim.node import KUBELET, HookProcess, SimulatedContainer, SimulatedNode
+from ebbtide.replay.sim.node import (
+    KUBELET,
+    NO_LIST,
+    NOT_LISTED_YET,
+    HookProcess,
+    SimulatedContainer,
+    SimulatedNode,
+)
 from ebbtide.replay.sim.scenario import Draws
 
 
@@ -283,6 +290,10 @@ HOOK_FAILURES: dict[str, Outcome] = {
 }
 
 
+#: And for the first word on its pods' priorities.
+FIRST_WORD_NS = 1500 * MS
+
+
 class RuntimeEdge(SimulatedEdge):
     """One process's view of the runtime."""
 
@@ -341,6 +352,8 @@ class RuntimeEdge(SimulatedEdge):
     def _take_inventory(self, order: TakeInventory, late: bool) -> Script:
         self._late_until_ns = max(self._late_until_ns, order.late_until_ns)
         delay_ns = self._draw_ns(2000, 30_000) if order.refresh else 0
+        if not order.refresh and self._node.untold == NOT_LISTED_YET:
+            yield Until(self._node.told, FIRST_WORD_NS)
         if order.refresh and self._node.runtime.hung:
             yield Until(self._node.runtime.waiting, DOUBT_NS)
             if self._node.runtime.hung:
@@ -358,10 +371,20 @@ class RuntimeEdge(SimulatedEdge):
                     for each in pod.containers
                 ]
                 pod = replace(pod, containers=tuple(containers))
-            active.append(pod)
-        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active)
+            active.append(self._as_labels_say(pod) if self._node.untold else pod)
+        untold = self._node.untold if any(pod.priority is None for pod in active) else ""
+        yield from InventoryTaken.in_parts(order.key, self._node.timer.now_ns, "simulated", active, untold)
         yield self._draw_ns(5, 60)
         return Outcome()
+
+    def _as_labels_say(self, pod: Pod) -> Pod:
+        """What the runtime's labels tell; of a static pod its manifest says the rest."""
+        if pod.static:
+            return pod
+        made = tuple(replace(each, sidecar=False) for each in pod.containers)
+        return replace(
+            pod, priority=None, daemon=False, tolerates_all=False, volumes=False, owner="", containers=made
+        )
 
     def _start_pod(self, order: StartPod, late: bool) -> Script:
         yield self._draw_ns(20_000, 400_000)
@@ -455,7 +478,9 @@ class RuntimeEdge(SimulatedEdge):
     def adopt(self, order: Order, draws: Draws) -> Script | None:
         """An exec hook that still runs is followed; of a request nothing is left, of an end nobody knows."""
         if not isinstance(order, RunHook):
-            return super().adopt(order, draws)
+            again = super().adopt(order, draws)
+            # The runtime's edge leaves a stop signal to the core, which gives it again: once, and not twice.
+            return None if self._node.faults.mode and isinstance(order, SendSignal) else again
         box = self._find(order.uid, order.container)
         hook = box.hooks.get(order.key) if box is not None else None
         if box is None or hook is None or hook.ended or self._hook_kind(order) == "httpGet":
@@ -487,6 +512,10 @@ class RuntimeEdge(SimulatedEdge):
 # waited for where traces are configured; it takes a moment, and a network that hangs takes all its time.
 
 
+#: Longer than any boot: a server that hangs for good is waited for as long.
+WHILE_HUNG_NS = 3600 * NS_PER_SECOND
+
+
 class ApiServerEdge(SimulatedEdge):
     """One process's connection to the API server, where the daemon is no part of a Kubernetes node."""
 
@@ -499,6 +528,8 @@ class ApiServerEdge(SimulatedEdge):
         faults = self._node.faults
         if faults.api == "hangs":
             yield FOREVER
+        while self._node.api.hung:
+            yield Until(self._node.api.waiting, WHILE_HUNG_NS)
         yield faults.api_takes_ns + self._draws.between(0, 8 * MS)
         if faults.api == "fails":
             return Outcome("failed", "the API server refuses")
@@ -514,6 +545,7 @@ class ApiServerEdge(SimulatedEdge):
             what = "late-status" if order.unchanged_only else "status"
             for uid, phase, _, _ in order.statuses:
                 self._note(what, uid, detail=phase, late=late)
+                self._node.kubelet.final[uid] = None
         elif isinstance(order, DeletePod):
             self._note("delete", order.uid, detail=f"{order.grace_seconds} s", late=late)
             self._node.kubelet.delete(order.uid, order.grace_seconds * NS_PER_SECOND)
@@ -553,8 +585,20 @@ ORDER_BOUNDS_NS: dict[type[Order], int] = {
 RETRY_NS = 500 * MS
 STATUS_POLL_NS = 100 * MS
 MOUNT_POLL_NS = 20 * MS
-#: Between the last answer and saying that there is none any more.
+#: Between the last answer and saying that there is none any more; where the connections stay, and only the
+#: answers do, the silent watch tells.
 MISSED_MS = (1500, 6000)
+SILENT_MS = (4000, 14_000)
+#: A call that is not answered tells sooner: so long it waits at the most, so long does the question behind it
+#: whether anybody is there, and sooner than the last nobody is called away.
+TRY_NS, LIVENESS_NS, API_AWAY_NS = 5000 * MS, 2000 * MS, 3000 * MS
+#: Between two tries of the first list.
+LIST_AGAIN_NS = NS_PER_SECOND
+#: The kubelet's health: asked once a second; so long without an answer is silence; and so long the first
+#: report of the unit waits for the first answer.
+HEALTH_MS, HEALTH_SILENT_MS, HEALTH_FIRST_MS = 1000, 3000, 300
+#: How long a kubelet that hangs is waited for before it is killed.
+KUBELET_STOP_NS = 2000 * MS
 
 
 class KubernetesEdge(ApiServerEdge):
@@ -569,6 +613,10 @@ class KubernetesEdge(ApiServerEdge):
         self._runtime_away = False
         node.runtime.listeners.append(self._runtime_turned)
         node.kubelet.changed.append(lambda: self._later(1, 30, self._report_kubelet))
+        self._api_away = False
+        #: On record as one that does not answer; None: nobody has asked it yet.
+        self._kubelet_silent: bool | None = False
+        node.kubelet.turned.append(self._kubelet_turned)
         self.table = {
             **dict.fromkeys(ORDER_BOUNDS_NS, self._call),
             AwaitStatuses: self._await_statuses,
@@ -582,20 +630,70 @@ class KubernetesEdge(ApiServerEdge):
 
     def look(self) -> None:
         """At the start: who is there."""
-        self._later(1, 20, self._report_kubelet)
+        if self._kubelet.hung:
+            self._kubelet_silent = None
+            self._later(HEALTH_FIRST_MS, HEALTH_FIRST_MS + 20, self._report_kubelet)
+            self._kubelet_turned()
+        else:
+            self._later(1, 20, self._report_kubelet)
         if self._node.runtime.hung:
             self._runtime_turned()
         else:
             runtime = RuntimeRead(reachable=self._node.faults.runtime_refuses != "everything")
             self._later(5, 60, lambda: self._daemon.report(0, runtime))
-        self._later(10, 400, self._report_api)
+        if self._node.untold:
+            self._node.untold = NOT_LISTED_YET
+            self._after(self._node.faults.first_list_takes_ns, self._list)
+            self._after(API_AWAY_NS, self._give_list_up)
+        else:
+            self._later(10, 400, self._report_api)
+
+    def _list(self) -> None:
+        """The first list: with it the API server is there, and what it tells is kept for the next daemon."""
+        if not self._node.api.accepts:
+            self._after(LIST_AGAIN_NS, self._list)
+            return
+        self._node.untold = ""
+        self._report_api()
+        told, self._node.told = self._node.told, []
+        for hear in told:
+            hear()
+
+    def _give_list_up(self) -> None:
+        if self._node.untold and not self._node.api.accepts:
+            self._node.untold = NO_LIST
+            self._report_api()
 
     def _later(self, low_ms: int, high_ms: int, do: Callable[[], object]) -> None:
-        delay_ns = self._draws.between(low_ms, high_ms) * MS
+        self._after(self._draws.between(low_ms, high_ms) * MS, do)
+
+    def _after(self, delay_ns: int, do: Callable[[], object]) -> None:
         self._node.timer.later(delay_ns, lambda: do() if self._daemon.alive else None)
 
     def _api_turned(self) -> None:
-        self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
+        if self._node.untold:
+            return  # the first list will tell
+        if self._node.api.hung:
+            self._later(*SILENT_MS, self._report_silence)
+        else:
+            self._later(*((5, 500) if self._node.api.reachable else MISSED_MS), self._report_api)
+
+    def _report_silence(self) -> None:
+        """Once; and a pause that is over by then is none."""
+        if self._node.api.hung and not self._api_away:
+            self._report_api()
+
+    def _kubelet_turned(self) -> None:
+        if self._node.faults.kubelet_health:
+            again_ms = HEALTH_SILENT_MS if self._kubelet.hung else 5
+            self._later(again_ms, again_ms + HEALTH_MS, self._report_health)
+
+    def _report_health(self) -> None:
+        since_ns = self._kubelet.hung_since_ns
+        silent = since_ns is not None and self._node.timer.now_ns - since_ns >= HEALTH_SILENT_MS * MS
+        if self._kubelet.running and silent is not self._kubelet_silent and silent is self._kubelet.hung:
+            self._kubelet_silent = silent
+            self._report_kubelet()
 
     def _runtime_turned(self) -> None:
         self._later(*((AWAY_MS, AWAY_MS + 60) if self._node.runtime.hung else (5, 500)), self._report_runtime)
@@ -611,11 +709,16 @@ class KubernetesEdge(ApiServerEdge):
     def _report_api(self) -> None:
         reachable, taint = self._node.api.reachable, self._node.faults.taints
         error = "" if reachable else "no answer"
+        self._api_away = not reachable
         self._daemon.report(0, ApiRead(reachable=reachable, error=error, taint=taint))
 
     def _report_kubelet(self) -> None:
         running = self._kubelet.running
-        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=running, healthy=running or None))
+        if not running:
+            self._kubelet_silent = False  # the next one
+        heard = running and self._node.faults.kubelet_health and self._kubelet_silent is not None
+        healthy = not self._kubelet_silent if heard else None
+        self._daemon.report(0, KubeletRead(unit=KUBELET_UNIT, active=running, healthy=healthy))
 
     # --- calls ---------------------------------------------------------------------------------
 
@@ -627,6 +730,8 @@ class KubernetesEdge(ApiServerEdge):
             self._announcing = order.key
         api, takes_ns = self._node.api, self._node.faults.api_takes_ns
         left_ns, sent_ns = ORDER_BOUNDS_NS[type(order)], takes_ns + self._draws.between(0, 8 * MS)
+        if api.hung:
+            self._doubt(min(left_ns, TRY_NS))
         heard = api.reachable
         if api.accepts and sent_ns < left_ns:
             left_ns -= sent_ns
@@ -641,6 +746,16 @@ class KubernetesEdge(ApiServerEdge):
         if isinstance(order, DeletePod) and not refused and not self._draws.chance(1, 2):
             if heard and self._draws.chance(1, 2):
                 self._take(order, late)
+            elif api.hung:
+                # It lies there, and is read when the server wakes up; whoever has gone away by then may have
+                # taken it along.
+                yield Until(api.waiting, left_ns)
+                if api.accepts:
+                    self._take(order, late)
+                    return Outcome()
+                if self._draws.chance(1, 2):
+                    api.waiting.append(partial(self._take, order, late))
+                return Outcome("timed-out", "sent")
             yield left_ns
             return Outcome("timed-out", "sent")
         while left_ns > 0:
@@ -651,6 +766,10 @@ class KubernetesEdge(ApiServerEdge):
                 self._take(order, late)
                 return Outcome()
         return Outcome("failed", "429" if api.reachable else "no answer in time")
+
+    def _doubt(self, tried_ns: int) -> None:
+        """A call that a server which hangs has not answered: whether anybody is there is asked at once."""
+        self._after(max(tried_ns + LIVENESS_NS, API_AWAY_NS), self._report_silence)
 
     def _await_statuses(self, order: AwaitStatuses, late: bool) -> Script:
         until_ns = self._node.timer.now_ns + order.timeout_ns
@@ -691,6 +810,10 @@ class KubernetesEdge(ApiServerEdge):
         if self._node.faults.kubelet == "stays":
             yield 2 * NS_PER_SECOND
             return Outcome("failed", "the unit did not stop")
+        if self._kubelet.hung:
+            # The signal waits for it, and is the first thing that it meets.
+            self._kubelet.waiting.insert(0, self._kubelet.stop)
+            yield Until(self._kubelet.waiting, KUBELET_STOP_NS)
         yield self._draws.between(10, 90) * MS
         self._kubelet.stop()
         return Outcome()

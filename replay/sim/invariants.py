@@ -21,6 +21,7 @@ from ebbtide.events.decisions import (
     ActorFailed,
     AwaitStatuses,
     DeadlineMoved,
+    DeliverStatuses,
     EpisodeClosed,
     PlanMade,
     PodEnded,
@@ -100,6 +101,10 @@ def the_lock_goes_at_once(view: BootView) -> BreachSentences:
                 yield f"episode {episode}: released at {at}, all pods gone at {world_seconds(since_ns)}"
 
 
+#: How long the edge tries to deliver statuses.
+DELIVERY_NS = 10 * NS_PER_SECOND
+
+
 def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
     """On a Kubernetes node: when the API server had answered, or not in time; the grant is there for that."""
     if not view.boot.mode:
@@ -119,8 +124,10 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
             found.append(view.at_ns(record))
         elif isinstance(event, AwaitStatuses) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
-    # Cancelled before the release: until then the kubelet's statuses would have been awaited.
-    return open_until_ns
+        elif isinstance(event, DeliverStatuses) and event.key not in ended:
+            open_until_ns.append(view.at_ns(record) + DELIVERY_NS)
+    # Cancelled, or without power, before the release: until then these would have been awaited.
+    return [*found, *open_until_ns]
 
 
 def _undisturbed(view: BootView, from_ns: int, to_ns: int) -> bool:

@@ -281,7 +281,8 @@ class SimulatedRuntime:
 # What becomes of deleted pods, and of pods that ended without its order; of volumes and of final statuses; or
 # of all pods, where it carries its own graceful shutdown out. What it does stands in the world log under a
 # life of its own. Stopping it cancels its running stops without SIGKILL, as the real one does; a hook that it
-# has started goes on.
+# has started goes on. One that hangs does all that it has to do when it wakes up; what it has asked of the
+# runtime before goes on meanwhile: a stop's SIGKILL when its time is over, and the end of a hook's time.
 
 #: Its life in the world log, and its number among the holders of locks.
 KUBELET = -1
@@ -309,6 +310,11 @@ class Kubelet:
         self._pods, self._timer, self._log, self._logind = pods, timer, log, logind
         self._faults, self._settings, self._reaches = faults, settings, reaches
         self.running = False
+        #: None: it does not hang.
+        self.hung_since_ns: int | None = None
+        self.waiting: list[Callable[[], object]] = []
+        #: Told when it begins or ceases to hang.
+        self.turned: list[Callable[[], object]] = []
         self.changed: list[Callable[[], object]] = []
         #: When each pod has to be gone, by UID: deleted, or in its own shutdown.
         self._until_ns: dict[str, int] = {}
@@ -339,12 +345,34 @@ class Kubelet:
         """Its own stops are cancelled; nothing is killed."""
         if not self.running:
             return
-        self.running = False
+        self.running, self.hung_since_ns, self.waiting = False, None, []
         self._generation += 1
         self._log.note("kubelet-stop", life=KUBELET)
         self._logind.subscribers.pop(KUBELET, None)
         self._logind.close(KUBELET)
         self._notify()
+
+    @property
+    def hung(self) -> bool:
+        return self.hung_since_ns is not None
+
+    def hang(self) -> None:
+        if self.running and not self.hung:
+            self.hung_since_ns = self._timer.now_ns
+            self._turn("kubelet-hangs")
+
+    def wake(self) -> None:
+        if self.hung:
+            self.hung_since_ns = None
+            self._turn("kubelet-wakes")
+            waiting, self.waiting = self.waiting, []
+            for do in waiting:
+                do()
+
+    def _turn(self, what: str) -> None:
+        self._log.note(what, life=KUBELET)
+        for listener in list(self.turned):
+            listener()
 
     def _notify(self) -> None:
         for listener in list(self.changed):
@@ -355,8 +383,18 @@ class Kubelet:
         self._timer.later(after_ns, partial(self._if_same, self._generation, do))
 
     def _if_same(self, generation: int, do: Callable[[], object]) -> None:
+        if self.hung and generation == self._generation:
+            self.waiting.append(partial(self._if_same, generation, do))
+        else:
+            self._if_there(generation, do)
+
+    def _if_there(self, generation: int, do: Callable[[], object]) -> None:
+        """What the runtime does for it, hanging or not: a process that is gone has taken its calls along."""
         if self.running and generation == self._generation:
             do()
+
+    def _asked_of_runtime(self, do: Callable[[], object]) -> Callable[[], object]:
+        return partial(self._if_there, self._generation, do)
 
     # --- what the API server asks --------------------------------------------------------------
 
@@ -385,7 +423,7 @@ class Kubelet:
             elif hook.kind == "sleep":
                 self._later(min(hook.sleep_seconds * NS_PER_SECOND, left_ns), partial(self._signal, box))
             else:
-                self._runtime.ask(partial(self._if_same, self._generation, partial(self._run_hook, box)))
+                self._runtime.ask(self._asked_of_runtime(partial(self._run_hook, box)))
         if self._pods.over(uid):
             self._tidy(uid)
 
@@ -393,11 +431,11 @@ class Kubelet:
         left_ns = max(0, self._until_ns[box.uid] - self._timer.now_ns)
         process = self._pods.run_hook(box, "kubelet", KUBELET, False)
         process.followers.append(partial(self._later, 0, partial(self._signal, box)))
-        self._later(left_ns, partial(self._pods.stop_hook, box, process))
+        self._timer.later(left_ns, self._asked_of_runtime(partial(self._pods.stop_hook, box, process)))
 
     def _signal(self, box: SimulatedContainer) -> None:
         """By the runtime, as everything that it does to a container."""
-        self._runtime.ask(partial(self._if_same, self._generation, partial(self._signal_now, box)))
+        self._runtime.ask(self._asked_of_runtime(partial(self._signal_now, box)))
 
     def _signal_now(self, box: SimulatedContainer) -> None:
         if (box.uid, box.name) in self._signalled_ns or box.phase == "exited":
@@ -409,11 +447,12 @@ class Kubelet:
     def _kill_later(self, box: SimulatedContainer) -> None:
         now_ns, since_ns = self._timer.now_ns, self._signalled_ns[box.uid, box.name]
         by_ns = max(self._until_ns[box.uid], since_ns + KUBELET_FLOOR_NS)
-        self._later(max(0, by_ns - now_ns), partial(self._kill, box, by_ns))
+        kill = self._asked_of_runtime(partial(self._kill, box, by_ns))
+        self._timer.later(max(0, by_ns - now_ns), kill)
 
     def _kill(self, box: SimulatedContainer, by_ns: int) -> None:
         if self._runtime.hung:
-            self._runtime.ask(partial(self._if_same, self._generation, partial(self._kill, box, by_ns)))
+            self._runtime.ask(self._asked_of_runtime(partial(self._kill, box, by_ns)))
         elif box.phase == "running" and not box.killed and by_ns <= self._timer.now_ns:
             self._pods.kill(box, KUBELET, False)
 
@@ -517,17 +556,38 @@ HALT_NS = 50 * MS
 LEAVING_NS = 2 * NS_PER_SECOND
 
 
+#: Its first list of the node's pods may still come, or it is on record as one that gives none.
+NOT_LISTED_YET = "the API server has not listed this node's pods yet"
+NO_LIST = "the API server gives no list of this node's pods"
+
+
 class ApiServer:
     """The API server and what the cluster believes of the node, over all processes of a boot.
 
-    ``listeners`` are told when it is lost, or back.
+    ``listeners`` are told when it is lost, hangs, or is back. While it hangs it takes connections and what is
+    sent, and answers nothing; ``waiting`` has what is done when it wakes up.
     """
 
     def __init__(self, log: WorldLog, faults: Faults) -> None:
         self._log, self._faults = log, faults
         self.reachable = faults.api != "hangs"
+        self.hung = False
+        self.waiting: list[Callable[[], object]] = []
         self.shown_ready = True
         self.listeners: list[Callable[[], object]] = []
+
+    def hang(self) -> None:
+        if self.reachable:
+            self.hung = True
+            self.set_reachable(False)
+
+    def wake(self) -> None:
+        if self.hung:
+            self.hung = False
+            self.set_reachable(True)
+            waiting, self.waiting = self.waiting, []
+            for do in waiting:
+                do()
 
     def set_reachable(self, reachable: bool) -> None:
         self.reachable = reachable
@@ -571,6 +631,10 @@ class SimulatedNode:
         self.final_fails_ns: int | None = None
         #: Containers whose exit stands in the journal.
         self.exits_recorded: dict[tuple[str, str], None] = {}
+        #: Why the API server has told nothing of the pods yet; empty: it has, to this daemon or one before.
+        self.untold = "" if faults.first_start_after_ns is None else NOT_LISTED_YET
+        #: Whoever waits for that.
+        self.told: list[Callable[[], object]] = []
         self._stops, self._down = stops, down
         self._stop_by_ns = 0
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import MutableSequence, Sequence
 from fnmatch import fnmatchcase
-from typing import Literal, NamedTuple, Self, TypeVar
+from typing import Any, Literal, NamedTuple, Self, TypeVar
 
 from msgspec.structs import replace
 
@@ -99,6 +99,18 @@ class Faults(NamedTuple):
     #: The runtime hangs, and wakes up: connected all the time, it answers nothing meanwhile.
     runtime_hangs_after_ns: int | None = None
     runtime_wakes_after_ns: int | None = None
+    #: The kubelet hangs, and wakes up: its unit is active and its lock held, and it does and answers nothing.
+    kubelet_hangs_after_ns: int | None = None
+    kubelet_wakes_after_ns: int | None = None
+    #: It has a health endpoint that can be asked.
+    kubelet_health: bool = True
+    #: The API server hangs, and wakes up: it takes what is sent, and answers nothing meanwhile.
+    api_hangs_after_ns: int | None = None
+    api_wakes_after_ns: int | None = None
+    #: The daemon's very first start on this node, which no earlier one has left a list of pods for, and how
+    #: long after it the API server's own is there. None: it is an old acquaintance.
+    first_start_after_ns: int | None = None
+    first_list_takes_ns: int = 0
     #: Our identity may taint the node.
     taints: bool = True
     kubelet: KubeletIs = "runs"
@@ -448,14 +460,91 @@ def draw_node_faults(drawn: Faults, mode: NodeMode, draws: Draws, *, calm: bool)
         unmount_takes_ns=draws.weighted((6, 300), (2, 2000), (1, 40_000)) * MS,
         taints=not draws.chance(1, 6),
     )
-    # One that refuses us all the time cannot show us that it hangs.
-    if drawn.runtime_refuses != "nothing":
-        return drawn
-    # A stream of its own: who asks for more later finds the other draws as they were.
+    # Streams of their own: who asks for more later finds the other draws as they were.
     hangs = draws.fork("runtime hangs")
     hangs_ns = _maybe(hangs, 1, 6, -9000, 40_000, MS)
     wakes_ns = None if hangs_ns is None else _maybe(hangs, 2, 3, hangs_ns // MS + 1, 60_000, MS)
-    return drawn._replace(runtime_hangs_after_ns=hangs_ns, runtime_wakes_after_ns=wakes_ns)
+    # One that refuses us all the time cannot show us that it hangs.
+    if drawn.runtime_refuses == "nothing":
+        drawn = drawn._replace(runtime_hangs_after_ns=hangs_ns, runtime_wakes_after_ns=wakes_ns)
+    drawn = _kubelet_and_api_hang(drawn, draws.fork("kubelet hangs"), draws.fork("API hangs"))
+    drawn = _first_start(drawn, draws.fork("first start"))
+    drawn = _second_episode(drawn, draws.fork("second episode"))
+    return _at_once(drawn, draws.fork("at once"))
+
+
+def _kubelet_and_api_hang(drawn: Faults, kubelet: Draws, api: Draws) -> Faults:
+    """Mostly while there is something to do: most shutdowns are over in some seconds."""
+    hangs_ns, wakes_ns = _pause(kubelet)
+    health = not kubelet.chance(1, 4)
+    if drawn.kubelet == "runs":
+        drawn = drawn._replace(
+            kubelet_hangs_after_ns=hangs_ns, kubelet_wakes_after_ns=wakes_ns, kubelet_health=health
+        )
+    hangs_ns, wakes_ns = _pause(api)
+    if _api_can_hang(drawn):
+        drawn = drawn._replace(api_hangs_after_ns=hangs_ns, api_wakes_after_ns=wakes_ns)
+    return drawn
+
+
+def _pause(draws: Draws) -> tuple[int | None, int | None]:
+    hangs_ns = _maybe(draws, 1, 6, -4000, draws.weighted((2, 6000), (1, 40_000)), MS)
+    wakes_ns = None if hangs_ns is None else _maybe(draws, 2, 3, 1, 30_000, MS)
+    return hangs_ns, None if hangs_ns is None or wakes_ns is None else hangs_ns + wakes_ns
+
+
+def _api_can_hang(drawn: Faults) -> bool:
+    """One that never answers, refuses, or is lost does not begin to hang besides."""
+    return drawn.api == "works" and drawn.api_lost_after_ns is None
+
+
+def _first_start(drawn: Faults, draws: Draws) -> Faults:
+    """The signal comes in its first seconds, before the API server has told of the pods or just after."""
+    starts_ns = _maybe(draws, 1, 8, -4000, -20, MS)
+    list_ns = draws.between(100, 4000) * MS
+    return drawn._replace(
+        first_start_after_ns=starts_ns, first_list_takes_ns=0 if starts_ns is None else list_ns
+    )
+
+
+def _second_episode(drawn: Faults, draws: Draws) -> Faults:
+    """Soon after a cancel, while what the first shutdown began is still being finished."""
+    cancel_ns, again_ns = _maybe(draws, 1, 12, 0, 15_000, MS), draws.between(0, 8000) * MS
+    cancel_ns = cancel_ns if drawn.cancel_after_ns is None else drawn.cancel_after_ns
+    if cancel_ns is None or drawn.again_after_ns is not None:
+        return drawn
+    return drawn._replace(cancel_after_ns=cancel_ns, again_after_ns=cancel_ns + again_ns)
+
+
+#: What may come together: the fields of `Faults` that say when it begins, and when it ends.
+AT_ONCE: tuple[tuple[str, str], ...] = (
+    ("runtime_hangs_after_ns", "runtime_wakes_after_ns"),
+    ("kubelet_hangs_after_ns", "kubelet_wakes_after_ns"),
+    ("api_hangs_after_ns", "api_wakes_after_ns"),
+    ("crash_after_ns", ""),
+    ("bus_lost_after_ns", ""),
+    ("second_signal_after_ns", ""),
+)
+
+
+def _at_once(drawn: Faults, draws: Draws) -> Faults:
+    """Two or three misfortunes in one moment: what brings one of them mostly brings more."""
+    comes, at_ms, several = draws.chance(1, 8), draws.between(-500, 8000), draws.between(2, 3)
+    possible = {
+        "runtime_hangs_after_ns": drawn.runtime_refuses == "nothing",
+        "kubelet_hangs_after_ns": drawn.kubelet == "runs",
+        "api_hangs_after_ns": _api_can_hang(drawn),
+        "second_signal_after_ns": at_ms >= 0,
+    }
+    together = [each for each in AT_ONCE if possible.get(each[0], True)]
+    draws.shuffle(together)
+    for begins, ends in together[:several] if comes else ():
+        begins_ms = at_ms + draws.weighted((1, 0), (1, draws.between(0, 300)))
+        news: dict[str, Any] = {begins: begins_ms * MS}
+        if ends:
+            news[ends] = _maybe(draws, 2, 3, begins_ms + 1, begins_ms + 20_000, MS)
+        drawn = drawn._replace(**news)
+    return drawn
 
 
 def _maybe(draws: Draws, times: int, of: int, low: int, high: int, unit_ns: int) -> int | None:

@@ -326,7 +326,10 @@ class Machine:
         self._node, first_record, first_life = node, len(self.journal.records), len(self.lives)
         self._loop = Loop(self.system, self._agenda, self, WALL_NS + self._since_ns)
         self._loop.awake = False
-        self._agenda.put(uptime_ns, self._start)
+        starts_ns = uptime_ns
+        if faults.first_start_after_ns is not None:
+            starts_ns += SIGNAL_AFTER_NS + faults.first_start_after_ns
+        self._agenda.put(starts_ns, self._start)
         self._loop.run(until_ns=begin(node))
         if not node.is_down:
             self.log.note("down", detail="no longer watched")
@@ -358,6 +361,10 @@ class Machine:
             (faults.api_back_after_ns, lambda: node.api.set_reachable(True)),
             (faults.runtime_hangs_after_ns, node.runtime.hang),
             (faults.runtime_wakes_after_ns, node.runtime.wake),
+            (faults.kubelet_hangs_after_ns, node.kubelet.hang),
+            (faults.kubelet_wakes_after_ns, node.kubelet.wake),
+            (faults.api_hangs_after_ns, node.api.hang),
+            (faults.api_wakes_after_ns, node.api.wake),
         )
         for after_ns, act in acts:
             if after_ns is not None:
@@ -368,7 +375,9 @@ class Machine:
         return last_signal_ns + 2 * seconds * NS_PER_SECOND + AFTERMATH_NS
 
     def _joins(self, node: SimulatedNode, pod: Pod) -> None:
-        if node.admit(pod) and self.life is not None:
+        if node.kubelet.hung:
+            node.kubelet.waiting.append(partial(self._joins, node, pod))
+        elif node.admit(pod) and self.life is not None:
             self.life.runtime.joined(pod)
 
     def _appears(self, node: SimulatedNode, uid: str) -> None:

@@ -65,3 +65,20 @@ def test_what_cannot_be_restored_is_named(actor: str, bad: bytes) -> None:
     with pytest.raises(BadPayload) as refused:
         restore(checkpoint, 1)
     assert actor in str(refused.value)
+
+
+@pytest.mark.parametrize("seconds", [(1 << 63) - 1, 20 * 10**9, -(1 << 63)])
+def test_a_sleep_of_any_length_can_be_written_down(seconds: int) -> None:
+    """The API server takes a preStop sleep of any 63 bits beside such a grace period: a tenant's pod."""
+    script = f"""
+shutdown poweroff total=30s critical=10s
+  web p=0 grace={abs(seconds)} app[sleep:{seconds}]
+"""
+    made = Bench()
+    # Each step's state is written and read again by the bench.
+    for command in parse(script)[0].commands:
+        run(made, command)
+    hook = made.system.slots[("HookActor", "web")]
+    assert msgspec.msgpack.decode(msgspec.msgpack.encode(hook.state), type=type(hook.state)) == hook.state
+    # It lasts as long as its pod may, or not at all.
+    assert made.system.next_deadline_ns() is not None

@@ -63,7 +63,7 @@ from ebbtide.recover import Unreadable, recover
 from ebbtide.replay.divergence import explain
 from ebbtide.replay.redact import Diverged, NoBegin, Pseudonyms, redact
 from ebbtide.replay.verify import verify
-from tests.fuzz import documents, sockets
+from tests.fuzz import documents, node, sockets
 from tests.journals import GOLDEN, IDENTITY, JOURNAL_ID, NEW, Journal, Memory
 
 #: Of one input: a hundred times what the slowest honest one of its size takes.
@@ -329,6 +329,8 @@ TARGETS: dict[str, Target] = {
     "pod-list": Target(documents.pod_list, (Unanswered,), documents.pod_lists),
     "annotations": Target(documents.annotations, (), documents.annotation_texts),
     "image-state": Target(documents.runtime_states, (), documents.image_states),
+    "cri": Target(node.cri, (), node.cri_answers),
+    "api-objects": Target(node.api_objects, (), node.api_object_lines),
     "hook-answer": Target(documents.hook_answer, FAILURES, documents.hook_answers),
     "answers": Target(documents.answers, (), documents.answer_messages),
     "bus": Target(sockets.bus, (), sockets.bus_messages),

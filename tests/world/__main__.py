@@ -2,25 +2,23 @@
 
 python -m tests.world --seed 42 -v
 python -m tests.world --seeds 1000 --seconds 600
+python -m tests.world --seeds 100000 --fresh
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-import time
 from collections.abc import Iterator, Sequence
 
 from ebbtide.actors.system import System
 from ebbtide.events.base import NS_PER_SECOND, Order, Record
 from ebbtide.events.facts import OrderEnded, Tick
 from ebbtide.replay.sim.node import Happening
+from tests.long_run import add_range, run_many, seeds_of
 from tests.world.clock import world_ns
 from tests.world.daemon import Life
-from tests.world.worlds import Name, UnknownPart, every_point, shrink, try_out
-
-#: How often a long run says where it is.
-PROGRESS_SECONDS = 5.0
+from tests.world.worlds import Name, Result, UnknownPart, every_point, shrink, try_out
 
 COLUMNS = "{at:>12.6f} {boot:>2} {life:>3} {where:<22.22} {what:<18.18} {rest}"
 
@@ -75,7 +73,7 @@ def _fields(event: object) -> str:
 def names(options: argparse.Namespace) -> Iterator[Name]:
     """Which worlds are asked for."""
     if options.seeds:
-        yield from (Name(seed) for seed in range(options.first, options.first + options.seeds))
+        yield from map(Name, seeds_of(options))
         return
     one = Name(options.seed, options.crash_at, options.cut_at, tuple(options.without))
     yield from every_point(one, options.every) if options.every else (one,)
@@ -85,23 +83,11 @@ def main() -> int:
     """0 when everything held, else 1."""
     System.checked = True
     options = _options()
-    began = shown = time.monotonic()
-    tried, broken = 0, 0
-    for name in names(options):
-        result = try_out(name, show, show_step) if options.verbose else try_out(name)
-        tried += 1
-        if result.breaches:
-            broken += 1
-            print(result, flush=True)
-            print(f"the fewest misfortunes that still break it:\n{shrink(result)}\n", flush=True)
-        now = time.monotonic()
-        if now - shown > PROGRESS_SECONDS:
-            shown = now
-            print(f"{tried} worlds in {now - began:.0f} s, {broken} broken; at {name}", file=sys.stderr)
-        if now - began > options.seconds:
-            break
-    print(f"{tried} worlds, {broken} broken", file=sys.stderr)
-    return 1 if broken else 0
+
+    def one(name: Name) -> Result:
+        return try_out(name, show, show_step) if options.verbose else try_out(name)
+
+    return 1 if run_many(names(options), one, shrink, "worlds", options.seconds) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -114,9 +100,7 @@ def _options() -> argparse.Namespace:
         "--without", nargs="+", default=(), metavar="PART", help="leave these out, as a breach names them"
     )
     parser.add_argument("--every", choices=("crash-at", "cut-at"), help="at every point, one after the other")
-    parser.add_argument("--seeds", type=int, default=0, metavar="N", help="run so many seeds")
-    parser.add_argument("--first", type=int, default=0, metavar="SEED", help="beginning with this one (0)")
-    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
+    add_range(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="one line for each transition")
     return parser.parse_args()
 

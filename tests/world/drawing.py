@@ -147,12 +147,49 @@ def _boot(draws: Draws, index: int) -> BootPlan:
         at_ns = max(0, start_ns + hangs.between(-4000, 10_000) * MS)
         lasts_ns = hangs.weighted((1, 0), (2, hangs.between(1, 15_000) * MS))
         acts.append(Act(at_ns, "runtime-hang", value=lasts_ns))
+    acts += _api_hangs(draws.fork("API hangs"), start_ns)
+    acts += _second_episode(draws.fork("second episode"), acts)
+    acts += _at_once(draws.fork("at once"), start_ns)
     return BootPlan(
         acts=tuple(sorted(acts, key=lambda act: act.at_ns)),
         uptime_ns=draws.weighted((3, 10), (1, 1_000_000)) * NS_PER_SECOND,
         final_fails_ns=draws.between(1, 2000) * MS if draws.chance(1, 8) else None,
         api=draws.weighted(*API_SERVERS),
     )
+
+
+def _api_hangs(draws: Draws, start_ns: int) -> list[Act]:
+    """For a while or for good, from before the shutdown on or in it."""
+    if not draws.chance(1, 6):
+        return []
+    at_ns = max(0, start_ns + draws.between(-4000, 10_000) * MS)
+    return [Act(at_ns, "api-hang", value=draws.weighted((1, 0), (2, draws.between(1, 20_000) * MS)))]
+
+
+def _second_episode(draws: Draws, acts: list[Act]) -> list[Act]:
+    """Soon after a cancel, while what the first shutdown began is still being finished; and cancelled too."""
+    cancelled = next((act.at_ns for act in acts if act.what == "cancel"), None)
+    if cancelled is None or not draws.chance(1, 3):
+        return []
+    at_ns = cancelled + draws.between(0, 5000) * MS
+    again = [Act(at_ns, "shutdown", draws.weighted(*KINDS))]
+    if draws.chance(1, 4):
+        again.append(Act(at_ns + draws.between(0, 8000) * MS, "cancel"))
+    return again
+
+
+def _at_once(draws: Draws, start_ns: int) -> list[Act]:
+    """Two or three misfortunes in one moment: what brings one of them mostly brings more."""
+    if not draws.chance(1, 6):
+        return []
+    at_ns, whats = max(0, start_ns + draws.between(-1000, 10_000) * MS), list(AT_ONCE)
+    draws.shuffle(whats)
+    found = []
+    for what in whats[: draws.between(2, 3)]:
+        act = _act(draws, at_ns + draws.weighted((1, 0), (1, draws.between(0, 50) * MS)), what)
+        hangs = what in ("runtime-hang", "api-hang")
+        found.append(act._replace(value=draws.between(0, 15_000) * MS) if hangs else act)
+    return found
 
 
 def _act(draws: Draws, at_ns: int, what: What) -> Act:
@@ -188,6 +225,18 @@ MISFORTUNES: tuple[tuple[What, int, int, int, int], ...] = (
     ("unit-stop", 1, 20, -1000, 10_000),
     ("force", 1, 15, -500, 10_000),
     ("disk-fault", 1, 3, -1500, 8_000),
+)
+
+#: What may come together.
+AT_ONCE: tuple[What, ...] = (
+    "runtime-hang",
+    "api-hang",
+    "bus-loss",
+    "logind-restart",
+    "crash",
+    "disk-fault",
+    "wall-step",
+    "cancel",
 )
 
 API_SERVERS: tuple[tuple[int, Faults], ...] = (

@@ -93,6 +93,13 @@ async def runtime_hang(world: Machine, node: Node, act: Act) -> None:
         node.timer.later(act.value, node.runtime.wake)
 
 
+async def api_hang(world: Machine, node: Node, act: Act) -> None:
+    """As `runtime_hang`, the API server."""
+    node.api.hang()
+    if act.value:
+        node.timer.later(act.value, node.api.wake)
+
+
 ACTS: dict[What, Callable[[Machine, Node, Act], Awaitable[None]]] = {
     "shutdown": shutdown,
     "cancel": cancel,
@@ -108,4 +115,5 @@ ACTS: dict[What, Callable[[Machine, Node, Act], Awaitable[None]]] = {
     "force": force,
     "disk-fault": disk_fault,
     "runtime-hang": runtime_hang,
+    "api-hang": api_hang,
 }

@@ -29,6 +29,7 @@ What = Literal[
     "force",
     "disk-fault",
     "runtime-hang",
+    "api-hang",
 ]
 
 

@@ -28,7 +28,7 @@ def _boot(world: World, index: int) -> Boot:
         settings=(world.scenario.settings, world.scenario.other_settings, world.settings),
         preparing=node.logind.preparing,
         shown_ready=node.api.shown_ready,
-        api_answers=node.faults.api == "works",
+        api_answers=node.faults.api == "works" and node.api.reachable,
         hidden={box.uid: None for box in node.pods.boxes.values() if node.runtime.hides(box)},
     )
 

@@ -28,6 +28,7 @@ from ebbtide.actors.edges.pod_spec import (
     ExecAction,
     HookAction,
     HttpGetAction,
+    Int64,
     SleepAction,
     TcpSocketAction,
     hook_of,
@@ -374,7 +375,7 @@ class _Header(msgspec.Struct):
 
 
 class _HttpGet(msgspec.Struct):
-    port: int | str = 0
+    port: Int64 | str = 0
     path: str = ""
     host: str = ""
     scheme: str = ""
@@ -382,7 +383,7 @@ class _HttpGet(msgspec.Struct):
 
 
 class _Sleep(msgspec.Struct):
-    seconds: int = 0
+    seconds: Int64 = 0
 
 
 class _Handler(msgspec.Struct):
@@ -396,7 +397,7 @@ class _Handler(msgspec.Struct):
 
 class _Port(msgspec.Struct):
     name: str = ""
-    number: int = msgspec.field(default=0, name="containerPort")
+    number: Int64 = msgspec.field(default=0, name="containerPort")
 
 
 def pre_stop_of(annotations: Mapping[str, str]) -> HookAction | None:

@@ -27,6 +27,7 @@ from ebbtide.actors.edges.kubernetes.pods import (
 )
 from ebbtide.actors.edges.linux.inotify import FolderWatch
 from ebbtide.actors.edges.linux.proc import CONTAINER_ID
+from ebbtide.actors.edges.pod_spec import Int64
 
 #: The priorities of the classes that every cluster has: where no admission has written the number.
 SYSTEM_PRIORITIES = {"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000}
@@ -68,9 +69,9 @@ class _Container(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Spec(msgspec.Struct, rename="camel", gc=False):
-    priority: int | None = None
+    priority: Int64 | None = None
     priority_class_name: str | None = None
-    termination_grace_period_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
     host_network: bool | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = None
@@ -79,7 +80,7 @@ class _Spec(msgspec.Struct, rename="camel", gc=False):
 
 
 class _Phase(msgspec.Struct, rename="camel", gc=False):
-    exit_code: int = 0
+    exit_code: Int64 = 0
     started_at: str | None = None
 
 

@@ -458,8 +458,8 @@ def final_status(pod: ApiPod, phase: str, reason: str, message: str) -> JsonObje
 
 
 def _terminated(container: JsonObject, phase: str, *, first: bool) -> JsonObject:
-    state = container.get("state") or {}
-    running = state.get("running")
+    state = _object_at(container, "state")
+    running = _object_at(state, "running")
     # An init container that never ran has not failed: it was never its turn.
     if "terminated" in state or (first and not running):
         return container
@@ -473,13 +473,17 @@ def _terminated(container: JsonObject, phase: str, *, first: bool) -> JsonObject
     return {**container, "state": {"terminated": ended}, "ready": False, "started": False}
 
 
+def _object_at(parent: JsonObject, name: str) -> JsonObject:
+    """Empty where there is none, or something else: these objects are passed on as they were read."""
+    found = parent.get(name)
+    return found if isinstance(found, dict) else {}
+
+
 def newest_start(pod: ApiPod) -> str:
     """Of any of its containers, ended ones too, RFC 3339; empty if none has run."""
-    states = [
-        each.get("state") or {}
-        for each in (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    ]
-    spans = [state.get("running") or state.get("terminated") or {} for state in states]
+    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    states = [_object_at(each, "state") for each in statuses]
+    spans = [_object_at(state, "running") or _object_at(state, "terminated") for state in states]
     return max((str(span.get("startedAt") or "") for span in spans), default="")
 
 
