@@ -246,7 +246,9 @@ def health_endpoint(config: Path) -> tuple[str, int] | None:
         found = None
     fields = found if isinstance(found, dict) else {}
     address, port = fields.get("healthzBindAddress") or HEALTH_ADDRESS, fields.get("healthzPort", HEALTH_PORT)
-    if not isinstance(address, str) or not isinstance(port, int) or not 0 <= port < 65536:
+    # For Python a truth value is a number.
+    is_port = isinstance(port, int) and not isinstance(port, bool) and 0 <= port < 65536
+    if not isinstance(address, str) or not is_port:
         return HEALTH_ADDRESS, HEALTH_PORT
     return (address, port) if port else None
 

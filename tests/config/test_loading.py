@@ -9,7 +9,7 @@ import pytest
 
 from ebbtide.cli.config import configuration_json, configuration_yaml
 from ebbtide.config import ConfigError, Loaded, default_paths, load, parse
-from ebbtide.config.schema import IN_CLUSTER, NodeSection
+from ebbtide.config.schema import FIELDS, IN_CLUSTER, NODE_FIELDS, TRACING_FIELDS, NodeSection
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, Settings
 
@@ -445,3 +445,23 @@ def test_a_wrong_value_is_named_with_its_line_and_its_cure(fields: str, message:
     with pytest.raises(ConfigError) as raised:
         loaded(OWN + f"node:\n  # this:\n  {fields}\n")
     assert str(raised.value).startswith(f"0.yaml:5: {message}")
+
+
+#: A truth value in each place that means something else; for Python it is a number.
+TRUTHS = [
+    *(f"{name}: true" for name, field in FIELDS.items() if field.doc.kind != "true or false"),
+    *(f"node: {{{name}: true}}" for name in NODE_FIELDS),
+    *(f"tracing: {{{name}: true}}" for name in TRACING_FIELDS),
+    "shutdownGracePeriodByPodPriority: [{priority: true, shutdownGracePeriodSeconds: 5}]",
+    "shutdownGracePeriodByPodPriority: [{priority: 1, shutdownGracePeriodSeconds: true}]",
+]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [OWN + line for line in TRUTHS]
+    + [KUBELET + line for line in TRUTHS if FIELDS[line.partition(":")[0]].doc.kubelet],
+)
+def test_true_is_no_number(text: str) -> None:
+    """In our own configuration, and in those fields of the kubelet's that are read."""
+    assert error(text).startswith("0.yaml:3: ")

@@ -20,6 +20,10 @@ from ebbtide.otel.metrics import CONTENT_TYPE
 
 Dial = Callable[[], Awaitable[trio.SocketStream]]
 
+#: Where each gets an answer of megabytes.
+FEW = 8
+#: Fewer than a process may have descriptors for.
+SILENT = 400
 GOOD = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
@@ -122,12 +126,15 @@ async def slow_reader(stream: trio.SocketStream) -> None:
 
 
 @pytest.mark.parametrize("slow", [slow_nothing, slow_request, slow_reader])
-async def test_slow_clients_do_not_delay_a_scrape(slow: Callable[[trio.SocketStream], Any]) -> None:
+async def test_slow_clients_do_not_delay_a_scrape(
+    slow: Callable[[trio.SocketStream], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Three times as many as are served at once, who stay as long as they may: nobody has that first."""
+    monkeypatch.setattr("ebbtide.metrics_server.CLIENTS_MAX", FEW)
     # More than the socket's buffers hold.
     text = "x" * 8_000_000
     async with served(text) as dial, AsyncExitStack() as clients, trio.open_nursery() as nursery:
-        for _ in range(3 * CLIENTS_MAX):
+        for _ in range(3 * FEW):
             nursery.start_soon(slow, await clients.enter_async_context(await dial()))
         with trio.fail_after(ANSWER_SECONDS_MAX):
             stream = await clients.enter_async_context(await dial())
@@ -136,12 +143,28 @@ async def test_slow_clients_do_not_delay_a_scrape(slow: Callable[[trio.SocketStr
         nursery.cancel_scope.cancel()
 
 
+async def test_hundreds_of_silent_clients_do_not_delay_a_scrape() -> None:
+    """They are all connected before it, as far as the kernel takes them, and none of them goes by itself."""
+    async with served() as dial, AsyncExitStack() as clients:
+        async with await dial() as stream:
+            address = stream.socket.getpeername()
+        for _ in range(SILENT):
+            client = clients.enter_context(socket.socket())
+            client.setblocking(False)
+            client.connect_ex(address)
+        began = trio.current_time()
+        with trio.fail_after(ANSWER_SECONDS_MAX):
+            assert (await ask(dial, GOOD)).endswith(b"up 1\n")
+        # A second, and as much again for a machine that has other work.
+        assert trio.current_time() - began < 2
+
+
 async def test_more_silent_clients_than_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clients that nobody answers yet cost no descriptor of ours; out of them, the server goes on after."""
     monkeypatch.setattr("ebbtide.metrics_server.ANSWER_SECONDS_MAX", 0.1)
     async with served() as dial:
         before = len(os.listdir("/proc/self/fd"))
-        silent = [await dial() for _ in range(3 * CLIENTS_MAX)]
+        silent = [await dial() for _ in range(2 * CLIENTS_MAX)]
         assert len(os.listdir("/proc/self/fd")) - before <= len(silent) + CLIENTS_MAX
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")), hard))

@@ -389,6 +389,8 @@ async def test_nobody_listens() -> None:
         ("healthzPort: 11248", ("127.0.0.1", 11248)),
         ("healthzBindAddress: ::1", ("::1", 10248)),
         ("healthzPort: 0", None),
+        ("healthzPort: true", ("127.0.0.1", 10248)),
+        ("healthzPort: false", ("127.0.0.1", 10248)),
         ("healthzPort: {}", ("127.0.0.1", 10248)),
         ("healthzPort: 70000", ("127.0.0.1", 10248)),
         ("[", ("127.0.0.1", 10248)),
