@@ -1,12 +1,9 @@
-"""Spans, log records and metrics as OTLP: the protobuf that collectors take, and the JSON that they read from
-files.
+"""Spans as OTLP: the protobuf that collectors take, and the JSON that they read from files. What goes beside
+them is in `otel.otlp_beside`: whoever only wants spans does not load its messages.
 
 The same spans give the same bytes, wherever and however often: fields go in the order of their numbers, and
 attributes in the order in which the projection gives them. The generated classes of ``opentelemetry-proto``
 do the encoding; what recurs from span to span (attributes, mostly) is built once.
-
-Sums are cumulative from the first record that was folded, so a collector sees a restart of the daemon, or a
-reboot, as what it is for them: nothing.
 
 This imports protobuf. Only the exporter and the verbs that export load it, never the daemon.
 """
@@ -18,18 +15,11 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
-from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1 import common_pb2 as common
-from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb
 from opentelemetry.proto.trace.v1 import trace_pb2 as trace
 
-from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.otel.attributes import SCHEMA_URL
-from ebbtide.otel.logs import LogRecord
-from ebbtide.otel.meters import BOUNDS_SECONDS, Histogram, Meters
-from ebbtide.otel.metrics import CATALOG, ReadContext, metric_name
 from ebbtide.otel.span import Attributes, AttributeValue, Resource, Span
 
 #: The instrumentation scope; its version is the projection's.
@@ -181,91 +171,3 @@ def _json_value(value: AttributeValue) -> dict[str, Any]:
     if isinstance(value, str):
         return {"stringValue": value}
     return {"arrayValue": {"values": [_json_value(each) for each in value]}}
-
-
-# --- log records ----------------------------------------------------------------------------------
-
-#: The instrumentation scope.
-LOGS_SCOPE = "ebbtide.log"
-
-#: Trace flags of a record whose trace is sampled (W3C Trace Context).
-LOG_FLAGS_SAMPLED = 1
-
-
-def encode_logs(records: Sequence[LogRecord], resource: Resource) -> bytes:
-    """The bytes of an ``ExportLogsServiceRequest``, all of one resource; the same records, the same bytes."""
-    request = ExportLogsServiceRequest()
-    of_resource = request.resource_logs.add(schema_url=SCHEMA_URL)
-    of_resource.resource.attributes.extend(key_values(resource.attributes))
-    of_scope = of_resource.scope_logs.add(schema_url=SCHEMA_URL)
-    of_scope.scope.name, of_scope.scope.version = LOGS_SCOPE, str(resource.version)
-    for record in records:
-        # The observed time is the record's own: there is no clock here, and a later one would say nothing
-        # more. Without one some back ends fill in their own, and the same record has two.
-        made = of_scope.log_records.add(
-            time_unix_nano=record.time_ns,
-            observed_time_unix_nano=record.time_ns,
-            severity_number=record.severity_number,
-            severity_text=record.severity_text,
-            event_name=record.event_name,
-            attributes=key_values(record.attributes),
-            flags=LOG_FLAGS_SAMPLED,
-            trace_id=record.trace_id,
-            span_id=record.span_id,
-        )
-        made.body.string_value = record.body
-    data: bytes = request.SerializeToString(deterministic=True)
-    return data
-
-
-# --- metrics --------------------------------------------------------------------------------------
-
-#: The instrumentation scope.
-METRICS_SCOPE = "ebbtide.metrics"
-
-_CUMULATIVE = pb.AGGREGATION_TEMPORALITY_CUMULATIVE
-
-
-def encode_metrics(meters: Meters, around: ReadContext, resource: Resource, prefix: str = "") -> bytes:
-    """The bytes of an ``ExportMetricsServiceRequest``. ``around.now_wall_ns`` is when they were read."""
-    request = ExportMetricsServiceRequest()
-    of_resource = request.resource_metrics.add(schema_url=SCHEMA_URL)
-    of_resource.resource.attributes.extend(key_values(resource.attributes))
-    of_scope = of_resource.scope_metrics.add(schema_url=SCHEMA_URL)
-    of_scope.scope.name, of_scope.scope.version = METRICS_SCOPE, str(resource.version)
-    for metric in CATALOG:
-        samples = tuple(metric.read(meters, around))
-        if not samples:
-            continue
-        made = of_scope.metrics.add(name=metric_name(metric, prefix), description=metric.help)
-        made.unit = "s" if "_seconds" in metric.name else "1"
-        if metric.kind == "histogram":
-            made.histogram.aggregation_temporality = _CUMULATIVE
-        elif metric.kind == "counter":
-            made.sum.aggregation_temporality, made.sum.is_monotonic = _CUMULATIVE, True
-        # What is of a moment has no begin: with one, a back end would take it for a sum since then.
-        begun_ns = 0 if metric.kind == "gauge" else meters.begun_wall_ns
-        points = made.sum.data_points if metric.kind == "counter" else made.gauge.data_points
-        for labels, value, seconds in samples:
-            if isinstance(value, Histogram):
-                made.histogram.data_points.add(
-                    attributes=key_values(labels),
-                    bucket_counts=value.counts,  # each its own, unlike in Prometheus' text
-                    explicit_bounds=BOUNDS_SECONDS,
-                    count=sum(value.counts),
-                    sum=value.sum_ns / NS_PER_SECOND,
-                    start_time_unix_nano=begun_ns,
-                    time_unix_nano=around.now_wall_ns,
-                )
-                continue
-            point = points.add(
-                attributes=key_values(labels),
-                start_time_unix_nano=begun_ns,
-                time_unix_nano=around.now_wall_ns,
-            )
-            if seconds:
-                point.as_double = value / NS_PER_SECOND
-            else:
-                point.as_int = value
-    data: bytes = request.SerializeToString(deterministic=True)
-    return data

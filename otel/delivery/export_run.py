@@ -31,7 +31,8 @@ from ebbtide.otel.delivery.sender import Sender, sender_for
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import METERED, Meters, fold, kept_meters
 from ebbtide.otel.metrics import ReadContext
-from ebbtide.otel.otlp import encode_logs, encode_metrics, encode_traces
+from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.otlp_beside import encode_logs, encode_metrics
 from ebbtide.otel.span import Resource
 from ebbtide.otel.traces.projection import Projection, resource_of
 

@@ -20,7 +20,8 @@ from ebbtide.otel.delivery.sender import Sender, sender_for
 from ebbtide.otel.logs import Logs
 from ebbtide.otel.meters import Meters, fold
 from ebbtide.otel.metrics import ReadContext
-from ebbtide.otel.otlp import encode_logs, encode_metrics, encode_traces
+from ebbtide.otel.otlp import encode_traces
+from ebbtide.otel.otlp_beside import encode_logs, encode_metrics
 from tests.backends.backends import Backend, Collector
 from tests.backends.compare import Shutdown, assert_same, shutdowns
 from tests.daemon.rig import EBBTIDE

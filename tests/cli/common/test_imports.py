@@ -30,20 +30,40 @@ UNWANTED = (
 )
 
 
+#: What an export of spans alone has no use for, and what the exporter has loaded before anything goes down.
+BESIDE = {
+    "opentelemetry.proto.collector.logs.v1.logs_service_pb2",
+    "opentelemetry.proto.collector.metrics.v1.metrics_service_pb2",
+}
+
+
 @pytest.mark.parametrize(
     "words", ["replay verify", "replay verify -o json", "journal ls -o json", "journal show"]
 )
 def test_a_reading_command_starts_lean(tmp_path: Path, words: str) -> None:
     """Most of the time of a short command is its start, and most of that is imports."""
-    whole_shutdown(tmp_path)
-    arguments = [*words.split(), "--journal", str(tmp_path)]
-    code = (
-        f"import sys; from ebbtide.cli.common.guard import guarded; code = guarded({arguments!r});"
-        "print('', *sys.modules); sys.exit(code)"
-    )
+    imported = imported_by(tmp_path, words)
+    assert "ebbtide.events.reader" in imported
+    assert not imported & set(UNWANTED)
+
+
+def test_an_export_of_spans_loads_no_other_signals(tmp_path: Path) -> None:
+    """The exporter does, at its start."""
+    imported = imported_by(tmp_path, "export otlp-json")
+    assert "ebbtide.otel.otlp" in imported
+    assert not imported & BESIDE
+    assert modules_after("import ebbtide.otel.delivery.export_run") >= BESIDE
+
+
+def imported_by(journal: Path, words: str) -> set[str]:
+    whole_shutdown(journal)
+    arguments = [*words.split(), "--journal", str(journal)]
+    return modules_after(f"from ebbtide.cli.common.guard import guarded; assert guarded({arguments!r}) == 0")
+
+
+def modules_after(code: str) -> set[str]:
+    code += "\nimport sys; print('', *sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30
     )
-    imported = set(done.stdout.splitlines()[-1].split())
-    assert "ebbtide.events.reader" in imported
-    assert not imported & set(UNWANTED)
+    return set(done.stdout.splitlines()[-1].split())
