@@ -63,6 +63,10 @@ class Inbox:
                 return lane.popleft()
         return None
 
+    def wake(self) -> None:
+        """Whoever empties the lanes looks at them once more, though nothing has arrived."""
+        self._arrived.set()
+
     def rearm(self) -> trio.Event:
         """The event that the next arrival sets; take it before finding the lanes empty."""
         if self._arrived.is_set():
@@ -307,10 +311,18 @@ class Sequencer:
         self._last_mono_ns = 0
         self._offset_ns: int | None = None
         self._leave = ""
+        self._turned = trio.Event()
         self.observers: list[Observer] = []
+
+    async def turned(self) -> None:
+        """Until `run` has come round: not only the event loop lives, but what admits facts in it."""
+        self._turned = trio.Event()
+        self._inbox.wake()
+        await self._turned.wait()
 
     async def run(self) -> str:
         while not self._leave:
+            self._turned.set()
             # Not one by one: with a turn of the loop after each, a hundred exits would take as long as their
             # effects let them.
             for _ in range(STEPS_PER_TURN):

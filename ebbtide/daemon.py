@@ -231,6 +231,7 @@ class Daemon:
             # Last: units that are ordered after ours may ask the socket, and until now a SIGHUP
             # would kill us.
             nursery.start_soon(self._say_ready)
+            nursery.start_soon(self._say_alive)
             reason = await self.sequencer.run()
             # STOPPING first: if we die on the way out, the supervisor must not take that for a crash.
             self._host.notify(STOPPING=1)
@@ -257,6 +258,17 @@ class Daemon:
                 while self.status.starting or self.status.unheard:
                     await self._stepped.wait()
         self._host.notify(READY=1, STATUS=self._status_line())
+
+    async def _say_alive(self) -> None:
+        """From here, where facts are admitted, and not from a thread: that would live on while this hangs.
+
+        A second sign of life comes only after the sequencer has come round, so whatever hangs, a step, an
+        edge's call, a process that somebody stopped, the service manager ends us and starts the next.
+        """
+        while every_seconds := self._host.life_seconds:
+            await self.sequencer.turned()
+            self._host.notify(WATCHDOG=1)
+            await trio.sleep(every_seconds)
 
     async def _keep_small(self) -> None:
         """Old segments go when a new one has begun: at the start, and as the journal grows.

@@ -34,6 +34,10 @@ class Host(Protocol):
     async def stopping(self, needed_ns: int) -> StopRequested:
         """SIGTERM came: is it our unit only, or the machine? ``needed_ns``: what a shutdown would need."""
 
+    @property
+    def life_seconds(self) -> float:
+        """How often the service manager wants a sign of life; 0 where it does not."""
+
     def notify(self, **variables: str | int) -> None:
         """Tell the service manager."""
 
@@ -99,6 +103,10 @@ class LocalHost:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
             self._service.notify(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
         return StopRequested(system_stopping=stopping, stop_time_ns=needed_ns)
+
+    @property
+    def life_seconds(self) -> float:
+        return self._service.life_seconds
 
     def notify(self, **variables: str | int) -> None:
         self._service.notify(**variables)

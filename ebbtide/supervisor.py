@@ -3,8 +3,8 @@
 logind lets the machine go once the last duplicate of the lock is closed, so a daemon that crashes in
 mid-shutdown would take its pods' time with it. ``ebbtide run --keep-lock`` becomes this program: a small
 service manager for one child, the daemon. It speaks as much of sd_notify(3) as
-`actors.edges.service_manager` does, keeps what the child stores, and hands it to the next one. It ends no
-pods and decides nothing about them.
+`actors.edges.service_manager` does, keeps what the child stores, and hands it to the next one. A child that
+gives no sign of life is ended: hung, it protects nobody. It ends no pods and decides nothing about them.
 
 It runs as a file, without site-packages and without another module of ours: what is imported here is
 resident twice on every node.
@@ -44,6 +44,15 @@ RESTART_SECONDS = (
     (10, 5.0),  # broken for long: half a second of processor for each start is then a tenth of one core
 )
 
+#: Without a sign of life for so long a child is hung; as the shipped unit's WatchdogSec, whose reason holds
+#: here too.
+SILENT_SECONDS_MAX = 6.0
+#: Until its first one: as the unit's TimeoutStartSec.
+START_SECONDS_MAX = 30.0
+#: What one look may take off a child's patience: whoever was frozen together with it, or was itself without
+#: a processor, has not listened for longer than that. Three looks make a silence.
+LOOK_SECONDS = 2.0
+
 #: The rest is between the child and us. EXTEND_TIMEOUT_USEC: whoever may kill us has to know of the overtime.
 PASSED_ON = ("READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -79,6 +88,15 @@ def log_to_stderr(level: int, line: str) -> None:
             os.write(2, f"{prefix}supervisor: {line}\n".encode(errors="replace"))
     except OSError:
         pass
+
+
+def waited_seconds(pid: int) -> float:
+    """How long its main thread has waited for a processor since it began; 0 where the kernel does not say."""
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 class DescriptorStore:
@@ -125,11 +143,13 @@ def _access(descriptor: int) -> int:
 
 
 class ServiceManagerAbove:
-    """The service manager above us, if there is one."""
+    """The service manager above us, if there is one. ``expects_life``: it ends us when we are silent."""
 
     def __init__(self) -> None:
         address = os.environ.pop("NOTIFY_SOCKET", "")
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        pid = os.environ.pop("WATCHDOG_PID", "")
+        self.expects_life = bool(os.environ.pop("WATCHDOG_USEC", "")) and pid in ("", str(os.getpid()))
 
     def say(self, text: str) -> None:
         """Never waits, never raises."""
@@ -167,6 +187,8 @@ class Supervisor:
         self._deaths: list[float] = []
         self._child = 0
         self._code: int | None = None
+        self._patience_seconds = self._waited_seconds = 0.0
+        self._heard = False
         self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
         # A name that the kernel chooses: nothing is left behind, and no folder has to be writable. Anybody
         # may write to such a name, so the kernel has to say who does: only the child is heard.
@@ -201,6 +223,7 @@ class Supervisor:
         """One child, from its start to its end; its exit code, negative for the signal that ended it."""
         # A reload that was asked of the last child is had: the next one reads its configuration at its start.
         self._code, self._ready, self._reload_asked = None, False, False
+        self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
         address = "@" + self._socket.getsockname()[1:].decode()
         # Signals wait until the child's number is known, and until the child has put its own handlers in
         # place of ours: one that comes first would be taken for ours by the wrong process.
@@ -216,9 +239,27 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
         while self._code is None:
-            self._turn(None)
+            before = self._now()
+            self._turn(LOOK_SECONDS)
+            if self._code is None and not self._stopping:
+                self._look(self._now() - before)
         self._child = 0
         return self._code
+
+    def _look(self, seconds: float) -> None:
+        """So long after the last look: has the child been silent for too long?"""
+        # On a machine with far more to do than it can a healthy one may be silent for long, as a pod has no
+        # priority there but what it requests: while it waits for a processor it is not hung.
+        before, self._waited_seconds = self._waited_seconds, waited_seconds(self._child)
+        silent_seconds = min(seconds, LOOK_SECONDS) - (self._waited_seconds - before)
+        self._patience_seconds -= max(0.0, silent_seconds)
+        if self._heard:
+            self._heard, self._patience_seconds = False, SILENT_SECONDS_MAX
+        if self._patience_seconds <= 0:
+            log_to_stderr(WARNING, "the daemon gives no sign of life: killing it")
+            # No other signal ends a process that is stopped.
+            self._forward(signal.SIGKILL)
+            self._patience_seconds = START_SECONDS_MAX
 
     def _pause(self, code: int) -> None:
         """Until the next start is due, or a stop is asked for."""
@@ -235,12 +276,14 @@ class Supervisor:
         self._above.say(f"STATUS={line}")
         # Turns go on meanwhile: what the dead child was the parent of is reaped, and a stop is heard at once.
         while not self._stop_asked and (left := now + seconds - self._now()) > 0:
-            self._turn(left)
+            self._turn(min(left, LOOK_SECONDS))
 
-    def _turn(self, seconds: float | None) -> None:
+    def _turn(self, seconds: float) -> None:
         """Wait, and work through what came."""
         # One more, or the last fraction of a millisecond would be waited for in a busy loop.
-        self._poll.poll(None if seconds is None else int(seconds * 1000) + 1)
+        self._poll.poll(int(seconds * 1000) + 1)
+        if self._above.expects_life:
+            self._above.say("WATCHDOG=1")
         try:
             numbers = os.read(self._wake, WAKE_BYTES_MAX)
         except BlockingIOError:
@@ -316,6 +359,7 @@ class Supervisor:
         self._stopping |= fields.get("STOPPING") == "1"
         self._ready |= fields.get("READY") == "1"
         self._was_ready |= self._ready
+        self._heard |= fields.get("WATCHDOG") == "1"
         self._forward_reload()
         self._above.say("\n".join(f"{name}={fields[name]}" for name in PASSED_ON if name in fields))
 
@@ -328,7 +372,11 @@ def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> 
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-        environment = os.environ | {"NOTIFY_SOCKET": address}
+        environment = os.environ | {
+            "NOTIFY_SOCKET": address,
+            "WATCHDOG_PID": str(os.getpid()),
+            "WATCHDOG_USEC": str(int(SILENT_SECONDS_MAX * 1e6)),
+        }
         if kept:
             # Moved out of the way first: the place of one may be the number that another has now.
             above = FIRST_INHERITED + len(kept)

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.supervisor import SILENT_SECONDS_MAX, START_SECONDS_MAX
+
 DEPLOY = Path(__file__).parents[1] / "deploy/systemd"
 UNITS = "etc/systemd/system"
 #: In tenths. What is left is the daemon's work, as the unit says; systemd 257 counts it as 2.7, 252 as 3.0.
@@ -59,6 +61,16 @@ def test_pods_inherit_nothing_that_was_meant_for_the_daemon() -> None:
 def test_a_wrong_option_is_not_tried_again() -> None:
     """Exit code 2 is the daemon's word that no start heals it."""
     assert directives("ebbtide.service")["RestartPreventExitStatus"] == ["2"]
+
+
+def test_who_hangs_is_ended_as_soon_by_either() -> None:
+    """systemd and the parent process of ``--keep-lock`` have the same patience."""
+    unit = directives("ebbtide.service")
+    assert [float(unit[name][0]) for name in ("WatchdogSec", "TimeoutStartSec")] == [
+        SILENT_SECONDS_MAX,
+        START_SECONDS_MAX,
+    ]
+    assert unit["WatchdogSignal"] == ["SIGKILL"]
 
 
 def test_the_page_installs_the_drop_in_before_the_start() -> None:

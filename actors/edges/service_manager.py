@@ -34,6 +34,8 @@ LOCK_NAME = "ebbtide-lock"
 LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDID")
 #: systemd confirms in under a millisecond; a stuck one must not cost the machine its whole delay.
 BARRIER_SECONDS_MAX = 1.0
+#: Signs of life in the time after which the service manager takes us for hung: two may be lost or late.
+SIGNS_OF_LIFE = 3
 #: Its socket is full only while it does not read: it is busy, or it hangs.
 SEND_SECONDS_MAX = 0.5
 #: The socket does not tell when it has room again (datagrams to an address have no such event).
@@ -64,15 +66,25 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
 
 
 class ServiceManager:
-    """The notify socket at ``address`` (a path, or ``@`` and an abstract name); empty: there is none."""
+    """The notify socket at ``address`` (a path, or ``@`` and an abstract name); empty: there is none.
 
-    def __init__(self, address: str) -> None:
+    ``life_seconds``: how often it is to be told ``WATCHDOG=1``; 0 where it does not ask for that.
+    """
+
+    def __init__(self, address: str, life_seconds: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self.life_seconds = life_seconds
 
     @classmethod
-    def from_environment(cls) -> ServiceManager:
-        """``NOTIFY_SOCKET``, taken out of the environment so that no child speaks in our name."""
-        return cls(os.environ.pop("NOTIFY_SOCKET", ""))
+    def from_environment(cls, environ: MutableMapping[str, str] | None = None) -> ServiceManager:
+        """Its variables are taken out of the environment, so that no child speaks in our name."""
+        environ = os.environ if environ is None else environ
+        address, silent_usec, pid = (
+            environ.pop(name, "") for name in ("NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID")
+        )
+        # Without a pid it is whoever has the variable (sd_watchdog_enabled(3)).
+        asked = silent_usec.isdecimal() and pid in ("", str(os.getpid()))
+        return cls(address, int(silent_usec) / 1e6 / SIGNS_OF_LIFE if asked else 0.0)
 
     def __bool__(self) -> bool:
         return self._address[:1] in ("/", "\0")

@@ -140,6 +140,24 @@ async def test_a_full_inbox_starves_nobody(autojump_clock: MockClock) -> None:
     assert turns >= 100 // 16
 
 
+async def test_whoever_asks_hears_that_it_comes_round(autojump_clock: MockClock) -> None:
+    """Idle, busy or behind, it says so; one that does not run, or is in the middle of a step, does not."""
+    bed = Bed(FakeSystem(7 * NS_PER_SECOND))
+    with trio.move_on_after(1) as scope:
+        await bed.sequencer.turned()
+    assert scope.cancelled_caught
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(bed.sequencer.run)
+        for facts in (0, 1, 40):
+            for _ in range(facts):
+                bed.inbox.push(ENDED)
+            with trio.fail_after(1):
+                await bed.sequencer.turned()
+        await settle()
+        nursery.cancel_scope.cancel()
+    assert bed.admitted() == [ENDED] * 41
+
+
 # --- stamps ------------------------------------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 ANSWER_MS_MAX = 5000
 TOO_LONG = 8192
+SIGN_SECONDS = 0.5
 
 
 class Kept:
@@ -117,6 +118,17 @@ class Kept:
             self.note(signal.Signals(number).name)
             if number != signal.SIGHUP:
                 return
+
+    def do_alive(self, until: str) -> None:
+        """Signs of life until the test has made ``FOLDER/UNTIL``, and one more."""
+        while True:
+            self.send(b"WATCHDOG=1")
+            if not until or (self.folder / until).exists():
+                return
+            time.sleep(SIGN_SECONDS)
+
+    def do_hang(self, _: str) -> None:
+        os.kill(os.getpid(), signal.SIGSTOP)
 
     def do_crash(self, _: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -13,15 +13,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 import trio
 
-from ebbtide.events.decisions import ReleaseLock, Resumed, ShutdownBegan
+from ebbtide.events.decisions import PodEnded, ReleaseLock, Resumed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded
-from ebbtide.supervisor import pause_seconds
+from ebbtide.supervisor import SILENT_SECONDS_MAX, pause_seconds, waited_seconds
 from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
 
 ROOT = Path(__file__).parents[2]
@@ -109,9 +109,10 @@ def _adopt_orphans() -> None:
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-@pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(tmp_path)
+@contextmanager
+def benches(folder: Path) -> Iterator[Bench]:
+    folder.mkdir(exist_ok=True)
+    made = Bench(folder)
     yield made
     process = made.process
     if process is not None and process.poll() is None:
@@ -119,6 +120,62 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         process.communicate(timeout=WAIT_SECONDS_MAX)
     if process is not None and process.stderr is not None:
         process.stderr.close()
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    with benches(tmp_path) as made:
+        yield made
+
+
+@pytest.mark.slow
+def test_a_child_without_a_sign_of_life_is_ended(bench: Bench, tmp_path: Path) -> None:
+    """Stopped, it is killed and the next one has its lock; one that speaks is not, nor one that was frozen
+    together with its supervisor.
+    """
+    lock = bench.pipe("lock")
+    with benches(tmp_path / "well") as well, benches(tmp_path / "frozen") as frozen:
+        bench.start("store=lock say=WATCHDOG=1 hang / fds exit=0")
+        well.start("alive=hung exit=0")
+        frozen.start("say=WATCHDOG=1 barrier await=hung alive exit=0")
+        frozen.noted("confirmed")
+        frozen.signal(signal.SIGSTOP)
+        code, said = bench.end()
+        assert code == 0, said
+        assert bench.log() == ["life", "life", "fds lock mine"]
+        assert "the daemon gives no sign of life: killing it" in said
+        first, second, _ = (at_ns for at_ns, _, _ in bench.lines())
+        assert (second - first) / 1e9 >= SILENT_SECONDS_MAX
+        for other in (well, frozen):
+            (other.folder / "hung").touch()
+        frozen.signal(signal.SIGCONT)
+        assert [(other.end()[0], other.log().count("life")) for other in (well, frozen)] == [(0, 1)] * 2
+    os.close(lock)
+
+
+def test_the_manager_above_hears_that_we_live(bench: Bench) -> None:
+    """Under a unit with WatchdogSec the supervisor speaks for itself, whatever its child does."""
+    address = bench.folder / "notify"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as above:
+        above.bind(str(address))
+        above.settimeout(WAIT_SECONDS_MAX)
+        bench.start("await=seen", NOTIFY_SOCKET=str(address), WATCHDOG_USEC="6000000")
+        assert above.recv(4096) == b"WATCHDOG=1"
+        (bench.folder / "seen").touch()
+        assert bench.end()[0] == 0
+
+
+def test_waiting_for_a_processor_is_known() -> None:
+    """Two that want one processor wait for each other, and the kernel says how long."""
+    pin = ("taskset", "-c", str(min(os.sched_getaffinity(0))))
+    spinning = [subprocess.Popen([*pin, *ALONE, "-c", "while True: pass"]) for _ in range(2)]
+    try:
+        until(lambda: all(waited_seconds(each.pid) > 0.05 for each in spinning))
+    finally:
+        for each in spinning:
+            each.kill()
+            each.wait()
+    assert waited_seconds(spinning[0].pid) == 0
 
 
 @pytest.mark.slow
@@ -478,6 +535,34 @@ async def test_the_lock_outlives_a_killed_daemon(kept: Rig) -> None:
     assert web[-1].at_ns < let_go_ns
     assert await kept.bed.none_of_ours()
     assert len(kept.events(ShutdownBegan)) == 1
+    assert len(kept.events(ReleaseLock)) == 1
+
+
+@pytest.mark.root
+@pytest.mark.slow
+async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
+    """Rule 5: stopped for good in mid-shutdown, it is killed, and the next one gives each pod its signal."""
+    kept.configure({0: 12, 1000: 4})
+    kept.pod("web", "after=1")
+    kept.pod("mail", hook=1)
+    kept.pod("db", priority=1000)
+    await kept.start()
+    await kept.granted()
+    await kept.up("web", "mail", "db")
+    await kept.bed.power_off()
+    await kept.traced("web", "TERM")
+    await kept.traced("mail", "hook")
+    os.kill(only_child(kept.pid), signal.SIGSTOP)
+    _, let_go_ns = await kept.bed.started(15)
+    marks = {pod: kept.trace(pod) for pod in ("web", "mail", "db")}
+    assert {pod: [mark.what for mark in trace] for pod, trace in marks.items()} == {
+        "web": ["up", "TERM", "gone"],
+        "mail": ["up", "hook", "hooked", "TERM", "gone"],
+        "db": ["up", "TERM", "gone"],
+    }
+    assert max(trace[-1].at_ns for trace in marks.values()) < let_go_ns
+    assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
+    assert {event.outcome for event in kept.events(PodEnded)} == {"graceful"}
     assert len(kept.events(ReleaseLock)) == 1
 
 

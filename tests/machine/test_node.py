@@ -185,6 +185,22 @@ async def test_force_ends_in_overtime_as_well(node: Node) -> None:
     assert node.replays() > 0
 
 
+async def test_a_hung_daemon_does_not_cost_the_shutdown(node: Node) -> None:
+    """Stopped for good in mid-shutdown, it is killed by systemd; the next one has the lock and goes on."""
+    node.configure({0: 14, 1000: 6})
+    node.pod("mail", hook=2)
+    await booted(node)
+    await until(lambda: node.trace("mail", "up"))
+    await node.machine.run("systemctl", "poweroff")
+    await until(lambda: node.trace("mail", "hook"))
+    await node.machine.run("systemctl", "kill", "--signal=STOP", "--kill-who=main", "ebbtide")
+    assert await node.machine.wait_left(LEFT_SECONDS_MAX) == 0
+    waited_for_us(node, "poweroff")
+    assert [mark.what for mark in node.trace("mail")] == ["up", "hook", "hooked", "TERM", "gone"]
+    assert [started.lock_inherited for started in node.events(DaemonStarted)] == [False, True]
+    assert {event.outcome for event in node.events(d.PodEnded)} == {"graceful"}
+
+
 async def test_the_unit_restarts_without_its_pods(node: Node) -> None:
     """Stopped, started and killed, the unit leaves pods alone; a killed daemon's lock stays where it is."""
     await booted(node)

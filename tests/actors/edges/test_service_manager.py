@@ -29,6 +29,23 @@ async def test_notify_says_variables(tmp_path: Path) -> None:
         assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
 
 
+@pytest.mark.parametrize(
+    "environ, seconds",
+    [
+        ({"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": str(os.getpid())}, 2.0),
+        ({"WATCHDOG_USEC": "6000000"}, 2.0),
+        ({"WATCHDOG_USEC": "6000000", "WATCHDOG_PID": "1"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_how_often_it_wants_a_sign_of_life(environ: dict[str, str], seconds: float) -> None:
+    """Three times in its patience, where it asks this process for that; no child is asked in our place."""
+    environ = environ | {"NOTIFY_SOCKET": "/run/notify", "HOME": "/"}
+    assert ServiceManager.from_environment(environ).life_seconds == seconds
+    assert environ == {"HOME": "/"}
+
+
 async def test_without_a_service_manager_nothing_is_said() -> None:
     """On a laptop there is nobody to tell; that is no error and no wait."""
     service = ServiceManager("")
