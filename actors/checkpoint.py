@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, Slot, System, mark_recorded
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, SINGLETONS, OpenedOrder, Slot, System, mark_recorded
 from ebbtide.events.base import ActorState, Checkpoint, OpenOrder, Order
 from ebbtide.events.codec import BadPayload, decode_event, encode_event
 
@@ -54,6 +54,8 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
         kind = ACTOR_TYPE_BY_NAME.get(actor.actor)
         if kind is None:
             raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
+        if actor.subject and kind in SINGLETONS:
+            raise BadPayload(f"the checkpoint has a second {actor.actor}, for {actor.subject!r}")
         # Registered in the checkpoint's order, because actors that are due together hear a `Tick` in it.
         slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)
         try:

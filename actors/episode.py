@@ -52,7 +52,7 @@ from ebbtide.actors.policy.termination_mode import (
 )
 from ebbtide.actors.wave import NAME as WAVE_NAME
 from ebbtide.actors.wave import PodChecklist
-from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, ORDINALS_PER_PLAN, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     PROJECTION_VERSION,
     ActorFailed,
@@ -121,7 +121,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: The listing that is waited for, and whether one has failed in this shutdown.
     listing_key: str = ""
     listing_failed: bool = False
-    pods: dict[str, Pod] = {}
+    pods: BoundedDict[str, Pod] = {}
     roll: PodChecklist = PodChecklist()
     waves: tuple[PlannedWave, ...] = ()
     wave: int = -1
@@ -130,7 +130,7 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: Plans so far, over all shutdowns.
     plans: int = 0
     #: Pods of a cancelled shutdown that still go down while the next one begins: UID to wave.
-    carried: dict[str, int] = {}
+    carried: BoundedDict[str, int] = {}
     #: After a cancel: everybody was told that nothing is waited for any longer.
     given_up: bool = False
     #: The seed's counter ``sleep_action_terminated_early_total`` (KEP-3960), over all shutdowns.

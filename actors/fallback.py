@@ -24,7 +24,14 @@ from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import ORDINALS_PER_PLAN, Event, order_key, parse_order_key
+from ebbtide.events.base import (
+    ORDINALS_PER_PLAN,
+    BoundedDict,
+    BoundedTuple,
+    Event,
+    order_key,
+    parse_order_key,
+)
 from ebbtide.events.model import Pod
 
 
@@ -36,7 +43,7 @@ class FallbackPod(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     grace_ns: int
     begun_ns: int = 0
     kill_at_ns: int = NEVER_NS
-    left: tuple[str, ...] = ()
+    left: BoundedTuple[str] = ()
     killed: bool = False
     tries: int = 0
     #: From a shutdown that is closed: the next one gives the pod an actor of its own again.
@@ -59,8 +66,8 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     stage: Literal["", "pods-ended", "settled", "cancelled"] = ""
     #: The last wave that began.
     wave: int = -1
-    failed: tuple[str, ...] = ()
-    cares: dict[str, FallbackPod] = {}
+    failed: BoundedTuple[str] = ()
+    cares: BoundedDict[str, FallbackPod] = {}
     #: The inventory, until there is a plan.
     inventory: tuple[Pod, ...] = ()
     listed: bool = False
@@ -68,7 +75,7 @@ class FallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     listing_key: str = ""
     listings: int = 0
     #: Whom the end waits for, once the EpisodeActor has failed: UID to wave.
-    waited: dict[str, int] = {}
+    waited: BoundedDict[str, int] = {}
     home: str = ""
     #: A Kubernetes node; its kubelet ends the pods by itself: nothing of theirs is ours to stop.
     node: bool = False

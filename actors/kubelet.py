@@ -31,7 +31,7 @@ from ebbtide.actors.actor import (
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, ModeChoice, NodeHealth, choose_mode
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
     DeleteRefused,
@@ -98,7 +98,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     mode: str = ""
     #: The boot and the userspace in which the unit was last touched.
     home: str = ""
-    wanted: dict[str, str] = {}
+    wanted: BoundedDict[str, str] = {}
     periods: tuple[Period, ...] = ()
     # What is there; None: nobody has said yet.
     kubelet_lock: bool = False
@@ -123,7 +123,7 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     healthy: bool | None = None
     #: Under api: the pods without a hook of which no container has ended. 0: its wave has not begun; else by
     #: when the kubelet should have shown that it stops it.
-    plain: dict[str, int] = {}
+    plain: BoundedDict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
     #: Under `RUNTIME_LOST`: the runtime has answered in this userspace; and does so no longer.

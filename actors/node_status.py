@@ -34,7 +34,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import FALLBACK_MARGIN_NS
 from ebbtide.actors.policy.termination_mode import NODE_MODES, pods_come_back
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
+from ebbtide.events.base import NS_PER_SECOND, BoundedDict, BoundedTuple, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     AnnounceNode,
     AwaitStatuses,
@@ -142,7 +142,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     release_by_ns: int = NEVER_NS
     pending: tuple[PodStatus, ...] = ()
     #: Deliveries under way, by order key; those without statuses are only waited for.
-    deliveries: dict[str, tuple[PodStatus, ...]] = {}
+    deliveries: BoundedDict[str, tuple[PodStatus, ...]] = {}
     undelivered: int = 0
     #: Set once nothing but statuses is waited for; settled at this time at the latest.
     flush_by_ns: int = NEVER_NS
@@ -162,7 +162,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     kubelet_stopped: bool = False
     kubelet_stopping: bool = False
     #: To be taken out of their Services as soon as no kubelet puts them back.
-    withheld: tuple[str, ...] = ()
+    withheld: BoundedTuple[str] = ()
     withdraw_at_ns: int = NEVER_NS
     #: Statuses that the kubelet writes; ours to write once it is stopped.
     followed: tuple[PodStatus, ...] = ()
@@ -171,8 +171,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     taints: bool = True
     ended: int = 0
     #: Not seen to end, by UID.
-    running: tuple[str, ...] = ()
-    told_owners: tuple[str, ...] = ()
+    running: BoundedTuple[str] = ()
+    told_owners: BoundedTuple[str] = ()
     #: The last reports of this shutdown have been asked for.
     closing: bool = False
     await_key: str = ""
@@ -181,7 +181,7 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     #: This shutdown knows its pods.
     listed: bool = False
     #: None: nobody has looked yet.
-    mounted: tuple[tuple[str, str], ...] | None = None
+    mounted: BoundedTuple[tuple[str, str]] | None = None
     # Of pods that a shutdown of this boot has ended and that no status was written of, as it was cancelled
     # or they were to come back: for the next one, if they have not. Those of ``held_deleted`` are deleted.
     held: tuple[PodStatus, ...] = ()

@@ -27,7 +27,7 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
-from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.base import NS_PER_SECOND, BoundedTuple, Event, order_key
 from ebbtide.events.decisions import (
     AwaitUnmounts,
     CancelOrder,
@@ -101,7 +101,7 @@ class WaveState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     roll: PodChecklist = PodChecklist()
     over: bool = False
     #: Pods whose volumes are still mounted, as far as is known.
-    mounted: tuple[str, ...] = ()
+    mounted: BoundedTuple[str] = ()
     unmount_key: str = ""
 
 

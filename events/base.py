@@ -11,7 +11,7 @@ A `Record` is an event in its place: when, because of what, by whom, in which sh
 from __future__ import annotations
 
 import hashlib
-from typing import ClassVar, Literal, NamedTuple, TypeVar
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -169,6 +169,18 @@ class OpenOrder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     order: msgspec.Raw
 
 
+#: Of one kind in a checkpoint: three times the pods of the largest node that is simulated. Each takes half a
+#: kilobyte once it is restored, whatever it takes in a file that somebody has made up.
+CHECKPOINT_ITEMS_MAX = 32_768
+_FEW_ITEMS = msgspec.Meta(max_length=CHECKPOINT_ITEMS_MAX)
+_KeyT = TypeVar("_KeyT")
+_ItemT = TypeVar("_ItemT")
+#: Of a state: an entry or a word takes more memory than any other value of its size, so their number is
+#: bounded before they are built.
+BoundedDict = Annotated[dict[_KeyT, _ItemT], _FEW_ITEMS]
+BoundedTuple = Annotated[tuple[_ItemT, ...], _FEW_ITEMS]
+
+
 class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Which journal this one was made from, with all names replaced; its records have the same numbers.
 
@@ -179,7 +191,7 @@ class RedactedFrom(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     journal_id: str
     head_seq: int
     head: str
-    trace_ids: dict[int, str]
+    trace_ids: BoundedDict[int, str]
 
 
 @register
@@ -187,8 +199,8 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The whole deterministic state at a segment's begin, so that older segments are not needed."""
 
     episode: int
-    actors: tuple[ActorState, ...] = ()
-    open_orders: tuple[OpenOrder, ...] = ()
+    actors: Annotated[tuple[ActorState, ...], _FEW_ITEMS] = ()
+    open_orders: Annotated[tuple[OpenOrder, ...], _FEW_ITEMS] = ()
     #: In force from here on; as in the segment's header, so that records alone can be executed again.
     logic_flags: tuple[str, ...] = ()
     #: In the first checkpoint of a redacted journal.
@@ -199,4 +211,4 @@ class Checkpoint(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class StatesDigest(Mark, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """At a wave's end: a few bytes for each actor that changed, by its label (`actors.system`)."""
 
-    actors: dict[str, bytes] = {}
+    actors: BoundedDict[str, bytes] = {}

@@ -7,8 +7,8 @@ import pytest
 
 from ebbtide.actors.checkpoint import restore, take_checkpoint
 from ebbtide.actors.system import System
-from ebbtide.events.base import ActorState
-from ebbtide.events.codec import BadPayload
+from ebbtide.events.base import CHECKPOINT_ITEMS_MAX, ActorState
+from ebbtide.events.codec import BadPayload, decode_event
 from tests.scripts.bench import Bench
 from tests.scripts.parse import parse
 from tests.scripts.verbs import run
@@ -82,3 +82,32 @@ shutdown poweroff total=30s critical=10s
     assert msgspec.msgpack.decode(msgspec.msgpack.encode(hook.state), type=type(hook.state)) == hook.state
     # It lasts as long as its pod may, or not at all.
     assert made.system.next_deadline_ns() is not None
+
+
+@pytest.mark.parametrize("field, entry", [("waited", b"\xa1a\x01"), ("failed", b"\xa1a")])
+def test_a_state_of_too_many_entries_is_not_built(field: str, entry: bytes) -> None:
+    """Each of a million would take a hundred bytes; what is refused is the number, before the first."""
+    count = (CHECKPOINT_ITEMS_MAX + 1).to_bytes(4, "big")
+    head = {"waited": b"\xdf", "failed": b"\xdd"}[field]
+    name = bytes([0xA0 + len(field)]) + field.encode()
+    state = msgspec.Raw(b"\x81" + name + head + count + entry * (CHECKPOINT_ITEMS_MAX + 1))
+    kept = ActorState(actor="FallbackActor", subject="", state=state)
+    with pytest.raises(BadPayload, match="length <= 32768"):
+        restore(msgspec.structs.replace(take_checkpoint(System()), actors=(kept,)), 1)
+
+
+def test_there_is_one_of_each_singleton() -> None:
+    """A made-up second one would only take room."""
+    kept = ActorState(actor="FallbackActor", subject="b", state=msgspec.Raw(b"\x80"))
+    with pytest.raises(BadPayload, match="a second FallbackActor"):
+        restore(msgspec.structs.replace(take_checkpoint(System()), actors=(kept,)), 1)
+
+
+@pytest.mark.parametrize("field", ["actors", "open_orders"])
+def test_a_checkpoint_of_too_many_parts_is_not_read(field: str) -> None:
+    """Each would be half a kilobyte."""
+    count = CHECKPOINT_ITEMS_MAX + 1
+    name = bytes([0xA0 + len(field)]) + field.encode()
+    payload = b"\x82\xa7episode\x00" + name + b"\xdd" + count.to_bytes(4, "big") + b"\x80" * count
+    with pytest.raises(BadPayload, match="length <= 32768"):
+        decode_event("Checkpoint", payload)
