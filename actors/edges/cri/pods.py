@@ -158,8 +158,10 @@ class PodTable:
         self.pods: dict[str, PodEntry] = {}
         #: By UID and name, the containers that a shutdown was given: what its orders mean.
         self.given: dict[tuple[str, str], InventoryContainer] = {}
-        #: The ids of all containers that any shutdown was given: their ends are reported.
-        self.followed: frozenset[str] = frozenset()
+        #: Containers that any shutdown was given, by their ids: their ends are reported. None: known to the
+        #: daemon before, and not found yet.
+        self.followed: dict[str, ContainerEntry | None] = {}
+        #: Of them those under whose names others have been started since.
         self._replaced: dict[str, ContainerEntry] = {}
         #: The ids of containers that a look has found, the latest last.
         self._seen: dict[str, None] = {}
@@ -181,6 +183,8 @@ class PodTable:
         given = self.given.get(entry.key)
         entry.stopping = given is not None and given.id == entry.id and given.stopping
         entry.pod.containers[entry.spec.name] = entry
+        if entry.id in self.followed:
+            self.followed[entry.id] = entry
         self._seen[entry.id] = None
         if len(self._seen) > SEEN_CONTAINERS_MAX:
             del self._seen[next(iter(self._seen))]
@@ -215,6 +219,7 @@ class PodTable:
         running = [entry for pod in pods for entry in pod.containers.values() if entry.running]
         if anew:
             self.given = {}
+            self._forget_ended()
         for entry in running:
             made = InventoryContainer(
                 uid=entry.pod.uid, container=entry.spec.name, id=entry.id, stopping=entry.stopping
@@ -223,12 +228,19 @@ class PodTable:
             # successor.
             self.given.setdefault(entry.key, made)
         # Also of former shutdowns, since a pod that a cancelled one began to stop is still waited for.
-        self.followed |= {entry.id for entry in running}
+        self.followed |= {entry.id: entry for entry in running}
+
+    def _forget_ended(self) -> None:
+        """What former shutdowns were given and has ended has been reported; a node that stays up through many
+        of them must not keep it all.
+        """
+        self.followed = {key: entry for key, entry in self.followed.items() if entry is None or entry.running}
+        self._replaced = {key: entry for key, entry in self._replaced.items() if key in self.followed}
 
     def restore(self, given: tuple[InventoryContainer, ...]) -> None:
         """What the daemon before was given."""
         self.given = {(each.uid, each.container): each for each in given}
-        self.followed |= {each.id for each in given}
+        self.followed |= {each.id: None for each in given}
 
     def stop(self, entry: ContainerEntry) -> None:
         """Somebody asked for its end."""

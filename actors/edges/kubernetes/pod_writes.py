@@ -84,6 +84,14 @@ SLOW_ANSWER_SECONDS = 0.25
 GRACE_SECONDS_MIN = 1
 
 
+def forget_gone(uids: set[str], lookup: PodLookup) -> None:
+    """Of the API's UIDs keep those of pods that are known: in months any number of pods comes and goes. Who
+    knows of none has not been told yet.
+    """
+    if there := {pod.api_uid for pod in lookup.pods()}:
+        uids &= there
+
+
 class PodDeletes:
     """``tainted`` returns when the node is, or cannot be, tainted, or its time is over."""
 
@@ -97,6 +105,7 @@ class PodDeletes:
         self._caller, self._lookup, self._context = caller, lookup, context
         self._tainted = tainted
         self._slots, self._open = CallSlots(), 0
+        #: Here and below by the API's UID.
         self._marked: set[str] = set()
         #: Those of which a delete was taken: what the watch shows of them says nothing of a later one.
         self._taken: set[str] = set()
@@ -105,18 +114,20 @@ class PodDeletes:
         began = trio.current_time()
         if not self._open:
             self._slots = CallSlots()
+            forget_gone(self._marked, self._lookup)
+            forget_gone(self._taken, self._lookup)
         self._open += 1
         try:
             ended = await self._delete_in_turn(order, began)
         finally:
             self._open -= 1
-        if ended.result != "done" and order.uid not in self._taken:
-            # Nobody answered, and yet the watch may show that it was taken.
-            known = self._lookup.find(order.uid)
-            if known is not None and known.deleting:
-                ended = Ending()
+        known = self._lookup.find(order.uid)
+        uid = known.api_uid if known is not None else order.uid
+        # Nobody answered, and yet the watch may show that it was taken.
+        if ended.result != "done" and uid not in self._taken and known is not None and known.deleting:
+            ended = Ending()
         if ended.result == "done":
-            self._taken.add(order.uid)
+            self._taken.add(uid)
         return ended
 
     async def _delete_in_turn(self, order: DeletePod, began: float) -> Ending:
@@ -288,6 +299,7 @@ class StatusDelivery:
                 delivered = await self._deliver(order)
                 if delivered.result == "done":
                     nursery.cancel_scope.cancel()
+                    self._late.forget(uids)
             return delivered
         until = trio.current_time() + LATER_SECONDS_MAX
         while True:
@@ -306,6 +318,7 @@ class StatusDelivery:
 
         # Before the first write: a withdrawal that comes later would set back what a final status has said.
         begun = set() if order.unchanged_only else {pod.api_uid for pod in found.values() if pod is not None}
+        forget_gone(self.final, self._lookup)
         self.final |= begun
         # Many objects with one call, by the API's UID; what is not there is read one by one.
         read: dict[str, ApiPod] = {}
@@ -571,6 +584,12 @@ class LateStatuses:
                     f"{self._path}: {error.strerror}; statuses that are late are not delivered after a reboot"
                 )
                 self._tell(WARNING, f"Kubernetes API: {line}")
+
+    def forget(self, uids: Iterable[str]) -> None:
+        """Nothing of these is owed any more. The file says so with the next that is kept."""
+        pods = self._pods or {}
+        for uid in uids:
+            pods.pop(uid, None)
 
     def _write(self, path: Path) -> None:
         """What is known by now, so that the last to write never writes what is older."""

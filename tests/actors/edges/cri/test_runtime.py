@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 from pathlib import Path
@@ -116,6 +117,29 @@ def test_what_runs_now_is_found_before_what_ran() -> None:
     new.containers["main"].finish(ExitStatus(exit_code=2))
     assert table.find("web", "main") is new.containers["main"]
     assert table.find("web", "other") is None
+
+
+def test_what_former_shutdowns_were_given_is_forgotten() -> None:
+    """A container that ended in one, and whose name the kubelet has started again, is not kept for ever. One
+    that still runs is, also without its sandbox: a pod that a cancelled shutdown began to stop is waited for.
+    """
+    table = PodTable()
+    web, going = pod(table, "web", "main"), pod(table, "going", "main")
+    lasting = going.containers["main"]
+    table.give([web, going], anew=True)
+    table.pods = {key: each for key, each in table.pods.items() if each is not going}
+    for number in range(50):
+        before = web.containers["main"]
+        before.finish(ExitStatus(exit_code=0))
+        table.put(ContainerEntry(web, f"again-{number}", ContainerSpec(name="main", argv=())))
+        # Until the next shutdown an order means the one that it was for.
+        assert table.find("web", "main") is before
+        table.give([web], anew=True)
+        assert table.find("web", "main") is web.containers["main"]
+    assert lasting.id in table.followed
+    assert len(table.followed) == 2
+    gc.collect()
+    assert sum(isinstance(each, ContainerEntry) and each.pod is web for each in gc.get_objects()) <= 3
 
 
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:

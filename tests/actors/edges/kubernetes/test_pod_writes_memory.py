@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import threading
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from ebbtide.actors.edges.kubernetes.pods import KnownPod, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.base import Order
-from ebbtide.events.decisions import DeliverStatuses, WithdrawPods
+from ebbtide.events.decisions import DeletePod, DeliverStatuses, WithdrawPods
 from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.write_fake import Asked, Scripted, status
 from tests.actors.edges.process.process_bed import Outbox
@@ -152,3 +154,35 @@ async def test_one_whose_final_status_was_refused(autojump_clock: MockClock) -> 
     server.behaviour = behave
     assert await do(writes, WITHDRAW) == Ending()
     assert sorted(withdrawn(server)) == ["a", "b"]
+
+
+# --- what has gone is forgotten ----------------------------------------------------------------
+
+COMING_AND_GOING = 400
+#: Of one set that keeps their UIDs it would be 40 KiB.
+KEPT_BYTES_MAX = 16 * 1024
+
+
+async def test_pods_that_come_and_go(autojump_clock: MockClock) -> None:
+    """Deleted, and given their final status, in one shutdown after another: nothing of them is kept."""
+    store, server = PodStore(), Scripted(behave)
+    writes = Writes(server, store, "node-1")
+
+    async def one(number: int) -> None:
+        uid = f"{number:036}"
+        store.replace([known(uid)], "1")
+        await do(writes, DeletePod(key=f"x{number}", uid=uid, namespace="default", name=uid, grace_seconds=2))
+        await do(writes, DeliverStatuses(key=f"d{number}", statuses=((uid, "Failed", "Terminated", "m"),)))
+        server.asked.clear()
+
+    await one(0)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        for number in range(1, COMING_AND_GOING):
+            await one(number)
+        gc.collect()
+        kept_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < KEPT_BYTES_MAX
