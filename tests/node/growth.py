@@ -1,0 +1,202 @@
+"""What a daemon holds, and what of it grows: memory, descriptors, threads, tasks, files, and what is its own
+in the API server.
+
+Counts go up and down with what is just under way, so a look is the lowest of some, taken while nothing
+happens; growth is the median of the slopes between all pairs of looks (Theil and Sen), which a few odd ones
+do not move.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import signal
+import statistics
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import trio
+
+from ebbtide.events.facts import DaemonStarted
+from tests.node import remains
+from tests.node.bed import Bed
+from tests.node.contenders import TAINT
+from tests.node.ebbtide import Daemon
+from tests.node.shutdowns import MIB
+
+#: Of ours in the API server all names and sources have this in them.
+OURS = "ebbtide"
+LOOKS = 8
+BETWEEN_SECONDS = 0.4
+TOLD_SECONDS_MAX = 5
+POLL_SECONDS = 0.02
+
+#: Stands for ``ebbtide`` and is it, apart from a handler: on SIGUSR2 it writes what only the process itself
+#: can know. Nothing is allocated for this before, and no thread or task runs for it.
+TELLING = """
+import collections, ctypes, gc, json, os, signal, sys, trio
+FILE = {file!r}
+class Mallinfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in 'arena o s h hblkhd u f uordblks fordblks k'.split()]
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Mallinfo
+def names(task):
+    yield task.name.rpartition('.')[2]
+    for nursery in task.child_nurseries:
+        for child in nursery.child_tasks:
+            yield from names(child)
+def tell(*_):
+    tasks = collections.Counter(names(trio.lowlevel.current_root_task()))
+    heap = mallinfo()
+    said = dict(tasks=tasks, blocks=sys.getallocatedblocks(), frozen=gc.get_freeze_count(),
+                heap=heap.uordblks + heap.hblkhd, free=heap.fordblks)
+    with open(FILE + '.new', 'w') as file:
+        json.dump(said, file)
+    os.replace(FILE + '.new', FILE)
+signal.signal(signal.SIGUSR2, tell)
+{more}
+import ebbtide.cli as cli
+sys.exit(cli.main())
+"""
+
+
+class Look(NamedTuple):
+    """``after`` so many shutdowns. ``heap_mib`` is what the C library has given out, ``free_mib`` what it
+    holds and nobody uses. ``tasks`` are Trio's, ``blocks`` Python's of memory; ``frozen`` are objects that
+    its collector leaves out. ``groups``: control groups of the node; ``files``: in the daemon's folders,
+    without the journal's segments, which are ``segments``. ``events``, ``leases``: objects of ours in the API
+    server; ``marks``: taint, conditions and annotations of ours on the Node.
+    """
+
+    after: int
+    rss_mib: float
+    heap_mib: float
+    free_mib: float
+    descriptors: int
+    threads: int
+    tasks: int
+    blocks: int
+    frozen: int
+    groups: int
+    files: int
+    segments: int
+    journal_bytes: int
+    marks: int
+    events: int
+    leases: int
+
+
+class Observer:
+    """Of one daemon, which it has to be told of before the start. ``more``: Python that runs in it first."""
+
+    def __init__(self, bed: Bed, daemon: Daemon, more: str = "") -> None:
+        self.bed, self.daemon = bed, daemon
+        self.file = bed.folder / "told.json"
+        daemon.program = (sys.executable, "-c", TELLING.format(file=str(self.file), more=more))
+        self._pid = 0
+        #: What the last look saw by name: descriptors and tasks.
+        self.named: Counter[str] = Counter()
+
+    @property
+    def proc(self) -> Path:
+        """The daemon's, as the machine counts."""
+        if not self._pid:
+            pid = self.daemon.events(DaemonStarted)[-1].pid
+            inside = os.readlink(f"/proc/{self.bed.pid}/ns/pid")
+            self._pid = _outside(pid, inside)
+        return Path(f"/proc/{self._pid}")
+
+    async def look(self, after: int) -> Look:
+        """The lowest of each count, for a while."""
+        taken = []
+        for _ in range(LOOKS):
+            taken.append(await self._look_once(after))
+            await trio.sleep(BETWEEN_SECONDS)
+        lowest = [min(column) for column in zip(*taken, strict=True)]
+        return Look(*lowest)
+
+    async def _look_once(self, after: int) -> Look:
+        self.file.unlink(missing_ok=True)
+        os.kill(int(self.proc.name), signal.SIGUSR2)
+        with trio.fail_after(TOLD_SECONDS_MAX):
+            while not self.file.exists():
+                await trio.sleep(POLL_SECONDS)
+        told = json.loads(self.file.read_text())
+        descriptors = _descriptors(self.proc)
+        self.named = descriptors + Counter({f"task {name}": count for name, count in told["tasks"].items()})
+        status = dict(line.split(":", 1) for line in (self.proc / "status").read_text().splitlines())
+        segments = list(self.daemon.journal.glob("*.ebj"))
+        return Look(
+            after,
+            int(status["VmRSS"].split()[0]) / MIB,
+            told["heap"] / MIB / MIB,
+            told["free"] / MIB / MIB,
+            sum(descriptors.values()),
+            int(status["Threads"]),
+            sum(told["tasks"].values()),
+            told["blocks"],
+            told["frozen"],
+            self._groups(),
+            sum(1 for folder in self._folders() for path in folder.rglob("*")) - len(segments),
+            len(segments),
+            sum(path.stat().st_size for path in segments),
+            *await self._objects(),
+        )
+
+    def _folders(self) -> tuple[Path, ...]:
+        return self.daemon.journal, self.bed.place(self.daemon.folder)
+
+    def _groups(self) -> int:
+        return sum(1 for tree in remains.left(self.bed.group) for _ in os.walk(tree))
+
+    async def _objects(self) -> tuple[int, int, int]:
+        node = await self.bed.api.get(f"/api/v1/nodes/{self.daemon.member.name}")
+        marks = [each["key"] for each in node["spec"].get("taints", []) if each["key"] == TAINT]
+        marks += [each["type"] for each in node["status"]["conditions"] if OURS in json.dumps(each)]
+        marks += [name for name in node["metadata"].get("annotations", {}) if OURS in name]
+        events = (await self.bed.api.get("/apis/events.k8s.io/v1/events"))["items"]
+        leases = (await self.bed.api.get("/apis/coordination.k8s.io/v1/leases"))["items"]
+        return len(marks), sum(map(_is_ours, events)), sum(map(_is_ours, leases))
+
+
+def _is_ours(made: dict[str, Any]) -> bool:
+    return OURS in made.get("reportingController", "") or OURS in made["metadata"]["name"]
+
+
+def _outside(pid: int, namespace: str) -> int:
+    """The process's number on the machine. Raises LookupError."""
+    for status in Path("/proc").glob("[0-9]*/status"):
+        try:
+            numbers = next(line for line in status.read_text().splitlines() if line.startswith("NSpid"))
+            if int(numbers.split()[-1]) == pid and os.readlink(status.parent / "ns/pid") == namespace:
+                return int(status.parent.name)
+        except OSError:
+            continue
+    raise LookupError(f"no process {pid} in {namespace}")
+
+
+def _descriptors(proc: Path) -> Counter[str]:
+    """How many lead to what, without numbers of their own: a socket to its family."""
+    families = {}
+    for family, column in (("tcp", 9), ("tcp6", 9), ("unix", 6)):
+        for line in (proc / "net" / family).read_text().splitlines()[1:]:
+            families[f"socket:[{line.split()[column]}]"] = f"socket: {family}"
+    found: Counter[str] = Counter()
+    for descriptor in (proc / "fd").iterdir():
+        # One may have been closed meanwhile.
+        with contextlib.suppress(OSError):
+            target = os.readlink(descriptor)
+            found[families.get(target) or target.partition(":[")[0]] += 1
+    return found
+
+
+def growth(looks: Sequence[Look], field: str, over: int) -> float:
+    """By how much it grew over so many shutdowns."""
+    points = [(each.after, getattr(each, field)) for each in looks]
+    slopes: list[float] = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in itertools.combinations(points, 2)]
+    return statistics.median(slopes) * over
