@@ -674,7 +674,7 @@ async def run_all(cells: Sequence[Cell], results: Results, seconds: float) -> in
                 (bed.folder / "log" / f"{DAEMON}.log").write_text("")
                 try:
                     made = await run_cell(bed, cell, results)
-                except (Exception, BaseExceptionGroup) as error:
+                except Exception as error:
                     print(f"  {cell.name}: not made: {type(error).__name__}: {str(error)[:2000]}", flush=True)
                     tries[cell.name] += 1
                     if tries[cell.name] < TRIES:

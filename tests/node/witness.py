@@ -49,7 +49,9 @@ class Witness:
         # A second signal is noted and changes nothing: to a shell it would begin its handler anew.
         end = f"trap told TERM; told; {until}; {_note(name, 'ended')}; exit 0"
         told = f"told() {{ {_note(name, 'signal')}; }}; stop() {{ {'told' if slow else end}; }}"
-        script = f"{told}; trap stop TERM; {_note(name, 'began')}; while :; do sleep 0.05; done"
+        # A shell that waits hears its signal at once, and takes no processor's time until then.
+        idle = "while :; do sleep 3600 & wait $!; done"
+        script = f"{told}; trap stop TERM; {_note(name, 'began')}; {idle}"
         if hook:
             command = ["/bin/sh", "-c", _note(name, "hook")]
             fields = {"lifecycle": {"preStop": {"exec": {"command": command}}}} | fields
