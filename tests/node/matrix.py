@@ -546,6 +546,8 @@ class Run:
                 await self.daemon.verify()
             except AssertionError as error:
                 problem = str(error)[:500]
+            if self.remount is not None:
+                shutil.copytree(self.daemon.locations[0], self.folder / "journal")
         return seen._replace(records=records, after=after, replay=problem)
 
     async def settled(self) -> dict[str, str]:
@@ -649,10 +651,7 @@ async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> dict
         seen = await run.run()
         made = row(seen, time.monotonic() - began)
         if made["broken"] and results is not None and run.daemon is not None:
-            places = run.daemon.locations
-            if run.cell.part == "disk":
-                places = places[1:]
-            made["journal"] = results.keep(cell, places)
+            made["journal"] = results.keep(cell, [run.folder / "journal", run.folder / "second"])
             notes = results.kept / cell.name / "notes.json"
             notes.write_text(
                 json.dumps({"asked_ns": seen.asked_ns, "struck_ns": seen.struck_ns, "notes": seen.notes})
