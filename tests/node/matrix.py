@@ -703,7 +703,7 @@ def say(made: dict[str, Any]) -> str:
 
 HEADS = (
     *("part", "way", "cells", "broken", "pods without SIGTERM: api, cri, auto", "the kubelet's"),
-    *("inside the time", "the kubelet's"),
+    *("cut off", "the kubelet's", "inside the time", "the kubelet's"),
 )
 
 
@@ -720,16 +720,8 @@ def table(results: Results) -> str:
                 by_mode = ", ".join(
                     _share([each for each in ours if each["means"] == mode]) for mode in MODES
                 )
-                cells = [
-                    part,
-                    way,
-                    len(ours),
-                    broken,
-                    by_mode,
-                    _share(theirs),
-                    _inside(ours),
-                    _inside(theirs),
-                ]
+                cells = [part, way, len(ours), broken, by_mode, _share(theirs)]
+                cells += [_cut_off(ours), _cut_off(theirs), _inside(ours), _inside(theirs)]
                 lines.append("| " + " | ".join(map(str, cells)) + " |")
     return "\n".join(lines)
 
@@ -738,6 +730,11 @@ def _share(rows: Sequence[dict[str, Any]]) -> str:
     return (
         f"{sum(len(each['without_sigterm']) for each in rows)} of {len(rows) * len(NAMES)}" if rows else "–"
     )
+
+
+def _cut_off(rows: Sequence[dict[str, Any]]) -> str:
+    """Pods that still had a process when logind went on."""
+    return f"{sum(len(each['cut_off']) for each in rows)} of {len(rows) * len(NAMES)}" if rows else "–"
 
 
 def _inside(rows: Sequence[dict[str, Any]]) -> str:
