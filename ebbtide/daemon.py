@@ -92,9 +92,15 @@ class Sealer:
         self._tell = tell
         self._sealed_seq = 0
         self._told = ""
+        self._turn = trio.Lock()
 
     async def seal(self) -> None:
         """What cannot be sealed is said once, and ends nothing."""
+        # The daemon may end while its hourly seal is under way: two at once would be made with one key.
+        async with self._turn:
+            await self._seal()
+
+    async def _seal(self) -> None:
         seq, head = self._writer.head
         # What only a fallback has may go with the boot: its seal would say that somebody took it away.
         if seq <= self._sealed_seq or self._writer.away:

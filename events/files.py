@@ -62,22 +62,43 @@ def sync_directory(directory: Path) -> None:
         os.close(descriptor)
 
 
+#: The temporary files that are being written. The lock is for this set alone, and held over no write.
+_temporaries: set[Path] = set()
+_temporaries_lock = threading.Lock()
+
+
+@contextmanager
+def _temporary(names: Iterator[Path]) -> Iterator[Path]:
+    """One that no other thread writes to; the first, so that the next writes over what a crash leaves."""
+    with _temporaries_lock:
+        temporary = next(name for name in names if name not in _temporaries)
+        _temporaries.add(temporary)
+    try:
+        yield temporary
+    finally:
+        with _temporaries_lock:
+            _temporaries.discard(temporary)
+
+
 def replace_file(directory: Path, name: str, data: bytes) -> None:
     """A whole file, durable when it returns, or none; one that was there is replaced. Raises OSError, also
     where others may write to the directory.
     """
     # The content is synced before the rename, and the name after it: the other way round a power cut could
     # leave an empty file under the right name.
-    part = f"{name}.part"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with own_directory(directory) as folder:
-        descriptor = os.open(part, flags, FILE_MODE, dir_fd=folder)
+    numbers = itertools.chain(("",), (f"{number}." for number in itertools.count(1)))
+    with (
+        _temporary(directory / f"{name}.{number}part" for number in numbers) as part,
+        own_directory(directory) as folder,
+    ):
+        descriptor = os.open(part.name, flags, FILE_MODE, dir_fd=folder)
         try:
             write_all(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.rename(part, name, src_dir_fd=folder, dst_dir_fd=folder)
+        os.rename(part.name, name, src_dir_fd=folder, dst_dir_fd=folder)
         os.fsync(folder)
 
 
@@ -93,11 +114,6 @@ def read_own(path: Path, bytes_max: int = OWN_BYTES_MAX) -> bytes:
             return file.read(bytes_max)
 
 
-#: The temporary files that are being written. The lock is for this set alone, and held over no write.
-_temporaries: set[Path] = set()
-_temporaries_lock = threading.Lock()
-
-
 def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     """Old content or new, never half of it; readable for the owner only. Raises OSError, also where others
     may write to the folder.
@@ -105,18 +121,9 @@ def write_atomically(path: Path, data: bytes, *, sync: bool = False) -> None:
     For what an edge remembers: the name's own durability is not waited for, as it is in `replace_file`. Two
     writers at a time are let alone by each other, and the last to finish stands.
     """
-    with _temporaries_lock:
-        names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
-        # One that no other thread writes to; the first, so that what a crash leaves is written over by the
-        # next.
-        temporary = next(name for name in names if name not in _temporaries)
-        _temporaries.add(temporary)
-    try:
-        with own_directory(path.parent) as folder:
-            _replace_in(folder, temporary.name, path.name, data, sync)
-    finally:
-        with _temporaries_lock:
-            _temporaries.discard(temporary)
+    names = (path.with_name(f".{path.name}.{number}.new") for number in itertools.count())
+    with _temporary(names) as temporary, own_directory(path.parent) as folder:
+        _replace_in(folder, temporary.name, path.name, data, sync)
 
 
 def _replace_in(folder: int, temporary: str, name: str, data: bytes, sync: bool) -> None:

@@ -54,6 +54,35 @@ async def test_what_is_durable_is_sealed_once(tmp_path: Path) -> None:
         assert heads[seal.seq] == seal.head
 
 
+async def test_two_at_once_are_made_with_two_keys(tmp_path: Path) -> None:
+    """The daemon's end finds its hourly seal under way: each stands, or there was nothing more to seal."""
+    storage = DirectoryStorage(tmp_path)
+    (tmp_path / SEALS_FILE).write_bytes(encode_seals(Seals(FIRST.hex())))
+    async with making.running([storage]) as writer:
+        sealer = Sealer(writer, storage, lambda: 7, lambda level, line: pytest.fail(line))
+        await making.write_steps(writer, 2, synced=True)
+        first_seq, _ = writer.head
+        read, go = trio.Event(), trio.Event()
+        call = storage.call
+
+        async def held(function: Any, *args: Any) -> Any:
+            made = await call(function, *args)
+            if not read.is_set():
+                read.set()
+                await go.wait()
+            return made
+
+        storage.call = held  # type: ignore[method-assign]
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(sealer.seal)
+            await read.wait()
+            await making.write_steps(writer, 1, synced=True)
+            nursery.start_soon(sealer.seal)
+            await trio.testing.wait_all_tasks_blocked()
+            go.set()
+        assert seals(tmp_path) == [first_seq, writer.head[0]]
+
+
 async def test_without_a_key_there_are_no_seals(tmp_path: Path) -> None:
     """Most nodes have none, and nothing is said or written."""
     storage = DirectoryStorage(tmp_path)

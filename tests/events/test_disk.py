@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -387,3 +388,29 @@ async def test_a_read_only_filesystem_is_passed_over(tiny: Path, tmp_path: Path)
         await write_steps(writer, 1, synced=True)
     assert "Read-only" in told.failed[0][1]
     assert read([DirectorySource(tmp_path / "other")])[1].end.seq == 4
+
+
+def test_two_that_replace_one_file_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither writes into the other's half; the last to finish stands, whole."""
+    first, second = b"a" * 20, b"b" * 10
+    begun, go = threading.Event(), threading.Event()
+    write_all = files.write_all
+
+    def slowly(descriptor: int, data: bytes) -> None:
+        if data == first:
+            write_all(descriptor, data[:5])
+            begun.set()
+            assert go.wait(10)
+            data = data[5:]
+        write_all(descriptor, data)
+
+    monkeypatch.setattr(files, "write_all", slowly)
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(files.replace_file, tmp_path, "f", first)
+        assert begun.wait(10)
+        files.replace_file(tmp_path, "f", second)
+        assert (tmp_path / "f").read_bytes() == second
+        go.set()
+        slow.result()
+    assert (tmp_path / "f").read_bytes() == first
+    assert [each.name for each in tmp_path.iterdir()] == ["f"]
