@@ -251,7 +251,7 @@ class PodTable:
 
     def close(self) -> None:
         """Give back every descriptor; ends no process."""
-        for entry in self.entries():
+        for entry in (*self.entries(), *self._replaced.values()):
             if entry.pidfd >= 0:
                 os.close(entry.pidfd)
                 entry.pidfd = -1

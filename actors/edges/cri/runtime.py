@@ -138,7 +138,7 @@ class Runtime:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
                 await nursery.start(self._client.run)
-                nursery.start_soon(self._reach.follow, self._outlet, self._stirred)
+                nursery.start_soon(self._reach.follow, self._outlet, self._stirred, lambda: self._busy)
                 nursery.start_soon(self._sandboxes.run)
                 nursery.start_soon(self._inventory.follow_cached, self._outlet)
                 nursery.start_soon(self._keep_warm)
@@ -299,6 +299,9 @@ class Runtime:
 
 #: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
 BROKEN_AGAIN_SECONDS = 30.0
+#: How long the others' states may take in a look in which one has not come: a state is told in milliseconds,
+#: and a runtime that is stuck would otherwise cost the look `LOOK_SECONDS_MAX` for each container.
+STATE_AGAIN_SECONDS = 0.2
 #: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
 OnContainer = Callable[[ContainerEntry], None]
 # The exit code comes from the kernel where it tells it (Linux 6.15, once the shim has waited for the
@@ -350,14 +353,18 @@ class Listing:
         self._tell = tell
         #: By id, what the runtime could not tell the state of, and Trio's time of the next question.
         self._broken: dict[str, float] = {}
-        #: By the image's reference, what its containers are stopped with.
+        #: In this look a state has not come.
+        self._silent = False
+        #: By the image's reference, what its containers are stopped with. Trio's time of the next question
+        #: to an image service that has not answered.
         self._image_signals: dict[str, str] = {}
+        self._images_at = -math.inf
         #: Trio's time that the table shows: when the last look that succeeded began.
         self.as_of = -math.inf
 
     async def refresh(self) -> None:
         """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
-        began = trio.current_time()
+        began, self._silent = trio.current_time(), False
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
@@ -417,12 +424,14 @@ class Listing:
         """One object's state. None: it is gone, or broken; ``what`` is said of that once. Raises Lost."""
         if trio.current_time() < self._broken.get(key, -math.inf):
             return None
+        seconds = STATE_AGAIN_SECONDS if self._silent else LOOK_SECONDS_MAX
         try:
-            found = await self._client.repeat(name, request, answer, LOOK_SECONDS_MAX)
+            found = await self._client.repeat(name, request, answer, seconds)
         except NotFound:
             return None
         except (RuntimeRefused, Lost) as error:
             if isinstance(error, Lost):
+                self._silent = True
                 await self._client.ready(0)  # Raises Lost: nothing is known, rather than one object broken.
             if key not in self._broken:
                 self._tell(WARNING, f"container runtime: {what}: {error}")
@@ -480,14 +489,19 @@ class Listing:
         found = signal_of_status(status.stop_signal)
         reference = status.image_ref
         if not found and reference:
-            if reference not in self._image_signals:
+            if reference not in self._image_signals and trio.current_time() >= self._images_at:
                 request = api.ImageStatusRequest(image=api.ImageSpec(image=reference), verbose=True)
-                # Whatever comes of it, the container is there: without its signal the runtime sends it.
-                with suppress(CallFailed):
+                # Whatever comes of it, the container is there: without its signal the runtime sends it. The
+                # others are not held up by an image service that hangs.
+                try:
                     answer = await self._client.repeat(
                         "ImageStatus", request, api.ImageStatusResponse, LOOK_SECONDS_MAX
                     )
                     self._image_signals[reference] = signal_of_image(answer.info.get("info", ""))
+                except Lost:
+                    self._images_at = trio.current_time() + BROKEN_AGAIN_SECONDS
+                except CallFailed:
+                    pass
             found = self._image_signals.get(reference, "")
         if found:
             entry.stop_signal = found

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri import orders
-from ebbtide.actors.edges.cri.client import CriClient, Lost, RuntimeReach, RuntimeRefused
+from ebbtide.actors.edges.cri.client import LOOK_SECONDS_MAX, CriClient, Lost, RuntimeReach, RuntimeRefused
 from ebbtide.actors.edges.cri.orders import ContainerHooks, joined_processes
 from ebbtide.actors.edges.cri.pods import (
     CONTAINER_NAME_LABEL,
@@ -34,6 +34,7 @@ from ebbtide.actors.edges.cri.pods import (
 )
 from ebbtide.actors.edges.cri.runtime import (
     BROKEN_AGAIN_SECONDS,
+    STATE_AGAIN_SECONDS,
     Listing,
     first_processes,
     open_first_process,
@@ -142,6 +143,23 @@ def test_what_former_shutdowns_were_given_is_forgotten() -> None:
     assert sum(isinstance(each, ContainerEntry) and each.pod is web for each in gc.get_objects()) <= 3
 
 
+def test_a_table_that_is_closed_keeps_no_descriptor() -> None:
+    """Also of a container that a shutdown was given and that was started again since."""
+    table = PodTable()
+    before = pod(table, "web", "main").containers["main"]
+    before.pidfd = os.open(os.devnull, os.O_RDONLY)
+    table.give([before.pod])
+    after = ContainerEntry(before.pod, id_of("again"), before.spec)
+    after.pidfd = os.open(os.devnull, os.O_RDONLY)
+    table.put(after)
+    opened = (before.pidfd, after.pidfd)
+    table.close()
+    assert (before.pidfd, after.pidfd) == (-1, -1)
+    for descriptor in opened:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(descriptor)
+
+
 def test_what_a_shutdown_was_told_is_kept_for_this_boot(tmp_path: Path) -> None:
     """The next daemon of this boot reads it; one of another boot, or of a damaged file, reads nothing."""
     told = [InventoryContainer(uid="web", container="main", id="x")]
@@ -228,6 +246,8 @@ class Shims:
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
             return api.ListContainersResponse(containers=[self._container(each) for each in NUMBERS])
+        if name == "ImageStatus":
+            return api.ImageStatusResponse()
         sandbox = isinstance(request, api.PodSandboxStatusRequest)
         key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
         self.asked.append(key)
@@ -236,7 +256,9 @@ class Shims:
         if sandbox:
             network = api.PodSandboxNetworkStatus(ip="10.0.0.1")
             return api.PodSandboxStatusResponse(status=api.PodSandboxStatus(network=network))
-        running = api.ContainerStatus(state=api.CONTAINER_RUNNING, stop_signal=self.stop_signal)
+        running = api.ContainerStatus(
+            state=api.CONTAINER_RUNNING, stop_signal=self.stop_signal, image_ref=f"image-{key}"
+        )
         return api.ContainerStatusResponse(status=running)
 
     repeat = call
@@ -260,8 +282,8 @@ def _sandbox(number: str) -> api.PodSandbox:
 class Rig:
     """A listing of these, and what it told an operator."""
 
-    def __init__(self) -> None:
-        self.shims, self.table, self.said = Shims(), PodTable(), list[str]()
+    def __init__(self, shims: Any = None) -> None:
+        self.shims, self.table, self.said = shims or Shims(), PodTable(), list[str]()
         nothing = lambda entry: None  # noqa: E731 - one line of a test
         tell = lambda level, line: self.said.append(line)  # noqa: E731 - the same
         self.listing = Listing(self.shims, self.table, nothing, nothing, tell)
@@ -378,3 +400,31 @@ async def test_a_runtime_that_goes_in_the_middle() -> None:
     rig.shims.away = False
     await rig.listing.refresh()
     assert rig.known() == ["u1", "u2", "u3"]
+
+
+class SlowShims(Shims):
+    """Of which each state of an object that hangs takes the time that it was given."""
+
+    async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
+        if name in self.hanging:
+            await trio.sleep(seconds)
+            raise Lost(f"{name}: no answer in {seconds:.1f} s")
+        return await super().call(name, request, answer, seconds, **more)
+
+    repeat = call
+    hanging: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize("name", ["PodSandboxStatus", "ContainerStatus", "ImageStatus"])
+async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock) -> None:
+    """Lists that come and states that do not: one is waited for, the others behind it hardly."""
+    rig = Rig(SlowShims())
+    rig.shims.hanging = (name,)
+    began = trio.current_time()
+    await rig.listing.refresh()
+    assert trio.current_time() - began <= LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS
+    assert rig.known() == ([] if name == "ContainerStatus" else ["u1", "u2", "u3"])
+    # A moment later there is none left that is asked again.
+    began = trio.current_time()
+    await rig.listing.refresh()
+    assert trio.current_time() == began
