@@ -66,7 +66,8 @@ RESTORED_AFTER_OBSERVED = "restored-after-observed"
 #: of a stop, a hook or a SIGKILL is told as such (hook, container).
 STOP_OUTCOMES = "stop-outcomes"
 #: A runtime that has stopped answering is no means of the kubelet's either: what the API was to end is handed
-#: over, and a shutdown that begins then is over the containers' processes (kubelet).
+#: over, and a shutdown that begins then is over the containers' processes (kubelet). One that was away for a
+#: moment may have lost what the kubelet asked of it: the pods that it concerns are told by us too (hook).
 RUNTIME_LOST = "runtime-lost"
 
 #: A pod's final status is written when it ends, not when its wave does (node_status).

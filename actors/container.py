@@ -78,6 +78,11 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     stop_note: str = ""
     #: SIGKILL is ordered, and its outcome not known yet.
     kill_open: bool = False
+    #: Of one that the kubelet stops, and may not have told: when we tell it too; it waits for its turn.
+    tell_at_ns: int = NEVER_NS
+    telling: bool = False
+    #: We have.
+    told: bool = False
 
     @property
     def stop_by_ns(self) -> int:
@@ -97,7 +102,7 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
             # Looked at first, because SIGKILL takes away what there is to see; whoever was looked at is due
             # once more.
             first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
-            return self.kill_at_ns if self.autopsy else first_look_ns
+            return min(self.kill_at_ns if self.autopsy else first_look_ns, self.tell_at_ns)
         return NEVER_NS
 
     def key(self, what: str) -> str:
@@ -193,11 +198,25 @@ def stop(down: ContainerState, now: int) -> ContainerStep:
     # The floor wins over the grace (a hook may have used all of it), and the shutdown's limit over both: a
     # SIGKILL after it would come when the lock is released already, and its outcome be on record nowhere.
     kill_at_ns = max(now, min(max(down.deadline_ns, now + FLOOR_NS), down.limit_ns))
-    order = SendSignal(
-        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
-    )
+    order = _stop_signal(down)
     down = replace(down, phase="stopping", stop_since_ns=now, kill_at_ns=kill_at_ns, stop_open=True)
     return down, [order]
+
+
+def _stop_signal(down: ContainerState) -> SendSignal:
+    return SendSignal(
+        key=down.key("stop"),
+        uid=down.uid,
+        container=down.spec.name,
+        signal=down.spec.stop_signal,
+        by_runtime=down.delegated,
+    )
+
+
+def tell(down: ContainerState) -> ContainerStep:
+    """The same beside the kubelet, whose SIGKILL stays where it was."""
+    down = replace(down, tries=down.tries + 1, stop_open=True, telling=False, told=True)
+    return down, [_stop_signal(down)]
 
 
 def resume_stop(down: ContainerState, now: int) -> ContainerState:
@@ -211,10 +230,7 @@ def resume_stop(down: ContainerState, now: int) -> ContainerState:
 def repeat_stop(down: ContainerState) -> ContainerStep:
     """The daemon died between the call and its record: the signal is sent once more, its time goes on."""
     down = replace(down, tries=down.tries + 1, stop_open=True)
-    order = SendSignal(
-        key=down.key("stop"), uid=down.uid, container=down.spec.name, signal=down.spec.stop_signal
-    )
-    return down, [order]
+    return down, [_stop_signal(down)]
 
 
 def autopsy(down: ContainerState) -> ContainerStep:
@@ -291,7 +307,9 @@ def _stop_outcome(down: ContainerState, event: OrderEnded) -> ContainerStep:
         "unknown": f"whether {name} got {signal} is not known",
         "failed": f"{signal} did not reach {name}: {error}",
     }
-    return replace(down, stop_note=notes.get(event.result, ""), error=error), []
+    # Beside the kubelet whoever is not known to have been told may be told once more.
+    told = down.told and event.result == "done"
+    return replace(down, stop_note=notes.get(event.result, ""), error=error, told=told), []
 
 
 def _kill_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:

@@ -23,6 +23,7 @@ from ebbtide.actors.actor import (
     DELETE_ROUNDED_UP,
     EVERY,
     NEVER_NS,
+    RUNTIME_LOST,
     STOP_OUTCOMES,
     ActorType,
     Result,
@@ -33,6 +34,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
     CancelOrder,
@@ -59,6 +61,7 @@ from ebbtide.events.facts import (
     DaemonStarted,
     HurryRequested,
     OrderEnded,
+    RuntimeRead,
     Tick,
 )
 from ebbtide.events.model import Handover, Pod, TerminationMode
@@ -92,6 +95,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     first_ordinal: int = 0
     #: Does a delete give a whole second more rather than less? (`DELETE_ROUNDED_UP`)
     rounded_up: bool = False
+    #: The runtime was away for a moment, and what the kubelet asks of it may be lost until then.
+    doubt_until_ns: int = 0
 
     @property
     def begun(self) -> bool:
@@ -150,6 +155,9 @@ def _each_container(
         left = left or down.phase != "exited"
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = steps.stop(down, now)
+            decisions += made
+        elif down.telling and down.phase == "stopping" and _has_turn(downs, index):
+            downs[index], made = steps.tell(down)
             decisions += made
     state = replace(state, downs=tuple(downs))
     return (state, decisions) if left or not state.begun else _end_pod(state, now, decisions)
@@ -404,7 +412,7 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     if state.means != "api":
         return _take_over(state, now)
     if event.result == "done":
-        return state, ()
+        return (_doubt(state, now, 0), ()) if now < state.doubt_until_ns else (state, ())
     if event.result == "unknown":  # the daemon died in between
         state, order = _order_delete(state, state.delete_until_ns, now)
         return state, [order]
@@ -442,11 +450,54 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
         return down, []
     # Another try's key: what the kubelet's time led to must not be taken for the outcome of ours.
     ours = replace(down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1)
+    if down.told:
+        return ours, []
+    ours = replace(ours, tell_at_ns=NEVER_NS, telling=False)
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
         return steps.begin(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
     note = "" if down.spec.hook is None else HANDED_OVER
     return replace(ours, phase="turn", hook_note=note), []
+
+
+# --- what the kubelet asked of a runtime that was away for a moment -------------------------------
+
+# A stop of the kubelet's that meets no runtime fails, and the kubelet tries again ten seconds later: for many
+# pods that is after their grace. Which stops were heard nobody tells, so we tell these pods as well, over the
+# runtime, which passes one signal on however many ask, as long as it lives. So only who was told in the
+# runtime's last life, and still runs half a second into the next, is told twice. A pod with a hook is told
+# when only the floor is left of its grace, since how long its hook takes is not seen here; so is a sidecar,
+# whose turn comes late. Who was told long before the break is known to have heard.
+
+#: How long a kubelet may take to find its runtime again (its own pause between two attempts is 3 s at most).
+DOUBT_NS = 4 * NS_PER_SECOND
+
+#: By then a pod that has heard has mostly ended, and the kubelet knows of the delete.
+TELL_NS = NS_PER_SECOND // 2
+
+
+def _runtime_back(state: PodState, event: RuntimeRead, now: int) -> Result:
+    if not event.away_ns or state.means != "api":
+        return state, ()
+    state = replace(state, doubt_until_ns=now + DOUBT_NS)
+    # One whose delete is under way is told when that is taken.
+    return (_doubt(state, now, now - event.away_ns - SIGN_NS), ()) if state.deleted else (state, ())
+
+
+def _doubt(state: PodState, now: int, since_ns: int) -> PodState:
+    """``since_ns``: whose stop began before has heard of it."""
+
+    def step(down: ContainerState) -> ContainerState:
+        if down.phase != "stopping" or not down.delegated or down.told:
+            return down
+        tell_at_ns = now + TELL_NS
+        if down.spec.hook is not None or down.spec.sidecar:
+            tell_at_ns = max(tell_at_ns, down.stop_by_ns - FLOOR_NS)
+        elif state.begun_ns < since_ns:
+            return down
+        return replace(down, tell_at_ns=tell_at_ns)
+
+    return replace(state, downs=tuple(step(down) for down in state.downs))
 
 
 # --- the handlers -------------------------------------------------------------------------------
@@ -519,6 +570,8 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
 
 
 def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
+    if down.tell_at_ns <= now:
+        down = replace(down, tell_at_ns=NEVER_NS, telling=True)
     # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
@@ -601,7 +654,12 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         # The least that a delete can give, and the floor after it; the kubelet does the rest.
         last_ns = now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS
         downs = tuple(
-            replace(down, deadline_ns=min(down.deadline_ns, now), kill_at_ns=min(down.kill_at_ns, last_ns))
+            replace(
+                down,
+                deadline_ns=min(down.deadline_ns, now),
+                kill_at_ns=min(down.kill_at_ns, last_ns),
+                tell_at_ns=now if down.tell_at_ns != NEVER_NS else NEVER_NS,
+            )
             for down in state.downs
         )
         return _shorten_delete(replace(state, downs=downs), now, now)
@@ -681,6 +739,8 @@ TRANSITIONS = Transitions(
     Row("ended",      OrderEnded,     _delete_noted),
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
+    Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
+    ignored(EVERY, RuntimeRead),
 
     Row("planned",    HandedOver,     _await_handed_over),
     Row("stopping",   HandedOver,     _handed_over,       "= ended",

@@ -30,7 +30,7 @@ from ebbtide.actors.actor import (
 )
 from ebbtide.actors.policy.grace_periods import FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
-from ebbtide.actors.policy.termination_mode import NODE_MODES, ModeChoice, NodeHealth, choose_mode
+from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
@@ -72,10 +72,6 @@ FINISH_NS = 20 * NS_PER_SECOND
 
 #: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
 STOPS_MAX = 3
-
-#: How long a kubelet that nobody can ask may do nothing to a pod whose delete it was sent, however short the
-#: pod's grace. It acts within some hundred milliseconds, beside a hundred others within a second.
-SIGN_NS = 2 * NS_PER_SECOND
 
 #: Who ends the pods.
 #: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as

@@ -37,6 +37,8 @@ TITLES = {
     "node_daemonset": "A real node beside the kubelet: what DaemonSets make on it",
     "node_grant": "A real node beside the kubelet: less time than asked for",
     "node_killed": "A real node beside the kubelet: killed in mid-shutdown",
+    "node_runtime_killed": "A real node beside the kubelet: the container runtime is killed three times",
+    "node_runtime_hung": "A real node beside the kubelet: the container runtime hangs",
     "node_start": "A real node: from the start of the process to armed",
 }
 

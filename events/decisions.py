@@ -419,11 +419,14 @@ class HookEnded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
 
 @register
 class SendSignal(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The stop signal, to the container's first process."""
+    """The stop signal, to the container's first process. ``by_runtime``: the kubelet may ask the runtime for
+    it as well, which tells a container once, however many ask.
+    """
 
     uid: str
     container: str
     signal: str
+    by_runtime: bool = False
 
 
 @register

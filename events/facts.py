@@ -290,10 +290,13 @@ class KubeletRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False)
 
 @register
 class RuntimeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """The container runtime began to answer, or no longer does."""
+    """The container runtime began to answer, or no longer does. ``away_ns``: it answers again after a break
+    so short that nobody was told of it; whoever had asked it for something by then may have got nothing.
+    """
 
     reachable: bool
     error: str = ""
+    away_ns: int = 0
 
 
 @register

@@ -515,6 +515,11 @@ def _reachable_text(who: str, event: f.RuntimeRead | f.ApiRead) -> str:
     return f"{who} does not answer{f': {event.error}' if event.error else ''}"
 
 
+def _runtime_text(names: Names, event: f.RuntimeRead, at: Stamp) -> str:
+    again = f" again after {elapsed_text(event.away_ns)} s" if event.away_ns else ""
+    return f"{_reachable_text('the container runtime', event)}{again}"
+
+
 def _api_text(names: Names, event: f.ApiRead, at: Stamp) -> str:
     untainted = ", but this identity may not taint the node" if event.reachable and not event.taint else ""
     return f"{_reachable_text('the API server', event)}{untainted}"
@@ -812,7 +817,7 @@ ROWS: dict[type[Event], Row] = {
         {"unit": "unit"},
     ),
     f.RuntimeRead: Row(
-        lambda n, e, at: _reachable_text("the container runtime", e),
+        _runtime_text,
         lambda e: NOTICE if e.reachable else WARNING,
         PLAIN,
         {"error": "message"},

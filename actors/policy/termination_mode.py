@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.policy.grace_periods import group_index, priority_of
 from ebbtide.actors.policy.plan import planned_waves
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Period, PlannedWave, Pod, ShutdownKind, TerminationMode
 
 #: Modes in which the pods are a Kubernetes node's; in any other they are processes of our own.
@@ -23,6 +24,10 @@ NODE_MODES = ("auto", "api", "cri", "observe")
 GOING_FOR_GOOD: tuple[ShutdownKind, ...] = ("poweroff", "halt")
 
 MODE_BY_KIND: dict[ShutdownKind, TerminationMode] = dict.fromkeys(GOING_FOR_GOOD, "api")
+
+#: How long a kubelet that nobody can ask may do nothing to a pod whose delete it was sent, however short the
+#: pod's grace. It acts within some hundred milliseconds, beside a hundred others within a second.
+SIGN_NS = 2 * NS_PER_SECOND
 
 KUBELET_LOCK_REASON = "the kubelet's own graceful shutdown holds a lock"
 

@@ -2,6 +2,7 @@
 
 python -m tests.node.figures requests --runs 3       # 1 250 requests to four pods on two nodes
 python -m tests.node.figures daemonset grant killed start
+python -m tests.node.figures runtime_killed runtime_hung --runs 1
 """
 
 from __future__ import annotations
@@ -79,6 +80,24 @@ MEASURES = {
             Limit("cut off", "killed in mid-shutdown: pods that still ran when logind went on", "pods", 0),
             Limit("started again", "the same: containers that were started again", "containers", 0),
             Limit("hooks twice", "the same: hooks that ran twice", "hooks", 0),
+        ),
+    ),
+    "runtime_killed": Measure(
+        incidents.runtime_killed,
+        ("kubelet", "cri", "api"),
+        (
+            Limit("without", "containerd killed three times: pods without a stop signal, of 42", "pods", 0),
+            Limit("twice", "the same: pods with two", "pods", None),
+            Limit("seconds", "the same: PowerOff until logind goes on", "s", None),
+        ),
+    ),
+    "runtime_hung": Measure(
+        incidents.runtime_hung,
+        ("kubelet", "cri", "api"),
+        (
+            Limit("without", "containerd hangs in wave 1: pods without a stop signal, of 42", "pods", 0),
+            Limit("twice", "the same: pods with two", "pods", None),
+            Limit("seconds", "the same: PowerOff until logind goes on", "s", None),
         ),
     ),
     "start": Measure(

@@ -1,12 +1,15 @@
 """What else was promised beside the kubelet: a Service's requests, a DaemonSet's newcomers, a grant that is
-too small, a daemon that is killed in the middle, and how soon a start protects the node.
+too small, a daemon that is killed in the middle, a container runtime that is killed or hangs, and how soon a
+start protects the node.
 
 Each is one run of one contender on a node as after its boot; the kubelet's figure is made by the same means.
 """
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +22,8 @@ from tests.node.client import Object
 from tests.node.contenders import Contender, Setting, fresh, periods
 from tests.node.ebbtide import Daemon
 from tests.node.pods import PODS, STUBBORN, container, pod
-from tests.node.shutdowns import NS, PRIORITIES, fill, power_off, waves
-from tests.node.witness import Witness, signalled
+from tests.node.shutdowns import NS, POLL_SECONDS, PRIORITIES, fill, power_off, waves
+from tests.node.witness import TICK_NS, Witness, signalled
 
 DAEMONSETS = "/apis/apps/v1/namespaces/default/daemonsets"
 ONE_WAVE = {
@@ -32,6 +35,12 @@ LIMIT_SECONDS = 10
 KILLED_AFTER_SECONDS = 2.0
 SLOW_SECONDS = 6
 OVER_SECONDS_MAX = 60
+#: Pods of the scenarios with a runtime that fails, all priorities in turn.
+WITNESSES = 42
+WITNESS_SECONDS = 0.5
+RUNTIME_KILLS = 3
+#: A runtime that is killed stays away for so long, and then works for so long.
+RUNTIME_AWAY_SECONDS, RUNTIME_BACK_SECONDS = 0.5, 1.0
 AGAIN_SECONDS = 8.0
 
 
@@ -148,6 +157,65 @@ async def _kill_in_the_middle(bed: Bed, daemon: Daemon | None) -> None:
         await bed.inside.do("again", name="kubelet-node-1")
     else:
         await bed.run("kill", "-9", str(daemon.events(DaemonStarted)[-1].pid))
+
+
+async def runtime_killed(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """The container runtime is killed and started three times from the signal on."""
+
+    async def kill(name: str, witness: Witness, names: list[str]) -> None:
+        for _ in range(RUNTIME_KILLS):
+            await bed.stop(name)
+            await trio.sleep(RUNTIME_AWAY_SECONDS)
+            await bed.inside.do("again", name=name)
+            await trio.sleep(RUNTIME_BACK_SECONDS)
+
+    return await _without_runtime(bed, contender, folder, kill)
+
+
+async def runtime_hung(bed: Bed, contender: Contender, folder: Path) -> Incident:
+    """It is stopped in the first wave, as soon as one pod has its stop signal, and stays so."""
+
+    async def hang(name: str, witness: Witness, names: list[str]) -> None:
+        while not any(witness.times(each, "signal") for each in names):
+            await trio.sleep(POLL_SECONDS)
+        await bed.inside.do("signal", name=name, signal_number=signal.SIGSTOP)
+
+    return await _without_runtime(bed, contender, folder, hang)
+
+
+async def _without_runtime(
+    bed: Bed,
+    contender: Contender,
+    folder: Path,
+    hurt: Callable[[str, Witness, list[str]], Awaitable[None]],
+) -> Incident:
+    """Who gets no stop signal though it obeys one, who gets two, and how long does it all take?"""
+    setting = Setting(waves(), folder)
+    await fresh(bed, contender, setting)
+    witness = Witness(bed)
+    classes = tuple(PRIORITIES)
+    names = [f"{classes[number % len(classes)]}-{number}" for number in range(WITNESSES)]
+    pods = [
+        witness.pod(name, ends_after=WITNESS_SECONDS, priorityClassName=name.split("-")[0]) for name in names
+    ]
+    await fill(bed, pods)
+    runtime = f"containerd-{bed.members['node-1'].name}"
+    async with contender.holds(bed, setting) as daemon:
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(hurt, runtime, witness, names)
+                asked_ns, over_ns = await power_off(bed, OVER_SECONDS_MAX)
+        finally:
+            await bed.inside.do("signal", name=runtime, signal_number=signal.SIGCONT)
+        if daemon:
+            await daemon.verify()
+    times = [[at for at in witness.times(name, "signal") if at <= over_ns + TICK_NS] for name in names]
+    figures = {
+        "without": float(sum(not each for each in times)),
+        "twice": float(sum(len(each) > 1 for each in times)),
+        "seconds": (over_ns - asked_ns) / NS,
+    }
+    return Incident(contender.name, figures)
 
 
 async def armed(bed: Bed, contender: Contender, folder: Path) -> Incident:

@@ -152,7 +152,9 @@ FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
         active=_UP[command.words[0]],
         healthy=_TRUTH[command.options.get("healthy", "unknown")],
     ),
-    "runtime": lambda command: f.RuntimeRead(reachable=command.words[0] == "up"),
+    "runtime": lambda command: f.RuntimeRead(
+        reachable=command.words[0] == "up", away_ns=_duration(command, "after")
+    ),
     "api": lambda command: f.ApiRead(
         reachable=command.words[0] == "up", taint="untainted" not in command.words
     ),

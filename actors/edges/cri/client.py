@@ -5,7 +5,7 @@ the only one that knows either, and it is imported once the node is armed (`acto
 
 Whether the runtime answers is said when it changes: as a fact, and to the operator. A connection that
 breaks is noticed at once, a runtime that hangs by its lists that do not come; a break of less than a second
-(a runtime that is restarted quickly) is passed over.
+(a runtime that is restarted quickly) is told when it is over.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.pods import OperatorNotes
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.interfaces import Outlet, known_text
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 
 
@@ -79,7 +80,7 @@ RECONNECT_MS_MAX = 250
 #: gRPC's own wait for a connection cannot be cancelled (`CriClient._connected`); so soon it is seen that one
 #: is there.
 READY_POLL_SECONDS = 0.05
-#: How soon it is noticed that an idle connection has broken.
+#: How soon it is noticed that an idle connection has broken; while pods are stopped as soon as it is there.
 GONE_POLL_SECONDS = 0.5
 #: gRPC's own thread tells the ends of what was cancelled a moment later.
 DRAIN_SECONDS = 0.05
@@ -184,10 +185,15 @@ class CriClient:
             return
         raise Lost(f"the runtime is away for {seconds:.1f} s")
 
-    async def gone(self) -> None:
-        """Return once the runtime is no longer connected. Raises Lost when the connection is closed."""
+    async def gone(self, busy: Callable[[], bool]) -> float:
+        """Return once the runtime is no longer connected, with Trio's time at which it was last seen to be.
+        Raises Lost when the connection is closed.
+        """
+        seen = trio.current_time()
         while self._connected():
-            await trio.sleep(GONE_POLL_SECONDS)
+            seen = trio.current_time()
+            await trio.sleep(READY_POLL_SECONDS if busy() else GONE_POLL_SECONDS)
+        return seen
 
     def _connected(self, *, connect: bool = False) -> bool:
         """gRPC could also be waited for, but that wait cannot be cancelled, and outlives the loop."""
@@ -325,11 +331,18 @@ class RuntimeReach:
         while not self.away:
             await trio.sleep(AWAY_POLL_SECONDS)
 
-    async def follow(self, outlet: Outlet, back: trio.MemorySendChannel[None]) -> None:
-        """Until cancelled; something goes into ``back`` when the runtime can be asked again."""
+    async def follow(
+        self, outlet: Outlet, back: trio.MemorySendChannel[None], busy: Callable[[], bool]
+    ) -> None:
+        """Until cancelled; something goes into ``back`` when the runtime can be asked again. ``busy``: are
+        pods being stopped?
+        """
+        seen: float | None = None
         while True:
             try:
                 await self._connection.ready(AWAY_SECONDS)
+                if seen is not None:
+                    await self._say_back(outlet, trio.current_time() - seen)
             except Lost as error:
                 await self._say(False, outlet, error)
                 # Said once: from here on only its return is news.
@@ -338,7 +351,7 @@ class RuntimeReach:
                 back.send_nowait(None)
             except trio.WouldBlock:
                 pass  # It is about to be asked in any case.
-            await self._connection.gone()
+            seen = await self._connection.gone(busy)
 
     async def answers(self, outlet: Outlet) -> None:
         """It has told all that it was asked."""
@@ -352,6 +365,13 @@ class RuntimeReach:
             self._failing_since = since
         if trio.current_time() - self._failing_since > HANGS_SECONDS:
             await self._say(False, outlet, error)
+
+    async def _say_back(self, outlet: Outlet, seconds: float) -> None:
+        """Of a break that nobody was told of."""
+        async with self._turn:
+            if self.answering:
+                away_ns = round(seconds * NS_PER_SECOND)
+                await outlet.put(RuntimeRead(reachable=True, away_ns=away_ns))
 
     async def _say(self, answering: bool, outlet: Outlet, error: Exception | None = None) -> None:
         async with self._turn:

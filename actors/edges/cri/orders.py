@@ -111,7 +111,8 @@ class ContainerOrders:
         entry = await self._running(order, outlet)
         if isinstance(entry, Ending):
             return entry
-        return await self._stops.signal(entry, order.signal, self._context(order.key), outlet)
+        context = self._context(order.key)
+        return await self._stops.signal(entry, order.signal, context, outlet, by_runtime=order.by_runtime)
 
     async def _kill_container(self, order: KillContainer, outlet: Outlet) -> Ending:
         entry = await self._running(order, outlet)
@@ -181,6 +182,8 @@ STOP_AGAIN_SECONDS = 0.05
 #: How long a stop signal is left to a runtime that does not answer, where it alone knows which one: one that
 #: is quickly restarted still does; a wave has seconds.
 DIRECT_SECONDS = 0.5
+#: The same for what the kubelet may stop as well: a signal past the runtime may be a second one.
+STARTED_SECONDS = 1.0
 #: A process that was killed has gone in milliseconds, unless something holds it: then the runtime is asked.
 KILLED_SECONDS_MAX = 0.5
 #: How long that may take.
@@ -204,11 +207,20 @@ class ContainerStops:
         self._start = start
         self._notes = notes
 
-    async def signal(self, entry: ContainerEntry, name: str, traceparent: str, outlet: Outlet) -> Ending:
+    async def signal(
+        self,
+        entry: ContainerEntry,
+        name: str,
+        traceparent: str,
+        outlet: Outlet,
+        *,
+        by_runtime: bool = False,
+    ) -> Ending:
         """Ends when the signal was sent, or when nobody can say that it was: ``unknown``. ``name``: such as
-        SIGTERM, for a container of which only its runtime knows what it is stopped with.
+        SIGTERM, for a container of which only its runtime knows what it is stopped with. ``by_runtime``: not
+        to its process while its runtime answers.
         """
-        if entry.pidfd >= 0:
+        if entry.pidfd >= 0 and not (by_runtime and await self._answers_soon(outlet)):
             if entry.stop_signal:
                 sent = _signal_first_process(entry, entry.stop_signal)
                 if sent == "":
@@ -230,6 +242,17 @@ class ContainerStops:
         self._start(self._stop, entry, traceparent, progress, outlet)
         await progress.sent.wait()
         return progress.ending
+
+    async def _answers_soon(self, outlet: Outlet) -> bool:
+        """One that has just been started has its state to read first."""
+        with trio.move_on_after(STARTED_SECONDS):
+            while not self._reach.away:
+                try:
+                    await self._reach.confirm(outlet, DIRECT_SECONDS)
+                    return True
+                except Lost:
+                    await trio.sleep(STOP_AGAIN_SECONDS)
+        return False
 
     async def _stop(
         self, entry: ContainerEntry, traceparent: str, progress: _StopProgress, outlet: Outlet

@@ -129,6 +129,33 @@ async def _restart_containerd(node: Going) -> None:
     await node.bed.inside.do("again", name=name)
 
 
+async def test_containerd_restarts_as_pods_are_deleted(by_api: Going) -> None:
+    """What a kubelet asks of a runtime that is away fails, and comes again after ten seconds: no pod waits
+    for that, none is killed without a signal, and none gets two.
+    """
+    node = by_api
+    lows = [f"low-{number}" for number in range(6)]
+    await node.run(
+        *(node.witness.pod(name, ends_after=0.3, priorityClassName="low") for name in lows),
+        node.witness.pod("high", ends_after=0.3, priorityClassName="high"),
+    )
+    await node.arm(*WAVES)
+    name = f"containerd-{node.member.name}"
+    await node.bed.stop(name)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(_start_once_deleted, node, name)
+        asked_ns, _ = await node.down()
+    assert [len(node.witness.times(each, "signal")) for each in (*lows, "high")] == [1] * 7
+    assert node.outcomes() == dict.fromkeys([*lows, "high"], "graceful")
+    # Before the kubelet's second try.
+    assert max(node.witness.times(each, "signal")[0] for each in lows) - asked_ns < 6 * NS
+
+
+async def _start_once_deleted(node: Going, name: str) -> None:
+    await node.daemon.until(lambda: node.daemon.events(DeletePod), "it deletes nothing")
+    await node.bed.inside.do("again", name=name)
+
+
 @pytest.mark.parametrize("when", ["before", "at the signal"])
 async def test_kubelet_hangs(by_api: Going, when: str) -> None:
     """A kubelet that is there and does nothing costs no pod its stop signal: its pods are taken from it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,10 +20,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from ebbtide.actors.edges.cri import api_pb2 as api
+from ebbtide.actors.edges.cri import client as client_module
+from ebbtide.actors.edges.cri import runtime as runtime_module
 from ebbtide.actors.edges.cri.client import (
     AWAY_SECONDS,
     HANGS_SECONDS,
     MESSAGE_BYTES_MAX,
+    READY_POLL_SECONDS,
     CallFailed,
     CriClient,
     Lost,
@@ -32,7 +37,9 @@ from ebbtide.actors.edges.cri.client import (
     Unsent,
     probe_runtime,
 )
+from ebbtide.actors.edges.cri.edge import CriEdge
 from ebbtide.actors.edges.cri.pods import OperatorNotes
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.facts import RuntimeRead
 from tests.actors.edges.process.process_bed import Outbox
 from tests.actors.edges.process.test_hooks import CANARY
@@ -278,9 +285,10 @@ class Line:
             return
         raise Lost(f"the runtime is away for {seconds:.1f} s")
 
-    async def gone(self) -> None:
+    async def gone(self, busy: Callable[[], bool]) -> float:
         while self.up:
             await trio.sleep(0.01)
+        return trio.current_time()
 
 
 class Rig:
@@ -297,7 +305,7 @@ class Rig:
 async def following() -> AsyncIterator[Rig]:
     rig = Rig()
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.reach.follow, rig.outbox, rig.back)
+        nursery.start_soon(rig.reach.follow, rig.outbox, rig.back, lambda: True)
         await rig.asked.receive()
         yield rig
         nursery.cancel_scope.cancel()
@@ -332,8 +340,8 @@ async def test_a_connection_that_breaks(autojump_clock: trio.testing.MockClock) 
     ]
 
 
-async def test_a_short_break_is_passed_over(autojump_clock: trio.testing.MockClock) -> None:
-    """A runtime that is restarted within a second is no record; but it is asked again."""
+async def test_a_short_break_is_told_afterwards(autojump_clock: trio.testing.MockClock) -> None:
+    """A runtime that is restarted within a second: how long it was away, which no operator has to know."""
     async with following() as rig:
         await rig.reach.answers(rig.outbox)
         rig.line.up = False
@@ -341,7 +349,25 @@ async def test_a_short_break_is_passed_over(autojump_clock: trio.testing.MockClo
         rig.line.up = True
         await rig.asked.receive()
         await trio.sleep(2 * AWAY_SECONDS)
-        assert rig.facts() == [(True, "")]
+        known, again = rig.outbox.of(RuntimeRead)
+        assert (known.reachable, known.away_ns, again.reachable, again.error) == (True, 0, True, "")
+        assert again.away_ns == pytest.approx(AWAY_SECONDS / 2 * NS_PER_SECOND, rel=0.1)
+        assert rig.said == []
+
+
+async def test_a_break_of_a_real_connection(server: Server) -> None:
+    """While pods are stopped it is seen at once, also where the server is soon there again."""
+
+    async def work(link: CriClient) -> None:
+        await link.ready(SECONDS)
+        server.stop()
+        stopped = trio.current_time()
+        with trio.fail_after(SECONDS):
+            assert await link.gone(lambda: True) <= stopped + READY_POLL_SECONDS
+        server.start()
+        await link.ready(SECONDS)
+
+    await linked(server, work)
 
 
 async def test_a_runtime_that_hangs(autojump_clock: trio.testing.MockClock) -> None:
@@ -355,3 +381,53 @@ async def test_a_runtime_that_hangs(autojump_clock: trio.testing.MockClock) -> N
         await rig.reach.answers(rig.outbox)
         await rig.reach.fails(RuntimeRefused("once"), trio.current_time(), rig.outbox)
         assert rig.facts() == [(False, "no"), (True, "")]
+
+
+# One that answers, but not what it is asked.
+
+
+class Wedged:
+    """A server whose lists, once ``hangs`` is set, have no answer; what its version is it says at once."""
+
+    def __init__(self, server: Server) -> None:
+        self.hangs = threading.Event()
+        server.answers["Version"] = gives(api.VersionResponse(runtime_name="x"))
+        server.answers["ListPodSandbox"] = gives(api.ListPodSandboxResponse())
+        server.answers["ListContainers"] = self._containers
+
+    def _containers(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        while self.hangs.is_set() and context.is_active():
+            time.sleep(0.01)
+        return api.ListContainersResponse().SerializeToString()
+
+
+@pytest.mark.parametrize("from_the_start", [True, False])
+async def test_lists_that_do_not_come(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, from_the_start: bool
+) -> None:
+    """The runtime is on record as away after two of them, though it says its version all the time."""
+    wedged = Wedged(server)
+    for name, seconds in {"LOOK_SECONDS_MAX": 0.4, "IDLE_SECONDS": 0.1, "BUSY_SECONDS": 0.1}.items():
+        monkeypatch.setattr(runtime_module, name, seconds)
+    monkeypatch.setattr(client_module, "HANGS_SECONDS", 0.6)
+    monkeypatch.setattr(runtime_module, "DOUBT_SECONDS", 0.1)
+    outbox = Outbox()
+    edge = CriEdge(server.endpoint, tmp_path)
+    if from_the_start:
+        wedged.hangs.set()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.run, outbox)
+        edge.prewarm()
+        with trio.fail_after(10):
+            if not from_the_start:
+                assert [read.reachable for read in await outbox.wait_for(RuntimeRead)] == [True]
+                wedged.hangs.set()
+            while outbox.of(RuntimeRead)[-1:] == [] or outbox.of(RuntimeRead)[-1].reachable:
+                await trio.sleep(0.02)
+            assert "Version" in [name for name, _, _ in server.seen]
+            wedged.hangs.clear()
+            while not outbox.of(RuntimeRead)[-1].reachable:
+                await trio.sleep(0.02)
+        nursery.cancel_scope.cancel()
+    lost = next(read for read in outbox.of(RuntimeRead) if not read.reachable)
+    assert lost.error == "ListContainers: no answer in 0.4 s"

@@ -21,7 +21,13 @@ from google.protobuf.message import Message
 
 from ebbtide.actors.edges.cri import api_pb2 as api
 from ebbtide.actors.edges.cri.client import CallFailed, Lost, RuntimeReach, RuntimeRefused, Unsent
-from ebbtide.actors.edges.cri.orders import DIRECT_SECONDS, SENT_SECONDS, ContainerStops, backstop_seconds
+from ebbtide.actors.edges.cri.orders import (
+    DIRECT_SECONDS,
+    SENT_SECONDS,
+    STARTED_SECONDS,
+    ContainerStops,
+    backstop_seconds,
+)
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.pod_spec import ContainerSpec
@@ -94,8 +100,8 @@ class Rig:
         self.reach = RuntimeReach(runtime, notes)
         self._stops = ContainerStops(runtime, self.reach, nursery.start_soon, notes)
 
-    async def stop(self, name: str = "SIGTERM") -> Ending:
-        return await self._stops.signal(self.entry, name, "", self.outbox)
+    async def stop(self, name: str = "SIGTERM", *, by_runtime: bool = False) -> Ending:
+        return await self._stops.signal(self.entry, name, "", self.outbox, by_runtime=by_runtime)
 
     async def kill(self) -> Ending:
         return await self._stops.kill(self.entry, "")
@@ -196,6 +202,34 @@ async def test_a_call_that_may_have_been_heard(
         await trio.sleep(60)
         assert ending == Ending("unknown", f"{NOT_KNOWN}, and is not given it again: Socket closed")
         assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
+async def test_a_container_that_the_kubelet_stops_as_well(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes]
+) -> None:
+    """The runtime is asked, because it tells once however many ask; one that has just begun is waited for."""
+    async with stopping(Runtime(up=False), process, knows="SIGTERM") as rig:
+
+        async def back() -> None:
+            await trio.sleep(STARTED_SECONDS / 2)
+            rig.runtime.up = True
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(back)
+            assert await rig.stop(by_runtime=True) == Ending()
+        assert (rig.runtime.asked, rig.ended_by()) == (1, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("runtime", [Runtime(up=False), Runtime(hangs=True)], ids=["away", "hung"])
+async def test_a_container_that_only_the_kubelets_runtime_could_tell(
+    autojump_clock: trio.abc.Clock, process: subprocess.Popen[bytes], runtime: Runtime
+) -> None:
+    """One that is not there after a second is given nothing, and its container is told by its process."""
+    async with stopping(runtime, process, knows="SIGTERM") as rig:
+        began = trio.current_time()
+        assert await rig.stop(by_runtime=True) == Ending()
+        assert trio.current_time() - began == pytest.approx(STARTED_SECONDS)
+        assert (runtime.asked, rig.process.wait()) == (0, -signal.SIGTERM)
 
 
 async def test_a_runtime_that_stops_reading(
