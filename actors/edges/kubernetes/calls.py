@@ -65,6 +65,10 @@ class Unanswered(Exception):
         self.sent = sent
 
 
+class AnswerTooLong(Unanswered):
+    """It answers more than is taken of one answer: whoever asked for a list may ask for a part of it."""
+
+
 class ApiCaller(Protocol):
     """One call to the API server."""
 

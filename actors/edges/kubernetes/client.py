@@ -31,7 +31,7 @@ from weakref import WeakSet
 
 import trio
 
-from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.calls import JSON, Answer, AnswerTooLong, Unanswered
 from ebbtide.actors.edges.kubernetes.credentials import Access, Credentials, UnusableCredentials, failure_text
 from ebbtide.actors.interfaces import NOTICE, WARNING, Tell
 
@@ -346,8 +346,9 @@ FILES_SECONDS = 5.0
 DOUBT_SECONDS = 0.2
 #: Calls under way keep the connections that they began on; none of them is allowed to take longer.
 OLD_SESSION_SECONDS = 30.0
-#: The largest answer that anything here asks for is a part of a list; a body beyond this is no answer.
-ANSWER_BYTES_MAX = 64 * 1024 * 1024
+#: The largest answer that anything here asks for is a list of a node's pods, some megabytes; a tenant's pod
+#: can have 1.5 MiB, and for a moment an answer is in memory twice.
+ANSWER_BYTES_MAX = 24 * 1024 * 1024
 #: Connections end while the loop is still there; there is little to wait for.
 END_SECONDS_MAX = 1.0
 #: What others still do with the connection when all of us are cancelled is over at once.
@@ -475,7 +476,7 @@ class ApiClient:
                     pieces.append(piece)
                     size += len(piece)
                     if size > ANSWER_BYTES_MAX:
-                        raise Unanswered(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                        raise AnswerTooLong(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
                 return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
         answer: Answer = await self._run(exchange(), method, path)
@@ -521,7 +522,8 @@ class ApiClient:
             # The client is somebody else's: whatever it raises, and it cancels those who wait for one of its
             # connections when it closes, is no answer. Our own cancelling is Trio's, and passes.
             self._doubt.set()
-            raise Unanswered(f"{method} {_without_query(path)}: {failure_text(error)}") from None
+            kind = AnswerTooLong if isinstance(error, AnswerTooLong) else Unanswered
+            raise kind(f"{method} {_without_query(path)}: {failure_text(error)}") from None
 
 
 def _request_headers(content_type: str, traceparent: str) -> dict[str, str]:

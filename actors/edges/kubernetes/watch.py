@@ -19,6 +19,7 @@ from ebbtide.actors.edges.kubernetes.calls import (
     HTTP_TOO_MANY,
     JSON,
     Answer,
+    AnswerTooLong,
     ApiCaller,
     Unanswered,
     answer_text,
@@ -187,6 +188,8 @@ async def ask_liveness(caller: ApiCaller) -> None:
 PART_PODS = 50
 #: After a part beyond this, the next ones ask for fewer pods.
 PART_BYTES = 4 * 1024 * 1024
+#: After a part that was too long to be taken, so many times fewer: of the largest pods 50 have 75 MiB.
+TOO_LONG_DIVISOR = 4
 #: A list from etcd of a large cluster takes its time; nothing waits for it but the watch.
 PART_SECONDS_MAX = 10.0
 HTTP_GONE = 410
@@ -228,7 +231,13 @@ async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
     limit, more = PART_PODS, ""
     while True:
         fields = {"limit": limit, "continue": more} if more else {"limit": limit}
-        answer = await caller.call("GET", pods_path(node, **fields), seconds_max=PART_SECONDS_MAX)
+        try:
+            answer = await caller.call("GET", pods_path(node, **fields), seconds_max=PART_SECONDS_MAX)
+        except AnswerTooLong:
+            if limit == 1:
+                raise
+            limit = max(1, limit // TOO_LONG_DIVISOR)
+            continue
         raise_unless_ok(answer)
         try:
             part = msgspec.json.decode(answer.body, type=_PodList)

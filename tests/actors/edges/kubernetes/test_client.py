@@ -292,6 +292,36 @@ async def test_an_answer_without_end(tmp_path: Path, monkeypatch: pytest.MonkeyP
             await made.call("GET", "/x", seconds_max=5)
 
 
+@pytest.mark.parametrize("pod_bytes, asked", [(1000, [50, 12, 3]), (9000, [50, 12, 3, 1])])
+async def test_a_list_of_large_pods_is_asked_for_in_smaller_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pod_bytes: int, asked: list[int]
+) -> None:
+    """A tenant's fifty pods of 1.5 MiB are no reason to know nothing of the node's; one too large pod is."""
+    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
+    limits: list[int] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += await stream.receive_some()
+        limits.append(int(head.partition(b"limit=")[2].split()[0]))
+        body = json.dumps({"metadata": {"resourceVersion": "7"}, "items": [pod("a")]}).encode()
+        body += b" " * (pod_bytes * limits[-1])
+        reply = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % len(body)
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(reply + body)
+        await trio.aclose_forcefully(stream)
+
+    async with served(tmp_path, serve) as made:
+        if pod_bytes < 5000:
+            pods, version = await list_all(made, "node-1")
+            assert ([each.uid for each in pods], version) == (["a"], "7")
+        else:
+            with pytest.raises(Unanswered, match="an answer of more than 5000 bytes"):
+                await list_all(made, "node-1")
+    assert limits == asked
+
+
 async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
     """A call that nobody waits for any more leaves nothing behind that another could trip over."""
     seen: Seen = []
