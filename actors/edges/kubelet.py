@@ -17,7 +17,10 @@ from __future__ import annotations
 import os
 import re
 import select
+import signal
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 from typing import NamedTuple
@@ -27,6 +30,7 @@ from jeepney import DBusAddress
 
 from ebbtide.actors.edges.documents import object_of_file
 from ebbtide.actors.edges.linux.bus import Bus, BusError, BusRefused, ask_once, system_bus_address
+from ebbtide.actors.edges.linux.proc import read_stat
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import WARNING, Effect, Ending, Outlet, Tell
 from ebbtide.events.base import NS_PER_SECOND, Order
@@ -164,6 +168,10 @@ class KubeletEdge:
         self._stopping, self._starting = True, False
         ending = await self._unit.stop()
         self._stopped = ending.result == "done"
+        if not self._unit.answered:
+            # Its state cannot be had now, and nobody shall wait for that: it is told once it can.
+            self._returned.set()
+            return ending
         await self._look(outlet)
         if ending.result == "done" and self._reported and self._reported[0]:
             # Somebody has started it between the stop and this look: it is reported again soon, to be stopped
@@ -275,6 +283,7 @@ async def ask_health(address: str, port: int) -> bool | None:
 
 
 UNIT_INTERFACE = "org.freedesktop.systemd1.Unit"
+SERVICE_INTERFACE = "org.freedesktop.systemd1.Service"
 JOB_INTERFACE = "org.freedesktop.systemd1.Job"
 #: The path below which the service manager also finds a unit by the invocation that it runs now.
 INVOCATION_PATH = f"{SYSTEMD.object_path}/unit/"
@@ -285,6 +294,9 @@ SIGKILL = 9
 STOP_SECONDS_MAX = 2.0
 #: After SIGKILL only the service manager's own bookkeeping is left.
 KILL_SECONDS_MAX = 1.0
+#: How long the service manager may leave a stop without an answer. It takes a job in some milliseconds, and a
+#: kubelet starts again what has ended after half a second or more: after this it is told by a signal.
+ANSWER_SECONDS_MAX = 0.5
 #: ``Type=simple`` is active at once; a unit with conditions and mounts before it needs longer.
 START_SECONDS_MAX = 5.0
 #: Between two looks at a unit that is on its way: a look is half a millisecond.
@@ -306,12 +318,23 @@ class NoSuchUnit(BusError):
     """The service manager knows no such unit."""
 
 
+class MainProcess(NamedTuple):
+    """Of a unit. ``started_us``: microseconds of the monotonic clock, as the service manager noted it."""
+
+    pid: int
+    started_us: int
+    pidfd: int
+
+
 class KubeletUnit:
     """``name`` with its suffix, such as ``kubelet.service``; ``address`` of the bus, as D-Bus writes it."""
 
     def __init__(self, address: str, name: str) -> None:
         self._address = address
         self.name = name
+        self._main: MainProcess | None = None
+        #: Has the service manager taken, or refused, the last stop? Else it may not be told of its end soon.
+        self.answered = True
 
     @property
     def stoppable(self) -> bool:
@@ -331,15 +354,37 @@ class KubeletUnit:
     async def stop(self) -> Ending:
         """Idempotent; bounded by `STOP_SECONDS_MAX` and `KILL_SECONDS_MAX`. Raises nothing.
 
-        What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile.
+        What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile. Where bus
+        or service manager say nothing, its main process is told by a signal, if it was seen before: a kubelet
+        that lives on starts again what the waves end. The service manager may start it again later, and is
+        then asked again.
         """
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
             return Ending("failed", f"{self.name} {both}")
-        try:
-            return await ask_once(self._address, self._stop)
-        except BusError as error:
-            return Ending("failed", str(error))
+        endings: list[Ending] = []
+        taken, self.answered = trio.Event(), True
+        async with trio.open_nursery() as nursery:
+
+            async def by_manager() -> None:
+                try:
+                    endings.append(await ask_once(self._address, partial(self._stop, taken)))
+                except (NoSuchUnit, BusRefused) as error:
+                    endings.append(Ending("failed", str(error)))
+                except BusError as error:
+                    endings.append(await self._end_main(str(error)) or Ending("failed", str(error)))
+                nursery.cancel_scope.cancel()
+
+            nursery.start_soon(by_manager)
+            with trio.move_on_after(ANSWER_SECONDS_MAX):
+                await taken.wait()
+            if not taken.is_set():
+                why = f"the service manager did not answer within {ANSWER_SECONDS_MAX:g} s"
+                ended = await self._end_main(why)
+                if ended is not None:
+                    endings.append(ended)
+                    nursery.cancel_scope.cancel()
+        return endings[0]
 
     async def start(self) -> Ending:
         """Idempotent; bounded by `START_SECONDS_MAX`. Raises nothing."""
@@ -353,9 +398,42 @@ class KubeletUnit:
         state = await self._state(bus, unit)
         if state in ENDED_STATES:
             return await _job_type(bus, unit) not in ("", STOP_JOB)
+        await self._note_main(bus, unit)
         return state != ENDING_STATE or await _job_type(bus, unit) != STOP_JOB
 
-    async def _stop(self, bus: Bus) -> Ending:
+    async def _note_main(self, bus: Bus, unit: DBusAddress) -> None:
+        """While the service manager answers: the process to which a signal would go once it does not."""
+        service = DBusAddress(unit.object_path, SYSTEMD.bus_name, SERVICE_INTERFACE)
+        try:
+            pid = int(await bus.get(service, "MainPID"))
+            started_us = int(await bus.get(service, "ExecMainStartTimestampMonotonic"))
+        except (BusRefused, TypeError, ValueError):
+            return  # No service, or of a kind that has no main process.
+        if self._main is not None:
+            if self._main[:2] == (pid, started_us):
+                return
+            os.close(self._main.pidfd)
+        self._main = main_process(pid, started_us)
+
+    async def _end_main(self, why: str) -> Ending | None:
+        """By signals; None where nobody knows the process. ``why`` it was not the service manager's work."""
+        if self._main is None:
+            return None
+        self.answered = False
+        for number, seconds in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, KILL_SECONDS_MAX)):
+            try:
+                signal.pidfd_send_signal(self._main.pidfd, number)
+            except ProcessLookupError:
+                return Ending("done", f"it has ended: {why}")
+            except OSError as error:
+                return Ending("failed", f"{why}, and its process takes no signal: {error.strerror}")
+            with trio.move_on_after(seconds):
+                await trio.lowlevel.wait_readable(self._main.pidfd)
+                return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
+        return Ending("failed", f"its process lives on, {KILL_SECONDS_MAX:g} s after SIGKILL: {why}")
+
+    async def _stop(self, taken: trio.Event, bus: Bus) -> Ending:
+        """``taken``: the service manager has heard of it."""
         unit = await self._unit(bus)
         # Before the stop: the kill at the end is for what runs now.
         invocation = await _invocation_id(bus, unit)
@@ -363,6 +441,7 @@ class KubeletUnit:
             if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):
                 return Ending()
             await self._job(bus, "StopUnit")
+            taken.set()
             return await self._ended(bus, unit, invocation)
         with trio.move_on_after(KILL_SECONDS_MAX):
             if invocation:
@@ -423,6 +502,28 @@ class KubeletUnit:
         if state == "inactive" and await bus.get(unit, "LoadState") == LOAD_STATE_MISSING:
             raise NoSuchUnit(f"there is no unit {self.name}")
         return state
+
+
+#: Between the service manager's note of a start and the kernel's, which counts in hundredths of a second.
+START_NOTE_SECONDS_MAX = 0.2
+
+
+def main_process(pid: int, started_us: int) -> MainProcess | None:
+    """None where no such process is to be seen from here: it has ended, or the service manager counts
+    processes in another namespace, where the same number is somebody else's.
+    """
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, ValueError, OverflowError):
+        return None
+    stat = read_stat(pid)
+    # The kernel counts from boot, also while the machine slept.
+    slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
+    noted = started_us / 1_000_000 + slept_seconds
+    if stat is None or abs(stat.start_ticks / os.sysconf("SC_CLK_TCK") - noted) > START_NOTE_SECONDS_MAX:
+        os.close(pidfd)
+        return None
+    return MainProcess(pid, started_us, pidfd)
 
 
 async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:

@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import trio
@@ -78,11 +79,14 @@ class Inside:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.running: list[subprocess.Popen[str]] = []
         self.last: dict[str, tuple[list[str], dict[str, str]]] = {}
+        #: When each was started last, in microseconds of the monotonic clock.
+        self.started_us: dict[str, int] = {}
 
     async def do_start(self, name: str, argv: list[str], environ: dict[str, str]) -> None:
         """A program that runs until it is stopped; what it says is appended to its log."""
         await self.do_stop(name)
         self.last[name] = argv, environ
+        self.started_us[name] = time.monotonic_ns() // 1000
         with open(self.folder / "log" / f"{name}.log", "ab") as log:
             self.processes[name] = subprocess.Popen(
                 argv, env=os.environ | environ, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -120,6 +124,10 @@ class Inside:
     async def do_pids(self) -> dict[str, int]:
         """Of those that run, as the node counts."""
         return {name: process.pid for name, process in self.processes.items() if process.poll() is None}
+
+    async def do_main(self, name: str) -> tuple[int, int]:
+        """Its process, as the node counts, and when it was started; 0 where it does not run."""
+        return (await self.do_pids()).get(name, 0), self.started_us.get(name, 0)
 
     async def do_run(self, argv: list[str]) -> str:
         """What a program says that ends by itself; its exit code other than 0 is an error."""

@@ -22,6 +22,8 @@ from tests.beds.logind_inside import SYSTEMD, ServiceManager
 
 UNITS = "/org/freedesktop/systemd1/unit/"
 JOBS = "/org/freedesktop/systemd1/job/"
+#: Properties of a service, and their D-Bus types.
+MAIN_PROCESS = {"MainPID": "u", "ExecMainStartTimestampMonotonic": "t"}
 NO_SUCH_UNIT = "org.freedesktop.systemd1.NoSuchUnit"
 
 
@@ -89,13 +91,20 @@ class Units(ServiceManager):
         await self.inside.say(new_signal(SYSTEMD, "JobRemoved", *removed))
 
     def on_get(self, message: Message) -> list[Message]:
-        """A unit's ``ActiveState`` is that of its part now."""
-        path = message.header.fields[HeaderFields.path]
+        """A unit's ``ActiveState`` and its main process are those of its part now."""
+        path, name = message.header.fields[HeaderFields.path], message.body[1]
         unit = next((each for each in self.units.values() if each.path == path), None)
-        if unit is None or message.body[1] != "ActiveState":
+        tell = {"ActiveState": self.tell_state, **dict.fromkeys(MAIN_PROCESS, self.tell_main)}.get(name)
+        if unit is None or tell is None:
             return super().on_get(message)
-        self.inside.nursery.start_soon(self.tell_state, message, unit)
+        self.inside.nursery.start_soon(tell, message, unit)
         return []
+
+    async def tell_main(self, message: Message, unit: Unit) -> None:
+        said = (await self.inside.ask_node({"do": "main", "name": unit.part}))["ok"]
+        name = message.body[1]
+        value = said[list(MAIN_PROCESS).index(name)]
+        await self.inside.say(new_method_return(message, "v", ((MAIN_PROCESS[name], value),)))
 
     async def tell_state(self, message: Message, unit: Unit) -> None:
         alive = (await self.inside.ask_node({"do": "alive"}))["ok"]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import signal
+import subprocess
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -17,6 +20,7 @@ from jeepney import DBusAddress
 
 from ebbtide.actors.edges import kubelet as unit_module
 from ebbtide.actors.edges.kubelet import (
+    ANSWER_SECONDS_MAX,
     HEALTH_ADDRESS,
     HEALTH_PORT,
     KUBELET_CONFIG,
@@ -29,10 +33,11 @@ from ebbtide.actors.edges.kubelet import (
     Mount,
     ask_health,
     health_endpoint,
+    main_process,
     mounted_volumes,
     parse_mountinfo,
 )
-from ebbtide.actors.edges.linux.bus import BusRefused
+from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import StartKubelet, StopKubelet
@@ -165,6 +170,8 @@ class Manager:
         self.state, self.invocation, self.job = "active", 1, ""
         self.ends_at = float("inf")
         self.killed: list[int] = []
+        #: Pid, and when it was started, in microseconds of the monotonic clock.
+        self.main = (0, 0)
 
     async def method(
         self, target: DBusAddress, name: str, sign: str = "", *body: Any, answer: str | None = None
@@ -192,6 +199,8 @@ class Manager:
             "LoadState": "loaded",
             "InvocationID": self.invocation.to_bytes(16, "big"),
             "Job": (1, "/job/1") if self.job else (0, "/"),
+            "MainPID": self.main[0],
+            "ExecMainStartTimestampMonotonic": self.main[1],
         }[name]
 
     def _go_on(self) -> None:
@@ -256,6 +265,64 @@ async def test_only_what_was_to_be_stopped_is_killed(
     assert ending == Ending("done", "killed: it had not ended after 2 s")
     await trio.sleep(2 * STOP_SECONDS_MAX)
     assert (manager.state, manager.invocation, manager.killed) == ("active", 2, [1])
+
+
+@contextlib.contextmanager
+def process(*argv: str) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """With the microseconds of the monotonic clock at which it was started."""
+    started_us = time.monotonic_ns() // 1000
+    with subprocess.Popen(argv) as made:
+        try:
+            yield made, started_us
+        finally:
+            made.kill()
+
+
+async def _silence() -> None:
+    await trio.sleep_forever()
+
+
+async def _no_bus() -> None:
+    raise BusError("the bus has gone")
+
+
+@pytest.mark.parametrize("asked", [_silence, _no_bus])
+async def test_a_manager_that_does_not_answer(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, asked: Callable[[], Awaitable[None]]
+) -> None:
+    """What it said of the kubelet before is enough to end it: a wave does not wait for a bus."""
+    outbox = Outbox()
+    edge = KubeletEdge("kubelet.service", Path("/nowhere"), address="bus")
+    with process("sleep", "60") as (made, started_us):
+        manager.main = (made.pid, started_us)
+        await edge._look(outbox)
+
+        async def hung(address: str, work: object) -> None:
+            await asked()
+
+        monkeypatch.setattr(unit_module, "ask_once", hung)
+        with trio.fail_after(ANSWER_SECONDS_MAX + 5):
+            ending = await edge._stop(StopKubelet(key="s"), outbox)
+        assert made.wait() == -signal.SIGTERM
+    assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGTERM to its process")
+
+
+async def test_a_manager_that_does_not_answer_of_a_process_that_nobody_knows(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "get", lambda *_: _no_bus())
+    ending = await KubeletUnit("bus", "kubelet.service").stop()
+    assert ending == Ending("failed", "the bus has gone")
+
+
+def test_another_process_of_the_same_number() -> None:
+    """A service manager in another namespace counts otherwise, and a number comes again."""
+    with process("sleep", "60") as (made, started_us):
+        assert main_process(made.pid, started_us - 5_000_000) is None
+        found = main_process(made.pid, started_us)
+        assert found is not None
+        os.close(found.pidfd)
+    assert main_process(0, 0) is None
 
 
 @pytest.mark.parametrize(
