@@ -284,6 +284,9 @@ class Host:
             node.extend_stop(needed_ns)
         return StopRequested(system_stopping=node.stopping, stop_time_ns=needed_ns)
 
+    #: Nobody watches over a simulated daemon's signs of life: it hangs where the world wants it to.
+    life_seconds = 0.0
+
     def notify(self, **variables: str | int) -> None:
         if self._life.alive and "READY" in variables:
             self._life.ready = True
