@@ -83,6 +83,9 @@ API_SILENCE = "api-silence"
 #: That nobody has said yet whether the API server answers is another reason than that it does not (kubelet).
 API_UNHEARD = "api-unheard"
 
+#: What is kept free at a shutdown's end follows what `ebbtide drill` measured on this node (episode).
+MEASURED_MARGINS = "measured-margins"
+
 #: In force in whatever begins anew, in the order in which they came; each is also what this version can
 #: re-execute.
 LOGIC_FLAGS: tuple[str, ...] = (
@@ -97,6 +100,7 @@ LOGIC_FLAGS: tuple[str, ...] = (
     RUNTIME_LOST,
     API_SILENCE,
     API_UNHEARD,
+    MEASURED_MARGINS,
 )
 
 #: A deadline that never comes: larger than any monotonic clock.

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from ebbtide.actors.actor import (
     EVERY,
+    MEASURED_MARGINS,
     NEVER_NS,
     ActorType,
     Handler,
@@ -40,6 +41,7 @@ from ebbtide.actors.policy.grace_periods import (
     REAP_MARGIN_NS,
     ShutdownTimes,
     lay_out_times,
+    measured_margins,
     pod_grace_seconds,
 )
 from ebbtide.actors.policy.resume import FoundAtStart, LastEpisode, resume_action
@@ -77,8 +79,16 @@ from ebbtide.events.decisions import (
     WaveEnded,
     WaveStarted,
 )
-from ebbtide.events.facts import DaemonStarted, InventoryTaken, OrderEnded, PodJoined, ReleaseRequested, Tick
-from ebbtide.events.model import Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
+from ebbtide.events.facts import (
+    DaemonStarted,
+    InventoryTaken,
+    NodeMeasured,
+    OrderEnded,
+    PodJoined,
+    ReleaseRequested,
+    Tick,
+)
+from ebbtide.events.model import Margins, Period, PlannedPod, PlannedWave, Pod, ShutdownKind, TerminationMode
 
 NAME = "EpisodeActor"
 
@@ -108,6 +118,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     reserve_ns: int = 0
     elastic: bool = False
     sleep_action: bool = True
+    #: What this node needs at a shutdown's end; None: nobody has measured it.
+    measured: Margins | None = None
     # Where the process that wrote last lived.
     boot_id: str = ""
     userspace_id: str = ""
@@ -117,6 +129,8 @@ class EpisodeState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     deadline_ns: int = 0
     kill_by_ns: int = 0
     release_by_ns: int = 0
+    #: Of what was measured, what this shutdown's limit leaves room for.
+    margins: Margins | None = None
     listing: tuple[Pod, ...] = ()
     #: The listing that is waited for, and whether one has failed in this shutdown.
     listing_key: str = ""
@@ -155,7 +169,7 @@ def _open_pods(state: EpisodeState) -> dict[str, int]:
 #: The configuration, whose boot it is, and what counts over all shutdowns.
 KEPT_FIELDS = (
     *("periods", "requested_ns", "reserve_ns", "elastic", "sleep_action", "boot_id", "userspace_id"),
-    *("ordinal", "plans", "sleeps_terminated_early"),
+    *("measured", "ordinal", "plans", "sleeps_terminated_early"),
 )
 
 
@@ -421,6 +435,10 @@ def _config_adopted(state: EpisodeState, event: ConfigAdopted, now: int) -> Resu
     ), ()
 
 
+def _node_measured(state: EpisodeState, event: NodeMeasured, now: int) -> Result:
+    return replace(state, measured=measured_margins(event)), ()
+
+
 def _mode_chosen(state: EpisodeState, event: MeansChosen, now: int) -> Result:
     return replace(state, means=event.means, handed_over=False, taints=event.taints), ()
 
@@ -478,7 +496,7 @@ def _unseen(state: EpisodeState, reason: str) -> list[Event]:
 
 
 def _times(state: EpisodeState, grant_ns: int, now: int) -> ShutdownTimes:
-    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns)
+    return lay_out_times(now, grant_ns, state.requested_ns, state.reserve_ns, state.measured)
 
 
 def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> Result:
@@ -493,6 +511,7 @@ def _begin_shutdown(state: EpisodeState, event: ShutdownDetected, now: int) -> R
         lock_held=event.lock_held,
         budget="elastic" if state.elastic else "strict",
         projection_version=PROJECTION_VERSION,
+        margins=layout.margins,
     )
     state = replace(
         state,
@@ -520,7 +539,13 @@ def _move_deadline(state: EpisodeState, event: ShutdownDetected, now: int) -> Re
     # Counted from now: with a logind that has restarted a new delay begins, and what is left of a unit's stop
     # is left from here.
     layout = _times(state, event.grant_ns, now)
-    return replace(state, **layout._asdict()), [DeadlineMoved(overtime=event.overtime, **layout._asdict())]
+    moved = DeadlineMoved(
+        deadline_ns=layout.deadline_ns,
+        release_by_ns=layout.release_by_ns,
+        kill_by_ns=layout.kill_by_ns,
+        overtime=event.overtime,
+    )
+    return replace(state, **layout._asdict()), [moved]
 
 
 # --- waves and pods end ------------------------------------------------------------------------
@@ -610,13 +635,17 @@ def _afresh(
     return state if start is None else replace(state, boot_id=start.boot_id, userspace_id=start.userspace_id)
 
 
+def give_up_ns(state: EpisodeState) -> int:
+    """From when on this shutdown waits for no pod."""
+    return ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns, state.margins).give_up_ns
+
+
 def _deadline(state: EpisodeState) -> int:
     """A pod that survives SIGKILL holds neither a machine nor, after a cancel, the episode."""
     # After `flushing` others bound the wait: the NodeStatusActor's statuses, then logind's own limit.
     if state.phase not in WAITING:
         return NEVER_NS
-    give_up_ns = ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns).give_up_ns
-    return give_up_ns + REAP_MARGIN_NS if state.given_up else give_up_ns
+    return give_up_ns(state) + REAP_MARGIN_NS if state.given_up else give_up_ns(state)
 
 
 # --- the table ---------------------------------------------------------------------------------
@@ -684,6 +713,10 @@ TRANSITIONS = Transitions(
     Row(EVERY,        HookEnded,        _hook_ended),
     Row(EVERY,        MeansChosen,      _mode_chosen),
     Row(EVERY,        HandedOver,       _handed_over),
+
+    # A shutdown keeps what it began with: else it would give up sooner than it has told its waves.
+    ignored(EVERY, NodeMeasured),
+    Row("idle",       NodeMeasured,     _node_measured, flag=MEASURED_MARGINS),
 )
 # fmt: on
 

@@ -34,13 +34,12 @@ from ebbtide.actors.actor import (
     UndeclaredTransition,
 )
 from ebbtide.actors.config import CONFIG
-from ebbtide.actors.episode import EPISODE
+from ebbtide.actors.episode import EPISODE, give_up_ns
 from ebbtide.actors.fallback import FALLBACK
 from ebbtide.actors.hook import HOOK
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
-from ebbtide.actors.policy.grace_periods import ShutdownTimes
 from ebbtide.actors.wave import WAVE
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
 from ebbtide.events.decisions import (
@@ -309,8 +308,7 @@ class System:
             # Of a shutdown that goes on: in another boot nothing is due that could wait, and the clock has
             # begun anew. And nothing that has to be done before the end waits for a look.
             state: Any = self.slots[(EPISODE.name, "")].state
-            times = ShutdownTimes(state.deadline_ns, state.kill_by_ns, state.release_by_ns)
-            until_ns = min(mono_ns + LOOK_NS, times.give_up_ns if state.release_by_ns else NEVER_NS)
+            until_ns = min(mono_ns + LOOK_NS, give_up_ns(state) if state.release_by_ns else NEVER_NS)
             self._look_until_ns = until_ns if self.episode else 0
         self.next_seq = first + len(entries)
         # Not in mid-step: an event that was appended already may be for a pod that is over by now.

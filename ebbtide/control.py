@@ -1,8 +1,8 @@
 """The control socket: what a running daemon is asked for, one JSON line each way, root only.
 
 It answers with its ``status``, its ``metrics`` and the ``configuration`` that it runs with (never a secret),
-and takes ``hurry`` and ``release``. What a person asks for becomes a fact like any other, with the asker's
-uid, and replays.
+and takes ``hurry``, ``release`` and what a drill has ``measured``. What a person asks for becomes a fact like
+any other, with the asker's uid, and replays.
 """
 
 from __future__ import annotations
@@ -17,16 +17,18 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
+
+from ebbtide.events.base import NS_PER_SECOND
 
 if TYPE_CHECKING:
     import trio
 
     from ebbtide.actors.interfaces import Tell
 
-#: A request is a verb and a pod's name; anything longer is not ours.
+#: A request is a verb and a pod's name, or some figures; anything longer is not ours.
 REQUEST_BYTES_MAX = 4096
 
 #: A client that says nothing is cut off.
@@ -43,11 +45,31 @@ CLIENTS_MAX = 8
 SOCKET_MODE = 0o600
 
 
+#: Of a call that took so long nobody would have awaited the end.
+MEASURED_NS_MAX = 3600 * NS_PER_SECOND
+
+MeasuredNs = Annotated[int, msgspec.Meta(ge=0, le=MEASURED_NS_MAX)]
+
+
+class Measurements(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The worst calls of a drill, and when it was; 0: not measured (`events.facts.NodeMeasured`)."""
+
+    measured_wall_ns: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
+    sync_ns: MeasuredNs = 0
+    logind_ns: MeasuredNs = 0
+    exec_ns: MeasuredNs = 0
+    runtime_ns: MeasuredNs = 0
+    api_ns: MeasuredNs = 0
+
+
 class Request(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What a client may say: one of the verbs, and for ``hurry`` the pod's namespace/name, name or UID."""
+    """What a client may say: one of the verbs, for ``hurry`` the pod's namespace/name, name or UID, and for
+    ``measured`` the figures.
+    """
 
     verb: str
     pod: str = ""
+    measured: Measurements | None = None
 
 
 #: A verb's answer, from the request and the asker's uid.

@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
+import msgspec
 import trio
 
 from ebbtide.actors.checkpoint import take_checkpoint
@@ -37,6 +38,7 @@ from ebbtide.events.decisions import Armed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
     HurryRequested,
+    NodeMeasured,
     ReleaseRequested,
     SettingsLoaded,
     SettingsRejected,
@@ -55,7 +57,7 @@ from ebbtide.otel.delivery.cursor import settled_seq
 from ebbtide.otel.meters import METERS_FILE_NAME, Meters, fold_before
 from ebbtide.otel.metrics import KUBELET_PREFIX
 from ebbtide.recover import Recovered, Unreadable, recover
-from ebbtide.status import DaemonStatus, status_of
+from ebbtide.status import DaemonStatus, margins_json, status_of
 from ebbtide.tracing import TracingEdge, hook_context, usable_destination, with_trace_flush
 
 if TYPE_CHECKING:
@@ -325,7 +327,8 @@ class Daemon:
         early = self._episode_state().sleeps_terminated_early
         now_ns = self._clock.mono_ns()
         document = status_of(self.status, self.writer, self.trace_id, early, now_ns)
-        return document | {"mode": self._options.mode, "unheard": self._unheard()}
+        margins = margins_json(self._episode_state().measured)
+        return document | {"mode": self._options.mode, "unheard": self._unheard(), "margins": margins}
 
     def _configuration(self) -> dict[str, Any]:
         """What this daemon runs with: the configuration that it read last, as ``config show`` has it, so
@@ -485,12 +488,22 @@ def control_verbs(
         await outlet.put(ReleaseRequested(asked_by=uid))
         return {}
 
+    async def measured(request: Request, uid: int) -> Any:
+        """Of an idle node: what a shutdown is doing to it would be measured too, and be kept for the next."""
+        if status.phase != "idle":
+            raise ControlError("a shutdown is running: measure again when it is over")
+        if request.measured is None:
+            raise ControlError("nothing was measured: ask with 'ebbtide drill'")
+        await outlet.put(NodeMeasured(asked_by=uid, **msgspec.structs.asdict(request.measured)))
+        return {}
+
     return {
         "status": answer_with(show_status),
         "metrics": answer_with(show_metrics),
         "configuration": answer_with(show_configuration),
         "hurry": hurry,
         "release": release,
+        "measured": measured,
     }
 
 

@@ -85,6 +85,17 @@ class LocalNode:
             node_name=named.node_name or running.get("nodeName"),
         )
 
+    @property
+    def not_the_daemons(self) -> str:
+        """Why what is looked at here is not what the daemon that runs has; empty: it is."""
+        if not self._running:
+            return self.status.error or "the daemon does not say what it runs with"
+        for name, running in {"journal": "journal", "cri": "cri", "kubeconfig": "kubeconfig"}.items():
+            ours, theirs = getattr(self.options, name), self._running.get(running)
+            if (ours and str(Path(ours).absolute())) != (theirs and str(Path(theirs).absolute())):
+                return f"the daemon that runs has another {name}"
+        return ""
+
     @cached_property
     def configuration(self) -> Loaded:
         """Raises ConfigError."""

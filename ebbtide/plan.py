@@ -14,8 +14,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ebbtide.actors.policy.grace_periods import effective_periods, priority_of
-from ebbtide.actors.policy.plan import Plan, make_plan, short_name
+from ebbtide.actors.policy.grace_periods import (
+    FLOOR_NS,
+    FLUSH_MARGIN_NS,
+    REAP_MARGIN_NS,
+    RELEASE_MARGIN_NS,
+    effective_periods,
+    priority_of,
+)
+from ebbtide.actors.policy.plan import Plan, make_plan, seconds_text, short_name
 from ebbtide.actors.policy.termination_mode import NodeHealth, choose_mode, deletable
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings, ShutdownKind, TerminationMode
@@ -46,6 +53,24 @@ def build_plan(settings: Settings, manifests: Sequence[Manifest], grant_ns: int 
     # About single pods, like the plan's own: where nothing is planned there is nothing to warn of.
     notes = tuple(note for manifest in running for note in manifest.notes) if plan.enabled else ()
     return msgspec.structs.replace(plan, warnings=plan.warnings + notes)
+
+
+def reserve_warnings(plan: Plan, margins: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Where what a drill has measured takes more of the reserve than there is (`status.margins_json`)."""
+    if margins is None or margins["measured"] is None:
+        return []
+    ends = (margins["lastEndsSeconds"], margins["lastStatusesSeconds"], margins["releaseSeconds"])
+    kept_ns = sum(round(each * NS_PER_SECOND) for each in ends)
+    needed_seconds = -(-(FLOOR_NS + kept_ns) // NS_PER_SECOND)
+    as_always = kept_ns <= RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
+    if as_always or needed_seconds <= plan.reserve_seconds:
+        return []
+    text = (
+        f"{seconds_text(kept_ns)} are kept free at the end as a drill measured, which the reserve of"
+        f" {plan.reserve_seconds} s has no room for: the last wave has less time, raise reserve to"
+        f" {needed_seconds} s"
+    )
+    return [("reserve-too-small", text)]
 
 
 def plan_json(plan: Plan, pods: Sequence[Pod]) -> dict[str, Any]:

@@ -13,10 +13,12 @@ from typing import Any
 
 import msgspec
 
+from ebbtide.actors.policy.grace_periods import FLUSH_MARGIN_NS, REAP_MARGIN_NS, RELEASE_MARGIN_NS
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Event, Record, episode_id, head_text
-from ebbtide.events.model import PlannedWave, TerminationMode
+from ebbtide.events.model import Margins, PlannedWave, TerminationMode
+from ebbtide.events.record.format import utc_text
 from ebbtide.events.writer import Writer
 from ebbtide.options import PROCESS
 
@@ -304,6 +306,33 @@ def status_of(
         },
         "shutdown": shutdown,
     }
+
+
+def margins_json(measured: Margins | None) -> dict[str, Any]:
+    """What a shutdown keeps free at its end, in seconds; ``measured`` (a time) is null for the constants."""
+    ends_ns, statuses_ns, release_ns = REAP_MARGIN_NS, FLUSH_MARGIN_NS, RELEASE_MARGIN_NS
+    if measured is not None:
+        ends_ns, statuses_ns, release_ns = measured.reap_ns, measured.flush_ns, measured.release_ns
+    return {
+        "lastEndsSeconds": ends_ns / NS_PER_SECOND,
+        "lastStatusesSeconds": statuses_ns / NS_PER_SECOND,
+        "releaseSeconds": release_ns / NS_PER_SECOND,
+        "measured": None if measured is None else measured.measured_wall_ns / NS_PER_SECOND,
+    }
+
+
+def margins_text(margins: dict[str, Any]) -> str:
+    """The same for people."""
+    when = margins["measured"]
+    whence = "nobody has measured this node: see 'ebbtide drill'"
+    if when is not None:
+        whence = f"by the drill of {utc_text(round(when * NS_PER_SECOND))}"
+    total = margins["lastEndsSeconds"] + margins["lastStatusesSeconds"] + margins["releaseSeconds"]
+    return (
+        f"{total:g} s: {margins['lastEndsSeconds']:g} s for the last pods to go, "
+        f"{margins['lastStatusesSeconds']:g} s for their statuses, {margins['releaseSeconds']:g} s for the "
+        f"release ({whence})"
+    )
 
 
 # What ``ebbtide status`` says of a Kubernetes node: who answers, who ends its pods, what may be detached.

@@ -9,6 +9,7 @@ from ebbtide.events.model import (
     Budget,
     Handover,
     LeftPods,
+    Margins,
     Period,
     PlannedPod,
     PlannedWave,
@@ -212,6 +213,8 @@ class ShutdownBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=
     lock_held: bool
     budget: Budget = "strict"
     projection_version: int = 1
+    #: Kept free at its end; None: the constants, because nobody has measured this node.
+    margins: Margins | None = None
 
 
 @register

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
-from ebbtide.events.base import Checkpoint, Event, Stamp, StatesDigest, parse_order_key
+from ebbtide.events.base import NS_PER_MS, Checkpoint, Event, Stamp, StatesDigest, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
 
@@ -410,11 +410,27 @@ def _detected_text(names: Names, event: d.ShutdownDetected, at: Stamp) -> str:
 
 def _began_text(names: Names, event: d.ShutdownBegan, at: Stamp) -> str:
     lock = "" if event.lock_held else ", without a lock"
+    kept = event.margins
+    if kept is not None:
+        kept_ns = kept.release_ns + kept.flush_ns + kept.reap_ns
+        lock += f", {seconds_text(kept_ns)} s kept free at its end as a drill measured"
     return (
         f"shutdown began: {event.kind}, budget {seconds_text(event.budget_ns)} s of"
         f" {seconds_text(event.requested_ns)} s asked for,"
         f" logind grants {seconds_text(event.grant_ns)} s{lock}"
     )
+
+
+def _measured_text(names: Names, event: f.NodeMeasured, at: Stamp) -> str:
+    worst = {
+        "a sync": event.sync_ns,
+        "a call of logind": event.logind_ns,
+        "a process": event.exec_ns,
+        "a call of the runtime": event.runtime_ns,
+        "a call of the API server": event.api_ns,
+    }
+    said = (f"{what} {each_ns // NS_PER_MS} ms" for what, each_ns in worst.items() if each_ns)
+    return f"a drill has measured this node, at worst: {', '.join(said) or 'nothing'}"
 
 
 def _moved_text(names: Names, event: d.DeadlineMoved, at: Stamp) -> str:
@@ -767,6 +783,7 @@ ROWS: dict[type[Event], Row] = {
     f.ReleaseRequested: Row(
         "uid {event.asked_by} asked to release the lock", NOTICE, PLAIN, {"asked_by": "person"}
     ),
+    f.NodeMeasured: Row(_measured_text, NOTICE, PLAIN, {"asked_by": "person"}),
     # Pods and their containers.
     f.PodAppeared: Row("is to be started", DEBUG, UNLOGGED, {}, learn=_learn_pod),
     d.StartPod: Row("being started", DEBUG, UNLOGGED, {}),

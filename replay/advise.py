@@ -23,7 +23,7 @@ from ebbtide.actors.policy.grace_periods import (
     share_grant,
 )
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period, workload_name
+from ebbtide.events.model import Margins, Period, workload_name
 from ebbtide.events.record.format import plural, span
 from ebbtide.events.record.model import (
     ConfigurationRecord,
@@ -164,7 +164,8 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
         stops += observed_stops((shutdown,))
         asked_ns = shutdown.configuration.requested_ns + shutdown.configuration.reserve_ns
         if 0 < shutdown.grant_ns < asked_ns:
-            shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns))
+            margin_ns = _end_margin_ns(shutdown.margins)
+            shorts.append(ShortGrant(shutdown.id, shutdown.node, shutdown.grant_ns, asked_ns, margin_ns))
     if newest is None or not stops:
         raise NoEvidence("no shutdown that stopped a pod is on record")
     periods = newest.configuration.periods
@@ -189,7 +190,7 @@ def advise(shutdowns: Iterable[ShutdownRecord]) -> Advice:
 def _under_grants(advice: Advice, shorts: Sequence[ShortGrant]) -> Advice:
     """Who is saved, by what logind grants each."""
     enough = wave_times(advice.periods, None)
-    left = {each.shutdown: wave_times(advice.periods, each.grant_ns) for each in shorts}
+    left = {each.shutdown: wave_times(advice.periods, each.grant_ns, each.margin_ns) for each in shorts}
     kinds: dict[str, list[Stop]] = {"saved": [], "perhaps": [], "hopeless": []}
     cut: list[Stop] = []
     for each in advice.workloads:
@@ -254,6 +255,13 @@ Outlook = Literal["saved", "perhaps", "hopeless"]
 END_MARGIN_NS = RELEASE_MARGIN_NS + FLUSH_MARGIN_NS + REAP_MARGIN_NS
 
 
+def _end_margin_ns(measured: Margins | None) -> int:
+    """The same on a node that a drill has measured."""
+    if measured is None:
+        return END_MARGIN_NS
+    return measured.release_ns + measured.flush_ns + measured.reap_ns
+
+
 class ShortGrant(NamedTuple):
     """A shutdown that began with less than its node asked logind for. ``asked_ns`` is what that was."""
 
@@ -261,6 +269,7 @@ class ShortGrant(NamedTuple):
     node: str
     grant_ns: int
     asked_ns: int
+    margin_ns: int = END_MARGIN_NS
 
 
 class WaveTime(NamedTuple):
@@ -271,14 +280,16 @@ class WaveTime(NamedTuple):
     is_cut: bool = False
 
 
-def wave_times(periods: Sequence[Period], grant_ns: int | None) -> tuple[WaveTime, ...]:
+def wave_times(
+    periods: Sequence[Period], grant_ns: int | None, end_margin_ns: int = END_MARGIN_NS
+) -> tuple[WaveTime, ...]:
     """``grant_ns`` None: logind grants what these periods ask for."""
     if grant_ns is None:
         return tuple(WaveTime(period.seconds) for period in periods)
     shares = share_grant(periods, grant_ns // NS_PER_SECOND)
     last = max((at for at, each in enumerate(shares) if each.seconds), default=0)
     return tuple(
-        WaveTime(each.seconds, END_MARGIN_NS if at >= last else 0, is_cut=True)
+        WaveTime(each.seconds, end_margin_ns if at >= last else 0, is_cut=True)
         for at, each in enumerate(shares)
     )
 

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec.structs import replace
 
 from ebbtide.events.base import NS_PER_SECOND
-from ebbtide.events.model import Period, Pod, Settings
+from ebbtide.events.model import Margins, Period, Pod, Settings
+
+if TYPE_CHECKING:
+    # Its fields are all that is used of it: a plan of files need not load what edges report.
+    from ebbtide.events.facts import NodeMeasured
 
 #: Pods from this priority on are critical: the value of ``system-cluster-critical`` (KEP-2712).
 CRITICAL_PRIORITY = 2_000_000_000
@@ -141,6 +147,7 @@ def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
 # How a shutdown's time is laid out from its signal: waves, the last SIGKILL, the release.
 #
 #     signal ... waves ... deadline ... (2 s floor) ... kill_by ... give_up ... release_by ... logind's limit
+#                                                          reap       flush       release
 #
 # All are monotonic nanoseconds. With the reserve granted the last SIGKILL comes up to `FLOOR_NS` after
 # the budget; without it the margins are taken from the last wave, because a fate that is not on record
@@ -162,29 +169,79 @@ FALLBACK_MARGIN_NS = 50_000_000
 #: Kept free after the last SIGKILL to see the processes go.
 REAP_MARGIN_NS = 250_000_000
 
+#: How often a margin has room for the worst call that a drill measured. A drill makes one call at a time, and
+#: nothing ends on the node; at a shutdown's end the calls for all pods are under way at once.
+CALLS_IN_MARGIN = 4
+
+#: No measured margin is larger. Three of them and `FLOOR_NS` are the reserve's default of 5 s: where that is
+#: granted, whatever was measured takes nothing from any pod.
+MARGIN_NS_MAX = NS_PER_SECOND
+
+#: Nor larger than this part of logind's limit, so that the pods keep five eighths of a small one at least.
+LIMIT_PARTS_OF_MARGIN = 8
+
+
+def measured_margins(measured: NodeMeasured) -> Margins:
+    """What a node needs on which a drill has measured this: never less than the constants, never more than
+    `MARGIN_NS_MAX`, whatever was measured.
+    """
+
+    def margin_ns(least_ns: int, call_ns: int) -> int:
+        return max(least_ns, min(CALLS_IN_MARGIN * call_ns, MARGIN_NS_MAX))
+
+    return Margins(
+        # The release is on the disk before logind learns of it.
+        release_ns=margin_ns(RELEASE_MARGIN_NS, measured.sync_ns + measured.logind_ns),
+        flush_ns=margin_ns(FLUSH_MARGIN_NS, measured.sync_ns + measured.api_ns),
+        # Who sees the pods go is the runtime, and the kernel where they are our own processes.
+        reap_ns=margin_ns(REAP_MARGIN_NS, max(measured.exec_ns, measured.runtime_ns)),
+        measured_wall_ns=measured.measured_wall_ns,
+    )
+
+
+def margins_within(limit_ns: int, margins: Margins) -> Margins:
+    """These margins under a limit that may be small."""
+    most_ns = limit_ns // LIMIT_PARTS_OF_MARGIN
+    return replace(
+        margins,
+        release_ns=max(RELEASE_MARGIN_NS, min(margins.release_ns, most_ns)),
+        flush_ns=max(FLUSH_MARGIN_NS, min(margins.flush_ns, most_ns)),
+        reap_ns=max(REAP_MARGIN_NS, min(margins.reap_ns, most_ns)),
+    )
+
 
 class ShutdownTimes(NamedTuple):
     deadline_ns: int
     kill_by_ns: int
     release_by_ns: int
+    #: None: the constants.
+    margins: Margins | None = None
 
     @property
     def give_up_ns(self) -> int:
         """From here on nothing is waited for but the last statuses."""
-        return self.release_by_ns - min(FLUSH_MARGIN_NS, (self.release_by_ns - self.kill_by_ns) // 2)
+        flush_ns = FLUSH_MARGIN_NS if self.margins is None else self.margins.flush_ns
+        return self.release_by_ns - min(flush_ns, (self.release_by_ns - self.kill_by_ns) // 2)
 
 
-def lay_out_times(now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int) -> ShutdownTimes:
+def lay_out_times(
+    now_ns: int, grant_ns: int, requested_ns: int, reserve_ns: int, margins: Margins | None = None
+) -> ShutdownTimes:
     """The end points of a shutdown signalled at ``now_ns``; none lies before ``now_ns``.
 
-    Below a second the margins shrink with the limit: also then every pod gets its stop signal first.
+    ``margins``: as measured; None: the constants. Below a second they shrink with the limit: also then every
+    pod gets its stop signal first.
     """
     budget_ns = min(grant_ns, requested_ns)
     limit_ns = max(0, min(grant_ns, budget_ns + reserve_ns))
+    release_ns, late_ns = RELEASE_MARGIN_NS, FLUSH_MARGIN_NS + REAP_MARGIN_NS
+    if margins is not None:
+        margins = margins_within(limit_ns, margins)
+        release_ns, late_ns = margins.release_ns, margins.flush_ns + margins.reap_ns
     # A quarter, and a half below: under a tiny limit the margins would otherwise eat the time of the pods,
     # which the machine gives to nobody else.
-    release_by_ns = now_ns + limit_ns - min(RELEASE_MARGIN_NS, limit_ns // 4)
-    last_kill_ns = release_by_ns - min(FLUSH_MARGIN_NS + REAP_MARGIN_NS, limit_ns // 2)
+    release_by_ns = now_ns + limit_ns - min(release_ns, limit_ns // 4)
+    last_kill_ns = release_by_ns - min(late_ns, limit_ns // 2)
     deadline_ns = now_ns + budget_ns
     kill_by_ns = max(now_ns, min(deadline_ns + FLOOR_NS, last_kill_ns))
-    return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns)
+    return ShutdownTimes(deadline_ns, kill_by_ns, release_by_ns, margins)

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 import trio
@@ -21,6 +21,7 @@ import trio
 from ebbtide.actors.edges.linux.bus import Bus, BusError, ask_once, system_bus_address
 from ebbtide.actors.edges.logind.manager import read_preparing
 from ebbtide.actors.edges.process.start import CannotStart, spawn
+from ebbtide.actors.policy.grace_periods import measured_margins
 from ebbtide.actors.policy.plan import Plan
 from ebbtide.cli.common.options import (
     config_option,
@@ -32,8 +33,13 @@ from ebbtide.cli.common.options import (
     run_options,
     runtime_option,
 )
+from ebbtide.control import MEASURED_NS_MAX, ControlError, ask
 from ebbtide.doctor.gather import FoundPods, HookTarget
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_MS, NS_PER_SECOND
+from ebbtide.events.facts import NodeMeasured
+
+if TYPE_CHECKING:
+    from ebbtide.node import LocalNode
 
 DRILL_VERSION = 1
 MILLISECOND = 1_000_000
@@ -66,7 +72,8 @@ def drill(
 ) -> int:
     """Measure syncs, logind, process starts and hook targets, and on a Kubernetes node the API server, the
     container runtime and the kubelet's unit. Nothing is ended, no hook is run; what would change something
-    at the API server is a dry run.
+    at the API server is a dry run. The daemon that runs keeps what was measured: what its next shutdowns keep
+    free at their end follows from it.
 
     Exit code 1: the budget does not hold, or something that a shutdown needs does not answer.
     """
@@ -77,6 +84,7 @@ def drill(
     from ebbtide.events.record.format import visible
     from ebbtide.node import LocalNode
     from ebbtide.plan import build_plan
+    from ebbtide.status import margins_json, margins_text
 
     options = run_options(
         mode,
@@ -99,8 +107,12 @@ def drill(
         remark(f"measured: {each.what} {each.target}")
         measured.append(each)
     budget = judge_budget(plan, measured)
+    figures = worst_calls(measured) | {"measured_wall_ns": time.time_ns()}
+    untold = tell_daemon(node, figures)
+    margins = margins_json(measured_margins(NodeMeasured(asked_by=os.getuid(), **figures)))
     if output == "json":
-        show_json(drill_document(plan, measured, budget) | {"mode": pods.mode})
+        more = {"mode": pods.mode, "margins": margins, "untold": untold or None}
+        show_json(drill_document(plan, measured, budget) | more)
         return DONE if budget.holds else NOT_SO
     headings = ("MEASURED", "TARGET", "MEDIAN", "WORST", "LIMIT", "VERDICT")
     show(table(headings, map(_measured_row, measured), right=("MEDIAN", "WORST", "LIMIT")))
@@ -109,6 +121,9 @@ def drill(
             show(Text(visible(f"not needed: {each.what} {each.target}: {each.error}"), style="dim"))
     for line in budget.missing:
         show(Text(visible(line), style="yellow"))
+    show(Text(visible(f"kept free at a shutdown's end: {margins_text(margins)}")))
+    if untold:
+        show(Text(visible(f"the daemon does not go by that: {untold}"), style="yellow"))
     verdict = "holds" if budget.holds else "does not hold"
     room = "" if budget.slack_ns is None else f" of {_ms_text(budget.slack_ns)} beside the waves"
     needed = f"a shutdown would need {_ms_text(budget.overhead_ns)}{room}"
@@ -282,6 +297,40 @@ def measure_connection(target: HookTarget) -> Measured:
         return made._replace(samples_ns=sampled(connect, samples=1))
     except OSError as error:
         return made._replace(error=error.strerror or str(error))
+
+
+# --- what the daemon is told -------------------------------------------------------------------
+
+#: What a shutdown's end waits for, by what a measurement is called, or begins with (`NodeMeasured`).
+FIGURE_BY_KIND = {
+    "journal": "sync_ns",
+    "logind": "logind_ns",
+    "exec": "exec_ns",
+    "CRI": "runtime_ns",
+    "API": "api_ns",
+}
+
+
+def worst_calls(measured: Sequence[Measured]) -> dict[str, int]:
+    """The worst call of each kind; none of a kind that could not be measured."""
+    worst: dict[str, int] = {}
+    for each in measured:
+        name = FIGURE_BY_KIND.get(each.what.partition(" ")[0])
+        if name is not None and each.samples_ns:
+            worst[name] = max(worst.get(name, 0), min(each.worst_ns, MEASURED_NS_MAX))
+    return worst
+
+
+def tell_daemon(node: LocalNode, figures: dict[str, int]) -> str:
+    """Why the daemon was not told; empty: it was."""
+    # What another disk or another runtime was measured for says nothing of its shutdowns.
+    if why := node.not_the_daemons:
+        return why
+    try:
+        ask("measured", node.options.control_socket, measured=figures)
+    except ControlError as error:
+        return str(error)
+    return ""
 
 
 # --- does the budget hold? ---------------------------------------------------------------------

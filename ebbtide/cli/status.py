@@ -98,7 +98,7 @@ def _protected(document: dict[str, Any]) -> bool:
 def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
     from ebbtide.cli.common.selection import outcomes_text
     from ebbtide.events.record.format import utc_text
-    from ebbtide.status import node_rows
+    from ebbtide.status import margins_text, node_rows
 
     if not document["running"]:
         yield "daemon", document["error"]
@@ -108,6 +108,8 @@ def _rows(document: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "armed", "yes, the delay lock is held" if document["armed"] else f"no: {why}"
         enough = "" if document["sufficient"] else ", more is needed"
         yield "grant", f"{document['grantSeconds']:g} s of {document['neededSeconds']:g} s{enough}"
+        if margins := document.get("margins"):  # a daemon of an earlier release does not say it
+            yield "kept free", margins_text(margins)
         yield "phase", document["phase"]
         if document.get("scheduledWallNs"):
             yield "scheduled", utc_text(document["scheduledWallNs"])

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ebbtide.events.decisions import EpisodeOutcome, HookResult, PodOutcome
-from ebbtide.events.model import Budget, Period, ProcessReport, ShutdownKind, TerminationMode
+from ebbtide.events.model import Budget, Margins, Period, ProcessReport, ShutdownKind, TerminationMode
 from ebbtide.events.record.format import span
 from ebbtide.events.recovery import State, Verdict
 
@@ -266,6 +266,8 @@ class ShutdownRecord(RecordPart, frozen=True, kw_only=True, omit_defaults=True, 
     budget_ns: int = 0
     deadline_ns: int = 0
     release_by_ns: int = 0
+    #: Kept free at its end, as measured; None: the constants.
+    margins: Margins | None = None
     lock_held: bool = True
     overtime: bool = False
     cancelled_ns: int | None = None

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import trio
 
+from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.decisions import PodEnded, SendSignal
-from ebbtide.events.facts import HurryRequested, ReleaseRequested
+from ebbtide.events.facts import HurryRequested, NodeMeasured, ReleaseRequested
 from tests.cli.test_status import STATUS, Daemon
 from tests.commands import Ran
 from tests.daemon.conftest import rig
@@ -60,6 +61,14 @@ async def test_a_healthy_node(rig: Rig) -> None:
     )
     assert drilled.code == 0, drilled
     assert "the budget holds" in drilled.out
+    # The daemon keeps it: of its journal's disk, its bus, its processes.
+    await rig.recorded(NodeMeasured)
+    (measured,) = rig.events(NodeMeasured)
+    assert measured.sync_ns > 0
+    assert measured.logind_ns > 0
+    assert measured.exec_ns > 0
+    status = await answer(rig, "status", "--journal", rig.journal, "--runtime", rig.runtime)
+    assert status["margins"]["measured"] == measured.measured_wall_ns / NS_PER_SECOND
     plan = await answer(rig, "plan", "--config", rig.config, "--runtime", rig.runtime)
     assert (plan["grantSeconds"], plan["overrideNeeded"]) == (7, False)
     assert [pod["name"] for pod in plan["waves"][0]["pods"]] == ["web-0"]

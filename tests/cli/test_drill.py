@@ -10,13 +10,17 @@ import pytest
 
 from ebbtide.actors.edges.kubernetes.pods import KnownPod
 from ebbtide.actors.policy.plan import Plan
-from ebbtide.cli.drill import Measured, judge_budget, measure_exec, measure_sync
+from ebbtide.cli.drill import Measured, judge_budget, measure_exec, measure_sync, worst_calls
 from ebbtide.cli.drill_node import Failed, _check_version, _deletion, _victim
+from ebbtide.control import MEASURED_NS_MAX
 from ebbtide.events.base import NS_PER_SECOND
 from ebbtide.events.model import Pod, Settings
 from ebbtide.plan import left_behind, termination_choices, termination_lines
+from tests.cli.test_status import Daemon, daemon
 from tests.commands import Run
 from tests.doctor.values import API, KUBELET, NODE, OVERRIDDEN, RUNTIME, plan
+
+__all__ = ["daemon"]
 
 SETTINGS = Settings()
 
@@ -116,6 +120,22 @@ def test_what_another_way_can_do_without_breaks_no_budget() -> None:
     assert judge_budget(waves, [slow]).overhead_ns == 3_000_000
 
 
+def test_the_worst_call_of_each_kind() -> None:
+    """What a shutdown's end waits for; what could not be measured is left out, and so is a hook's target."""
+    found = worst_calls(
+        [
+            Measured("journal sync", "/j", (1, 5), 9),
+            Measured("API node", "n", (2,), 9),
+            Measured("API dry-run patch", "a/b", (3, 7), 9),
+            Measured("CRI list of sandboxes", "s", (), 9, "gone"),
+            Measured("kubelet unit", "k", (8,), 9),
+            Measured("httpGet target", "h", (8,), 9),
+            Measured("exec", "true", (1 << 70,), 9),
+        ]
+    )
+    assert found == {"sync_ns": 5, "api_ns": 7, "exec_ns": MEASURED_NS_MAX}
+
+
 # --- on this machine ------------------------------------------------------------------------------
 
 #: Whatever this machine looks like.
@@ -173,6 +193,26 @@ def test_drill_on_this_machine(run: Run, tmp_path: Path) -> None:
     assert [each["what"] for each in document["measurements"]] == ["journal sync", "logind call", "exec"]
     assert document["measurements"][0]["medianMs"] > 0
     assert ran.err.count("measured: ") == 3
+
+
+def test_the_daemon_is_told_what_was_measured_of_it(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """Of its own journal's disk: another one's says nothing of its shutdowns."""
+    config = tmp_path / "config.yaml"
+    config.write_text("apiVersion: ebbtide/v1alpha1\nkind: EbbtideConfiguration\nshutdownGracePeriod: 30s\n")
+    running = {"journal": str(tmp_path), "cri": None, "kubeconfig": None, "nodeName": None}
+    daemon.answers = {"status": daemon.answer["data"], "configuration": running, "measured": {}}
+    words = ("drill", "--config", config, "--runtime", tmp_path, *HERE, "-o", "json")
+    document = json.loads(run(*words, "--journal", tmp_path).out)
+    told = daemon.asked[-1]
+    assert (document["untold"], told["verb"]) == (None, "measured")
+    # No logind answers here.
+    assert set(told["measured"]) == {"measured_wall_ns", "sync_ns", "exec_ns"}
+    assert document["margins"]["measured"] == told["measured"]["measured_wall_ns"] / NS_PER_SECOND
+    assert document["margins"]["releaseSeconds"] >= 0.25
+    (tmp_path / "other").mkdir()
+    document = json.loads(run(*words, "--journal", tmp_path / "other").out)
+    assert document["untold"] == "the daemon that runs has another journal"
+    assert [asked["verb"] for asked in daemon.asked].count("measured") == 1
 
 
 def test_drill_judges_by_the_grant_that_the_daemon_would_raise(

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.cli.test_status import STATUS, Daemon, daemon
 from tests.commands import Run
+
+__all__ = ["daemon"]
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -151,6 +154,27 @@ def test_options_that_would_do_nothing_are_refused(run: Run, config: Path, words
     ran = run(*words, "--config", config)
     assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1)
     assert "leave" in ran.err
+
+
+def test_a_plan_says_what_is_kept_free_at_the_end_and_whence(
+    run: Run, config: Path, pods: Path, daemon: Daemon, tmp_path: Path
+) -> None:
+    """Beside a daemon that says it; where more was measured than the reserve has room for, with the cure."""
+    kept = {"lastEndsSeconds": 0.25, "lastStatusesSeconds": 0.25, "releaseSeconds": 0.25, "measured": None}
+    words = ("plan", "--config", config, "--pods", pods, "--grant", "40s", "--runtime", tmp_path)
+
+    def planned() -> str:
+        daemon.answer["data"] = {**STATUS, "margins": kept}
+        return run(*words).out
+
+    assert "kept free at its end: 0.75 s: 0.25 s for the last pods to go" in planned()
+    assert "(nobody has measured this node: see 'ebbtide drill')" in planned()
+    kept |= {"releaseSeconds": 1.0, "lastEndsSeconds": 1.0, "measured": 1_700_000_000.0}
+    assert "(by the drill of 2023-11-14 22:13:20.000 UTC)" in planned()
+    assert "reserve-too-small" not in planned()
+    config.write_text(CONFIG + "reserve: 2s\n")
+    assert "reserve-too-small: 2.25 s are kept free at the end as a drill measured" in planned()
+    assert "raise reserve to 5 s" in planned()
 
 
 def test_plan_switched_off(run: Run, tmp_path: Path, pods: Path) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ebbtide.control import ControlError, Request
+from ebbtide.control import ControlError, Measurements, Request
 from ebbtide.daemon import control_verbs
 from ebbtide.events.base import Event
-from ebbtide.events.facts import HurryRequested
-from ebbtide.status import DaemonStatus, DetachCertificate, PodStatus, cached_pods, node_json
+from ebbtide.events.facts import HurryRequested, NodeMeasured
+from ebbtide.events.model import Margins
+from ebbtide.status import DaemonStatus, DetachCertificate, PodStatus, cached_pods, margins_json, node_json
 from tests.cli.bed import whole_shutdown
 from tests.commands import Run
 
@@ -126,6 +127,18 @@ def test_status_that_is_not_armed(run: Run, daemon: Daemon, tmp_path: Path) -> N
     assert "no: the bus is gone" in ran.out
 
 
+def test_status_says_what_is_kept_free_and_whence(run: Run, daemon: Daemon, tmp_path: Path) -> None:
+    """As the daemon has it from the last drill."""
+    margins = margins_json(
+        Margins(release_ns=500_000_000, flush_ns=250_000_000, reap_ns=10**9, measured_wall_ns=0)
+    )
+    daemon.answer = {"ok": True, "data": {**STATUS, "margins": margins}}
+    ran = run("status", "--runtime", tmp_path, "--journal", tmp_path)
+    assert "1.75 s: 1 s for the last pods to go, 0.25 s for their statuses, 0.5 s for the release" in ran.out
+    assert "by the drill of 1970-01-01" in ran.out
+    assert margins_json(None)["measured"] is None
+
+
 @pytest.mark.parametrize(
     "changed, ended",
     [
@@ -219,6 +232,23 @@ async def test_a_name_in_two_namespaces_is_nobodys() -> None:
     assert heard == []
     await hurry(Request("hurry", "blog/web"), 0)
     assert heard == [HurryRequested(pod="blog/web", asked_by=0)]
+
+
+async def test_what_was_measured_becomes_a_fact() -> None:
+    """With the asker's uid; not in a shutdown, which would be measured too."""
+    heard = Heard()
+    asked = Request("measured", measured=Measurements(measured_wall_ns=7, sync_ns=3))
+    idle, running = (
+        control_verbs(DaemonStatus(phase=phase), heard, dict, dict, dict)["measured"]  # type: ignore[arg-type]
+        for phase in ("idle", "running")
+    )
+    await idle(asked, 5)
+    assert heard == [NodeMeasured(sync_ns=3, measured_wall_ns=7, asked_by=5)]
+    with pytest.raises(ControlError, match="when it is over"):
+        await running(asked, 5)
+    with pytest.raises(ControlError, match="ebbtide drill"):
+        await idle(Request("measured"), 5)
+    assert len(heard) == 1
 
 
 # --- on a Kubernetes node ----------------------------------------------------------------------

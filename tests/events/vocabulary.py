@@ -5,7 +5,16 @@ from __future__ import annotations
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
-from ebbtide.events.model import Container, Period, PlannedPod, PlannedWave, Pod, ProcessReport, Settings
+from ebbtide.events.model import (
+    Container,
+    Margins,
+    Period,
+    PlannedPod,
+    PlannedWave,
+    Pod,
+    ProcessReport,
+    Settings,
+)
 
 S = NS_PER_SECOND
 POD = Pod(uid="u1", namespace="shop", name="web-0", containers=(Container(name="main"),))
@@ -95,6 +104,9 @@ SHUTDOWN: tuple[Event, ...] = (
     f.AutopsyTaken(uid="u1", container="main", processes=(PROCESS, PROCESS)),
     f.HurryRequested(pod="u1", asked_by=0),
     f.ReleaseRequested(asked_by=1000),
+    f.NodeMeasured(
+        sync_ns=3_000_000, logind_ns=2_000_000, api_ns=150_000_000, measured_wall_ns=7, asked_by=0
+    ),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, again=True),
     d.ShutdownDetected(kind="reboot", grant_ns=35 * S, lock_held=True, overtime=True),
@@ -107,6 +119,16 @@ SHUTDOWN: tuple[Event, ...] = (
         deadline_ns=30 * S,
         release_by_ns=34 * S,
         lock_held=True,
+    ),
+    d.ShutdownBegan(
+        kind="reboot",
+        grant_ns=35 * S,
+        requested_ns=30 * S,
+        budget_ns=30 * S,
+        deadline_ns=30 * S,
+        release_by_ns=34 * S,
+        lock_held=True,
+        margins=Margins(release_ns=S // 2, flush_ns=S, reap_ns=S // 4, measured_wall_ns=7),
     ),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0),
     d.DeadlineMoved(deadline_ns=30 * S, release_by_ns=0, kill_by_ns=0, overtime=True),
