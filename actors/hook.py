@@ -22,6 +22,7 @@ from ebbtide.actors import container as steps
 from ebbtide.actors.actor import (
     DELETE_ROUNDED_UP,
     EVERY,
+    KUBELET_SILENCE,
     NEVER_NS,
     RUNTIME_LOST,
     STOP_OUTCOMES,
@@ -33,7 +34,7 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
 from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
 from ebbtide.events.decisions import (
@@ -311,9 +312,6 @@ def _hook_notes(downs: Sequence[ContainerState]) -> str:
 # shortened; one that outlives it is killed here, since a kubelet that deletes a pod does not start it again.
 # Handed over, it is ours: its hooks count as spent, unless the API server never took the delete.
 
-#: An API grace of 0 would take the object away at once, whatever still runs.
-DELETE_SECONDS_MIN = 1
-
 HANDED_OVER = "preStop spent: the kubelet had the pod"
 
 
@@ -556,6 +554,16 @@ def _stop_began(state: PodState, event: PodStopBegan, now: int) -> Result:
     )
 
 
+def _stop_began_asking(state: PodState, event: PodStopBegan, now: int) -> Result:
+    """A delete gives a second at least: with no grace at all SIGKILL came before the kubelet was given up."""
+    state, decisions = _stop_began(state, event, now)
+    if state.means != "api":
+        return state, decisions
+    least_ns = min(now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS, event.kill_by_ns)
+    downs = tuple(replace(down, kill_at_ns=max(down.kill_at_ns, least_ns)) for down in state.downs)
+    return replace(state, downs=downs), decisions
+
+
 def _container_exited(state: PodState, event: ContainerExited, now: int) -> Result:
     def step(down: ContainerState) -> steps.ContainerStep:
         if down.spec.name != event.container or down.phase == "exited":
@@ -724,6 +732,8 @@ TRANSITIONS = Transitions(
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",
+        (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
     Row("stopping",   PodStopBegan,   _last_kill_moved,   "=",            (DeletePod,)),
     Row("stopping",   DeadlineMoved,  _last_kill_moved,   "=",            (DeletePod,)),
     Row("ended",      PodStopBegan,   _note_last_kill),

@@ -28,12 +28,13 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
-from ebbtide.actors.policy.grace_periods import FLOOR_NS
+from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
 from ebbtide.actors.policy.plan import granted_periods
 from ebbtide.actors.policy.termination_mode import NODE_MODES, SIGN_NS, ModeChoice, NodeHealth, choose_mode
 from ebbtide.events.base import NS_PER_SECOND, BoundedDict, Event, order_key
 from ebbtide.events.decisions import (
     ConfigAdopted,
+    DeletePod,
     DeleteRefused,
     EpisodeClosed,
     FallbackEngaged,
@@ -72,6 +73,9 @@ FINISH_NS = 20 * NS_PER_SECOND
 
 #: How often a kubelet that comes back in mid-shutdown is stopped again: somebody may insist.
 STOPS_MAX = 3
+
+#: Instead of a time: a pod with a hook, which tells nothing.
+WITH_HOOK = -1
 
 #: Who ends the pods.
 #: no-node: mode process; idle: no shutdown; observe, api, cri: the mode of this one; handed-over: begun as
@@ -117,8 +121,8 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     retry_at_ns: int = NEVER_NS
     #: The kubelet, by its own word.
     healthy: bool | None = None
-    #: Under api: the pods without a hook of which no container has ended. 0: its wave has not begun; else by
-    #: when the kubelet should have shown that it stops it.
+    #: Under api: the pods of which no container has ended, by UID. 0: its wave has not begun; `WITH_HOOK`;
+    #: else by when the kubelet should have shown that it stops it.
     plain: BoundedDict[str, int] = {}
     #: A container of a deleted pod has ended in this wave: somebody ends them.
     ends: bool = False
@@ -307,7 +311,8 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 # Where there is no such endpoint the pods are the only witnesses, and a slow one is none: so it is waited for
 # until what is left of its grace is the floor, in which a pod that has heard nothing can still end by itself.
 # One that has heard, and is told twice, loses at most that. A pod with a hook runs on for as long as that
-# takes, and counts for nothing.
+# takes, and counts for nothing, until a delete leaves its hook no time. A later delete gives less grace, and
+# so less time for a sign: whoever is hurried is told to stop before it is killed.
 
 
 def _watch_none(state: KubeletState) -> KubeletState:
@@ -316,9 +321,10 @@ def _watch_none(state: KubeletState) -> KubeletState:
 
 def _pod_planned(state: KubeletState, event: PodPlanned, now: int) -> Result:
     running = [each for each in event.pod.containers if each.running]
-    if event.means != "api" or not running or any(each.hook is not None for each in running):
+    if event.means != "api" or not running:
         return state, ()
-    return replace(state, plain={**state.plain, event.pod.uid: 0}), ()
+    at = WITH_HOOK if any(each.hook is not None for each in running) else 0
+    return replace(state, plain={**state.plain, event.pod.uid: at}), ()
 
 
 def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Result:
@@ -328,17 +334,28 @@ def _pod_stop_began(state: KubeletState, event: PodStopBegan, now: int) -> Resul
     return replace(state, plain={**state.plain, event.uid: due_ns}), ()
 
 
+def _pod_deleted(state: KubeletState, event: DeletePod, now: int) -> Result:
+    """Once more, with less grace; or from the begin without any, because it was hurried before."""
+    due_ns = state.plain.get(event.uid, 0)
+    if not due_ns or (due_ns == WITH_HOOK and event.grace_seconds > DELETE_SECONDS_MIN):
+        return state, ()
+    less_ns = now + max(SIGN_NS, event.grace_seconds * NS_PER_SECOND - FLOOR_NS)
+    if due_ns != WITH_HOOK and due_ns <= less_ns:
+        return state, ()
+    return replace(state, plain={**state.plain, event.uid: less_ns}), ()
+
+
 def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> Result:
     due_ns = state.plain.get(event.uid)
     if due_ns is not None:
         state = replace(state, plain={uid: at for uid, at in state.plain.items() if uid != event.uid})
     # A sign of the kubelet is the end of one that it alone was to end by now, no other pod's.
-    return (replace(state, ends=True) if due_ns else state), ()
+    return (replace(state, ends=True) if due_ns and due_ns != WITH_HOOK else state), ()
 
 
 def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
     # Stragglers of the wave before are no sign of what becomes of this one.
-    ahead = {uid: at for uid, at in state.plain.items() if not at}
+    ahead = {uid: at for uid, at in state.plain.items() if at <= 0}
     return _wave_started(replace(state, ends=False, plain=ahead), event, now)
 
 
@@ -350,7 +367,7 @@ def _sign_due_ns(state: KubeletState) -> int:
     """When a kubelet that has shown no sign until then has its pods taken away."""
     if mode_phase(state) != "api" or state.healthy is not None or state.ends:
         return NEVER_NS
-    return min((due_ns for due_ns in state.plain.values() if due_ns), default=NEVER_NS)
+    return min((due_ns for due_ns in state.plain.values() if due_ns > 0), default=NEVER_NS)
 
 
 def _tick_api(state: KubeletState, event: Tick, now: int) -> Result:
@@ -485,9 +502,10 @@ KUBELET = ActorType(
             flag=KUBELET_SILENCE),
         Row("api", PodPlanned, _pod_planned, flag=KUBELET_SILENCE),
         Row("api", PodStopBegan, _pod_stop_began, flag=KUBELET_SILENCE),
+        Row("api", DeletePod, _pod_deleted, flag=KUBELET_SILENCE),
         Row("api", ContainerExited, _container_exited, flag=KUBELET_SILENCE),
         Row("api", PodsEnded, _pods_ended, flag=KUBELET_SILENCE),
-        ignored(EVERY, PodPlanned, PodStopBegan, ContainerExited, PodsEnded),
+        ignored(EVERY, PodPlanned, PodStopBegan, DeletePod, ContainerExited, PodsEnded),
         Row("api", DeleteRefused, _delete_refused, "handed-over stopping",
             decides=(HandedOver, StopKubelet)),
         ignored("no-node idle observe cri handed-over cancelled", DeleteRefused),

@@ -157,6 +157,9 @@ def pod_grace_seconds(period_seconds: int, pod: Pod) -> int:
 #: `FLOOR_SECONDS` in nanoseconds: least time between stop signal and SIGKILL, whatever a hook has used.
 FLOOR_NS = FLOOR_SECONDS * NS_PER_SECOND
 
+#: An API grace of 0 would take the object away at once, whatever still runs.
+DELETE_SECONDS_MIN = 1
+
 #: Kept free before logind's own timer: its clock and ours start some milliseconds apart.
 RELEASE_MARGIN_NS = 250_000_000
 
