@@ -417,8 +417,11 @@ class ApiOnlyPods:
         return ends
 
     def _exited(self, uid: str, container: str) -> ContainerExited:
-        known = self._known(uid)
-        code = known.ended.get(container) if known is not None else None
+        known, code = self._known(uid), None
+        if known is not None:
+            code = known.ended.get(container)
+        elif self._lookup is not None:
+            code = self._lookup.last_ends(uid).get(container)
         return ContainerExited(uid=uid, container=container, exit_code=code)
 
     def _known(self, uid: str) -> KnownPod | None:

@@ -172,6 +172,10 @@ class KubernetesEdge:
         """All pods of this node, as far as they are known."""
         return self._store.pods()
 
+    def last_ends(self, uid: str) -> Mapping[str, int]:
+        """Of a pod whose object is gone: the exit codes that it went with, by container."""
+        return self._store.last_ends(uid)
+
     @property
     def version(self) -> int:
         """Counts what the API server has told; 0: nothing yet, all that is known is from before a restart."""

@@ -14,7 +14,7 @@ Nothing here needs the client: it is loaded with the edge, and by whoever only l
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
@@ -158,6 +158,9 @@ class PodLookup(Protocol):
     def pods(self) -> list[KnownPod]:
         """All pods of this node, as far as they are known."""
 
+    def last_ends(self, uid: str) -> Mapping[str, int]:
+        """Of a pod whose object is gone: the exit codes that it went with, by container."""
+
 
 class FollowedPods(PodLookup, Protocol):
     """A lookup that says when it has learned something."""
@@ -186,6 +189,10 @@ NOT_LISTED_YET = "the API server has not listed this node's pods yet"
 NO_LIST = "the API server gives no list of this node's pods"
 
 
+#: Asked for within a quarter of a second; all pods of a large node may go in one wave.
+LAST_ENDS_MAX = 1000
+
+
 class PodStore:
     """A `Lookup`. ``version`` counts changes, ``membership`` those of which pods there are."""
 
@@ -194,6 +201,8 @@ class PodStore:
         self._pods: dict[str, KnownPod] = {}
         self._by_uid: dict[str, KnownPod] = {}
         self._manifests: dict[PodName, KnownPod] = {}
+        #: By the runtime's UID, of pods that are gone, the newest last.
+        self._last_ends: dict[str, dict[str, int]] = {}
         #: Where a watch goes on; empty: nothing was listed yet.
         self.resource_version = ""
         self.version = 0
@@ -230,6 +239,10 @@ class PodStore:
         believed = [each for each in self._pods.values() if self._by_uid[each.uid] is each]
         return [*believed, *unseen]
 
+    def last_ends(self, uid: str) -> Mapping[str, int]:
+        """Of a pod whose object is gone: the exit codes that it went with, by container."""
+        return self._last_ends.get(uid, {})
+
     def watched(self) -> list[KnownPod]:
         """What the API has shown: what is worth keeping over a restart."""
         return list(self._pods.values())
@@ -255,10 +268,19 @@ class PodStore:
         self._by_uid = by_runtime_uid(self._pods.values())
         self._tell(is_new)
 
-    def remove(self, api_uid: str) -> None:
-        """One pod whose object is gone. A mirror that was made anew has another object, and the same UID."""
-        if self._pods.pop(api_uid, None) is None:
+    def remove(self, last: KnownPod) -> None:
+        """One pod whose object is gone, as it was last. A mirror that was made anew is another object, with
+        the same UID.
+        """
+        gone = self._pods.pop(last.api_uid, None)
+        if gone is None:
             return
+        # A kubelet writes the last status, and takes the object away at once: often before anybody has looked
+        # at the one. Only of an object that was believed to be this pod's.
+        if last.ended and self._by_uid[gone.uid] is gone:
+            self._last_ends[gone.uid] = last.ended
+            if len(self._last_ends) > LAST_ENDS_MAX:
+                del self._last_ends[next(iter(self._last_ends))]
         self._by_uid = by_runtime_uid(self._pods.values())
         self._tell(True)
 

@@ -148,7 +148,7 @@ class PodWatch:
             raise Unanswered(f"an event of the watch that cannot be read: {error}") from None
         # Whatever else comes (a bookmark) only moves the version on.
         if event.type == "DELETED":
-            self._store.remove(pod.metadata.uid)
+            self._store.remove(project_pod(pod))
         elif event.type in ("ADDED", "MODIFIED"):
             self._store.put(project_pod(pod))
         if pod.metadata.resource_version:

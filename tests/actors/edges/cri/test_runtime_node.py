@@ -250,10 +250,9 @@ async def test_deletes_without_the_runtime(opened: Bed, daemon: Daemon) -> None:
     assert taken == "cache"
     assert [fact.reachable for fact in daemon.events(RuntimeRead)] == [False]
     assert [event.means for event in daemon.events(d.MeansChosen)] == ["api"]
-    # Of an object that goes before its last status is seen the exit code is not known: that it has gone is.
-    ends = daemon.events(d.PodEnded)
-    assert all(event.outcome == "graceful" or (event.outcome == "unknown" and event.gone) for event in ends)
-    assert len(ends) == 2
+    # The object goes as soon as its last status is there, and has it with it.
+    assert [event.outcome for event in daemon.events(d.PodEnded)] == ["graceful", "graceful"]
+    assert [event.exit_code for event in daemon.events(ContainerExited)] == [0, 0]
     assert [event.outcome for event in daemon.events(d.WaveEnded)][:2] == ["complete", "complete"]
     await opened.api.until(PODS, lambda made: not made["items"])
     await daemon.verify()

@@ -8,13 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
 from ebbtide.actors.edges.kubernetes import pod_object as manifests
 from ebbtide.actors.edges.kubernetes import pods as caching
 from ebbtide.actors.edges.kubernetes.client import ApiClient
-from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, KnownPod, PodCache, PodStore
+from ebbtide.actors.edges.kubernetes.pods import API_ORDERS, LAST_ENDS_MAX, KnownPod, PodCache, PodStore
 from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import WithdrawPods
@@ -38,9 +39,9 @@ def test_a_mirror_that_was_made_anew() -> None:
     store = PodStore()
     store.put(pod("static", api_uid="first"))
     store.put(pod("static", api_uid="second"))
-    store.remove("first")
+    store.remove(pod("static", api_uid="first"))
     assert store.find("static") == pod("static", api_uid="second")
-    store.remove("second")
+    store.remove(pod("static", api_uid="second"))
     assert store.find("static") is None
 
 
@@ -61,8 +62,23 @@ def test_a_pod_goes_before_who_claims_to_mirror_it() -> None:
         for each in shown:
             store.put(each)
         assert (store.find("web"), store.pods()) == (real, [real])
-        store.remove("claim")
+        store.remove(claim)
         assert store.find("web") == real
+
+
+def test_what_a_pods_object_went_with_is_known_for_a_while() -> None:
+    """Its containers' exit codes, of the last state of the object; of who only claims to be the pod, none."""
+    store = PodStore()
+    real, claim = pod("web", api_uid="web"), mirror("web", "claim")
+    store.replace([real, claim], "5")
+    store.remove(msgspec.structs.replace(claim, ended={"main": 3}))
+    assert store.last_ends("web") == {}
+    store.remove(msgspec.structs.replace(real, ended={"main": 0}))
+    assert (store.find("web"), store.last_ends("web")) == (None, {"main": 0})
+    for number in range(LAST_ENDS_MAX):
+        store.put(pod(str(number)))
+        store.remove(pod(str(number), ended={"main": 1}))
+    assert (store.last_ends("web"), len(store.last_ends("0"))) == ({}, 1)
 
 
 def test_of_two_mirrors_the_kubelets() -> None:
