@@ -395,9 +395,7 @@ class Daemon:
         """Between steps: what the service manager shows, what is imported early, and a new segment."""
         for record in records:
             if isinstance(record.event, Armed):
-                # What is here stays, and a collection in mid-shutdown need not look at it.
-                gc.collect()
-                gc.freeze()
+                freeze_what_stays()
                 for edge in self.edges:
                     edge.prewarm()
                 # What reading the program took and let go of stays with the C library's allocator, in a
@@ -428,6 +426,17 @@ class Daemon:
     def _unheard(self) -> str:
         """Processes of our own are nobody's to list."""
         return self.status.unheard if self._options.of_node else ""
+
+
+def freeze_what_stays() -> None:
+    """What is here stays, and a collection in mid-shutdown need not look at it.
+
+    Most of it: a cycle that was frozen and has been let go of since (a pod and its containers) would never be
+    freed. A daemon that is armed again after each cancelled shutdown grew by that.
+    """
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
 
 
 def _settings_or_error(load: Callable[[], Loaded]) -> Loaded | ConfigError:
