@@ -40,6 +40,7 @@ TITLES = {
     "node_runtime_killed": "A real node beside the kubelet: the container runtime is killed three times",
     "node_runtime_hung": "A real node beside the kubelet: the container runtime hangs",
     "node_start": "A real node: from the start of the process to armed",
+    "node_week": "A real node: one daemon through many cancelled shutdowns",
 }
 
 

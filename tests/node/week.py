@@ -325,7 +325,7 @@ def main() -> int:
     for each in made.broken:
         say(each)
     say(f"{dict(made.ends)}")
-    return conclude("week", asked, rows, extra)
+    return conclude("node_week", asked, rows, extra)
 
 
 if __name__ == "__main__":
