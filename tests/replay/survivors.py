@@ -12,8 +12,10 @@ EQUIVALENT = (
 #: Nothing that a replay compares: marks are compared with the number of decisions, not with
 #: `System.step`'s; when a tick is due is asked before there is one, and a replay is given it; the field of a
 #: digest is only told; a table's list of rows is for readers, and tables are held to their handlers in tests
-#: (tests/actors); without a grant, and with negative periods, there is a plan to show and no shutdown.
+#: (tests/actors); without a grant, and with negative periods, there is a plan to show and no shutdown; a
+#: second actor of a kind that there is one of is in no checkpoint that was not made up, and is refused.
 NOT_REPLAYED = (
+    "checkpoint.restore: kind in SINGLETONS -> kind not in SINGLETONS",
     "actor.__init__: row in in_use -> row not in in_use",
     "actor.targets: EVERY in to -> EVERY not in to",
     "actor.targets: name in region -> name not in region",
