@@ -20,6 +20,7 @@ from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, Fact, Order, R
 from ebbtide.events.decisions import (
     ActorFailed,
     AwaitStatuses,
+    AwaitUnmounts,
     DeadlineMoved,
     DeliverStatuses,
     EpisodeClosed,
@@ -126,6 +127,8 @@ def _final_answers(view: BootView, records: Sequence[Record]) -> list[int]:
             open_until_ns.append(view.at_ns(record) + event.timeout_ns)
         elif isinstance(event, DeliverStatuses) and event.key not in ended:
             open_until_ns.append(view.at_ns(record) + DELIVERY_NS)
+        elif isinstance(event, AwaitUnmounts) and event.key not in ended:
+            open_until_ns.append(view.at_ns(record) + event.timeout_ns)
     # Cancelled, or without power, before the release: until then these would have been awaited.
     return [*found, *open_until_ns]
 
@@ -347,11 +350,15 @@ def no_hook_twice(view: BootView) -> BreachSentences:
 
 
 def no_stop_twice(view: BootView) -> BreachSentences:
-    """The stop signal is repeated only by another daemon."""
+    """The stop signal is repeated only by another daemon, or shutdown."""
+    woken_ns = {seen.at_ns: None for seen in view.of("runtime-wakes")}
     for box in view.boxes():
         for signals in _by_shutdown(view, box, view.of_box(box, "signal")):
             lives = [seen.life for seen in signals if not seen.detail]
-            if len(lives) != len(dict.fromkeys(lives)):
+            # What a runtime that wakes up still has to do is of every shutdown in which it hung.
+            late = any(seen.at_ns in woken_ns for seen in signals)
+            shutdowns = len(view.stop_begins(box.uid)) if late else 1
+            if any(lives.count(life) > shutdowns for life in dict.fromkeys(lives)):
                 yield f"{container_label(box)} got its stop signal from daemons {lives}"
 
 
@@ -408,8 +415,19 @@ def grace_is_kept(view: BootView) -> BreachSentences:
 
 
 def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, PodStopBegan] | None:
-    """When its stop began: one that was then spared, because no delete was taken, begins anew."""
+    """When its stop began: one that was then spared, because no delete was taken, begins anew, and so does
+    one that was only looked on until a shutdown adopted it that ends pods itself.
+    """
+    planned = [
+        (view.at_ns(record), event.means)
+        for record, event in view.events(PodPlanned)
+        if event.pod.uid == box.uid
+    ]
+    observed = view.by_kubelet(box.uid) == "observe"
     for at_ns, began in view.stop_begins(box.uid):
+        means = [each for planned_ns, each in planned if planned_ns <= at_ns][-1:]
+        if means == ["observe"] and not observed:
+            continue
         outcomes = [end.outcome for end_ns, end in view.ends(box.uid) if end_ns >= at_ns]
         if outcomes[:1] != ["spared"]:
             return at_ns, began

@@ -131,8 +131,6 @@ UNRELEASED = (
     "kubelet._pod_deleted: event.grace_seconds > DELETE_SECONDS_MIN"
     " -> event.grace_seconds >= DELETE_SECONDS_MIN",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
-    "kubelet._tick_api: _sign_due_ns(state) > now -> _sign_due_ns(state) <= now",
-    "kubelet._tick_api: _sign_due_ns(state) > now -> _sign_due_ns(state) >= now",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
     "node_status._hold_status: event.returns == 'untainted' -> event.returns != 'untainted'",
     "node_status._pod_planned: status[0] != uid -> status[0] == uid",

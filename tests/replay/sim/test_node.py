@@ -300,13 +300,17 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
 @pytest.mark.parametrize(
     ("seed", "mode"),
     [
+        # The model.
         (111165, "api"),  # a kubelet wakes up while it is being stopped
-        (111612, "auto"),  # a stop signal that is still open, of a runtime that hangs, when the daemon dies
+        (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
+        # The judgement.
         (120178, "cri"),  # a power cut while a slow API server takes the last status
+        (804986097049, "api"),  # a power cut while the last volumes are waited for
+        (804986097021, "api"),  # a runtime wakes up with a stop signal of each of two shutdowns
     ],
 )
 def test_seeds_that_broke_once(seed: int, mode: NodeMode) -> None:
-    """Each by the model or the judgement, not by the daemon."""
+    """By whose mistake stands beside each."""
     result = try_out(Name(seed, mode))
     assert not result.breaches, str(result)
 
