@@ -98,10 +98,18 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     rounded_up: bool = False
     #: The runtime was away for a moment, and what the kubelet asks of it may be lost until then.
     doubt_until_ns: int = 0
+    #: Handed over before the kubelet has shown that it stops this pod: as far as its grace may go now.
+    anew_until_ns: int = 0
+    #: Since when its grace counts, where that is later than its stop.
+    taken_ns: int = 0
 
     @property
     def begun(self) -> bool:
         return self.begun_ns > 0
+
+    @property
+    def grace_since_ns(self) -> int:
+        return self.taken_ns or self.begun_ns
 
 
 def phase_of(state: PodState) -> str:
@@ -125,7 +133,7 @@ def _handover(state: PodState, event: Event, now: int) -> Handover | None:
     exited = [down.spec.name for down in state.downs if down.phase == "exited"]
     if isinstance(event, ContainerExited):
         exited.append(event.container)
-    grace_ns, begun_ns = state.grace_ns, state.begun_ns
+    grace_ns, begun_ns = state.grace_ns, state.grace_since_ns
     if isinstance(event, PodStopBegan) and not state.begun:
         grace_ns, begun_ns = event.grace_ns, max(now, 1)
     return Handover(
@@ -181,8 +189,7 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
     """Its fate, from its containers' ends."""
     assert state.pod is not None
     pod, on_node = state.pod, bool(state.means)
-    had_ns = min(state.grace_ns, now - state.begun_ns) if on_node and state.begun else state.grace_ns
-    fate = _describe_fate(state.downs, had_ns, pod, state.finding, by_number=on_node)
+    fate = _describe_fate(state.downs, _had_ns(state, now), pod, state.finding, by_number=on_node)
     ended = PodEnded(
         uid=pod.uid,
         wave=state.wave,
@@ -205,6 +212,14 @@ def _pod_ended_event(state: PodState, now: int) -> PodEnded:
         returns=returns,
         gone=gone,
     )
+
+
+def _had_ns(state: PodState, now: int) -> int:
+    """How much time it had."""
+    killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
+    if state.taken_ns and killed_ns:
+        return min(killed_ns) - state.taken_ns
+    return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
 
 
 # --- its fate, in one word and one sentence, from its containers' ends --------------------------
@@ -439,7 +454,32 @@ def _handed_over(state: PodState, event: Event, now: int) -> Result:
     return (state, ()) if state.delete_key else _take_over(state, now)
 
 
+def _handed_over_anew(state: PodState, event: HandedOver, now: int) -> Result:
+    """What the kubelet has lost of a pod's grace is given again, as far as its wave has time: a hung one has
+    told the pod nothing, and the next waves count on theirs.
+    """
+    # A pod of which a container has ended since, or that we have told, has heard. A straggler's wave is over,
+    # and who is hurried has no time: these get none, but are not said to have had what the kubelet lost.
+    heard = any(down.told or (down.phase == "exited" and down.stop_since_ns) for down in state.downs)
+    if state.means == "api" and not heard:
+        has_time = state.wave == event.wave and not state.hurried
+        state = replace(state, anew_until_ns=max(now, event.until_ns if has_time else 1))
+    return _handed_over(state, event, now)
+
+
+def _grace_anew(state: PodState, now: int) -> PodState:
+    deadline_ns = min(now + state.grace_ns, state.anew_until_ns)
+    downs = tuple(
+        replace(down, deadline_ns=max(down.deadline_ns, min(deadline_ns, down.limit_ns - FLOOR_NS)))
+        for down in state.downs
+    )
+    grace_ns = max((down.deadline_ns - now for down in downs), default=0)
+    return replace(state, downs=downs, grace_ns=max(0, grace_ns), taken_ns=now, anew_until_ns=0)
+
+
 def _take_over(state: PodState, now: int) -> Result:
+    if state.anew_until_ns:
+        state = _grace_anew(state, now)
     return _each_container(state, now, "stopping", lambda down: _taken_over(down, state, now))
 
 
@@ -655,7 +695,7 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
         return state, ()
     state = replace(
         state,
-        grace_ns=min(state.grace_ns, now - state.begun_ns),
+        grace_ns=min(state.grace_ns, now - state.grace_since_ns),
         finding=f"hurried by uid {event.asked_by}",
     )
     if state.means == "api":
@@ -675,6 +715,12 @@ def _hurry(state: PodState, event: HurryRequested, now: int) -> Result:
     # At once: whoever is due by the shorter time would otherwise be so by a tick of its own, one record
     # later.
     return _tick(replace(state, downs=downs), Tick(), now)
+
+
+def _hurry_noted(state: PodState, event: HurryRequested, now: int) -> Result:
+    """Also for when the kubelet loses it: no time is given again to who is hurried."""
+    noted = state.means == "api" and _is_named(state, event)
+    return _hurry(replace(state, hurried=True) if noted else state, event, now)
 
 
 def _spared(state: PodState, event: ShutdownCancelled, now: int) -> Result:
@@ -755,9 +801,13 @@ TRANSITIONS = Transitions(
     Row("planned",    HandedOver,     _await_handed_over),
     Row("stopping",   HandedOver,     _handed_over,       "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("stopping",   HandedOver,     _handed_over_anew,  "= ended",
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
     Row("planned",    HurryRequested, _hurry_later),
     Row("stopping",   HurryRequested, _hurry,             "=",
         (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer)),
+    Row("stopping",   HurryRequested, _hurry_noted,       "=",
+        (DeletePod, *HOOK_ENDS, SendSignal, TakeAutopsy, KillContainer), flag=KUBELET_SILENCE),
 
     Row("planned",    ShutdownCancelled, _spared,         "ended",        (PodEnded,)),
     Row("stopping",   ShutdownCancelled, _cancelled),

@@ -129,6 +129,9 @@ class KubeletState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fals
     #: Under `RUNTIME_LOST`: the runtime has answered in this userspace; and does so no longer.
     runtime_lost: bool = False
     runtime_answered: bool = False
+    #: The wave that runs, and its deadline.
+    wave: int = -1
+    wave_until_ns: int = 0
 
 
 def mode_phase(state: KubeletState) -> str:
@@ -301,8 +304,9 @@ def _fallback_engaged(state: KubeletState, event: FallbackEngaged, now: int) -> 
 
 
 def _hand_over(state: KubeletState, reason: str) -> Result:
+    over = HandedOver(reason=reason, wave=state.wave, until_ns=state.wave_until_ns)
     state, order = _order_stop(replace(_watch_none(state), handed_over=True))
-    return state, [HandedOver(reason=reason), order]
+    return state, [over, order]
 
 
 # --- a kubelet that does nothing -----------------------------------------------------------------
@@ -316,7 +320,7 @@ def _hand_over(state: KubeletState, reason: str) -> Result:
 
 
 def _watch_none(state: KubeletState) -> KubeletState:
-    return replace(state, plain={}, ends=False)
+    return replace(state, plain={}, ends=False, wave=-1, wave_until_ns=0)
 
 
 def _pod_planned(state: KubeletState, event: PodPlanned, now: int) -> Result:
@@ -356,7 +360,8 @@ def _container_exited(state: KubeletState, event: ContainerExited, now: int) -> 
 def _wave_began(state: KubeletState, event: WaveStarted, now: int) -> Result:
     # Stragglers of the wave before are no sign of what becomes of this one.
     ahead = {uid: at for uid, at in state.plain.items() if at <= 0}
-    return _wave_started(replace(state, ends=False, plain=ahead), event, now)
+    state = replace(state, ends=False, plain=ahead, wave=event.wave, wave_until_ns=event.deadline_ns)
+    return _wave_started(state, event, now)
 
 
 def _pods_ended(state: KubeletState, event: PodsEnded, now: int) -> Result:

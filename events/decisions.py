@@ -164,9 +164,14 @@ class MeansChosen(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
 
 @register
 class HandedOver(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """From the API to the runtime, once and for all: the kubelet is stopped, no hook is repeated."""
+    """From the API to the runtime, once and for all: the kubelet is stopped, no hook is repeated.
+
+    ``wave``: the one that runs, -1 if none does, and ``until_ns`` its deadline.
+    """
 
     reason: str
+    wave: int = -1
+    until_ns: int = 0
 
 
 @register

@@ -121,6 +121,7 @@ UNRELEASED = (
     "hook._each_container: down.phase == 'stopping' -> down.phase != 'stopping'",
     "hook._hurry: down.tell_at_ns != NEVER_NS -> down.tell_at_ns == NEVER_NS",
     "hook._runtime_back: state.means != 'api' -> state.means == 'api'",
+    "hook._hurry_noted: state.means == 'api' -> state.means != 'api'",
     "hook.step: down.phase != 'stopping' -> down.phase == 'stopping'",
     "hook.step: down.spec.hook is not None -> down.spec.hook is None",
     "hook.step: state.begun_ns < since_ns -> state.begun_ns <= since_ns",
