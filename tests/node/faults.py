@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 import trio
 
+from tests.beds.rootfs import Unavailable
 from tests.node.bed import Bed
 from tests.node.ebbtide import NAME as DAEMON
 from tests.node.ebbtide import Daemon
@@ -79,14 +80,11 @@ Fault = Callable[[Target], AbstractAsyncContextManager[None]]
 
 @contextlib.contextmanager
 def mounted(bed: Bed) -> Iterator[Callable[[], None]]:
-    """A file system of its own for a journal, at `disk_of`; the block is given what mounts it anew."""
+    """A file system of its own for a journal, at `disk_of`; the block is given what mounts it anew.
+
+    Raises Unavailable.
+    """
     image, place = disk_of(bed).with_suffix(".image"), disk_of(bed)
-    for argv in (
-        ["mkdir", "-p", str(place)],
-        ["truncate", "-s", str(DISK_BYTES), str(image)],
-        ["mkfs.ext4", "-q", "-F", str(image)],
-    ):
-        _in_node(bed, *argv)
 
     def mount() -> None:
         _in_node(bed, "mount", "-o", "loop,noatime", str(image), str(place))
@@ -95,7 +93,13 @@ def mounted(bed: Bed) -> Iterator[Callable[[], None]]:
         _in_node(bed, "umount", str(place))
         mount()
 
-    mount()
+    try:
+        _in_node(bed, "mkdir", "-p", str(place))
+        _in_node(bed, "truncate", "-s", str(DISK_BYTES), str(image))
+        _in_node(bed, "mkfs.ext4", "-q", "-F", str(image))
+        mount()
+    except OSError as error:
+        raise Unavailable(f"a disk of its own needs a loop device and ext4: {error}") from None
     try:
         yield again
     finally:
