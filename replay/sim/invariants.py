@@ -24,6 +24,7 @@ from ebbtide.events.decisions import (
     DeadlineMoved,
     DeliverStatuses,
     EpisodeClosed,
+    HandedOver,
     PlanMade,
     PodEnded,
     PodPlanned,
@@ -462,9 +463,8 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
             continue
         began_ns, began = was_asked
         # What it takes to have a kubelet do it: whole seconds of grace, a delete on its way, or refused.
-        stop_by_ns = (
-            began_ns + began.grace_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
-        )
+        grace_by_ns = max(began_ns + began.grace_ns, _grace_anew_ns(view, began))
+        stop_by_ns = grace_by_ns + view.slack_ns + (KUBELET_ASKS_NS if view.by_kubelet(box.uid) else 0)
         stops = view.of_box(box, "signal")
         if not stops and _answerable(view, box, began_ns, stop_by_ns):
             yield (
@@ -476,6 +476,18 @@ def nobody_gets_more_than_the_grace(view: BootView) -> BreachSentences:
             kills = view.of_box(box, "kill")
             if (not kills or kills[0].at_ns > kill_by_ns) and _answerable(view, box, began_ns, kill_by_ns):
                 yield f"{container_label(box)} was not killed by {world_seconds(kill_by_ns)}"
+
+
+def _grace_anew_ns(view: BootView, began: PodStopBegan) -> int:
+    """Until when a pod may have it again that was handed over in its wave; 0 where it was not."""
+    over = [(record, event) for record, event in view.events(HandedOver) if event.wave == began.wave]
+    return max(
+        (
+            view.at_ns(record) + min(began.grace_ns + KUBELET_ASKS_NS, event.until_ns - record.mono_ns)
+            for record, event in over
+        ),
+        default=0,
+    )
 
 
 def _answerable(view: BootView, box: SimulatedContainer, began_ns: int, at_ns: int) -> bool:
