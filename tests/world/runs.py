@@ -52,6 +52,10 @@ class _NoCollector:
     def freeze() -> None:
         return None
 
+    @staticmethod
+    def unfreeze() -> None:
+        return None
+
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
