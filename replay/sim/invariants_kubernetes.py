@@ -175,7 +175,8 @@ def the_release_waits_for_final_statuses(view: BootView) -> BreachSentences:
 
 def nobody_waits_for_a_kubelet_that_was_stopped(view: BootView) -> BreachSentences:
     """What it has not written by then it never will: the release does not wait for that."""
-    if view.boot.kubelet_stays or view.hurt:
+    # A server that gives no answer leaves the order open until it is known to be away.
+    if view.boot.kubelet_stays or view.hurt or not view.boot.api_answers:
         return
     ended = {event.key: record for record, event in view.events(OrderEnded)}
     stopped = [seen.at_ns for seen in view.of("kubelet-stop")]
