@@ -72,7 +72,8 @@ RUNTIME_LOST = "runtime-lost"
 
 #: A pod's final status is written when it ends, not when its wave does (node_status).
 STATUS_AT_POD_END = "status-at-pod-end"
-#: What a cancelled shutdown has not said of the pods that it ended is said by the next one (node_status).
+#: What a cancelled shutdown has not said of the pods that it ended is said by the next one; who ended before
+#: its delete was taken is not written off as deleted when the pods are handed over (node_status).
 STATUS_AFTER_CANCEL = "status-after-cancel"
 #: A delete gives whole seconds: as many as the pod has, or one more (hook).
 DELETE_ROUNDED_UP = "delete-rounded-up"

@@ -190,6 +190,9 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     home: str = ""
     #: When the last statuses began to be waited for.
     flush_since_ns: int = 0
+    #: Of ``followed``, by UID, those that were not deleted when they ended: would a final phase have their
+    #: DaemonSet make them again?
+    undeleted: BoundedDict[str, bool] = {}
 
     @property
     def all_ended(self) -> bool:
@@ -364,6 +367,19 @@ def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
     return replace(state, means="cri", kubelet_stopping=True, followed=(), orphaned=orphaned), ()
 
 
+def _handed_over_undeleted(state: NodeStatusState, event: HandedOver, now: int) -> Result:
+    """Whose delete had not been taken when it ended is like any other pod that we end: its object stays, and
+    it may come back.
+    """
+    alone = tuple(status for status in state.followed if status[0] in state.undeleted)
+    written = tuple(status for status in alone if not state.undeleted[status[0]])
+    followed = tuple(status for status in state.followed if status not in alone)
+    state, decisions = _handed_over(replace(state, followed=followed, undeleted={}), event, now)
+    if pods_come_back(state.kind):
+        return replace(state, held=(*state.held, *written)), decisions
+    return replace(state, pending=(*state.pending, *written)), decisions
+
+
 def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
     """From now on nobody sets back what we write of the node and its pods."""
     stopped = event.result in ("done", "unknown")
@@ -483,6 +499,8 @@ def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
 
     Not of a pod whose end nobody saw, nor of one that the kubelet ends, which runs and writes it.
     """
+    if event.means == "api" and not event.deleted and state.in_episode:
+        return replace(state, undeleted={**state.undeleted, event.uid: _made_again(state, event)})
     waits = pods_come_back(state.kind) or not state.in_episode
     if not state.node or not waits or event.means != "cri" or event.outcome not in SEEN_OUTCOMES:
         return state
@@ -490,9 +508,14 @@ def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
     if event.deleted:
         # In the shutdown itself it is written: its object is going whatever the pod was to do.
         return state if state.in_episode else replace(state, held_deleted=(*state.held_deleted, status))
-    if event.returns == "always" or (event.returns == "untainted" and not state.taints):
-        return state  # its DaemonSet makes it again
+    if _made_again(state, event):
+        return state
     return replace(state, held=(*state.held, status))
+
+
+def _made_again(state: NodeStatusState, event: PodEnded) -> bool:
+    """Would a final phase have its DaemonSet make it again, on a node whose kubelet is stopped?"""
+    return event.returns == "always" or (event.returns == "untainted" and not state.taints)
 
 
 def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
@@ -511,9 +534,7 @@ def _with_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
         return replace(state, followed=(*state.followed, status))
     if event.deleted:
         return replace(state, orphaned=(*state.orphaned, status))
-    # A terminal phase would have its DaemonSet make it again, on a node whose kubelet is stopped.
-    made_again = event.returns == "always" or (event.returns == "untainted" and not state.taints)
-    if state.node and (pods_come_back(state.kind) or made_again):
+    if state.node and (pods_come_back(state.kind) or _made_again(state, event)):
         return state
     return replace(state, pending=(*state.pending, status))
 
@@ -899,6 +920,9 @@ NODE_STATUS = ActorType(
         Row("kubelet-stopped", WaveStarted, _wave_started_without_kubelet),
         Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping"),
         Row("kubelet-stopped", HandedOver, _handed_over),
+        Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over_undeleted, "kubelet-stopping",
+            flag=STATUS_AFTER_CANCEL),
+        Row("kubelet-stopped", HandedOver, _handed_over_undeleted, flag=STATUS_AFTER_CANCEL),
         Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
             decides=(AnnounceNode,)),
         Row("flushing", KubeletStopped, _kubelet_stopped_flushing,

@@ -453,6 +453,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("NodeStatusState", "withheld"): "uid",
     ("NodeStatusState", "followed"): "status",
     ("NodeStatusState", "orphaned"): "status",
+    ("NodeStatusState", "undeleted"): "uid",
     ("NodeStatusState", "running"): "uid",
     ("NodeStatusState", "told_owners"): "namespaced owner",
     ("NodeStatusState", "await_key"): "key",

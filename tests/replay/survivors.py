@@ -133,7 +133,6 @@ UNRELEASED = (
     " -> event.grace_seconds >= DELETE_SECONDS_MIN",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
-    "node_status._hold_status: event.returns == 'untainted' -> event.returns != 'untainted'",
     "node_status._pod_planned: status[0] != uid -> status[0] == uid",
     "node_status._pod_planned:"
     " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
