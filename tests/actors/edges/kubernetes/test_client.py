@@ -183,6 +183,31 @@ async def test_one_connection_for_many_calls(tmp_path: Path) -> None:
     assert len(connections) == 1
 
 
+async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many calls at once leave as many connections; calls one after another keep one of them."""
+    monkeypatch.setattr(session, "KEEPALIVE_SECONDS", 0.2)
+    open_now, most = 0, 5
+    together = trio.Event()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        nonlocal open_now
+        open_now += 1
+        if open_now == most:
+            together.set()
+        await together.wait()
+        await answer([], stream)
+        open_now -= 1
+
+    async with served(tmp_path, serve) as made:
+        async with trio.open_nursery() as nursery:
+            for _ in range(most):
+                nursery.start_soon(partial(made.call, "GET", "/x", seconds_max=5))
+        assert open_now == most
+        with trio.fail_after(5):
+            while open_now > 1:
+                await made.call("GET", "/x", seconds_max=5)
+
+
 async def test_a_server_that_says_nothing(tmp_path: Path) -> None:
     """A call to a server that listens and is silent ends at its bound, and the next is on its own."""
 
