@@ -14,6 +14,7 @@ table of mounts is read, and polled for changes.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import select
@@ -352,7 +353,8 @@ class KubeletUnit:
             return None
 
     async def stop(self) -> Ending:
-        """Idempotent; bounded by `STOP_SECONDS_MAX` and `KILL_SECONDS_MAX`. Raises nothing.
+        """Idempotent. It has `STOP_SECONDS_MAX` to end; then, whoever has to do it, it is killed, which is
+        bounded by `ANSWER_SECONDS_MAX` and `KILL_SECONDS_MAX`. Raises nothing.
 
         What is stopped, and killed at last, is what runs now: not what somebody starts meanwhile. Where bus
         or service manager say nothing, its main process is told by a signal, if it was seen before: a kubelet
@@ -362,28 +364,33 @@ class KubeletUnit:
         if not self.stoppable:
             both = "is the kubelet and the container runtime in one: without it no container could be stopped"
             return Ending("failed", f"{self.name} {both}")
+        kill_at = trio.current_time() + STOP_SECONDS_MAX
         endings: list[Ending] = []
-        taken, self.answered = trio.Event(), True
+        why = _silent_for(ANSWER_SECONDS_MAX)
+        told, lost, self.answered = trio.Event(), trio.Event(), True
         async with trio.open_nursery() as nursery:
 
             async def by_manager() -> None:
+                nonlocal why
                 try:
-                    endings.append(await ask_once(self._address, partial(self._stop, taken)))
+                    endings.append(await ask_once(self._address, partial(self._stop, told, kill_at)))
                 except (NoSuchUnit, BusRefused) as error:
                     endings.append(Ending("failed", str(error)))
                 except BusError as error:
-                    endings.append(await self._end_main(str(error)) or Ending("failed", str(error)))
+                    # A signal may be under way already: its end is then this stop's.
+                    why = str(error)
+                    told.set()
+                    lost.set()
+                    return
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(by_manager)
             with trio.move_on_after(ANSWER_SECONDS_MAX):
-                await taken.wait()
-            if not taken.is_set():
-                why = f"the service manager did not answer within {ANSWER_SECONDS_MAX:g} s"
-                ended = await self._end_main(why)
-                if ended is not None:
-                    endings.append(ended)
-                    nursery.cancel_scope.cancel()
+                await told.wait()
+            if told.is_set() or self._main is None:
+                await lost.wait()
+            endings.append(await self._end_main(why, kill_at))
+            nursery.cancel_scope.cancel()
         return endings[0]
 
     async def start(self) -> Ending:
@@ -415,51 +422,71 @@ class KubeletUnit:
             os.close(self._main.pidfd)
         self._main = main_process(pid, started_us)
 
-    async def _end_main(self, why: str) -> Ending | None:
-        """By signals; None where nobody knows the process. ``why`` it was not the service manager's work."""
+    async def _end_main(self, why: str, kill_at: float) -> Ending:
+        """By signals, where the process is known. ``why`` it was not the service manager's work; ``kill_at``
+        in Trio's time.
+        """
         if self._main is None:
-            return None
+            return Ending("failed", why)
         self.answered = False
-        for number, seconds in ((signal.SIGTERM, STOP_SECONDS_MAX), (signal.SIGKILL, KILL_SECONDS_MAX)):
-            try:
-                signal.pidfd_send_signal(self._main.pidfd, number)
-            except ProcessLookupError:
-                return Ending("done", f"it has ended: {why}")
-            except OSError as error:
-                return Ending("failed", f"{why}, and its process takes no signal: {error.strerror}")
-            with trio.move_on_after(seconds):
-                await trio.lowlevel.wait_readable(self._main.pidfd)
-                return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
+        try:
+            # A copy: a look that sees the next process closes the other one.
+            pidfd = os.dup(self._main.pidfd)
+        except OSError as error:
+            return Ending("failed", f"{why}, and no descriptor is left: {error.strerror}")
+        try:
+            killed_by = max(kill_at, trio.current_time()) + KILL_SECONDS_MAX
+            for number, until in ((signal.SIGTERM, kill_at), (signal.SIGKILL, killed_by)):
+                try:
+                    signal.pidfd_send_signal(pidfd, number)
+                except ProcessLookupError:
+                    return Ending("done", f"it has ended: {why}")
+                except OSError as error:
+                    return Ending("failed", f"{why}, and its process takes no signal: {error.strerror}")
+                with trio.move_on_at(until):
+                    await trio.lowlevel.wait_readable(pidfd)
+                    return Ending("done", f"by {signal.Signals(number).name} to its process: {why}")
+        finally:
+            os.close(pidfd)
         return Ending("failed", f"its process lives on, {KILL_SECONDS_MAX:g} s after SIGKILL: {why}")
 
-    async def _stop(self, taken: trio.Event, bus: Bus) -> Ending:
-        """``taken``: the service manager has heard of it."""
-        unit = await self._unit(bus)
-        # Before the stop: the kill at the end is for what runs now.
-        invocation = await _invocation_id(bus, unit)
-        with trio.move_on_after(STOP_SECONDS_MAX):
+    async def _stop(self, told: trio.Event, kill_at: float, bus: Bus) -> Ending:
+        """``told``: the service manager has heard of it. Raises BusError, also where it falls silent."""
+        invocation: str | None = None
+        with trio.move_on_at(kill_at):
+            unit = await self._unit(bus)
+            # Before the stop: the kill at the end is for what runs now.
+            invocation = await _invocation_id(bus, unit)
             if await self._state(bus, unit) == "inactive" and not await _job_type(bus, unit):
                 return Ending()
             await self._job(bus, "StopUnit")
-            taken.set()
+            told.set()
             return await self._ended(bus, unit, invocation)
+        if invocation is None:
+            raise BusError(_silent_for(STOP_SECONDS_MAX))
+        try:
+            with trio.fail_after(ANSWER_SECONDS_MAX):
+                await self._kill(bus, invocation)
+        except trio.TooSlowError:
+            raise BusError(_silent_for(ANSWER_SECONDS_MAX)) from None
         with trio.move_on_after(KILL_SECONDS_MAX):
-            if invocation:
-                # By the invocation, so that no newer one can be hit. No label of a D-Bus path begins with a
-                # digit: systemd writes that as ``_`` and its code.
-                first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
-                path = f"{INVOCATION_PATH}{first}{invocation[1:]}"
-                target = DBusAddress(path, SYSTEMD.bus_name, UNIT_INTERFACE)
-                try:
-                    await bus.method(target, "Kill", "si", "all", SIGKILL)
-                except BusRefused as error:
-                    if not error.name.endswith(".NoUnitForInvocationID"):
-                        raise
-            else:
-                await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", SIGKILL)
             await self._ended(bus, unit, invocation)
             return Ending("done", f"killed: it had not ended after {STOP_SECONDS_MAX:g} s")
-        return Ending("failed", f"{self.name} lives on, {KILL_SECONDS_MAX:g} s after SIGKILL")
+        return Ending("failed", f"{self.name} is not seen to end, {KILL_SECONDS_MAX:g} s after SIGKILL")
+
+    async def _kill(self, bus: Bus, invocation: str) -> None:
+        if not invocation:
+            await bus.method(SYSTEMD, "KillUnit", "ssi", self.name, "all", SIGKILL)
+            return
+        # By the invocation, so that no newer one can be hit. No label of a D-Bus path begins with a digit:
+        # systemd writes that as ``_`` and its code.
+        first = f"_{ord(invocation[0]):02x}" if invocation[0].isdigit() else invocation[0]
+        target = DBusAddress(f"{INVOCATION_PATH}{first}{invocation[1:]}", SYSTEMD.bus_name, UNIT_INTERFACE)
+        try:
+            await bus.method(target, "Kill", "si", "all", SIGKILL)
+        except BusRefused as error:
+            if not error.name.endswith(".NoUnitForInvocationID"):
+                raise
 
     async def _ended(self, bus: Bus, unit: DBusAddress, invocation: str) -> Ending:
         """By looking, not by ``JobRemoved``: who asks for a start takes the place of our job.
@@ -517,13 +544,18 @@ def main_process(pid: int, started_us: int) -> MainProcess | None:
     except (OSError, ValueError, OverflowError):
         return None
     stat = read_stat(pid)
-    # The kernel counts from boot, also while the machine slept.
+    # The kernel counts from boot, also while the machine slept. How much of that was before this start nobody
+    # has noted.
     slept_seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - time.clock_gettime(time.CLOCK_MONOTONIC)
-    noted = started_us / 1_000_000 + slept_seconds
-    if stat is None or abs(stat.start_ticks / os.sysconf("SC_CLK_TCK") - noted) > START_NOTE_SECONDS_MAX:
+    slept_before = stat.start_ticks / os.sysconf("SC_CLK_TCK") - started_us / 1_000_000 if stat else math.inf
+    if not -START_NOTE_SECONDS_MAX <= slept_before <= slept_seconds + START_NOTE_SECONDS_MAX:
         os.close(pidfd)
         return None
     return MainProcess(pid, started_us, pidfd)
+
+
+def _silent_for(seconds: float) -> str:
+    return f"the service manager did not answer within {seconds:g} s"
 
 
 async def _invocation_id(bus: Bus, unit: DBusAddress) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -37,6 +38,7 @@ from ebbtide.actors.edges.kubelet import (
     mounted_volumes,
     parse_mountinfo,
 )
+from ebbtide.actors.edges.linux import bus as bus_module
 from ebbtide.actors.edges.linux.bus import BusError, BusRefused
 from ebbtide.actors.edges.service_manager import SYSTEMD
 from ebbtide.actors.interfaces import Ending
@@ -307,6 +309,125 @@ async def test_a_manager_that_does_not_answer(
     assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGTERM to its process")
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bounds of a stop, a fifth of what they are."""
+    for module, name in (
+        (unit_module, "STOP_SECONDS_MAX"),
+        (unit_module, "ANSWER_SECONDS_MAX"),
+        (bus_module, "CONNECT_SECONDS_MAX"),
+        (bus_module, "CALL_SECONDS_MAX"),
+    ):
+        monkeypatch.setattr(module, name, getattr(module, name) / 5)
+
+
+@contextlib.contextmanager
+def hung_kubelet(manager: Manager) -> Iterator[subprocess.Popen[bytes]]:
+    """Obeys no signal but SIGKILL."""
+    with process("sleep", "60") as (made, started_us):
+        made.send_signal(signal.SIGSTOP)
+        manager.main = (made.pid, started_us)
+        yield made
+
+
+async def test_a_bus_and_a_kubelet_that_hang(
+    manager: Manager, hurried: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel takes the connection, nobody behind it answers: the process is killed all the same."""
+    unit = KubeletUnit(f"unix:path={tmp_path}/bus", "kubelet.service")
+    with hung_kubelet(manager) as made, socket.socket(socket.AF_UNIX) as bus:
+        assert await unit.active()
+        monkeypatch.setattr(unit_module, "ask_once", bus_module.ask_once)
+        bus.bind(str(tmp_path / "bus"))
+        bus.listen()
+        ending = await unit.stop()
+        assert made.wait(5) == -signal.SIGKILL
+    assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
+
+
+@pytest.mark.parametrize("silent_from", ["StopUnit", "Kill"])
+async def test_a_bus_that_hangs_in_the_middle_of_a_stop(
+    manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch, silent_from: str
+) -> None:
+    """It has taken the stop, and no SIGKILL any more: what it could not send is sent to the process."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    manager.stop_seconds = 60
+    method, get = manager.method, manager.get
+    silent = False
+
+    async def method_or_silence(target: DBusAddress, name: str, *rest: Any, **more: Any) -> tuple[Any, ...]:
+        nonlocal silent
+        if silent or name == "Kill":
+            await trio.sleep_forever()
+        silent = name == silent_from
+        return await method(target, name, *rest, **more)
+
+    async def get_or_silence(target: DBusAddress, name: str) -> Any:
+        if silent:
+            await trio.sleep_forever()
+        return await get(target, name)
+
+    monkeypatch.setattr(manager, "method", method_or_silence)
+    monkeypatch.setattr(manager, "get", get_or_silence)
+    with hung_kubelet(manager) as made:
+        assert await unit.active()
+        ending = await unit.stop()
+        assert made.wait(5) == -signal.SIGKILL
+    assert (ending.result, ending.reason.partition(":")[0]) == ("done", "by SIGKILL to its process")
+    assert not unit.answered
+
+
+async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
+    manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A look that names another process closes what was held of the first, and the stop has its own."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    ask = unit_module.ask_once
+    with hung_kubelet(manager) as made, process("sleep", "60") as (other, started_us):
+        assert await unit.active()
+
+        async def hung(address: str, work: object) -> None:
+            await trio.sleep_forever()
+
+        async def look() -> None:
+            await trio.sleep(1.5 * unit_module.ANSWER_SECONDS_MAX)
+            monkeypatch.setattr(unit_module, "ask_once", ask)
+            manager.main = (other.pid, started_us)
+            assert await unit.active()
+
+        monkeypatch.setattr(unit_module, "ask_once", hung)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(look)
+            ending = await unit.stop()
+        assert made.wait(5) == -signal.SIGKILL
+        assert other.poll() is None
+    assert ending.result == "done"
+
+
+@pytest.mark.parametrize("silent", ["LoadUnit", "InvocationID"])
+async def test_a_stop_without_an_answer_is_bounded(
+    manager: Manager, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.abc.Clock, silent: str
+) -> None:
+    """Nobody knows the process, and the service manager says nothing: the order does not wait for it."""
+    method, get = manager.method, manager.get
+
+    async def method_or_silence(target: DBusAddress, name: str, *rest: Any, **more: Any) -> tuple[Any, ...]:
+        if name == silent:
+            await trio.sleep_forever()
+        return await method(target, name, *rest, **more)
+
+    async def get_or_silence(target: DBusAddress, name: str) -> Any:
+        if name == silent:
+            await trio.sleep_forever()
+        return await get(target, name)
+
+    monkeypatch.setattr(manager, "method", method_or_silence)
+    monkeypatch.setattr(manager, "get", get_or_silence)
+    with trio.fail_after(STOP_SECONDS_MAX + 0.01):
+        ending = await KubeletUnit("bus", "kubelet.service").stop()
+    assert ending == Ending("failed", "the service manager did not answer within 2 s")
+
+
 async def test_a_manager_that_does_not_answer_of_a_process_that_nobody_knows(
     manager: Manager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +444,24 @@ def test_another_process_of_the_same_number() -> None:
         assert found is not None
         os.close(found.pidfd)
     assert main_process(0, 0) is None
+
+
+def test_a_process_that_was_started_before_the_machine_slept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel counts a start from boot, the service manager without what the machine has slept since, and
+    only how long it has slept in all is known now.
+    """
+    boot_seconds = time.clock_gettime
+
+    def slept(clock: int) -> float:
+        return boot_seconds(clock) + 3600 * (clock == time.CLOCK_BOOTTIME)
+
+    with process("sleep", "60") as (made, started_us):
+        monkeypatch.setattr(time, "clock_gettime", slept)
+        assert main_process(made.pid, started_us + 5_000_000) is None
+        assert main_process(made.pid, started_us - 3_605_000_000) is None
+        for found in (main_process(made.pid, started_us - us) for us in (0, 1_800_000_000, 3_600_000_000)):
+            assert found is not None
+            os.close(found.pidfd)
 
 
 @pytest.mark.parametrize(
