@@ -2,7 +2,10 @@
 cell judged alike, and the kubelet's own graceful shutdown beside it.
 
 A cell is a whole life: pods that note what happens to them, the failure, the power-off, and the next boot.
-What cannot be is in `LEFT_OUT`, with the reason.
+What cannot be is in `LEFT_OUT`, with the reason; what cannot be asked of a cell is in `FORGIVEN`.
+
+The exit code is 0 where all cells asked for were made and hold, 1 where one is broken or was not made,
+2 where no node can be had, 3 where the time was over before the last one.
 
 python -m tests.node.matrix                            # all that the results do not have yet; hours
 python -m tests.node.matrix --only '*:containerd:*' --means cri --seconds 600
@@ -34,13 +37,13 @@ from ebbtide.events import decisions as d
 from ebbtide.events.base import Record
 from tests.beds.rootfs import Unavailable, cache_folder
 from tests.node.bare import ask
-from tests.node.bed import Bed
+from tests.node.bed import Bed, Unready
 from tests.node.bringing_up import mend_infrastructure, node_bed
 from tests.node.client import POLL_SECONDS, Object, Refused
 from tests.node.contenders import OFF
 from tests.node.ebbtide import NAME as DAEMON
 from tests.node.ebbtide import Daemon
-from tests.node.faults import FAULTS, HUNG, KILLED, WAYS, Target, disk_of, mounted, outer_pid
+from tests.node.faults import FAULTS, HUNG, HUNG_5_S, KILLED, WAYS, Target, disk_of, mounted, outer_pid
 from tests.node.going import calm, make_classes
 from tests.node.pods import PODS
 from tests.node.shutdowns import FINAL, NS, fill
@@ -55,12 +58,27 @@ TIMES = (WAVE_1, AT, BEFORE, WAVE_2, BETWEEN)
 #: `auto` chooses by the kind of the shutdown: a power-off would be `api` again, so it has the reboots.
 KINDS = dict.fromkeys(MEANS, "poweroff") | {"auto": "reboot"}
 SILENT = "nobody can ask for a shutdown"
+#: The parts without which the API server can be told nothing.
+TO_API = ("api-server", "etcd", "network")
+NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
+PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
+UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
+UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
 #: (means, part, way, time), `*` for any: why there is no such cell.
 LEFT_OUT = {
     ("*", "logind", HUNG, BEFORE): SILENT,
     ("*", "bus", HUNG, BEFORE): SILENT,
     (KUBELET, "daemon", "*", "*"): "it is the kubelet itself: the row of that part",
     (KUBELET, "disk", "*", "*"): "it has no journal",
+}
+#: (rule, means, part, way, time), `*` for any: why nobody could do it, or know it. It holds for the pods
+#: whose wave had not ended when the fault came.
+FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
+    ("known", "api", "daemon", KILLED, "*"): UNSEEN,
+    ("known", "api", "daemon", HUNG, "*"): UNSEEN,
+    **{("hook", "*", "containerd", way, "*"): NO_EXEC for way in (KILLED, HUNG_5_S, HUNG)},
+    **{("hook", "api", "kubelet", way, "*"): PERHAPS for way in (KILLED, HUNG_5_S, HUNG)},
+    **{("after_boot", "*", part, way, "*"): UNTOLD for part in TO_API for way in (KILLED, HUNG)},
 }
 
 
@@ -92,10 +110,11 @@ def all_cells() -> list[Cell]:
 
 def why_not(cell: Cell) -> str:
     """Empty where it can be made."""
-    for pattern, reason in LEFT_OUT.items():
-        if all(wanted in ("*", got) for wanted, got in zip(pattern, cell, strict=True)):
-            return reason
-    return ""
+    return next((reason for pattern, reason in LEFT_OUT.items() if _fits(pattern, cell)), "")
+
+
+def _fits(pattern: Sequence[str], names: Sequence[str]) -> bool:
+    return all(wanted in ("*", got) for wanted, got in zip(pattern, names, strict=True))
 
 
 # --- the pods ---------------------------------------------------------------------------------------
@@ -129,6 +148,12 @@ LIMIT_NS = (WAVE_SECONDS * len(WAVES) + RESERVE_SECONDS) * NS
 
 def wave(name: str) -> list[str]:
     return [pod for pod, planned in POD_SET.items() if planned.priority == name]
+
+
+def reached(time: str) -> list[str]:
+    """The pods whose wave had not ended when a fault of this time came."""
+    over = ("low",) if time in (BETWEEN, WAVE_2) else ()
+    return [name for name, planned in POD_SET.items() if planned.priority not in over]
 
 
 def manifests(witness: Witness) -> list[Object]:
@@ -185,12 +210,93 @@ LATE_NOTE_NS = NS // 2
 FLOOR_NS = 2 * NS
 
 
+Row = dict[str, Any]
+
+
 def breaches(seen: Seen) -> list[str]:
     """What did not hold, each in one line. Of the kubelet's own shutdown nothing is asked."""
-    if seen.cell.means == KUBELET:
+    return row(seen, 0)["broken"]
+
+
+def judge(made: Row) -> list[str]:
+    """Of a stored row: by the rules of its fields, as far as it has them, anew; the rest as it was found."""
+    if made["means"] == KUBELET or "not_made" in made:
         return []
-    rules = (lock, order, once, fates, after_boot, replay)
-    return [f"{rule.__name__}: {line}" for rule in rules for line in rule(seen)]
+    rules = [rule for rule, fields in BY_ROW.items() if all(each in made for each in fields)]
+    anew = {rule.__name__ for rule in rules}
+    found = [line for line in made["broken"] if line.split(":")[0] not in anew]
+    return found + [f"{rule.__name__}: {line}" for rule in rules for line in rule(made)]
+
+
+def not_judged(made: Row) -> list[str]:
+    """The rules for which a row was stored without what they need."""
+    if made["means"] == KUBELET or "not_made" in made or "raised" in made:
+        return []
+    return [rule.__name__ for rule, fields in BY_ROW.items() if not all(each in made for each in fields)]
+
+
+def _asked(rule: str, made: Row) -> list[str]:
+    """The pods of which this rule is asked there."""
+    names = (rule, *(made[each] for each in Cell._fields))
+    forgiven = any(_fits(pattern, names) for pattern in FORGIVEN)
+    return [name for name in NAMES if not (forgiven and name in reached(made["time"]))]
+
+
+def signal(made: Row) -> Iterator[str]:
+    """Each pod gets its stop signal before the machine goes on."""
+    for name in _asked("signal", made):
+        if name in made["without_sigterm"]:
+            yield f"{name} got no stop signal"
+
+
+def hook(made: Row) -> Iterator[str]:
+    """Each pod that has a preStop hook runs it."""
+    for name in _asked("hook", made):
+        if name in made["without_hook"]:
+            yield f"{name} did not run its hook"
+
+
+def known(made: Row) -> Iterator[str]:
+    """No fate on record is `unknown`."""
+    for name in _asked("known", made):
+        if name in made["unknown"]:
+            yield f"{name} has an unknown fate"
+
+
+def cut_off(made: Row) -> Iterator[str]:
+    """No pod has a process when the lock is released: in each of these shutdowns there is time for all."""
+    for name in made["cut_off"]:
+        yield f"{name} still ran at the release"
+
+
+def after_boot(made: Row) -> Iterator[str]:
+    """What the API server says once the next boot has settled is true, and what is on record for the pod: one
+    that a power-off has ended is gone or final, one that a reboot has ended runs again.
+    """
+    after, told, asked = made["after"], made["fates"], _asked("after_boot", made)
+    if not after:
+        yield "the API server gave no answer"
+    for name, state in sorted(after.items()):
+        if state not in SETTLED:
+            yield f"{name} is {state} for ever"
+        elif told.get(name, ["unknown"])[-1] in ENDED and name in asked:
+            if KINDS[made["means"]] == "reboot" and state != "Running":
+                yield f"{name} is {state}, and comes back after a reboot"
+            elif KINDS[made["means"]] == "poweroff" and state == "Running":
+                yield f"{name} is {told[name][-1]} on record, and Running in the API"
+
+
+#: What may be said of a pod for good; the fates of one that has ended.
+SETTLED = ("gone", *FINAL, "Running")
+ENDED = ("graceful", "killed")
+#: Rules that need no more than these fields of a row.
+BY_ROW: dict[Callable[[Row], Iterator[str]], tuple[str, ...]] = {
+    signal: ("without_sigterm",),
+    hook: ("without_hook",),
+    known: ("unknown",),
+    cut_off: ("cut_off",),
+    after_boot: ("after", "fates"),
+}
 
 
 def lock(seen: Seen) -> Iterator[str]:
@@ -204,8 +310,8 @@ def lock(seen: Seen) -> Iterator[str]:
     if seen.over_ns is not None and seen.over_ns < seen.released_ns - HEARD_NS:
         yield f"logind went on {(seen.released_ns - seen.over_ns) / NS:.2f} s before the release"
     unfinished = {uid for event in seen.events(d.PodsEnded) for uid in event.unfinished}
-    known = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
-    for name in sorted(seen.alive - {known.get(uid, "") for uid in unfinished}):
+    names = planned(seen)
+    for name in sorted(seen.alive - {names.get(uid, "") for uid in unfinished}):
         yield f"released while {name} still ran, which nobody says"
 
 
@@ -247,9 +353,9 @@ def once(seen: Seen) -> Iterator[str]:
     """To each life of a pod at most one stop signal and one hook. One that is taken from the kubelet may have
     got the signal of both, since nobody can see whether it got the first.
     """
-    names = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
-    deleted = {names[each.uid] for each in seen.events(d.DeletePod)}
-    taken = {names[each.uid] for each in seen.events(d.SendSignal)} & deleted
+    names = planned(seen)
+    deleted = {names.get(each.uid) for each in seen.events(d.DeletePod)}
+    taken = {names.get(each.uid) for each in seen.events(d.SendSignal)} & deleted
     for name, notes in seen.notes.items():
         lives = len(notes["began"])
         for what, most in (("signal", lives + (name in taken)), ("hook", lives)):
@@ -258,7 +364,10 @@ def once(seen: Seen) -> Iterator[str]:
 
 
 def fates(seen: Seen) -> Iterator[str]:
-    """What is on record is what the pods noted; `unknown` is no untruth, and counted apart."""
+    """What is on record is what the pods noted; `unknown` is no untruth, and asked for apart (`known`)."""
+    names = planned(seen)
+    for uid in sorted({each.uid for each in seen.events(d.PodEnded)} - names.keys()):
+        yield f"a fate is on record of {uid}, which no plan has"
     for name, outcomes in sorted(outcomes_of(seen).items()):
         ended, lives = len(seen.notes[name]["ended"]), len(seen.notes[name]["began"])
         told = Counter(outcomes)
@@ -274,13 +383,6 @@ def fates(seen: Seen) -> Iterator[str]:
         yield f"{name} has ended, and no fate is on record"
 
 
-def after_boot(seen: Seen) -> Iterator[str]:
-    """What the API server says once the next boot has settled is true of each pod."""
-    for name, state in sorted(seen.after.items()):
-        if state not in ("gone", *FINAL, "Running"):
-            yield f"{name} is {state} for ever"
-
-
 def replay(seen: Seen) -> Iterator[str]:
     if seen.replay:
         yield seen.replay
@@ -288,11 +390,17 @@ def replay(seen: Seen) -> Iterator[str]:
 
 def outcomes_of(seen: Seen) -> dict[str, list[str]]:
     """Each pod's fates, in the order in which they came."""
-    names = {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
+    names = planned(seen)
     found: dict[str, list[str]] = {}
     for each in seen.events(d.PodEnded):
-        found.setdefault(names[each.uid], []).append(each.outcome)
+        if each.uid in names:
+            found.setdefault(names[each.uid], []).append(each.outcome)
     return found
+
+
+def planned(seen: Seen) -> dict[str, str]:
+    """The names of the pods that were planned, by uid."""
+    return {each.pod.uid: each.pod.name for each in seen.events(d.PodPlanned)}
 
 
 def unsignalled(seen: Seen) -> list[str]:
@@ -301,8 +409,8 @@ def unsignalled(seen: Seen) -> list[str]:
     return [name for name in NAMES if not any(at <= until + TICK_NS for at in seen.notes[name]["signal"])]
 
 
-def row(seen: Seen, seconds: float) -> dict[str, Any]:
-    """The line of the results."""
+def row(seen: Seen, seconds: float) -> Row:
+    """The line of the results: the verdict, and what it was found by. Seconds count from the request."""
     released_ns = seen.released_ns or seen.over_ns
     told = outcomes_of(seen)
     extra = [
@@ -311,24 +419,65 @@ def row(seen: Seen, seconds: float) -> dict[str, Any]:
         for w in ("signal", "hook")
         if len(seen.notes[name][w]) > len(seen.notes[name]["began"])
     ]
-    return {
+
+    def since(mono_ns: int | None) -> float | None:
+        return None if mono_ns is None else round((mono_ns - seen.asked_ns) / NS, 2)
+
+    made = {
         "cell": seen.cell.name,
         **seen.cell._asdict(),
-        "broken": breaches(seen),
+        "broken": [
+            f"{rule.__name__}: {line}" for rule in (lock, order, once, fates, replay) for line in rule(seen)
+        ],
         "without_sigterm": unsignalled(seen),
+        "without_hook": [
+            name for name, each in POD_SET.items() if each.hook and not seen.notes[name]["hook"]
+        ],
         "cut_off": sorted(seen.alive),
         "in_time": released_ns is not None and released_ns - seen.began_ns <= LIMIT_NS,
         "release_seconds": None if released_ns is None else round((released_ns - seen.began_ns) / NS, 2),
         "unknown": sorted(name for name, outcomes in told.items() if "unknown" in outcomes),
         "twice": sorted(set(extra)),
-        "not_settled": sorted(
-            f"{n}: {s}" for n, s in seen.after.items() if s not in ("gone", *FINAL, "Running")
-        ),
+        "fates": dict(sorted(told.items())),
+        "after": dict(sorted(seen.after.items())),
         "called_off": seen.called_off,
         "handed_over": [each.reason for each in seen.events(d.HandedOver)],
-        "struck_seconds": round((seen.struck_ns - seen.asked_ns) / NS, 2),
+        "struck_seconds": since(seen.struck_ns),
+        "released_seconds": since(seen.released_ns),
+        "over_seconds": since(seen.over_ns),
+        "notes": {
+            name: {what: [since(at) for at in times] for what, times in each.items() if times}
+            for name, each in seen.notes.items()
+        },
         "seconds": round(seconds, 1),
     }
+    return made | {"broken": judge(made)}
+
+
+def raised(cell: Cell, error: Exception, seconds: float) -> Row:
+    """Of a cell in which the daemon itself failed, so that there is nothing to judge: broken."""
+    lines = [f"daemon: {type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)]
+    return _empty(cell, seconds) | {"broken": lines, "raised": True}
+
+
+def not_made(cell: Cell, error: Exception, seconds: float) -> Row:
+    """Of a cell that the bed could not make."""
+    return _empty(cell, seconds) | {
+        "not_made": "; ".join(
+            f"{type(each).__name__}: {str(each)[:MESSAGE_CHARACTERS]}" for each in _leaves(error)
+        )
+    }
+
+
+def _empty(cell: Cell, seconds: float) -> Row:
+    return {"cell": cell.name, **cell._asdict(), "broken": [], "seconds": round(seconds, 1)}
+
+
+def _leaves(error: Exception) -> list[Exception]:
+    """A nursery's failure is what its tasks raised."""
+    if isinstance(error, ExceptionGroup):
+        return [leaf for each in error.exceptions for leaf in _leaves(each)]
+    return [error]
 
 
 # --- one cell ---------------------------------------------------------------------------------------
@@ -355,6 +504,24 @@ class Missed(Exception):
     """The cell could not be made: it says nothing about anybody."""
 
 
+#: What a bed raises; RuntimeError comes from its helper processes. All else is the daemon's failure.
+OF_BED = (Missed, Unavailable, Unready, Refused, RuntimeError)
+MESSAGE_CHARACTERS = 2000
+
+
+def is_of_bed(error: Exception) -> bool:
+    return all(isinstance(each, OF_BED) for each in _leaves(error))
+
+
+@contextlib.contextmanager
+def bed_only() -> Iterator[None]:
+    """A block in which the daemon has no part. Raises Missed, whatever went wrong in it."""
+    try:
+        yield
+    except Exception as error:
+        raise Missed("; ".join(f"{type(each).__name__}: {each}" for each in _leaves(error))) from error
+
+
 class Run:
     """One cell on a calm node."""
 
@@ -376,7 +543,7 @@ class Run:
         return GRACEFUL if self.cell.means == KUBELET else OFF
 
     async def run(self) -> Seen:
-        """Raises Missed, and what a bed raises that does not come up."""
+        """Raises one of OF_BED; anything else is the daemon's failure."""
         with self._stack:
             await self.prepare()
             try:
@@ -387,14 +554,16 @@ class Run:
                     await self.daemon.stop()
 
     async def prepare(self) -> None:
-        await calm(self.bed)
-        await self.bed.runs_nothing(self.member)
-        new_boot(self.bed)
+        with bed_only():
+            await calm(self.bed)
+            await self.bed.runs_nothing(self.member)
+            new_boot(self.bed)
+            if self.cell.means == KUBELET:
+                await self.bed.start_over(**self.settings)
+            await fill(self.bed, manifests(self.witness))
+            if self.cell.means == KUBELET:
+                await self.bed.locks(1)
         if self.cell.means == KUBELET:
-            await self.bed.start_over(**self.settings)
-        await fill(self.bed, manifests(self.witness))
-        if self.cell.means == KUBELET:
-            await self.bed.locks(1)
             return
         journal = self.folder / "journal"
         self.daemon = Daemon(self.bed, journal, self.cell.means, self.member)
@@ -420,13 +589,15 @@ class Run:
         async with contextlib.AsyncExitStack() as struck:
             if self.cell.time == BEFORE:
                 self.struck_ns = time.monotonic_ns()
-                await struck.enter_async_context(fault)
+                with bed_only():
+                    await struck.enter_async_context(fault)
                 await trio.sleep(BEFORE_SECONDS)
             await self.ask()
             if self.cell.time != BEFORE:
                 await self.moment()
                 self.struck_ns = time.monotonic_ns()
-                await struck.enter_async_context(fault)
+                with bed_only():
+                    await struck.enter_async_context(fault)
             over_ns = await self.over(before)
         with trio.move_on_after(0 if self.called_off and over_ns else GO_ON_SECONDS_MAX):
             while over_ns is None and (starts := await self.bed.logind.starts()) is not None:
@@ -440,13 +611,15 @@ class Run:
 
     async def ask(self) -> None:
         """For the shutdown; logind's time begins when it has taken the request."""
-        with trio.fail_after(MOMENT_SECONDS_MAX):
+        with bed_only(), trio.fail_after(MOMENT_SECONDS_MAX):
             self.asked_ns = await self.bed.logind.power_off(KINDS[self.cell.means])
         silent = self.cell.time == BEFORE and self.cell.part in ("logind", "bus")
         self.began_ns = time.monotonic_ns() if silent else self.asked_ns
 
     async def moment(self) -> None:
-        """Until it is time for the fault. Raises Missed."""
+        """Until it is time for the fault. A calm node's shutdown gets there: raises AssertionError, of the
+        kubelet's own, of which nothing is asked, Missed.
+        """
         holds: dict[str, Callable[[], bool]] = {
             AT: lambda: True,
             WAVE_1: lambda: self.told("low"),
@@ -457,7 +630,7 @@ class Run:
             while not holds[self.cell.time]():
                 await trio.sleep(0.005)
             return
-        raise Missed(f"{self.cell.time} never came")
+        raise (Missed if self.cell.means == KUBELET else AssertionError)(f"{self.cell.time} never came")
 
     def told(self, priority: str) -> bool:
         return any(self.witness.times(name, what) for name in wave(priority) for what in ("hook", "signal"))
@@ -522,18 +695,20 @@ class Run:
         bed, member = self.bed, self.member
         if self.daemon is not None:
             await self.daemon.stop()
+        with bed_only():
             if self.remount is not None:
                 self.remount()
-        await bed.stop(f"kubelet-{member.name}")
-        await mend_infrastructure(bed)
-        await ask(member, "wipe")
-        await bed.logind.reset()
-        new_boot(bed)
-        self.witness.forget()
-        await bed.start_kubelet(member, **self.settings)
+            await bed.stop(f"kubelet-{member.name}")
+            await mend_infrastructure(bed)
+            await ask(member, "wipe")
+            await bed.logind.reset()
+            new_boot(bed)
+            self.witness.forget()
+            await bed.start_kubelet(member, **self.settings)
         if self.daemon is not None:
             await self.daemon.start()
-        await bed.node_ready(member)
+        with bed_only():
+            await bed.node_ready(member)
         after = await self.settled()
         problem, records = "", list[Record]()
         if self.daemon is not None:
@@ -559,7 +734,7 @@ class Run:
                     found = dict.fromkeys(NAMES, "gone") | {
                         each["metadata"]["name"]: state_of(each, runs) for each in listed
                     }
-                    if all(state in ("gone", *FINAL, "Running") for state in found.values()):
+                    if all(state in SETTLED for state in found.values()):
                         break
                 await trio.sleep(POLL_SECONDS)
         return found
@@ -609,20 +784,31 @@ TRIES = 2
 
 
 class Results:
-    """One JSON line a cell, the last one of a cell holds; journals of broken cells lie beside."""
+    """One JSON line a cell; the last one that was made holds. Journals of broken cells lie beside."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
         self.kept = file.with_suffix("")
-        self.rows: dict[str, dict[str, Any]] = {}
+        self.rows: dict[str, Row] = {}
         if file.exists():
             for line in file.read_text().splitlines():
                 self.add(json.loads(line))
 
-    def add(self, made: dict[str, Any]) -> None:
-        self.rows[made["cell"]] = made
+    def add(self, made: Row) -> None:
+        if "not_made" not in made or not self.has(made["cell"]):
+            self.rows[made["cell"]] = made
 
-    def write(self, made: dict[str, Any]) -> None:
+    def has(self, name: str) -> bool:
+        return name in self.rows and "not_made" not in self.rows[name]
+
+    def broken(self) -> dict[str, list[str]]:
+        """By today's rules."""
+        return {name: lines for name, each in self.rows.items() if (lines := judge(each))}
+
+    def not_made(self) -> list[str]:
+        return [name for name in self.rows if not self.has(name)]
+
+    def write(self, made: Row) -> None:
         self.add(made)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.file.open("a") as file:
@@ -632,6 +818,7 @@ class Results:
         """Its journal, and what it was made of; the folder."""
         folder = self.kept / cell.name
         shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         for number, location in enumerate(each for each in locations if each.is_dir()):
             shutil.copytree(location, folder / str(number), ignore=shutil.ignore_patterns("*.sock"))
         return str(folder)
@@ -641,59 +828,81 @@ def command(cell: Cell) -> str:
     return f"python -m tests.node.matrix --only {cell.name} --again"
 
 
-async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> dict[str, Any]:
-    """Its row; a broken one's journal is kept where there are results."""
+async def run_cell(bed: Bed, cell: Cell, results: Results | None = None) -> Row:
+    """Its row; a broken one's journal is kept where there are results. Raises one of OF_BED."""
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="ebbtide-cell.") as folder:
         run = Run(bed, cell, Path(folder))
-        seen = await run.run()
-        made = row(seen, time.monotonic() - began)
+        try:
+            made = row(await run.run(), time.monotonic() - began)
+        except Exception as error:
+            if is_of_bed(error) or cell.means == KUBELET:
+                raise
+            made = raised(cell, error, time.monotonic() - began)
         if made["broken"] and results is not None and run.daemon is not None:
             made["journal"] = results.keep(cell, [run.folder / "journal", run.folder / "second"])
-            notes = results.kept / cell.name / "notes.json"
-            notes.write_text(
-                json.dumps({"asked_ns": seen.asked_ns, "struck_ns": seen.struck_ns, "notes": seen.notes})
-            )
-            (results.kept / cell.name / "daemon.log").write_text(bed.log(DAEMON))
+            (Path(made["journal"]) / "daemon.log").write_text(bed.log(DAEMON))
     return made
 
 
-async def run_all(cells: Sequence[Cell], results: Results, seconds: float) -> int:
-    """How many were broken. A node that is in no state for the next cell is brought up anew."""
+class Tally(NamedTuple):
+    """Of one command's cells. ``left``: the time was over before."""
+
+    broken: int = 0
+    not_made: int = 0
+    left: int = 0
+
+    @property
+    def exit_code(self) -> int:
+        return 1 if self.broken or self.not_made else 3 if self.left else 0
+
+
+async def run_all(cells: Sequence[Cell], results: Results, seconds: float) -> Tally:
+    """A node that is in no state for the next cell is brought up anew; what its bed did not make is tried
+    once more.
+    """
     until = time.monotonic() + seconds
-    left, broken, tries = list(cells), 0, Counter[str]()
+    left, tally, tries = list(cells), Tally(), Counter[str]()
     began, done = time.monotonic(), 0
     while left and time.monotonic() < until:
         async with node_bed(**OFF) as bed:
             await make_classes(bed)
             while left and time.monotonic() < until:
-                cell = left.pop(0)
+                cell, cell_began = left.pop(0), time.monotonic()
                 (bed.folder / "log" / f"{DAEMON}.log").write_text("")
                 try:
                     made = await run_cell(bed, cell, results)
                 except Exception as error:
-                    print(f"  {cell.name}: not made: {type(error).__name__}: {str(error)[:2000]}", flush=True)
+                    made = not_made(cell, error, time.monotonic() - cell_began)
+                    print(f"  {cell.name}: not made: {made['not_made']}", flush=True)
                     tries[cell.name] += 1
                     if tries[cell.name] < TRIES:
                         left.append(cell)
+                    else:
+                        results.write(made)
+                        tally = tally._replace(not_made=tally.not_made + 1)
                     break
                 results.write(made)
                 done += 1
-                broken += bool(made["broken"])
+                tally = tally._replace(broken=tally.broken + bool(made["broken"]))
                 rest = (time.monotonic() - began) / done * len(left)
                 print(f"{say(made)}; {len(left)} left, {rest / 60:.0f} min", flush=True)
                 for line in made["broken"]:
                     print(f"    {line}", flush=True)
                 if made["broken"]:
                     print(f"    {command(cell)}\n    {made.get('journal', '')}", flush=True)
-    return broken
+                if "raised" in made:
+                    break
+    return tally._replace(left=len(left))
 
 
-def say(made: dict[str, Any]) -> str:
+def say(made: Row) -> str:
     verdict = "BROKEN" if made["broken"] else "measured" if made["means"] == KUBELET else "holds"
+    if "raised" in made:
+        return f"{made['cell']}: {verdict} ({made['seconds']:.0f} s)"
     extra = [
         f"{len(made[key])} {key.replace('_', ' ')}"
-        for key in ("without_sigterm", "unknown", "cut_off", "twice")
+        for key in ("without_sigterm", "without_hook", "unknown", "cut_off", "twice")
         if made[key]
     ]
     extra += ["called off"] * made["called_off"] + ["late"] * (not made["in_time"])
@@ -702,43 +911,51 @@ def say(made: dict[str, Any]) -> str:
 
 
 HEADS = (
-    *("part", "way", "cells", "broken", "pods without SIGTERM: api, cri, auto", "the kubelet's"),
+    *("part", "way", "cells", "broken", "not made", "pods without SIGTERM: api, cri, auto", "the kubelet's"),
     *("cut off", "the kubelet's", "inside the time", "the kubelet's"),
 )
 
 
 def table(results: Results) -> str:
-    """By part and way, over all times: cells run, broken, and pods without SIGTERM beside the kubelet's."""
+    """By part and way, over all times: cells run of those that there are, broken by today's rules, not made,
+    and pods without SIGTERM beside the kubelet's. Below it the broken ones, and what could not be judged.
+    """
     lines = [f"| {' | '.join(HEADS)} |", "|---" * len(HEADS) + "|"]
-    for part in PARTS:
-        for way in WAYS:
-            found = [each for each in results.rows.values() if (each["part"], each["way"]) == (part, way)]
-            ours = [each for each in found if each["means"] != KUBELET]
-            theirs = [each for each in found if each["means"] == KUBELET]
-            if found:
-                broken = sum(bool(each["broken"]) for each in ours)
-                by_mode = ", ".join(
-                    _share([each for each in ours if each["means"] == mode]) for mode in MODES
-                )
-                cells = [part, way, len(ours), broken, by_mode, _share(theirs)]
-                cells += [_cut_off(ours), _cut_off(theirs), _inside(ours), _inside(theirs)]
-                lines.append("| " + " | ".join(map(str, cells)) + " |")
+    every, broken = all_cells(), results.broken()
+    for part, way in itertools.product(PARTS, WAYS):
+        found = [each for each in results.rows.values() if (each["part"], each["way"]) == (part, way)]
+        if not found:
+            continue
+        made = [each for each in found if "not_made" not in each]
+        ours = [each for each in made if each["means"] != KUBELET]
+        theirs = [each for each in made if each["means"] == KUBELET]
+        total = sum((each.part, each.way) == (part, way) and each.means != KUBELET for each in every)
+        by_mode = ", ".join(_share([each for each in ours if each["means"] == mode]) for mode in MODES)
+        cells = [part, way, f"{len(ours)} of {total}", sum(each["cell"] in broken for each in ours)]
+        cells += [len(found) - len(made), by_mode, _share(theirs)]
+        cells += [_cut_off(ours), _cut_off(theirs), _inside(ours), _inside(theirs)]
+        lines.append("| " + " | ".join(map(str, cells)) + " |")
+    for name, breached in broken.items():
+        lines.append(f"broken: {name}: {'; '.join(breached)}")
+    lines += [f"not made: {name}: {results.rows[name]['not_made']}" for name in results.not_made()]
+    partly = Counter(rule for each in results.rows.values() for rule in not_judged(each))
+    lines += [f"stored without what the rule `{rule}` needs: {count} cells" for rule, count in partly.items()]
     return "\n".join(lines)
 
 
-def _share(rows: Sequence[dict[str, Any]]) -> str:
-    return (
-        f"{sum(len(each['without_sigterm']) for each in rows)} of {len(rows) * len(NAMES)}" if rows else "–"
-    )
+def _share(rows: Sequence[Row], field: str = "without_sigterm") -> str:
+    """Of the pods of those that ran to their end."""
+    ran = [each for each in rows if field in each]
+    return f"{sum(len(each[field]) for each in ran)} of {len(ran) * len(NAMES)}" if ran else "–"
 
 
-def _cut_off(rows: Sequence[dict[str, Any]]) -> str:
+def _cut_off(rows: Sequence[Row]) -> str:
     """Pods that still had a process when logind went on."""
-    return f"{sum(len(each['cut_off']) for each in rows)} of {len(rows) * len(NAMES)}" if rows else "–"
+    return _share(rows, "cut_off")
 
 
-def _inside(rows: Sequence[dict[str, Any]]) -> str:
-    return f"{sum(each['in_time'] for each in rows)} of {len(rows)}" if rows else "–"
+def _inside(rows: Sequence[Row]) -> str:
+    return f"{sum(each.get('in_time', False) for each in rows)} of {len(rows)}" if rows else "–"
 
 
 def main() -> int:
@@ -770,24 +987,26 @@ def main() -> int:
     if asked.list:
         print("\n".join(cell.name for cell in cells))
         print(
-            "\n".join(f"{':'.join(pattern)}: {reason}" for pattern, reason in LEFT_OUT.items()),
+            "\n".join(f"{':'.join(pattern)}: {reason}" for pattern, reason in (LEFT_OUT | FORGIVEN).items()),
             file=sys.stderr,
         )
         return 0
     if asked.broken:
-        cells = [cell for cell in cells if results.rows.get(cell.name, {}).get("broken")]
+        broken = results.broken()
+        cells = [cell for cell in cells if cell.name in broken]
     elif not asked.again:
-        cells = [cell for cell in cells if cell.name not in results.rows]
+        cells = [cell for cell in cells if not results.has(cell.name)]
     try:
-        broken = trio.run(run_all, cells, results, asked.seconds)
+        tally = trio.run(run_all, cells, results, asked.seconds)
     except Unavailable as error:
         print(f"no node can be had here: {error}", file=sys.stderr)
         return 2
+    made = sum(map(results.has, results.rows))
     print(
-        f"{len(results.rows)} of {len(all_cells())} cells run,"
-        f" {sum(bool(each['broken']) for each in results.rows.values())} broken"
+        f"{made} of {len(all_cells())} cells run, {len(results.broken())} broken,"
+        f" {len(results.not_made())} not made, {tally.left} of those asked for left"
     )
-    return 1 if broken else 0
+    return tally.exit_code
 
 
 if __name__ == "__main__":

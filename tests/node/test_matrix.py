@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -11,8 +14,12 @@ import pytest
 from ebbtide.events import decisions as d
 from ebbtide.events.base import Event, Record
 from tests.journals import pod
-from tests.node.faults import HUNG, WAYS
+from tests.node import matrix
+from tests.node.bed import Unready
+from tests.node.faults import HUNG, KILLED, WAYS
 from tests.node.matrix import (
+    BY_ROW,
+    FORGIVEN,
     KUBELET,
     LIMIT_NS,
     MEANS,
@@ -24,11 +31,17 @@ from tests.node.matrix import (
     TIMES,
     WAVES,
     Cell,
+    Missed,
     Results,
     Seen,
     all_cells,
+    bed_only,
     breaches,
     command,
+    is_of_bed,
+    judge,
+    not_judged,
+    not_made,
     row,
     table,
     unsignalled,
@@ -37,7 +50,7 @@ from tests.node.matrix import (
 )
 from tests.node.shutdowns import NS
 
-CELL = Cell("cri", "containerd", HUNG, "wave-1")
+CELL = Cell("cri", "kubelet", HUNG, "wave-1")
 #: When each wave begins, and how long a pod lives on after its signal, in the shutdown that holds.
 BEGINS_NS = {name: (1 + 3 * at) * NS for at, name in enumerate(WAVES)}
 LIVES_NS = 2 * NS
@@ -103,6 +116,23 @@ def with_fate(seen: Seen, name: str, outcome: d.PodOutcome) -> Seen:
     return found._replace(records=[*found.records, ended(name, outcome)])
 
 
+def without_plan(seen: Seen, name: str) -> Seen:
+    """A fate of a pod that the plan does not have."""
+    kept = [
+        each
+        for each in seen.records
+        if not (isinstance(each.event, d.PodPlanned) and each.event.pod.uid == f"uid-{name}")
+    ]
+    return seen._replace(records=kept)
+
+
+def given_up(seen: Seen, name: str) -> Seen:
+    """It ran on at the release, as the record says."""
+    told = at(9 * NS, d.PodsEnded(unfinished=(f"uid-{name}",)))
+    found = with_fate(seen, name, "unknown")
+    return found._replace(alive=frozenset({name}), records=[*found.records, told])
+
+
 BROKEN: dict[str, tuple[str, Callable[[Seen], Seen]]] = {
     "never released": ("lock", lambda seen: seen._replace(released_ns=None)),
     "released too late": ("lock", lambda seen: seen._replace(released_ns=NS + LIMIT_NS + 1)),
@@ -116,7 +146,15 @@ BROKEN: dict[str, tuple[str, Callable[[Seen], Seen]]] = {
     "failed": ("fates", lambda seen: with_fate(seen, "high-slow", "failed")),
     "no fate": ("fates", lambda seen: without_fate(seen, "high-slow")),
     "ended, and runs on": ("fates", lambda seen: seen._replace(alive=frozenset({"high-slow"}))),
+    "a fate of nobody's": ("fates", lambda seen: without_plan(seen, "high-slow")),
+    "no signal": ("signal", lambda seen: noted(seen, "high-slow", signal=[], ended=[])),
+    "a signal too late": ("signal", lambda seen: noted(seen, "high-slow", signal=[11 * NS])),
+    "no hook": ("hook", lambda seen: noted(seen, "high-hook", hook=[])),
+    "unknown": ("known", lambda seen: with_fate(seen, "high-slow", "unknown")),
+    "given up, and on record": ("cut_off", lambda seen: given_up(seen, "high-slow")),
     "for ever": ("after_boot", lambda seen: seen._replace(after={"low-hook": "Running, no process"})),
+    "no answer after the boot": ("after_boot", lambda seen: seen._replace(after={})),
+    "ended, and Running": ("after_boot", lambda seen: seen._replace(after={"low-hook": "Running"})),
     "another replay": ("replay", lambda seen: seen._replace(replay="it diverged")),
 }  # fmt: skip
 
@@ -140,10 +178,66 @@ def test_a_breach_is_found(what: str) -> None:
     assert rule in {line.split(":")[0] for line in breaches(change(whole()))}
 
 
-def test_an_unknown_fate_is_no_breach_and_counted() -> None:
-    seen = with_fate(whole(), "high-slow", "unknown")
-    assert breaches(seen) == []
-    assert row(seen, 1)["unknown"] == ["high-slow"]
+def test_nothing_done_is_broken_by_every_rule_that_it_concerns() -> None:
+    """Nobody signalled, no hook run, every fate unknown, all Running after the boot."""
+    notes = {name: {"began": [0], "hook": [], "signal": [], "ended": []} for name in NAMES}
+    seen = whole()._replace(notes=notes, after=dict.fromkeys(NAMES, "Running"))
+    for name in NAMES:
+        seen = with_fate(seen, name, "unknown")
+    counts = Counter(line.split(":")[0] for line in breaches(seen))
+    assert counts == {"signal": 6, "known": 6, "hook": 3}
+
+
+def test_a_shutdown_that_planned_nothing_is_broken() -> None:
+    seen = whole()._replace(records=[])
+    assert {f"fates: {name} has ended, and no fate is on record" for name in NAMES} <= set(breaches(seen))
+
+
+def test_what_is_forgiven_is_so_in_its_cells_alone() -> None:
+    """And there to the pods alone whose wave had not ended."""
+    for rule, *pattern in FORGIVEN:
+        cells = [
+            each
+            for each in all_cells()
+            if all(want in ("*", got) for want, got in zip(pattern, each, strict=True))
+        ]
+        assert cells, f"{rule}: no cell is {pattern}"
+        assert rule in {each.__name__ for each in BY_ROW}
+    seen = with_fate(with_fate(whole(), "low-slow", "unknown"), "high-slow", "unknown")
+    listed = seen._replace(cell=Cell("api", "daemon", KILLED, "wave-2"))
+    assert breaches(listed) == ["known: low-slow has an unknown fate"]
+    assert breaches(listed._replace(cell=listed.cell._replace(time="wave-1"))) == []
+    assert len(breaches(listed._replace(cell=listed.cell._replace(way="slow")))) == 2
+
+
+def test_after_a_reboot_pods_come_back() -> None:
+    """And after a power-off those that have ended do not; of those that ran on nothing is asked."""
+    seen = whole()._replace(cell=CELL._replace(means="auto"))
+    assert len([line for line in breaches(seen) if "comes back after a reboot" in line]) == len(NAMES)
+    assert breaches(seen._replace(after=dict.fromkeys(NAMES, "Running"))) == []
+    unknown = with_fate(whole(), "high-slow", "unknown")
+    lines = breaches(unknown._replace(after=dict.fromkeys(NAMES, "Running")))
+    assert len([line for line in lines if "Running in the API" in line]) == len(NAMES) - 1
+
+
+def test_a_stored_row_is_judged_anew_as_far_as_it_goes(tmp_path: Path) -> None:
+    """Of a row from before a rule: what it has fields for; what was found by the notes stays."""
+    made = row(noted(whole(), "high-slow", signal=[]), 1)
+    old = {
+        key: value for key, value in made.items() if key not in ("after", "fates", "without_hook", "notes")
+    }
+    old |= {"broken": ["order: as it was found", "after_boot: low-slow is Running, no process for ever"]}
+    results = Results(tmp_path / "matrix.jsonl")
+    results.write(old)
+    assert results.broken() == {
+        CELL.name: [*old["broken"], "signal: high-slow got no stop signal"],
+    }
+    assert not_judged(old) == ["hook", "after_boot"]
+    assert not_judged(made) == []
+    assert "stored without what the rule `hook` needs: 1 cells" in table(results)
+    assert "| kubelet | hung | 1 of 15 | 1 | 0 |" in table(results)
+    # What a rule no longer says of its fields is no breach any more.
+    assert judge(row(whole(), 1) | {"broken": ["hook: low-hook did not run its hook"]}) == []
 
 
 def test_a_pod_taken_from_the_kubelet_may_hear_both() -> None:
@@ -181,14 +275,131 @@ def test_results_are_kept_and_added_up(tmp_path: Path) -> None:
     theirs = noted(whole(), "low-slow", signal=[])._replace(cell=CELL._replace(means=KUBELET))
     Results(file).write(row(theirs, 1))
     found = Results(file)
-    assert set(found.rows) == {"cri:containerd:hung:wave-1", "kubelet:containerd:hung:wave-1"}
-    assert found.rows["cri:containerd:hung:wave-1"]["broken"] == []
+    assert set(found.rows) == {"cri:kubelet:hung:wave-1", "kubelet:kubelet:hung:wave-1"}
+    assert found.rows["cri:kubelet:hung:wave-1"]["broken"] == []
     assert (
-        "| containerd | hung | 1 | 0 | –, 0 of 6, – | 1 of 6 | 0 of 6 | 0 of 6 | 1 of 1 | 1 of 1 |"
+        "| kubelet | hung | 1 of 15 | 0 | 0 | –, 0 of 6, – | 1 of 6 | 0 of 6 | 0 of 6 | 1 of 1 | 1 of 1 |"
         in table(found)
     )
 
 
 def test_a_breach_is_run_again_by_its_command() -> None:
-    assert command(CELL) == "python -m tests.node.matrix --only cri:containerd:hung:wave-1 --again"
+    assert command(CELL) == "python -m tests.node.matrix --only cri:kubelet:hung:wave-1 --again"
     assert tuple(whole().notes["low-slow"]) == NOTES
+
+
+# --- the command ------------------------------------------------------------------------------------
+
+
+class NoBed:
+    """What `run_all` itself asks of a bed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder / "log").mkdir(exist_ok=True)
+
+    def log(self, name: str) -> str:
+        return f"what {name} said"
+
+
+Matrix = Callable[..., tuple[int, Results]]
+
+
+@pytest.fixture
+def of_two_cells(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Matrix:
+    """The command for two cells on a node that is not there: each try comes to the next outcome. The exit
+    code, and the results.
+    """
+
+    @contextlib.asynccontextmanager
+    async def no_bed(**_: object) -> AsyncIterator[NoBed]:
+        yield NoBed(tmp_path)
+
+    async def nothing(_: object) -> None:
+        pass
+
+    def over(*outcomes: Exception | Seen, seconds: float = 60) -> tuple[int, Results]:
+        left = list(outcomes)
+
+        class NoRun:
+            daemon = "its daemon"
+
+            def __init__(self, _: NoBed, cell: Cell, folder: Path) -> None:
+                self.cell, self.folder = cell, folder
+
+            async def run(self) -> Seen:
+                outcome = left.pop(0)
+                if isinstance(outcome, Exception):
+                    raise outcome
+                return outcome._replace(cell=self.cell)
+
+        file = tmp_path / "matrix.jsonl"
+        words = f"matrix --only {CELL._replace(time='wave-*').name} --results {file} --seconds {seconds}"
+        for name, stand_in in {"node_bed": no_bed, "make_classes": nothing, "Run": NoRun}.items():
+            monkeypatch.setattr(matrix, name, stand_in)
+        monkeypatch.setattr(sys, "argv", words.split())
+        code = matrix.main()
+        assert not left
+        return code, Results(file)
+
+    return over
+
+
+FIRST, SECOND = (CELL._replace(time=time).name for time in ("wave-1", "wave-2"))
+
+
+def test_two_cells_that_hold(of_two_cells: Matrix) -> None:
+    code, results = of_two_cells(whole(), whole())
+    assert (code, set(results.rows), results.broken()) == (0, {FIRST, SECOND}, {})
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        AssertionError("it does not arm"),
+        KeyError("uid-1"),
+        ExceptionGroup("in the fault's nursery", [AssertionError("it does not arm")]),
+    ],
+)
+def test_a_daemon_that_fails_breaks_the_cell(
+    of_two_cells: Matrix, error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At once, and what it logged is kept."""
+    code, results = of_two_cells(error, whole())
+    leaf = error.exceptions[0] if isinstance(error, ExceptionGroup) else error
+    lines = [f"daemon: {type(leaf).__name__}: {leaf}"]
+    assert (code, results.broken()) == (1, {FIRST: lines})
+    assert Path(results.rows[FIRST]["journal"], "daemon.log").read_text() == "what ebbtide said"
+    assert "| kubelet | hung | 2 of 15 | 1 | 0 | –, 0 of 6, – |" in table(results)
+    assert f"broken: {FIRST}: {lines[0]}" in table(results)
+    assert f"{FIRST}: BROKEN" in capsys.readouterr().out
+
+
+def test_what_a_bed_did_not_make_is_tried_once_more(of_two_cells: Matrix) -> None:
+    code, results = of_two_cells(Unready("etcd"), whole(), whole())
+    assert (code, set(results.rows), results.not_made()) == (0, {FIRST, SECOND}, [])
+
+
+def test_what_a_bed_never_made_counts(of_two_cells: Matrix) -> None:
+    """In the exit code and in the table, as not made; the next run tries it anew."""
+    gone = ExceptionGroup("in the fault's nursery", [RuntimeError("the inside of the bed has gone")])
+    code, results = of_two_cells(Missed("no pods"), whole(), gone)
+    assert (code, results.not_made(), results.broken()) == (1, [FIRST], {})
+    assert "| kubelet | hung | 1 of 15 | 0 | 1 | –, 0 of 6, – |" in table(results)
+    assert f"not made: {FIRST}: RuntimeError: the inside of the bed has gone" in table(results)
+    code, results = of_two_cells(whole())
+    assert (code, results.not_made()) == (0, [])
+    results.write(not_made(Cell(*FIRST.split(":")), Missed("no pods"), 1))
+    assert results.has(FIRST)
+
+
+def test_cells_that_there_was_no_time_for_count(of_two_cells: Matrix) -> None:
+    assert of_two_cells(seconds=0)[0] == 3
+
+
+def test_only_what_the_bed_does_alone_is_its_failure() -> None:
+    """Whatever is raised there; outside of such a block a program's AssertionError is the daemon's."""
+    with pytest.raises(Missed, match="AssertionError: the runtime still runs something"), bed_only():
+        raise AssertionError("the runtime still runs something")
+    assert not is_of_bed(AssertionError())
+    assert not is_of_bed(ExceptionGroup("", [Missed(), KeyError()]))
