@@ -23,7 +23,6 @@ write.
 from __future__ import annotations
 
 import os
-import threading
 from collections import Counter
 from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from contextlib import suppress
@@ -552,15 +551,20 @@ class LateStatuses:
         self._tell = tell
         #: None: not read yet.
         self._pods: dict[str, KnownThen] | None = None
-        #: Of threads, not of tasks: one that a disk holds up goes on when its task has given it up.
-        self._storing = threading.Lock()
+        #: Counts what is to be kept, and what of it the file has.
+        self._version = self._stored = 0
+        #: A thread that a disk holds up goes on when its task has given it up. So there is one, and none of
+        #: those that everybody shares.
+        self._threads = trio.CapacityLimiter(1)
 
     async def known(self) -> Mapping[str, KnownThen]:
         """By the UID that the runtime knows; of this boot and of those before."""
         if self._pods is None:
             found: dict[str, KnownThen] = {}
             if self._path is not None:
-                found = await trio.to_thread.run_sync(_read_late_file, self._path, abandon_on_cancel=True)
+                found = await trio.to_thread.run_sync(
+                    _read_late_file, self._path, abandon_on_cancel=True, limiter=self._threads
+                )
             # Two may have asked at the same time.
             self._pods = found if self._pods is None else self._pods
         return self._pods
@@ -575,10 +579,13 @@ class LateStatuses:
                 if pod is not None and pod.resource_version:
                     pods[uid] = KnownThen(pod.resource_version, pod.started_at)
             self._pods = dict(list(pods.items())[-LATE_PODS_MAX:])
+            self._version += 1
             if self._path is None:
                 return
             try:
-                await trio.to_thread.run_sync(self._write, self._path, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(
+                    self._write, self._path, abandon_on_cancel=True, limiter=self._threads
+                )
             except OSError as error:
                 line = (
                     f"{self._path}: {error.strerror}; statuses that are late are not delivered after a reboot"
@@ -592,11 +599,14 @@ class LateStatuses:
             pods.pop(uid, None)
 
     def _write(self, path: Path) -> None:
-        """What is known by now, so that the last to write never writes what is older."""
-        with self._storing:
+        """What is known by now, and what came while it was written: its task may have given up, and others
+        have not waited for their turn.
+        """
+        while (version := self._version) != self._stored:
             os.makedirs(path.parent, mode=0o700, exist_ok=True)
             data = msgspec.json.encode(_LateFile(LATE_FILE_VERSION, self._pods or {}))
             write_atomically(path, data, sync=True)
+            self._stored = version
 
 
 def _read_late_file(path: Path) -> dict[str, KnownThen]:

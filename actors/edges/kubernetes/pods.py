@@ -327,6 +327,9 @@ class PodCache:
         self._node = node
         self._tell = tell
         self._failed = False
+        #: One, and none of those that everybody shares: one that a disk holds up goes on when its task has
+        #: given it up, and must not come after a later one.
+        self.threads = trio.CapacityLimiter(1)
 
     def load(self) -> list[KnownPod]:
         """Empty where there is nothing of use; for a thread."""
@@ -368,7 +371,7 @@ class PodCache:
         )
         data = msgspec.json.encode(file)
         try:
-            await trio.to_thread.run_sync(self._store, data, abandon_on_cancel=True)
+            await trio.to_thread.run_sync(self._store, data, abandon_on_cancel=True, limiter=self.threads)
         except OSError as error:
             if not self._failed:
                 why = f"{error.strerror}; a start without the API server knows no priorities"

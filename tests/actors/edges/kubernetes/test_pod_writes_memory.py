@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import tracemalloc
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,48 @@ async def test_a_writer_that_the_disk_holds_up(tmp_path: Path, monkeypatch: pyte
     with trio.fail_after(20):
         while await kept(tmp_path) != {"a": KnownThen("v-a"), "b": KnownThen("v-b")}:
             await trio.sleep(0.01)
+
+
+async def test_a_disk_that_hangs_holds_one_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many reports give it up: those that everybody shares are left to the others. Once it is back,
+    the last report is kept, with nobody to ask for it.
+    """
+    free = threading.Event()
+    monkeypatch.setattr(late, "write_atomically", waiting_for(free))
+    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.01)
+    made = LateStatuses(tmp_path, lambda level, line: None)
+    uids = [f"u{number}" for number in range(20)]
+    try:
+        for uid in uids:
+            await made.keep([uid], found)
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    finally:
+        free.set()
+    with trio.fail_after(20):
+        while await kept(tmp_path) != {uid: KnownThen(f"v-{uid}") for uid in uids}:
+            await trio.sleep(0.01)
+
+
+async def test_a_file_that_cannot_be_read_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same where the disk hangs before the first report has read what is there."""
+    free = threading.Event()
+    monkeypatch.setattr(late, "read_own", waiting_for(free, late.read_own))
+    monkeypatch.setattr(late, "KEEP_SECONDS_MAX", 0.01)
+    made = LateStatuses(tmp_path, lambda level, line: None)
+    try:
+        for number in range(20):
+            await made.keep([f"u{number}"], found)
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+    finally:
+        free.set()
+
+
+def waiting_for(free: threading.Event, work: Callable[..., Any] = write_atomically) -> Callable[..., Any]:
+    def slow(*arguments: Any, **more: Any) -> Any:
+        assert free.wait(20)
+        return work(*arguments, **more)
+
+    return slow
 
 
 def test_writers_of_one_file_in_threads(tmp_path: Path) -> None:

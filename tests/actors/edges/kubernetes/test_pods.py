@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from ebbtide.actors.edges.kubernetes.runtime import Writes
 from ebbtide.actors.interfaces import Ending
 from ebbtide.events.decisions import WithdrawPods
 from ebbtide.events.facts import ApiRead
+from ebbtide.events.files import write_atomically
 from tests.actors.edges.kubernetes.rig import NODE, running, until
 
 
@@ -184,6 +186,37 @@ async def test_a_disk_that_refuses(tmp_path: Path) -> None:
     await kept(cache, store, lambda: store.put(pod("one")), lambda: store.put(pod("two")))
     assert len(told) == 1
     assert "knows no priorities" in told[0]
+
+
+async def test_a_disk_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The threads that everybody shares are left to the others, also by the last write of a daemon that ends;
+    what the disk gets late never takes the place of what is newer.
+    """
+    free, held = threading.Event(), threading.Event()
+
+    def slow(*arguments: Any, **more: Any) -> None:
+        held.set()
+        assert free.wait(20)
+        write_atomically(*arguments, **more)
+
+    monkeypatch.setattr(caching, "write_atomically", slow)
+    monkeypatch.setattr(caching, "MEMBERSHIP_SECONDS", 0.01)
+    monkeypatch.setattr(caching, "LAST_WRITE_SECONDS_MAX", 0.05)
+    store, cache = PodStore(), PodCache(tmp_path, NODE, silent)
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(cache.follow, store)
+            await trio.testing.wait_all_tasks_blocked()
+            store.put(pod("one"))
+            with trio.fail_after(20):
+                while not held.is_set():
+                    await trio.sleep(0.01)
+            store.put(pod("two"))
+            nursery.cancel_scope.cancel()
+        assert trio.to_thread.current_default_thread_limiter().borrowed_tokens == 0
+        assert cache.threads.borrowed_tokens == 1
+    finally:
+        free.set()
 
 
 @pytest.mark.parametrize(
