@@ -36,6 +36,10 @@ BETWEEN_SECONDS = 0.4
 TOLD_SECONDS_MAX = 5
 POLL_SECONDS = 0.02
 
+#: Connections to the API server are kept for a minute, as many as calls were under way at once: by name what
+#: a daemon has of them. They go up and down, and are counted apart.
+KEPT_DESCRIPTOR, KEPT_TASK = "socket: tcp", "task _io_task"
+
 #: Stands for ``ebbtide`` and is it, apart from a handler: on SIGUSR2 it writes what only the process itself
 #: can know. Nothing is allocated for this before, and no thread or task runs for it.
 TELLING = """
@@ -67,16 +71,18 @@ sys.exit(cli.main())
 
 class Look(NamedTuple):
     """``after`` so many shutdowns. ``heap_mib`` is what the C library has given out, ``free_mib`` what it
-    holds and nobody uses. ``tasks`` are Trio's, ``blocks`` Python's of memory; ``frozen`` are objects that
-    its collector leaves out. ``groups``: control groups of the node; ``files``: in the daemon's folders,
-    without the journal's segments, which are ``segments``. ``events``, ``leases``: objects of ours in the API
-    server; ``marks``: taint, conditions and annotations of ours on the Node.
+    holds and nobody uses. ``connections`` are those to the API server; ``descriptors`` and ``tasks`` (Trio's)
+    all others. ``blocks`` are Python's of memory; ``frozen`` are objects that its collector leaves out.
+    ``groups``: control groups of the node; ``files``: in the daemon's folders, without the journal's
+    segments, which are ``segments``. ``events``, ``leases``: objects of ours in the API server; ``marks``:
+    taint, conditions and annotations of ours on the Node.
     """
 
     after: int
     rss_mib: float
     heap_mib: float
     free_mib: float
+    connections: int
     descriptors: int
     threads: int
     tasks: int
@@ -99,7 +105,7 @@ class Observer:
         self.file = bed.folder / "told.json"
         daemon.program = (sys.executable, "-c", TELLING.format(file=str(self.file), more=more))
         self._pid = 0
-        #: What the last look saw by name: descriptors and tasks.
+        #: What the last look saw by name, the lowest of each: descriptors and tasks.
         self.named: Counter[str] = Counter()
 
     @property
@@ -111,16 +117,19 @@ class Observer:
             self._pid = _outside(pid, inside)
         return Path(f"/proc/{self._pid}")
 
-    async def look(self, after: int) -> Look:
-        """The lowest of each count, for a while."""
+    async def look(self, after: int, looks: int = LOOKS) -> Look:
+        """The lowest of each count, of so many looks."""
         taken = []
-        for _ in range(LOOKS):
-            taken.append(await self._look_once(after))
-            await trio.sleep(BETWEEN_SECONDS)
+        for at in range(looks):
+            if at:
+                await trio.sleep(BETWEEN_SECONDS)
+            look, named = await self._look_once(after)
+            taken.append(look)
+            self.named = self.named & named if at else named
         lowest = [min(column) for column in zip(*taken, strict=True)]
         return Look(*lowest)
 
-    async def _look_once(self, after: int) -> Look:
+    async def _look_once(self, after: int) -> tuple[Look, Counter[str]]:
         self.file.unlink(missing_ok=True)
         os.kill(int(self.proc.name), signal.SIGUSR2)
         with trio.fail_after(TOLD_SECONDS_MAX):
@@ -128,17 +137,18 @@ class Observer:
                 await trio.sleep(POLL_SECONDS)
         told = json.loads(self.file.read_text())
         descriptors = _descriptors(self.proc)
-        self.named = descriptors + Counter({f"task {name}": count for name, count in told["tasks"].items()})
+        named = descriptors + Counter({f"task {name}": count for name, count in told["tasks"].items()})
         status = dict(line.split(":", 1) for line in (self.proc / "status").read_text().splitlines())
         segments = list(self.daemon.journal.glob("*.ebj"))
-        return Look(
+        look = Look(
             after,
             int(status["VmRSS"].split()[0]) / MIB,
             told["heap"] / MIB / MIB,
             told["free"] / MIB / MIB,
-            sum(descriptors.values()),
+            named[KEPT_DESCRIPTOR],
+            sum(descriptors.values()) - named[KEPT_DESCRIPTOR],
             int(status["Threads"]),
-            sum(told["tasks"].values()),
+            sum(told["tasks"].values()) - named[KEPT_TASK],
             told["blocks"],
             told["frozen"],
             self._groups(),
@@ -147,6 +157,7 @@ class Observer:
             sum(path.stat().st_size for path in segments),
             *await self._objects(),
         )
+        return look, named
 
     def _folders(self) -> tuple[Path, ...]:
         return self.daemon.journal, self.bed.place(self.daemon.folder)

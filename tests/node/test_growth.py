@@ -35,6 +35,7 @@ def test_slope(by: float) -> None:
         ("descriptors", 0, False),
         ("descriptors", 1 / OVER, True),
         ("threads", 0.01, True),
+        ("connections", -40 / OVER, True),
         ("files", 1, True),
         ("rss_mib", 0.9 * MEMORY_MIB_MAX / OVER, False),
         ("rss_mib", 1.1 * MEMORY_MIB_MAX / OVER, True),
