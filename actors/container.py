@@ -83,6 +83,8 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     telling: bool = False
     #: We have.
     told: bool = False
+    #: Nobody saw it end, and that our SIGKILL has met it is not known.
+    end_unseen: bool = False
 
     @property
     def stop_by_ns(self) -> int:
@@ -246,7 +248,9 @@ def kill(down: ContainerState) -> ContainerStep:
     return replace(down, phase="killed", killed=True, kill_open=down.outcomes), [order]
 
 
-def exited(down: ContainerState, now: int, exit_code: int | None, signal: str) -> ContainerStep:
+def exited(
+    down: ContainerState, now: int, exit_code: int | None, signal: str, *, gone: bool = False
+) -> ContainerStep:
     """Observed. A hook of a container that is gone has nothing to wait for (kubernetes#134338)."""
     decisions: list[Event] = []
     why = "the container has exited"
@@ -256,7 +260,11 @@ def exited(down: ContainerState, now: int, exit_code: int | None, signal: str) -
         cancel = CancelOrder(key=down.key("cut"), target=down.hook_key)
         down, ended = end_hook(down, now, "cancelled", why)
         decisions = [cancel, *ended]
-    return replace(down, phase="exited", exit_code=exit_code, exit_signal=signal), decisions
+    # A SIGKILL that is done has met it: whom it does not find is said to be gone before its outcome is.
+    unmet = down.killed and (down.kill_open or down.error != "")
+    end_unseen = down.outcomes and gone and unmet
+    down = replace(down, phase="exited", exit_code=exit_code, exit_signal=signal, end_unseen=end_unseen)
+    return down, decisions
 
 
 def shorten(down: ContainerState, now: int) -> ContainerState:

@@ -218,7 +218,8 @@ def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
     killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
     if state.taken_ns and killed_ns:
-        return min(killed_ns) - state.taken_ns
+        # Where both were overdue after a restart SIGKILL came first.
+        return max(0, min(killed_ns) - state.taken_ns)
     return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
 
 
@@ -253,6 +254,7 @@ def _describe_fate(
         down
         for down in downs
         if down.killed
+        and not down.end_unseen
         and (down.exit_signal == "SIGKILL" or (not down.exit_signal and down.exit_code in unseen))
     ]
     if killed:
@@ -279,6 +281,9 @@ def _describe_fate(
     if unheard and not any(down.exit_signal for down in unheard):
         names = ", ".join(down.spec.name for down in unheard)
         return PodFate("unknown", f"{names} ended under the kubelet, exit code not known", False)
+    gone = ", ".join(down.spec.name for down in downs if down.end_unseen)
+    if gone:
+        return PodFate("unknown", f"{gone}: gone, and nobody saw it end{_hook_notes(downs)}", False)
     succeeded = all(down.exit_code == 0 for down in downs)
     return PodFate("graceful", _graceful_text(downs) + _hook_notes(downs), succeeded)
 
@@ -608,7 +613,7 @@ def _container_exited(state: PodState, event: ContainerExited, now: int) -> Resu
     def step(down: ContainerState) -> steps.ContainerStep:
         if down.spec.name != event.container or down.phase == "exited":
             return down, []
-        return steps.exited(down, now, event.exit_code, event.signal)
+        return steps.exited(down, now, event.exit_code, event.signal, gone=event.gone)
 
     return _each_container(state, now, "", step)
 

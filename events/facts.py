@@ -253,12 +253,16 @@ class ContainerStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=F
 
 @register
 class ContainerExited(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Observed, whoever caused it. ``exit_code`` None: not ours to wait for (an adopted process)."""
+    """Observed, whoever caused it. ``exit_code`` None: not ours to wait for (an adopted process).
+
+    ``gone``: nobody saw it end, nor can say how; when it was looked for it was no longer there.
+    """
 
     uid: str
     container: str
     exit_code: int | None = None
     signal: str = ""
+    gone: bool = False
 
 
 @register

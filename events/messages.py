@@ -488,7 +488,8 @@ def _hook_ended_text(names: Names, event: d.HookEnded, at: Stamp) -> str:
 
 
 def _exited_text(names: Names, event: f.ContainerExited, at: Stamp) -> str:
-    how = f"exit code {event.exit_code}" if event.exit_code is not None else "exit code not known"
+    unknown = "gone, and nobody saw it end" if event.gone else "exit code not known"
+    how = f"exit code {event.exit_code}" if event.exit_code is not None else unknown
     return f"{event.container}: {f'ended by {event.signal}' if event.signal else how}"
 
 

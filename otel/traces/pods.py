@@ -242,8 +242,10 @@ def _begin_hook(trace: Trace, uid: str, container: str, key: str) -> None:
         span.attributes.update(trace.hook)
 
 
-def hook_outcome(trace: Trace, event: OrderEnded) -> None:
-    """The exit code stands in the order's outcome, which comes before the actor's own event."""
+def container_outcome(trace: Trace, event: OrderEnded) -> None:
+    """A hook's exit code stands in the order's outcome, which comes before the actor's own event."""
+    if event.result == "done":
+        trace.unmet.pop(event.key, None)
     if event.exit_code is not None:
         trace.exit_codes[event.key] = event.exit_code
 
@@ -284,6 +286,7 @@ def kill_ordered(trace: Trace, event: KillContainer) -> None:
     span = begin_below_pod(trace, KILL_ROLE, event.uid, event.container, event.key)
     if span is None:
         return
+    trace.unmet[event.key] = None
     stop = _open_children(trace, event.uid).get((STOP_ROLE, event.container))
     # Below the stop that it ends: the time that was waited for nothing is then the part before it.
     if stop is not None:
@@ -335,7 +338,8 @@ def container_exited(trace: Trace, event: ContainerExited) -> None:
         # Whom we have not signalled has no span for it: its end is an event of its pod.
         pod.note("container.exited", trace.now_ns, ((at.CONTAINER, event.container), *how))
     # By our SIGKILL or by another's. A runtime may say it with a code, an adopted process says nothing.
-    ordered = kill is not None and event.exit_code in KILLED_CODES
+    met = kill is not None and not (event.gone and kill.key in trace.unmet)
+    ordered = met and event.exit_code in KILLED_CODES
     killed = event.signal == "SIGKILL" if event.signal else ordered
     for span in (kill, stop):
         if span is not None and killed:

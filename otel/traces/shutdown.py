@@ -71,7 +71,7 @@ from ebbtide.otel.span import (
     SpanIds,
     boot_trace_id,
 )
-from ebbtide.otel.traces.pods import begin_below_pod, hook_outcome, wave_failed
+from ebbtide.otel.traces.pods import begin_below_pod, container_outcome, wave_failed
 from ebbtide.otel.traces.trace import (
     LENGTH_NS_MIN,
     CarriedSpan,
@@ -333,7 +333,7 @@ def begin_for_node(
 def order_ended(trace: Trace, event: OrderEnded) -> None:
     span = trace.orders.pop(event.key, None)
     if span is None:
-        hook_outcome(trace, event)
+        container_outcome(trace, event)
         return
     if event.result == "unknown" or (span.name == "inventory" and event.result != "done"):
         trace.lost[span.name] = span.span_id

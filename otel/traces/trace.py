@@ -229,6 +229,8 @@ class Trace(Spans):
         self.hook: Attributes = ()
         self.exit_codes: dict[str, int] = {}
         self.findings: dict[tuple[str, str], Attributes] = {}
+        #: Of SIGKILLs that are not known to have met anybody.
+        self.unmet: dict[str, None] = {}
         #: What the cancelled shutdown before left on its way, by UID.
         self.carried: dict[str, list[CarriedSpan]] = {}
         # Orders, and spans of which there is one at a time.

@@ -318,7 +318,7 @@ class RuntimeEdge(SimulatedEdge):
 
     # --- watching ------------------------------------------------------------------------------
 
-    def _exited(self, box: SimulatedContainer) -> None:
+    def _exited(self, box: SimulatedContainer, *, unseen: bool = False) -> None:
         if self._daemon.alive:
             known = self.KEEPS_EXITS or box.parent == self._daemon.number
             exited = ContainerExited(
@@ -326,6 +326,7 @@ class RuntimeEdge(SimulatedEdge):
                 container=box.name,
                 exit_code=box.exit_code if known else None,
                 signal=box.exit_signal if known else "",
+                gone=unseen and not known,
             )
             self._daemon.report(self._draw_ns(50, 3000), exited)
 
@@ -333,7 +334,7 @@ class RuntimeEdge(SimulatedEdge):
         """Report what ended while nobody looked: what is in ``recorded`` was reported before."""
         for at, box in self._pods.boxes.items():
             if box.phase == "exited" and at not in recorded:
-                self._exited(box)
+                self._exited(box, unseen=True)
 
     def joined(self, pod: Pod) -> None:
         """The kubelet has started a pod; in a shutdown that asked for it, it is reported."""

@@ -590,7 +590,7 @@ def fates_are_true(view: BootView) -> BreachSentences:
             "graceful": not running and not killed,
             "killed": not running and (not boxes or any(_died_of_kill(view, box) for box in boxes)),
             "failed": rushed or any(view.of_box(box, "kill") for box in unseen),
-            "unknown": rushed or bool(unseen) or not boxes,
+            "unknown": rushed or bool(unseen) or not boxes or any(_died_unseen(view, box) for box in boxes),
             "spared": not touched,
             "rejected": not boxes,
         }
@@ -599,10 +599,17 @@ def fates_are_true(view: BootView) -> BreachSentences:
 
 
 def _died_of_kill(view: BootView, box: SimulatedContainer) -> bool:
-    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees it gone."""
+    """SIGKILL ended it, or may have: of a process that is not its child a daemon only sees the end."""
+    exit_ns = view.exit_ns(box)
+    watched = any(each.from_ns <= exit_ns <= each.to_ns for each in view.served)
+    return view.exit_signal(box) == "SIGKILL" or (watched and _died_unseen(view, box))
+
+
+def _died_unseen(view: BootView, box: SimulatedContainer) -> bool:
+    """SIGKILL was ordered, and whether that has ended it nobody was told."""
     exit_ns = view.exit_ns(box)
     seen = any(each.life == box.parent and each.to_ns > exit_ns + 10 * MS for each in view.served)
-    return (view.kill_was_ordered(box.uid) and not seen) or view.exit_signal(box) == "SIGKILL"
+    return view.kill_was_ordered(box.uid) and not seen
 
 
 def each_pod_ends_once(view: BootView) -> BreachSentences:

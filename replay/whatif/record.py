@@ -458,6 +458,8 @@ class RecordedContainer:
     hook: RecordedHook | None = None
     signalled: RecordPoint | None = None
     killed: RecordPoint | None = None
+    #: SIGKILL was carried out while it was not known to have ended.
+    met: bool = False
     exited: ChangedFact | None = None
     #: Told again, by a daemon that came back.
     exited_again: list[ChangedFact] = field(default_factory=list)
@@ -476,6 +478,7 @@ class RecordedContainer:
         if (
             self.killed is not None
             and self.killed.seq < seq
+            and (self.met or not event.gone)
             and (event.signal == "SIGKILL" or (not event.signal and event.exit_code in (None, 137)))
         ):
             return "killed"
@@ -603,6 +606,9 @@ class _FactAttribution:
         _, order = self._orders.get(key, (None, None))
         if isinstance(order, SendSignal) and changed.event.result == "failed":
             self.seen.container(order.uid, order.container).refused = True
+        if isinstance(order, KillContainer) and changed.event.result == "done":
+            killed = self.seen.container(order.uid, order.container)
+            killed.met = killed.met or killed.exited is None
         whose = self.seen.hook_keys.get(key)
         if whose is not None:
             hook = self.seen.container(*whose).hook

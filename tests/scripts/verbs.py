@@ -127,13 +127,18 @@ def _drop_ins(command: Command) -> f.DropInsRead:
 
 
 def _exits(command: Command) -> Iterator[f.ContainerExited]:
-    """``exit web-0 db-0/proxy code=0``: each of them, one after the other."""
+    """``exit web-0 db-0/proxy code=0``: each of them, one after the other. ``code= gone=yes``: unseen."""
     signal = command.options.get("signal", "")
     code = command.options.get("code", "" if signal else "0")
+    gone = command.options.get("gone", "no") == "yes"
     for word in command.words:
         uid, _, container = word.partition("/")
         yield f.ContainerExited(
-            uid=uid, container=container or "main", exit_code=int(code) if code else None, signal=signal
+            uid=uid,
+            container=container or "main",
+            exit_code=int(code) if code else None,
+            signal=signal,
+            gone=gone,
         )
 
 

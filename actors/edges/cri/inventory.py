@@ -18,6 +18,7 @@ from ebbtide.actors.edges.cri.pods import (
     PodEntry,
     PodTable,
     api_pod_view,
+    found_gone,
     known_pod_of,
     pod_view,
     view_of_known,
@@ -422,7 +423,7 @@ class ApiOnlyPods:
             code = known.ended.get(container)
         elif self._lookup is not None:
             code = self._lookup.last_ends(uid).get(container)
-        return ContainerExited(uid=uid, container=container, exit_code=code)
+        return found_gone(uid, container, code)
 
     def _known(self, uid: str) -> KnownPod | None:
         return self._lookup.find(uid) if self._lookup is not None else None

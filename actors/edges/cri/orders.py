@@ -50,7 +50,7 @@ from ebbtide.actors.edges.cri.client import (
     exit_of_container,
 )
 from ebbtide.actors.edges.cri.inventory import Inventory
-from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable
+from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
 from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
@@ -60,7 +60,7 @@ from ebbtide.actors.edges.process.hooks import TIMED_OUT
 from ebbtide.actors.interfaces import Ending, Outlet, TraceContext
 from ebbtide.events.base import NS_PER_SECOND, Order
 from ebbtide.events.decisions import KillContainer, RunHook, SendSignal, TakeAutopsy
-from ebbtide.events.facts import AutopsyTaken, ContainerExited
+from ebbtide.events.facts import AutopsyTaken
 from ebbtide.events.model import ProcessReport
 
 UNKNOWN_CONTAINER = "no such container is known here"
@@ -143,7 +143,7 @@ class ContainerOrders:
             with trio.move_on_after(EXIT_CODE_SECONDS_MAX):
                 end = await exit_of_container(self._client, given.id)
         code = None if end is None else end.exit_code
-        await outlet.put(ContainerExited(uid=order.uid, container=order.container, exit_code=code))
+        await outlet.put(found_gone(order.uid, order.container, code))
         return Ending()
 
     async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:

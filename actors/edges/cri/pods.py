@@ -102,6 +102,11 @@ class ContainerEntry:
         )
 
 
+def found_gone(uid: str, container: str, exit_code: int | None) -> ContainerExited:
+    """The end of one that was looked for and no longer there; None: nor does anybody know how it ended."""
+    return ContainerExited(uid=uid, container=container, exit_code=exit_code, gone=exit_code is None)
+
+
 class PodEntry:
     """One sandbox that is ready. ``pod_ip`` empty: it shares the node's network (``host_network``), or its
     address is not known. ``sandbox`` empty: found by its containers' processes alone.

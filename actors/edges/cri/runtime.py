@@ -54,6 +54,7 @@ from ebbtide.actors.edges.cri.pods import (
     PodEntry,
     PodTable,
     TableFile,
+    found_gone,
     grace_seconds_of,
     is_static,
     parse_number,
@@ -71,7 +72,6 @@ from ebbtide.actors.edges.pod_spec import ContainerSpec
 from ebbtide.actors.interfaces import WARNING, Ending, Outlet, Tell, TraceContext
 from ebbtide.events.base import Order
 from ebbtide.events.decisions import TakeInventory
-from ebbtide.events.facts import ContainerExited
 from ebbtide.events.model import Pod
 
 #: Between two looks, idle and in a shutdown. An inventory is at most so old; its ends are always fresh.
@@ -617,8 +617,7 @@ class ContainerEnds:
             end = (await exit_of_container(self._client, each.id) if ask else None) or ExitStatus()
             if self._table.given.get((each.uid, each.container), each).id != each.id:
                 continue  # A shutdown has begun, and was given the one that was started since.
-            ended = ContainerExited(uid=each.uid, container=each.container, exit_code=end.exit_code)
-            await self._outlet.put(ended)
+            await self._outlet.put(found_gone(each.uid, each.container, end.exit_code))
         stopped = {each.uid for each in over if each.stopping}
         for pod in self._table.pods.values():
             if pod.uid in stopped:

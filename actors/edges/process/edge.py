@@ -419,6 +419,7 @@ class Recovery:
 
     def _given_up(self, entry: ContainerEntry) -> list[Fact]:
         entry.finish(ExitStatus())
+        entry.gone = True
         return [exited_fact(entry)]
 
     def _revive(self, record: PodRecord, look: list[ScannedProcess]) -> list[Fact]:

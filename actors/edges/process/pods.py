@@ -34,7 +34,19 @@ class ContainerEntry:
     ``child`` False: adopted after a restart, somebody else reads its exit code.
     """
 
-    __slots__ = ("child", "end", "ended", "group", "phase", "pid", "pidfd", "pod", "spec", "start_ticks")
+    __slots__ = (
+        "child",
+        "end",
+        "ended",
+        "gone",
+        "group",
+        "phase",
+        "pid",
+        "pidfd",
+        "pod",
+        "spec",
+        "start_ticks",
+    )
 
     def __init__(self, pod: PodEntry, spec: ContainerSpec) -> None:
         self.pod = pod
@@ -45,6 +57,8 @@ class ContainerEntry:
         self.start_ticks = 0
         self.group = ""
         self.child = True
+        #: It ended while no daemon ran.
+        self.gone = False
         self.end = ExitStatus()
         #: Made only where somebody waits: init containers.
         self.ended: trio.Event | None = None

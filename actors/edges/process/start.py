@@ -185,7 +185,10 @@ class PodStarter:
 def exited_fact(entry: ContainerEntry) -> ContainerExited:
     """The fact of a container's end."""
     uid, name = entry.key
-    return ContainerExited(uid=uid, container=name, exit_code=entry.end.exit_code, signal=entry.end.signal)
+    end = entry.end
+    return ContainerExited(
+        uid=uid, container=name, exit_code=end.exit_code, signal=end.signal, gone=entry.gone
+    )
 
 
 #: One descriptor a container, and some for the daemon itself.

@@ -467,6 +467,7 @@ def test_a_stop_lasts_from_the_signal_to_the_exit() -> None:
         ({"exit_code": None, "signal": "SIGKILL"}, "error"),
         ({"exit_code": 137}, "error"),
         ({"exit_code": None}, "error"),
+        ({"exit_code": None, "gone": True}, "unset"),
         ({"exit_code": 0}, "unset"),
         ({"exit_code": None, "signal": "SIGTERM"}, "unset"),
     ],
@@ -495,6 +496,16 @@ def test_sigkill_is_an_error_where_it_was_what_ended_it(how: dict[str, object], 
     assert [event.name for event in stop.events] == ["autopsy", "autopsy"]
     assert attributes(kill)[at.IGNORED] == ("SIGTERM",)
     assert "secret" not in repr(spans)
+
+
+@pytest.mark.parametrize("result, status", [("done", "error"), ("failed", "unset")])
+def test_what_is_only_found_gone_was_killed_where_sigkill_had_met_it(result: str, status: str) -> None:
+    """As the pod's fate has it."""
+    teller = going_down(WEB)
+    teller.tell(TICK, KILL)
+    teller.tell(done(KILL.key, result))
+    teller.tell(exited(WEB, exit_code=None, gone=True), ended(), after_ms=5)
+    assert only(teller.spans(), "kill").status == status
 
 
 def test_sigkill_from_elsewhere_is_an_error_of_the_stop() -> None:

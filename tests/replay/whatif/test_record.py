@@ -20,6 +20,8 @@ from ebbtide.replay.whatif.record import (
     RecordedEvent,
     RecordedShutdown,
     WrongChange,
+    attribute_facts,
+    facts_under,
     read_recorded_shutdown,
 )
 from ebbtide.replay.whatif.run import run_again, what_if
@@ -76,6 +78,23 @@ def test_an_edge_that_ended_a_hook_does_so_again() -> None:
     assert 6 * SECOND <= same[0] < 7 * SECOND
     assert 6 * SECOND < more[0] < 8 * SECOND
     assert 20 * SECOND < more[1] < 22 * SECOND
+
+
+@pytest.mark.parametrize("met, how", [(True, "killed"), (False, "stopped")])
+def test_whom_nobody_saw_end_sigkill_had_ended_where_it_had_met_him(met: bool, how: str) -> None:
+    """The outcome of SIGKILL stands before its end, or is not there."""
+    recorded = record([behaves(pod("web"), None)], settings(6, 5)).shutdown
+
+    def edit(played: RecordedEvent) -> RecordedEvent | None:
+        event = played.event
+        if isinstance(event, f.ContainerExited):
+            return played._replace(event=replace(event, exit_code=None, signal="", gone=True))
+        outcome = isinstance(event, f.OrderEnded) and "/kill:" in event.key
+        return played if met or not outcome else None
+
+    unseen = edited(recorded, edit)
+    found = attribute_facts(unseen, facts_under(unseen, Changes(), None))
+    assert [each.how for each in found.containers.values()] == [how]
 
 
 def test_a_hook_that_a_restart_lost_is_lost_again() -> None:

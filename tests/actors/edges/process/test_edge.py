@@ -498,9 +498,9 @@ async def test_an_end_in_between_is_reported(tmp_path: Path) -> None:
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
     async with running(tmp_path, [pod]) as bed:
-        assert await bed.exited("p") == ContainerExited(uid="p", container="main")
+        assert await bed.exited("p") == ContainerExited(uid="p", container="main", gone=True)
         await nothing_left(bed)
-        assert facts_of(bed) == [ContainerExited(uid="p", container="main")]
+        assert facts_of(bed) == [ContainerExited(uid="p", container="main", gone=True)]
 
 
 async def test_a_number_alone_is_not_believed(tmp_path: Path) -> None:
@@ -693,7 +693,7 @@ async def test_a_pod_whose_record_is_lost_is_found_when_its_manifest_is_read(tmp
         await bed.known("p")
         assert facts_of(bed) == [
             ContainerStarted(uid="p", container="main", pid=pid),
-            ContainerExited(uid="p", container="brief"),
+            ContainerExited(uid="p", container="brief", gone=True),
         ]
         await bed.kill("p")
         await nothing_left(bed)

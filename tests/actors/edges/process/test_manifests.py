@@ -269,7 +269,7 @@ async def test_an_ended_pod_stays_ended_for_the_next_daemon(tmp_path: Path) -> N
     async with watching(again.edge(), again.outbox):
         again.write("b.yaml", "two: exit 0")
         assert await appeared(again, 1) == ["two"]
-        assert again.outbox.of(ContainerExited) == [ContainerExited(uid="one", container="main")]
+        assert again.outbox.of(ContainerExited) == [ContainerExited(uid="one", container="main", gone=True)]
         again.write("a.yaml", "one: exit 0")
         assert await appeared(again, 2) == ["two", "one"]
 
