@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote, urlencode
 
 import msgspec
@@ -86,7 +86,7 @@ class ApiCaller(Protocol):
 
 
 HTTP_NOT_FOUND, HTTP_CONFLICT, HTTP_FORBIDDEN = 404, 409, 403
-HTTP_TOO_MANY, HTTP_TIMED_OUT = 429, 504
+HTTP_GONE, HTTP_TOO_MANY, HTTP_TIMED_OUT = 410, 429, 504
 #: Between two tries where the server names no time: doubled from the first, up to the last.
 AGAIN_SECONDS = 0.05
 AGAIN_SECONDS_MAX = 0.5
@@ -372,11 +372,19 @@ def disruption_target(conditions: list[JsonObject], **more: Any) -> JsonObject:
     return make_condition(conditions, DISRUPTION, "True", DISRUPTION_REASON, DISRUPTION_MESSAGE, **more)
 
 
-class _PodList(msgspec.Struct):
-    items: list[ApiPod]
+class PartMetadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    more: str = msgspec.field(default="", name="continue")
 
 
-_list_decoder = msgspec.json.Decoder(_PodList)
+class PodPart(msgspec.Struct, Generic[ItemT]):
+    """A list, or a part of one."""
+
+    metadata: PartMetadata
+    items: list[ItemT] | None
+
+
+_part_decoder = msgspec.json.Decoder(PodPart[ApiPod])
 
 
 class ListDenied(Exception):
@@ -391,19 +399,79 @@ def pods_path(node: str, **fields: object) -> str:
 
 async def list_known_pods(call: ApiCall, node: str) -> dict[str, KnownPod]:
     """This node's pods by the runtime's UID. Raises Unanswered, ListDenied."""
-    return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
+    try:
+        return by_runtime_uid(map(_known_of_object, await list_pod_objects(call, node)))
+    except AnswerTooLong:
+        # Parts come from etcd, where the server's cache gives a list as a whole only: so not at once.
+        parts = await list_in_parts(
+            lambda path: _ask_for_list(call, path), node, _part_decoder, _known_of_object, LARGE_PART_PODS
+        )
+        return by_runtime_uid(parts[0])
 
 
 async def list_pod_objects(call: ApiCall, node: str) -> list[ApiPod]:
-    """The same as what a writer reads of each. Raises Unanswered, ListDenied."""
+    """The same as what a writer reads of each. Raises AnswerTooLong, Unanswered, ListDenied."""
     # From the server's cache (``resourceVersion=0``): an old answer can only miss what is final by now.
-    answer = await call.once("GET", pods_path(node, resourceVersion=0))
-    if not answer.ok:
-        raise (Unanswered if answer.code >= 429 else ListDenied)(f"the list of pods: {answer_text(answer)}")
+    answer = await _ask_for_list(call, pods_path(node, resourceVersion=0))
     try:
-        return _list_decoder.decode(answer.body).items
+        return _part_decoder.decode(answer.body).items or []
     except (ValueError, RecursionError) as error:
         raise Unanswered(f"the list of pods cannot be read: {error}") from None
+
+
+async def _ask_for_list(call: ApiCall, path: str) -> Answer:
+    """Raises Unanswered, ListDenied."""
+    answer = await call.once("GET", path)
+    if not answer.ok:
+        kind = Unanswered if answer.code >= 429 or answer.code == HTTP_GONE else ListDenied
+        raise kind(f"the list of pods: {answer_text(answer)}")
+    return answer
+
+
+# A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
+# part that was large the next ones are smaller.
+
+#: A pod is about 8 KiB: 400 KiB a part, 3 parts for a node that is full.
+PART_PODS = 50
+#: After a part beyond this, the next ones ask for fewer pods.
+PART_BYTES = 4 * 1024 * 1024
+#: After a part that was too long to be taken, so many times fewer: of the largest pods 50 have 75 MiB.
+TOO_LONG_DIVISOR = 4
+#: Where all of them have been too long already.
+LARGE_PART_PODS = PART_PODS // TOO_LONG_DIVISOR
+
+
+async def list_in_parts(
+    ask: Callable[[str], Awaitable[Answer]],
+    node: str,
+    decoder: msgspec.json.Decoder[PodPart[ItemT]],
+    project: Callable[[ItemT], ResultT],
+    limit: int,
+) -> tuple[list[ResultT], str]:
+    """What is made of each pod, and the resource version that they are of; ``limit``: so many in the first
+    part. Raises Unanswered, and what ``ask`` raises.
+    """
+    found: list[ResultT] = []
+    more = ""
+    while True:
+        fields = {"limit": limit, "continue": more} if more else {"limit": limit}
+        try:
+            answer = await ask(pods_path(node, **fields))
+        except AnswerTooLong:
+            if limit == 1:
+                raise
+            limit = max(1, limit // TOO_LONG_DIVISOR)
+            continue
+        try:
+            part = decoder.decode(answer.body)
+        except (ValueError, RecursionError) as error:
+            raise Unanswered(f"a list of pods that cannot be read: {error}") from None
+        found += map(project, part.items or ())
+        more = part.metadata.more
+        if not more:
+            return found, part.metadata.resource_version
+        if len(answer.body) > PART_BYTES:
+            limit = max(1, limit * PART_BYTES // len(answer.body))
 
 
 def _known_of_object(pod: ApiPod) -> KnownPod:

@@ -19,7 +19,7 @@ import socket
 import ssl
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from importlib import import_module
 from importlib.util import find_spec
@@ -359,6 +359,9 @@ OLD_SESSION_SECONDS = 30.0
 #: The largest answer that anything here asks for is a list of a node's pods, some megabytes; a tenant's pod
 #: can have 1.5 MiB, and for a moment an answer is in memory twice.
 ANSWER_BYTES_MAX = 24 * 1024 * 1024
+#: Of answers beyond this one is taken at a time; the others wait with the rest in the kernel. Three lists of
+#: large pods at once would be more memory than the daemon may have.
+LARGE_BYTES = 4 * 1024 * 1024
 #: Connections end while the loop is still there; there is little to wait for.
 END_SECONDS_MAX = 1.0
 #: What others still do with the connection when all of us are cancelled is over at once.
@@ -377,6 +380,8 @@ class ApiClient:
         self._nursery: trio.Nursery | None = None
         self._session: ApiSession | None = None
         self._idle = UseCount()
+        #: Who takes an answer of more than LARGE_BYTES.
+        self.large = asyncio.Lock()
         #: A call failed: the files may say that the server is elsewhere now.
         self._doubt = trio.Event()
         #: Why there is no session yet.
@@ -482,12 +487,15 @@ class ApiClient:
             _, response = await self._request(method, path, headers, body)
             async with response:
                 pieces, size = [], 0
-                async for piece in response.content.iter_any():
-                    pieces.append(piece)
-                    size += len(piece)
-                    if size > ANSWER_BYTES_MAX:
-                        raise AnswerTooLong(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
-                return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
+                async with AsyncExitStack() as turn:
+                    async for piece in response.content.iter_any():
+                        pieces.append(piece)
+                        size += len(piece)
+                        if size - len(piece) <= LARGE_BYTES < size:
+                            await turn.enter_async_context(self.large)
+                        if size > ANSWER_BYTES_MAX:
+                            raise AnswerTooLong(f"an answer of more than {ANSWER_BYTES_MAX} bytes")
+                    return Answer(response.status, b"".join(pieces), _retry_after(response.headers))
 
         answer: Answer = await self._run(exchange(), method, path)
         return answer

@@ -16,13 +16,16 @@ import msgspec
 import trio
 
 from ebbtide.actors.edges.kubernetes.calls import (
+    HTTP_GONE,
     HTTP_TOO_MANY,
     JSON,
+    PART_PODS,
     Answer,
-    AnswerTooLong,
     ApiCaller,
+    PodPart,
     Unanswered,
     answer_text,
+    list_in_parts,
     pods_path,
 )
 from ebbtide.actors.edges.kubernetes.client import LineStream, SilentStream
@@ -181,18 +184,8 @@ async def ask_liveness(caller: ApiCaller) -> None:
         raise_unless_ok(answer)
 
 
-# A pod object can be 1.5 MiB, and a list of them is one answer. So a list is asked for in parts, and after a
-# part that was large the next ones are smaller.
-
-#: A pod is about 8 KiB: 400 KiB a part, 3 parts for a node that is full.
-PART_PODS = 50
-#: After a part beyond this, the next ones ask for fewer pods.
-PART_BYTES = 4 * 1024 * 1024
-#: After a part that was too long to be taken, so many times fewer: of the largest pods 50 have 75 MiB.
-TOO_LONG_DIVISOR = 4
 #: A list from etcd of a large cluster takes its time; nothing waits for it but the watch.
 PART_SECONDS_MAX = 10.0
-HTTP_GONE = 410
 
 
 class VersionExpired(Exception):
@@ -207,16 +200,6 @@ class ApiRefused(Unanswered):
         self.retry_after_seconds = answer.retry_after_seconds
 
 
-class _ListMetadata(msgspec.Struct, rename="camel"):
-    resource_version: str = ""
-    more: str = msgspec.field(default="", name="continue")
-
-
-class _PodList(msgspec.Struct):
-    metadata: _ListMetadata
-    items: list[PodObject] | None = None
-
-
 def raise_unless_ok(answer: Answer) -> None:
     """Raises VersionExpired, ApiRefused."""
     if answer.code == HTTP_GONE:
@@ -225,30 +208,18 @@ def raise_unless_ok(answer: Answer) -> None:
         raise ApiRefused(answer)
 
 
+_part_decoder = msgspec.json.Decoder(PodPart[PodObject])
+
+
 async def list_all(caller: ApiCaller, node: str) -> tuple[list[KnownPod], str]:
     """All pods, and the resource version that they are of. Raises VersionExpired, Unanswered."""
-    pods: list[KnownPod] = []
-    limit, more = PART_PODS, ""
-    while True:
-        fields = {"limit": limit, "continue": more} if more else {"limit": limit}
-        try:
-            answer = await caller.call("GET", pods_path(node, **fields), seconds_max=PART_SECONDS_MAX)
-        except AnswerTooLong:
-            if limit == 1:
-                raise
-            limit = max(1, limit // TOO_LONG_DIVISOR)
-            continue
+
+    async def ask(path: str) -> Answer:
+        answer = await caller.call("GET", path, seconds_max=PART_SECONDS_MAX)
         raise_unless_ok(answer)
-        try:
-            part = msgspec.json.decode(answer.body, type=_PodList)
-        except (ValueError, RecursionError) as error:
-            raise Unanswered(f"a list of pods that cannot be read: {error}") from None
-        pods += [project_pod(each) for each in part.items or ()]
-        more = part.metadata.more
-        if not more:
-            return pods, part.metadata.resource_version
-        if len(answer.body) > PART_BYTES:
-            limit = max(1, limit * PART_BYTES // len(answer.body))
+        return answer
+
+    return await list_in_parts(ask, node, _part_decoder, project_pod, PART_PODS)
 
 
 # A call that fails says little: a restart of the API server, one of three behind a balancer that went. Only

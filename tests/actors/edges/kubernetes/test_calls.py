@@ -314,7 +314,7 @@ async def test_taint_is_part_of_the_time(autojump_clock: MockClock) -> None:
 
 async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
     """Before the order ends it is on record whose status the API has not."""
-    gone = b'{"items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
+    gone = b'{"metadata": {}, "items": [{"metadata": {"uid": "b"}, "status": {"phase": "Running"}}]}'
     hand = Hand(answers(Answer(200, gone)), "b")
     ended = await hand.do(d.AwaitStatuses(key="k", uids=("a", "b"), timeout_ns=1_500_000_000))
     assert hand.outbox.of(StatusesSeen) == [StatusesSeen(key="k", missing=("b",))]
@@ -323,7 +323,7 @@ async def test_await_says_who_is_missing(autojump_clock: MockClock) -> None:
 
 async def test_await_asks_less_of_a_slow_server(autojump_clock: MockClock) -> None:
     """At most a quarter of the time is spent on lists."""
-    running = b'{"items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
+    running = b'{"metadata": {}, "items": [{"metadata": {"uid": "a"}, "status": {"phase": "Running"}}]}'
     hand = Hand(lambda asked: (0.5, Answer(200, running)), "a")
     await hand.do(d.AwaitStatuses(key="k", uids=("a",), timeout_ns=10_000_000_000))
     assert len(hand.server.asked) <= 5

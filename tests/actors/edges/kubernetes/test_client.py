@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import h11
 import pytest
@@ -23,7 +24,14 @@ from ebbtide.actors.edges.kubernetes import client as link
 from ebbtide.actors.edges.kubernetes import client as session
 from ebbtide.actors.edges.kubernetes import edge as keeping
 from ebbtide.actors.edges.kubernetes import watch
-from ebbtide.actors.edges.kubernetes.calls import MERGE_PATCH, Answer, Unanswered
+from ebbtide.actors.edges.kubernetes.calls import (
+    MERGE_PATCH,
+    PART_BYTES,
+    Answer,
+    ApiCall,
+    Unanswered,
+    find_pods,
+)
 from ebbtide.actors.edges.kubernetes.client import (
     CONNECTIONS_MAX,
     LINE_BYTES_MAX,
@@ -35,7 +43,6 @@ from ebbtide.actors.edges.kubernetes.pods import PodStore
 from ebbtide.actors.edges.kubernetes.watch import (
     LIVENESS_PATH,
     LIVENESS_SECONDS_MAX,
-    PART_BYTES,
     SELF_SUBJECT_REVIEWS,
     ApiHealth,
     HeardCaller,
@@ -344,6 +351,80 @@ async def test_a_list_of_large_pods_is_asked_for_in_smaller_parts(
             with pytest.raises(Unanswered, match="an answer of more than 5000 bytes"):
                 await list_all(made, "node-1")
     assert limits == asked
+
+
+@pytest.mark.parametrize("gone_at", [0, 2])
+async def test_writers_find_their_pods_among_large_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone_at: int
+) -> None:
+    """A tenant whose pods make the list too long keeps nobody from telling which are gone. A list that the
+    server forgets on its way tells nothing of any.
+    """
+    monkeypatch.setattr(link, "ANSWER_BYTES_MAX", 5000)
+    asked: list[dict[str, list[str]]] = []
+    uids = [f"u{number}" for number in range(5)]
+
+    async def serve(stream: trio.SocketStream) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += await stream.receive_some()
+        query = parse_qs(urlsplit(head.split()[1].decode()).query)
+        asked.append(query)
+        start, limit = int(query.get("continue", ["0"])[0]), int(query.get("limit", ["50"])[0])
+        more = str(start + limit) if start + limit < len(uids) else ""
+        items = [pod(uid) for uid in uids[start : start + limit]]
+        body = json.dumps({"metadata": {"continue": more}, "items": items}).encode()
+        body += b" " * (1500 * min(limit, len(uids) - start))
+        code = 410 if gone_at and len(asked) > gone_at else 200
+        reply = b"HTTP/1.1 %d X\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % (code, len(body))
+        with suppress(trio.BrokenResourceError):
+            await stream.send_all(reply + body)
+        await trio.aclose_forcefully(stream)
+
+    async with served(tmp_path, serve) as made:
+        finding = find_pods(PodStore(), ["u3", "gone"], ApiCall(made, 5, ""), "node-1")
+        if gone_at:
+            with pytest.raises(Unanswered, match="410"):
+                await finding
+            return
+        found = await finding
+    assert {uid: known and known.api_uid for uid, known in found.items()} == {"u3": "u3", "gone": None}
+    assert [each.get("limit") for each in asked] == [None, ["12"], ["3"], ["3"]]
+    # As a whole from the server's cache, in parts from where there are parts.
+    assert [each.get("resourceVersion") for each in asked] == [["0"], None, None, None]
+
+
+async def test_large_answers_are_taken_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in memory is bounded, however many ask; small ones pass."""
+    monkeypatch.setattr(link, "LARGE_BYTES", 100)
+    whole, over = trio.Event(), list[str]()
+
+    async def serve(stream: trio.SocketStream) -> None:
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += await stream.receive_some()
+        size = 50 if b"/small" in head else 500
+        await stream.send_all(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
+        await stream.send_all(b"x" * (size - 1))
+        if b"/first" in head:
+            await whole.wait()
+        await stream.send_all(b"x")
+
+    async def ask(client: ApiClient, path: str) -> None:
+        assert len((await client.call("GET", path, seconds_max=20)).body) >= 50
+        over.append(path)
+
+    async with served(tmp_path, serve) as made, trio.open_nursery() as nursery:
+        nursery.start_soon(ask, made, "/first")
+        with trio.fail_after(20):
+            while not made.large.locked():
+                await trio.sleep(0.01)
+        nursery.start_soon(ask, made, "/second")
+        # The second is asked for, and is whole, before these are.
+        for _ in range(5):
+            await ask(made, "/small")
+        whole.set()
+    assert over == [*["/small"] * 5, "/first", "/second"]
 
 
 async def test_a_call_that_is_cancelled(tmp_path: Path) -> None:
