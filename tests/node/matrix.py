@@ -62,6 +62,9 @@ SILENT = "nobody can ask for a shutdown"
 TO_API = ("api-server", "etcd", "network")
 NO_EXEC = "an exec hook is run by the container runtime alone, which is away"
 PERHAPS = "nobody can know whether the kubelet had begun the hook, and no hook is run twice"
+SENT = (
+    "a delete that was sent and not answered may have been taken, and then the kubelet may have run the hook"
+)
 UNTOLD = "the API server hears of no end before the kubelet of the next boot has started the pod again"
 UNSEEN = "the kubelet ends pods and removes their containers while there is no daemon to see how they ended"
 #: (means, part, way, time), `*` for any: why there is no such cell.
@@ -78,6 +81,7 @@ FORGIVEN: dict[tuple[str, str, str, str, str], str] = {
     ("known", "api", "daemon", HUNG, "*"): UNSEEN,
     **{("hook", "*", "containerd", way, "*"): NO_EXEC for way in (KILLED, HUNG_5_S, HUNG)},
     **{("hook", "api", "kubelet", way, "*"): PERHAPS for way in (KILLED, HUNG_5_S, HUNG)},
+    **{("hook", "api", part, way, "*"): SENT for part in TO_API for way in (KILLED, HUNG_5_S, HUNG)},
     **{("after_boot", "*", part, way, "*"): UNTOLD for part in TO_API for way in (KILLED, HUNG)},
 }
 
