@@ -265,7 +265,7 @@ class Daemon:
             with trio.move_on_after(HEARD_SECONDS_MAX):
                 while self.status.starting or self.status.unheard:
                     await self._stepped.wait()
-        self._host.notify(READY=1, STATUS=self._status_line())
+        await self._host.notify_in_time(READY=1, STATUS=self._status_line())
 
     async def _say_alive(self) -> None:
         """From here, where facts are admitted, and not from a thread: that would live on while this hangs.
@@ -275,7 +275,7 @@ class Daemon:
         """
         while every_seconds := self._host.life_seconds:
             await self.sequencer.turned()
-            self._host.notify(WATCHDOG=1)
+            await self._host.notify_in_time(WATCHDOG=1)
             await trio.sleep(every_seconds)
 
     async def _keep_small(self) -> None:

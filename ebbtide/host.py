@@ -39,7 +39,10 @@ class Host(Protocol):
         """How often the service manager wants a sign of life; 0 where it does not."""
 
     def notify(self, **variables: str | int) -> None:
-        """Tell the service manager."""
+        """Tell the service manager, where it has room for it."""
+
+    async def notify_in_time(self, **variables: str | int) -> None:
+        """The same, but wait for room, for a moment."""
 
 
 def host_name() -> str:
@@ -101,7 +104,7 @@ class LocalHost:
         # pods' graces may be longer than that.
         if stopping:
             extension_ns = needed_ns + LEAVING_SECONDS * NS_PER_SECOND
-            self._service.notify(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
+            await self._service.notify_in_time(EXTEND_TIMEOUT_USEC=extension_ns // 1000)
         return StopRequested(system_stopping=stopping, stop_time_ns=needed_ns)
 
     @property
@@ -110,6 +113,9 @@ class LocalHost:
 
     def notify(self, **variables: str | int) -> None:
         self._service.notify(**variables)
+
+    async def notify_in_time(self, **variables: str | int) -> None:
+        await self._service.notify_in_time(**variables)
 
 
 class SystemClock:

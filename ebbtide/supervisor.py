@@ -32,9 +32,8 @@ DESCRIPTORS_MAX = 253
 NAME_CHARACTERS_MAX = 255
 #: Read before anything else gets its turn; a flood of messages must not keep us from seeing the child's end.
 MESSAGES_A_TURN = 256
-CREDENTIALS_BYTES = 12
-#: What the kernel says of a sender that our pid namespace does not know.
-NOBODY = 0
+#: As `DESCRIPTOR_PREFIX` of `actors.edges.service_manager`.
+DESCRIPTOR_PREFIX = "fd:"
 
 DEATH_WINDOW_SECONDS = 60
 #: (deaths before this one within the window, seconds until the next start); the last row that fits holds.
@@ -53,6 +52,11 @@ START_SECONDS_MAX = 30.0
 #: a processor, has not listened for longer than that. Three looks make a silence.
 LOOK_SECONDS = 2.0
 
+#: So long we wait for room in the socket of the service manager above us, which any local user may fill:
+#: sixteen who tried made us wait for half of it. The child waits for us meanwhile: so it is short, and a sign
+#: of life is not for every turn.
+SAY_SECONDS_MAX = 0.2
+LIFE_SECONDS = 1.0
 #: The rest is between the child and us. EXTEND_TIMEOUT_USEC: whoever may kill us has to know of the overtime.
 PASSED_ON = ("READY", "STATUS", "STOPPING", "EXTEND_TIMEOUT_USEC")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
@@ -152,13 +156,15 @@ class ServiceManagerAbove:
         self.expects_life = bool(os.environ.pop("WATCHDOG_USEC", "")) and pid in ("", str(os.getpid()))
 
     def say(self, text: str) -> None:
-        """Never waits, never raises."""
+        """Waits for `SAY_SECONDS_MAX` at most, never raises."""
         if not self._address or not text:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-                sender.sendmsg([text.encode(errors="replace")], (), flags, self._address)
+                sender.settimeout(SAY_SECONDS_MAX)
+                # Who is connected is told of room: else it would be the turn of everybody who waits for it.
+                sender.connect(self._address)
+                sender.send(text.encode(errors="replace"), socket.MSG_NOSIGNAL)
         except OSError:
             pass
 
@@ -185,16 +191,16 @@ class Supervisor:
         self._store = DescriptorStore()
         self._above = ServiceManagerAbove()
         self._deaths: list[float] = []
+        self._life_due = 0.0
         self._child = 0
         self._code: int | None = None
         self._patience_seconds = self._waited_seconds = 0.0
         self._heard = False
         self._ready = self._was_ready = self._stopping = self._stop_asked = self._reload_asked = False
-        # A name that the kernel chooses: nothing is left behind, and no folder has to be writable. Anybody
-        # may write to such a name, so the kernel has to say who does: only the child is heard.
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
-        self._socket.bind("")
+        # Without a name: nothing is left behind, no folder has to be writable, and nobody but the child,
+        # which inherits the other end, can speak here, or fill the queue so that the child cannot.
+        self._socket, self._childs_end = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
         self._wake, wake = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         # A handler that does nothing, and a pipe that tells: a signal between a look and the poll is then not
         # lost, as it would be with a flag that a handler sets.
@@ -224,7 +230,6 @@ class Supervisor:
         # A reload that was asked of the last child is had: the next one reads its configuration at its start.
         self._code, self._ready, self._reload_asked = None, False, False
         self._patience_seconds, self._waited_seconds, self._heard = START_SECONDS_MAX, 0.0, False
-        address = "@" + self._socket.getsockname()[1:].decode()
         # Signals wait until the child's number is known, and until the child has put its own handlers in
         # place of ours: one that comes first would be taken for ours by the wrong process.
         signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
@@ -232,7 +237,7 @@ class Supervisor:
             # A plain fork: LISTEN_PID is the child's own number, which nobody knows before it exists.
             self._child = os.fork()
             if not self._child:
-                _exec(self._command, self._store.kept, address)
+                _exec(self._command, self._store.kept, self._childs_end.fileno())
         except OSError as error:
             log_to_stderr(WARNING, f"the daemon cannot be started: {error.strerror}")
             return NOT_STARTED
@@ -282,7 +287,8 @@ class Supervisor:
         """Wait, and work through what came."""
         # One more, or the last fraction of a millisecond would be waited for in a busy loop.
         self._poll.poll(int(seconds * 1000) + 1)
-        if self._above.expects_life:
+        if self._above.expects_life and self._now() >= self._life_due:
+            self._life_due = self._now() + LIFE_SECONDS
             self._above.say("WATCHDOG=1")
         try:
             numbers = os.read(self._wake, WAKE_BYTES_MAX)
@@ -321,7 +327,7 @@ class Supervisor:
     # --- what the child says -------------------------------------------------------------------------
 
     def _take_messages(self) -> None:
-        space = socket.CMSG_SPACE(4 * DESCRIPTORS_MAX) + socket.CMSG_SPACE(CREDENTIALS_BYTES)
+        space = socket.CMSG_SPACE(4 * DESCRIPTORS_MAX)
         for _ in range(MESSAGES_A_TURN):
             try:
                 flags = socket.MSG_CMSG_CLOEXEC
@@ -330,20 +336,12 @@ class Supervisor:
                 # Nothing more is there, or the kernel has no memory for it: a supervisor that ended for a
                 # message would give the lock back.
                 return
-            pid, descriptors = NOBODY, array.array("i")
-            for _, kind, content in ancillary:
-                if kind == socket.SCM_CREDENTIALS:
-                    pid = array.array("i", content)[0]
-                elif kind == socket.SCM_RIGHTS:
-                    descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
-            # Of a message that is cut, or a stranger's, only the descriptors count: they are ours to close,
-            # or whoever sends them could use up what we may open.
+            descriptors = array.array("i")
+            for _, _, content in ancillary:
+                descriptors.frombytes(content[: len(content) - len(content) % descriptors.itemsize])
+            # Of a message that is cut only the descriptors count: they are ours to close.
             whole = not seen & (socket.MSG_TRUNC | socket.MSG_CTRUNC)
-            # A pid of 0 is whoever has no number in our pid namespace, and between two lives our child's
-            # is 0 as well.
-            known = pid != NOBODY and pid == self._child
-            text = data.decode(errors="replace") if whole and known else ""
-            self._take(text, list(descriptors))
+            self._take(data.decode(errors="replace") if whole else "", list(descriptors))
 
     def _take(self, text: str, descriptors: list[int]) -> None:
         """One message. What is not stored is closed, which is a barrier's whole answer."""
@@ -364,22 +362,26 @@ class Supervisor:
         self._above.say("\n".join(f"{name}={fields[name]}" for name in PASSED_ON if name in fields))
 
 
-def _exec(command: Sequence[str], kept: list[tuple[str, int]], address: str) -> None:
-    """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon."""
+def _exec(command: Sequence[str], kept: list[tuple[str, int]], to_us: int) -> None:
+    """In the child: descriptors from 3 on as systemd passes them (sd_listen_fds(3)), then the daemon.
+    ``to_us``: its end of our socket.
+    """
     try:
         os.setpgid(0, 0)  # or Ctrl-C would reach the daemon twice, once through us
         signal.set_wakeup_fd(-1)
         for number in SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+        # Behind those that are kept: it is not one of them. A duplicate is inherited, unlike the original.
+        above = FIRST_INHERITED + len(kept)
+        notify = fcntl.fcntl(to_us, fcntl.F_DUPFD, above)
         environment = os.environ | {
-            "NOTIFY_SOCKET": address,
+            "NOTIFY_SOCKET": f"{DESCRIPTOR_PREFIX}{notify}",
             "WATCHDOG_PID": str(os.getpid()),
             "WATCHDOG_USEC": str(int(SILENT_SECONDS_MAX * 1e6)),
         }
         if kept:
             # Moved out of the way first: the place of one may be the number that another has now.
-            above = FIRST_INHERITED + len(kept)
             moved = [fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, above) for _, descriptor in kept]
             for target, descriptor in enumerate(moved, FIRST_INHERITED):
                 os.dup2(descriptor, target)

@@ -36,10 +36,12 @@ LISTEN_VARIABLES = ("LISTEN_PID", "LISTEN_FDS", "LISTEN_FDNAMES", "LISTEN_PIDFDI
 BARRIER_SECONDS_MAX = 1.0
 #: Signs of life in the time after which the service manager takes us for hung: two may be lost or late.
 SIGNS_OF_LIFE = 3
-#: Its socket is full only while it does not read: it is busy, or it hangs.
+#: Its socket is full only while it does not read as fast as others write: it is busy, it hangs, or a local
+#: user floods it. Sixteen of those made us wait for a tenth of this.
 SEND_SECONDS_MAX = 0.5
-#: The socket does not tell when it has room again (datagrams to an address have no such event).
-RETRY_SECONDS = 0.005
+#: In place of an address: the number of an inherited descriptor that is connected to it. `ebbtide.supervisor`
+#: writes it; systemd's sockets have names.
+DESCRIPTOR_PREFIX = "fd:"
 
 
 def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, tuple[int, ...]]:
@@ -66,13 +68,20 @@ def inherited_fds(environ: MutableMapping[str, str] | None = None) -> dict[str, 
 
 
 class ServiceManager:
-    """The notify socket at ``address`` (a path, or ``@`` and an abstract name); empty: there is none.
+    """The notify socket at ``address`` (a path, ``@`` and an abstract name, or `DESCRIPTOR_PREFIX` and a
+    number); empty: there is none.
 
     ``life_seconds``: how often it is to be told ``WATCHDOG=1``; 0 where it does not ask for that.
     """
 
     def __init__(self, address: str, life_seconds: float = 0.0) -> None:
         self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._inherited: socket.socket | None = None
+        if address.startswith(DESCRIPTOR_PREFIX):
+            with contextlib.suppress(OSError, ValueError):
+                self._inherited = socket.socket(fileno=int(address.removeprefix(DESCRIPTOR_PREFIX)))
+                # Our children shall not speak in our name.
+                self._inherited.set_inheritable(False)
         self.life_seconds = life_seconds
 
     @classmethod
@@ -87,18 +96,43 @@ class ServiceManager:
         return cls(address, int(silent_usec) / 1e6 / SIGNS_OF_LIFE if asked else 0.0)
 
     def __bool__(self) -> bool:
-        return self._address[:1] in ("/", "\0")
+        return self._inherited is not None or self._address[:1] in ("/", "\0")
 
     def notify(self, **variables: str | int) -> bool:
         """Say for example ``READY=1, STATUS="armed"``; whether it was sent. Never waits, never raises.
 
         A line break in a value would start another variable and becomes a space.
         """
-        return self._send(variables, ())
-
-    def _send(self, variables: dict[str, str | int], descriptors: tuple[int, ...]) -> bool:
-        if not self:
+        try:
+            with self._connected() as sender:
+                self._send(sender, variables)
+        except OSError:
             return False
+        return True
+
+    async def notify_in_time(self, **variables: str | int) -> bool:
+        """As `notify`, but waits for room in its socket, `SEND_SECONDS_MAX` at most."""
+        return await self._send_when_taken(variables)
+
+    def _connected(self) -> socket.socket:
+        """To be closed. Raises OSError."""
+        if self._inherited is not None:
+            return self._inherited.dup()
+        if not self:
+            raise OSError("there is no service manager")
+        sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            sender.connect(self._address)
+        except OSError:
+            sender.close()
+            raise
+        return sender
+
+    @staticmethod
+    def _send(
+        sender: socket.socket, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
+    ) -> None:
+        """Raises OSError; BlockingIOError where there is no room."""
         lines = (f"{name}={str(value).replace(chr(10), ' ')}" for name, value in variables.items())
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
@@ -106,21 +140,20 @@ class ServiceManager:
         # A service manager that is busy with a shutdown may be slow to read: it must not hold up what it
         # waits for.
         flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-                sender.sendmsg(["\n".join(lines).encode(errors="replace")], passed, flags, self._address)
-        except OSError:
-            return False
-        return True
+        sender.sendmsg(["\n".join(lines).encode(errors="replace")], passed, flags)
 
-    async def _send_until_taken(
+    async def _send_when_taken(
         self, variables: dict[str, str | int], descriptors: tuple[int, ...] = ()
     ) -> bool:
-        """Send, and try again while the socket is full; whether it was sent in time."""
-        with trio.move_on_after(SEND_SECONDS_MAX):
-            while self and not self._send(variables, descriptors):
-                await trio.sleep(RETRY_SECONDS)
-            return bool(self)
+        """Whether it was sent in time."""
+        with trio.move_on_after(SEND_SECONDS_MAX), contextlib.suppress(OSError), self._connected() as sender:
+            while True:
+                try:
+                    self._send(sender, variables, descriptors)
+                    return True
+                except BlockingIOError:
+                    # Only who is connected is told: then it is our turn as much as any other sender's.
+                    await trio.lowlevel.wait_writable(sender)
         return False
 
     async def store(self, name: str, descriptor: int) -> bool:
@@ -128,18 +161,18 @@ class ServiceManager:
 
         ``FDPOLL=0``: while logind is down the lock polls an error, and would be thrown away.
         """
-        return await self._send_until_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
+        return await self._send_when_taken({"FDSTORE": 1, "FDNAME": name, "FDPOLL": 0}, (descriptor,))
 
     async def remove(self, name: str) -> bool:
         """Take every descriptor of that name out of the store; whether that was *confirmed*."""
-        return await self._send_until_taken({"FDSTOREREMOVE": 1, "FDNAME": name}) and await self.barrier()
+        return await self._send_when_taken({"FDSTOREREMOVE": 1, "FDNAME": name}) and await self.barrier()
 
     async def barrier(self) -> bool:
         """Wait until the service manager has worked through all that we sent before."""
         ours, theirs = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             try:
-                sent = await self._send_until_taken({"BARRIER": 1}, (theirs,))
+                sent = await self._send_when_taken({"BARRIER": 1}, (theirs,))
             finally:
                 # Ours has to be closed in any case, or the pipe would never hang up.
                 os.close(theirs)

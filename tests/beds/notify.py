@@ -6,7 +6,7 @@ import array
 import contextlib
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -85,6 +85,30 @@ async def serving(bed: Bed) -> AsyncIterator[Bed]:
             finally:
                 nursery.cancel_scope.cancel()
                 bed.close()
+
+
+@contextlib.contextmanager
+def full_socket(path: Path) -> Iterator[socket.socket]:
+    """A service manager's socket that nobody reads, and in which there is no room."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as endpoint:
+        endpoint.bind(str(path))
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as stranger,
+            contextlib.suppress(BlockingIOError),
+        ):
+            stranger.connect(str(path))
+            while True:
+                stranger.send(b"x")
+        yield endpoint
+
+
+def drain(endpoint: socket.socket) -> list[bytes]:
+    """What is in it now."""
+    found: list[bytes] = []
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            found.append(endpoint.recv(MESSAGE_BYTES_MAX))
+    return found
 
 
 def notify_bed(folder: Path) -> contextlib.AbstractAsyncContextManager[NotifyBed]:

@@ -23,7 +23,8 @@ SIGN_SECONDS = 0.5
 class Kept:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.address = os.environ["NOTIFY_SOCKET"]
+        self.notify = socket.socket(fileno=int(os.environ["NOTIFY_SOCKET"].removeprefix("fd:")))
+        self.notify.set_inheritable(False)
         lives = folder / "lives"
         self.life = len(lives.read_bytes()) if lives.exists() else 0
         with lives.open("ab") as file:
@@ -37,8 +38,7 @@ class Kept:
         passed = (
             [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))] if descriptors else []
         )
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-            sender.sendmsg([data], passed, 0, "\0" + self.address[1:])
+        self.notify.sendmsg([data], passed)
 
     def do_say(self, text: str) -> None:
         self.send(text.encode())
@@ -91,8 +91,8 @@ class Kept:
         same = places == names[:count]
         self.note(f"fds {' '.join(places) or 'none'} {'mine' if mine and same else 'not-mine'}")
 
-    def do_address(self, _: str) -> None:
-        (self.folder / "address").write_text(self.address)
+    def do_note(self, what: str) -> None:
+        self.note(what)
 
     def do_orphan(self, _: str) -> None:
         if middle := os.fork():

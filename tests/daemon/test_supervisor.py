@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import array
 import ctypes
 import os
 import re
@@ -11,17 +10,25 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import trio
+import trio.testing
 
+from ebbtide.actors.edges.service_manager import ServiceManager
+from ebbtide.daemon import Daemon
 from ebbtide.events.decisions import PodEnded, ReleaseLock, Resumed, ShutdownBegan
 from ebbtide.events.facts import DaemonStarted, OrderEnded
-from ebbtide.supervisor import SILENT_SECONDS_MAX, pause_seconds, waited_seconds
+from ebbtide.host import LocalHost
+from ebbtide.supervisor import SILENT_SECONDS_MAX, ServiceManagerAbove, pause_seconds, waited_seconds
+from tests.beds.notify import drain, full_socket
 from tests.daemon.rig import EBBTIDE, LOCK_NAME, Rig
 
 ROOT = Path(__file__).parents[2]
@@ -31,6 +38,8 @@ KEPT = (*ALONE, str(Path(__file__).with_name("child.py")))
 WAIT_SECONDS_MAX = 15
 POLL_SECONDS = 0.005
 RESIDENT_MIB_MAX = 14
+#: Of a row of /proc/net/unix, whose last column is a name.
+UNNAMED = ("slot", "references", "protocol", "flags", "type", "state", "inode")
 PR_SET_CHILD_SUBREAPER = 36
 #: One descriptor as systemd passes it: at 3, with the process's own number.
 AT_THREE = '[ "$0" = 3 ] || eval "exec 3<&$0 $0<&-"; export LISTEN_PID=$$; exec "$@"'
@@ -323,8 +332,8 @@ def test_garbage_is_ignored(bench: Bench) -> None:
 def test_without_a_free_descriptor_it_lives(bench: Bench) -> None:
     """What comes with a descriptor then is dropped, and confirmed as such; later it is kept as ever."""
     lock = bench.pipe("lock")
-    bench.start("address await=full store=lock barrier await=free store=lock barrier crash / fds")
-    until(lambda: (bench.folder / "address").exists())
+    bench.start("note=up await=full store=lock barrier await=free store=lock barrier crash / fds")
+    bench.noted("up")
     assert bench.process is not None
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     before = resource.prlimit(bench.process.pid, resource.RLIMIT_NOFILE, (3, hard))
@@ -338,54 +347,31 @@ def test_without_a_free_descriptor_it_lives(bench: Bench) -> None:
     os.close(lock)
 
 
-def test_nobody_else_is_heard(bench: Bench) -> None:
-    """The socket's name is open to all: a stranger's words and descriptors are dropped."""
-    lock = bench.pipe("lock")
-    bench.start("store=lock barrier address await=seen crash / fds")
+def test_nobody_else_can_speak_to_it(bench: Bench) -> None:
+    """None of its sockets, nor the child's, has a name: who could send could also fill the queue, and the
+    child's signs of life would be lost.
+    """
+    bench.start("say=READY=1 barrier await=seen exit=0")
     bench.noted("confirmed")
-    until(lambda: (bench.folder / "address").exists())
-    address = "\0" + (bench.folder / "address").read_text()[1:]
-    ours, theirs = os.pipe()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as stranger:
-        for text in ("FDSTOREREMOVE=1\nFDNAME=lock", "STOPPING=1", "FDSTORE=1\nFDNAME=mine"):
-            passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))]
-            stranger.sendmsg([text.encode()], passed, 0, address)
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    until(lambda: not held(ours))
+    assert bench.process is not None
+    found = [links(pid) for pid in (bench.process.pid, *children(bench.process))]
+    sockets = [[path[8:-1] for path in each if path.startswith("socket:[")] for each in found]
+    assert [len(each) for each in sockets] == [2, 1]
+    rows = [row.split() for row in Path("/proc/net/unix").read_text().splitlines()]
+    assert {len(row) for row in rows if row[6] in sockets[0] + sockets[1]} == {len(UNNAMED)}
     (bench.folder / "seen").touch()
     assert bench.end()[0] == 0
-    assert bench.log(1) == ["life", "fds lock mine"]
-    os.close(ours)
-    os.close(lock)
 
 
-@pytest.mark.root
-@pytest.mark.slow
-def test_a_sender_of_another_pid_namespace_is_not_heard_between_two_lives(bench: Bench) -> None:
-    """Without the host's processes the kernel calls every stranger 0, and 0 is no child that is away."""
-    lock = bench.pipe("lock")
-    words = "store=lock barrier address crash / crash / fds exit=0"
-    bench.start(words, "unshare", "--pid", "--fork", "--kill-child")
-    until(lambda: len(bench.log(1)) == 1)
-    address = "\0" + (bench.folder / "address").read_text()[1:]
-    ours, theirs = os.pipe()
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as stranger:
-
-        def third_life() -> bool:
-            # All through the pause of a second that follows the second death.
-            for text in ("FDSTOREREMOVE=1\nFDNAME=lock", "STOPPING=1", "FDSTORE=1\nFDNAME=mine"):
-                passed = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [theirs]))]
-                with suppress(BlockingIOError, ConnectionRefusedError):
-                    stranger.sendmsg([text.encode()], passed, 0, address)
-            return len(bench.log(2)) == 2
-
-        until(third_life)
-    os.close(theirs)
-    assert bench.end()[0] == 0
-    assert bench.log(2) == ["life", "fds lock mine"]
-    os.close(ours)
-    os.close(lock)
+def test_what_has_no_room_above_waits_for_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any local user may fill the service manager's socket: what we say then is not lost at once."""
+    monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+    with full_socket(tmp_path / "notify") as full:
+        emptying = threading.Timer(0.05, drain, [full])
+        emptying.start()
+        ServiceManagerAbove().say("WATCHDOG=1")
+        emptying.join()
+        assert drain(full)[-1] == b"WATCHDOG=1"
 
 
 def test_the_manager_above_hears_what_concerns_it(bench: Bench) -> None:
@@ -564,6 +550,20 @@ async def test_a_hung_daemon_does_not_cost_the_shutdown(kept: Rig) -> None:
     assert [event.lock_inherited for event in kept.events(DaemonStarted)] == [False, True]
     assert {event.outcome for event in kept.events(PodEnded)} == {"graceful"}
     assert len(kept.events(ReleaseLock)) == 1
+
+
+async def test_a_sign_of_life_waits_for_room(tmp_path: Path) -> None:
+    """Somebody has filled the service manager's socket: the daemon's sign is sent before the next is due."""
+    service = ServiceManager(str(tmp_path / "notify"), life_seconds=WAIT_SECONDS_MAX)
+    host = LocalHost("", "process", cast(Any, None), service, 0)
+    daemon = SimpleNamespace(_host=host, sequencer=SimpleNamespace(turned=trio.lowlevel.checkpoint))
+    with full_socket(tmp_path / "notify") as full, trio.fail_after(WAIT_SECONDS_MAX / 2):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(Daemon._say_alive, cast(Any, daemon))
+            await trio.testing.wait_all_tasks_blocked()
+            while b"WATCHDOG=1" not in drain(full):
+                await trio.lowlevel.wait_readable(full)
+            nursery.cancel_scope.cancel()
 
 
 @pytest.mark.root

@@ -288,6 +288,9 @@ class Host:
     life_seconds = 0.0
 
     def notify(self, **variables: str | int) -> None:
+        """Nobody looks."""
+
+    async def notify_in_time(self, **variables: str | int) -> None:
         if self._life.alive and "READY" in variables:
             self._life.ready = True
             self._life.node.log.note("ready", life=self._life.number)

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import trio
+import trio.testing
 
 from ebbtide.actors.edges import service_manager as system
 from ebbtide.actors.edges.linux.proc import boot_id
@@ -17,7 +22,10 @@ from ebbtide.actors.edges.service_manager import (
 )
 from tests.actors.edges.logind.conftest import bed
 from tests.beds.logind import LogindBed
-from tests.beds.notify import notify_bed
+from tests.beds.machine import machine_bed
+from tests.beds.notify import drain, full_socket, notify_bed
+from tests.beds.rootfs import SUITES
+from tests.beds.skipping import or_skip
 
 __all__ = ["bed"]
 
@@ -27,6 +35,93 @@ async def test_notify_says_variables(tmp_path: Path) -> None:
     async with notify_bed(tmp_path) as bed:
         assert ServiceManager(bed.address).notify(READY=1, STATUS="armed\nWATCHDOG=trigger")
         assert await bed.wait("READY") == {"READY": "1", "STATUS": "armed WATCHDOG=trigger"}
+
+
+async def test_what_has_no_room_waits_for_it(tmp_path: Path) -> None:
+    """Any local user may fill the socket: a sign of life waits until it is read, and is sent once."""
+    with full_socket(tmp_path / "notify") as full:
+        service, sent = ServiceManager(str(tmp_path / "notify")), list[bool]()
+
+        async def say() -> None:
+            sent.append(await service.notify_in_time(WATCHDOG=1))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(say)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not service.notify(STATUS="lost")
+            drain(full)
+        assert sent == [True]
+        assert drain(full) == [b"WATCHDOG=1"]
+
+
+async def test_what_finds_no_room_is_given_up(tmp_path: Path, autojump_clock: trio.abc.Clock) -> None:
+    """A service manager that hangs holds nobody up."""
+    with full_socket(tmp_path / "notify"):
+        assert not await ServiceManager(str(tmp_path / "notify")).notify_in_time(WATCHDOG=1)
+        assert not await ServiceManager(str(tmp_path / "notify")).barrier()
+
+
+async def test_a_socket_that_was_inherited() -> None:
+    """The supervisor's has no name, but a number; children do not inherit it, and nonsense is no socket."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+    theirs.set_inheritable(True)
+    number = theirs.detach()
+    service = ServiceManager.from_environment({"NOTIFY_SOCKET": f"fd:{number}"})
+    assert service
+    assert not os.get_inheritable(number)
+    with ours:
+        for _ in range(2):
+            assert service.notify(READY=1)
+            assert await service.notify_in_time(WATCHDOG=1)
+        assert [ours.recv(100) for _ in range(4)] == [b"READY=1", b"WATCHDOG=1"] * 2
+    assert not service.notify(READY=1)
+    assert not await service.notify_in_time(WATCHDOG=1)
+    assert service._inherited is not None
+    service._inherited.close()
+    for address in ("fd:", "fd:x", "fd:-1", "fd:1000000", "fd:9999999999", "fd:0x1"):
+        assert not ServiceManager(address)
+
+
+#: Connected as root, since its way into the machine is only root's; then any user of the machine.
+FLOOD = """
+import os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+    sender.connect(sys.argv[1])
+    os.setgid(65534)
+    os.setuid(65534)
+    print(flush=True)
+    while True:
+        try:
+            sender.send(b"x")
+        except OSError:
+            pass
+"""
+FLOODERS = 6
+
+
+@pytest.mark.root
+@pytest.mark.machine
+async def test_a_flood_of_systemds_own_socket() -> None:
+    """Any user may write to it: what is said once is lost, and a sign of life comes through each time."""
+    with or_skip():
+        async with machine_bed(SUITES[-1]) as machine:
+            await machine.boot()
+            path = f"/proc/{machine.init}/root/run/systemd/notify"
+            service = ServiceManager(path)
+            argv = (sys.executable, "-I", "-S", "-c", FLOOD, path)
+            strangers = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(FLOODERS)]
+            try:
+                for stranger in strangers:
+                    assert stranger.stdout is not None
+                    assert await trio.to_thread.run_sync(stranger.stdout.readline) == b"\n"
+                with trio.fail_after(10):
+                    while service.notify(WATCHDOG=1):
+                        await trio.lowlevel.checkpoint()
+                assert [await service.notify_in_time(WATCHDOG=1) for _ in range(20)] == [True] * 20
+            finally:
+                for stranger in strangers:
+                    stranger.kill()
+                    stranger.communicate()
 
 
 @pytest.mark.parametrize(
