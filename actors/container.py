@@ -32,6 +32,9 @@ from ebbtide.events.model import Container
 #: The actor whose orders these are (`actors.hook`).
 NAME = "HookActor"
 
+#: By then a pod that has heard has mostly ended, and the kubelet knows of the delete.
+TELL_NS = NS_PER_SECOND // 2
+
 #: How long before SIGKILL a straggler is looked at.
 AUTOPSY_BEFORE_KILL_NS = 250_000_000
 
@@ -85,6 +88,9 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     told: bool = False
     #: Nobody saw it end, and that our SIGKILL has met it is not known.
     end_unseen: bool = False
+    #: Under `KUBELET_SILENCE`: before it comes to our SIGKILL we tell it, if we never have; when we did.
+    warn: bool = False
+    warned_ns: int = 0
 
     @property
     def stop_by_ns(self) -> int:
@@ -104,8 +110,17 @@ class ContainerState(State, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
             # Looked at first, because SIGKILL takes away what there is to see; whoever was looked at is due
             # once more.
             first_look_ns = min(self.autopsy_at_ns, self.kill_at_ns - AUTOPSY_BEFORE_KILL_NS)
-            return min(self.kill_at_ns if self.autopsy else first_look_ns, self.tell_at_ns)
+            return min(self.kill_at_ns if self.autopsy else first_look_ns, self.tell_due_ns)
         return NEVER_NS
+
+    @property
+    def tell_due_ns(self) -> int:
+        """When we tell one that the kubelet stops. What is left to our SIGKILL has outlived the time in which
+        a kubelet at work has told it, or ended it.
+        """
+        if not self.warn or self.told or self.phase != "stopping":
+            return self.tell_at_ns
+        return min(self.tell_at_ns, self.kill_at_ns - FLOOR_NS + TELL_NS)
 
     def key(self, what: str) -> str:
         return order_key(NAME, f"{what}:{self.spec.name}", self.uid, self.first_ordinal + self.tries)
@@ -212,6 +227,20 @@ def _stop_signal(down: ContainerState) -> SendSignal:
         container=down.spec.name,
         signal=down.spec.stop_signal,
         by_runtime=down.delegated,
+    )
+
+
+def due_tell(down: ContainerState, now: int) -> ContainerState:
+    """It is told, in its turn or as the last chance; the floor is between that and our SIGKILL."""
+    warned = down.tell_at_ns > now
+    kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+    return replace(
+        down,
+        tell_at_ns=NEVER_NS,
+        telling=True,
+        warn=False,
+        warned_ns=now if warned else 0,
+        kill_at_ns=kill_at_ns,
     )
 
 

@@ -33,7 +33,13 @@ from ebbtide.actors.actor import (
     Transitions,
     ignored,
 )
-from ebbtide.actors.container import AUTOPSY_BEFORE_KILL_NS, NAME, ORDER_ENDED_BY_KIND, ContainerState
+from ebbtide.actors.container import (
+    AUTOPSY_BEFORE_KILL_NS,
+    NAME,
+    ORDER_ENDED_BY_KIND,
+    TELL_NS,
+    ContainerState,
+)
 from ebbtide.actors.policy.grace_periods import DELETE_SECONDS_MIN, FLOOR_NS
 from ebbtide.actors.policy.termination_mode import SIGN_NS
 from ebbtide.events.base import NS_PER_SECOND, Event, order_key, parse_order_key
@@ -165,7 +171,7 @@ def _each_container(
         if down.phase == "turn" and (_has_turn(downs, index) or down.stop_by_ns <= now):
             downs[index], made = steps.stop(down, now)
             decisions += made
-        elif down.telling and down.phase == "stopping" and _has_turn(downs, index):
+        elif down.telling and down.phase == "stopping" and (down.warned_ns or _has_turn(downs, index)):
             downs[index], made = steps.tell(down)
             decisions += made
     state = replace(state, downs=tuple(downs))
@@ -323,6 +329,9 @@ def _end_text(down: ContainerState) -> str:
 
 def _hook_notes(downs: Sequence[ContainerState]) -> str:
     notes = [note for down in downs for note in (down.hook_note, down.stop_note) if note]
+    warned = [down.spec.name for down in downs if down.warned_ns]
+    if warned:
+        notes.append(f"{', '.join(warned)} perhaps told to stop only when the grace was over")
     return "; " + "; ".join(notes) if notes else ""
 
 
@@ -463,9 +472,13 @@ def _handed_over_anew(state: PodState, event: HandedOver, now: int) -> Result:
     """What the kubelet has lost of a pod's grace is given again, as far as its wave has time: a hung one has
     told the pod nothing, and the next waves count on theirs.
     """
-    # A pod of which a container has ended since, or that we have told, has heard. A straggler's wave is over,
-    # and who is hurried has no time: these get none, but are not said to have had what the kubelet lost.
-    heard = any(down.told or (down.phase == "exited" and down.stop_since_ns) for down in state.downs)
+    # A pod of which a container has ended since, or that we have told in time, has heard. A straggler's wave
+    # is over, and who is hurried has no time: these get none, but are not said to have had what the kubelet
+    # lost.
+    heard = any(
+        (down.told and not down.warned_ns) or (down.phase == "exited" and down.stop_since_ns)
+        for down in state.downs
+    )
     if state.means == "api" and not heard:
         has_time = state.wave == event.wave and not state.hurried
         state = replace(state, anew_until_ns=max(now, event.until_ns if has_time else 1))
@@ -473,13 +486,16 @@ def _handed_over_anew(state: PodState, event: HandedOver, now: int) -> Result:
 
 
 def _grace_anew(state: PodState, now: int) -> PodState:
-    deadline_ns = min(now + state.grace_ns, state.anew_until_ns)
+    since_ns = min((down.warned_ns for down in state.downs if down.warned_ns), default=now)
+    deadline_ns = min(since_ns + state.grace_ns, state.anew_until_ns)
     downs = tuple(
-        replace(down, deadline_ns=max(down.deadline_ns, min(deadline_ns, down.limit_ns - FLOOR_NS)))
+        replace(
+            down, deadline_ns=max(down.deadline_ns, min(deadline_ns, down.limit_ns - FLOOR_NS)), warned_ns=0
+        )
         for down in state.downs
     )
-    grace_ns = max((down.deadline_ns - now for down in downs), default=0)
-    return replace(state, downs=downs, grace_ns=max(0, grace_ns), taken_ns=now, anew_until_ns=0)
+    grace_ns = max((down.deadline_ns - since_ns for down in downs), default=0)
+    return replace(state, downs=downs, grace_ns=max(0, grace_ns), taken_ns=since_ns, anew_until_ns=0)
 
 
 def _take_over(state: PodState, now: int) -> Result:
@@ -492,15 +508,17 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
     if not down.delegated:
         return down, []
     # Another try's key: what the kubelet's time led to must not be taken for the outcome of ours.
-    ours = replace(down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1)
+    ours = replace(
+        down, delegated=False, autopsy=False, autopsy_at_ns=NEVER_NS, tries=down.tries + 1, warn=False
+    )
     if down.told:
-        return ours, []
+        return replace(ours, kill_at_ns=max(ours.kill_at_ns, min(down.deadline_ns, down.limit_ns))), []
     ours = replace(ours, tell_at_ns=NEVER_NS, telling=False)
     if state.refused:
         ours = replace(ours, phase="running", stop_since_ns=0, kill_at_ns=NEVER_NS)
         return steps.begin(ours, now, down.deadline_ns, down.limit_ns, sleep_action=state.sleep_action)
     note = "" if down.spec.hook is None else HANDED_OVER
-    return replace(ours, phase="turn", hook_note=note), []
+    return replace(ours, phase="turn", hook_note=note or down.hook_note), []
 
 
 # --- what the kubelet asked of a runtime that was away for a moment -------------------------------
@@ -514,9 +532,6 @@ def _taken_over(down: ContainerState, state: PodState, now: int) -> steps.Contai
 
 #: How long a kubelet may take to find its runtime again (its own pause between two attempts is 3 s at most).
 DOUBT_NS = 4 * NS_PER_SECOND
-
-#: By then a pod that has heard has mostly ended, and the kubelet knows of the delete.
-TELL_NS = NS_PER_SECOND // 2
 
 
 def _runtime_back(state: PodState, event: RuntimeRead, now: int) -> Result:
@@ -551,6 +566,20 @@ def _adopted(state: PodState, event: PodPlanned, now: int) -> Result:
     # No new grace: whoever began under the first shutdown would otherwise gain by its cancel.
     state = replace(state, wave=event.wave, withdrawn=False)
     return (state, ()) if event.means == state.means else _handed_over(state, event, now)
+
+
+def _adopted_observed(state: PodState, event: PodPlanned, now: int) -> Result:
+    """Nobody of ours has told one to stop that was only looked on: it begins with its new wave."""
+    if state.means != "observe" or event.means == "observe":
+        return _adopted(state, event, now)
+    state, decisions = _planned_rounding_up(state, event, now)
+    # The kubelet may have run its hooks, and a hook runs once.
+    return replace(state, downs=tuple(_hook_spent(down) for down in state.downs)), decisions
+
+
+def _hook_spent(down: ContainerState) -> ContainerState:
+    note = HANDED_OVER if down.spec.hook else ""
+    return replace(down, spec=replace(down.spec, hook=None), hook_note=note)
 
 
 def _planned(state: PodState, event: PodPlanned, now: int) -> Result:
@@ -605,7 +634,7 @@ def _stop_began_asking(state: PodState, event: PodStopBegan, now: int) -> Result
     if state.means != "api":
         return state, decisions
     least_ns = min(now + DELETE_SECONDS_MIN * NS_PER_SECOND + FLOOR_NS, event.kill_by_ns)
-    downs = tuple(replace(down, kill_at_ns=max(down.kill_at_ns, least_ns)) for down in state.downs)
+    downs = tuple(replace(down, kill_at_ns=max(down.kill_at_ns, least_ns), warn=True) for down in state.downs)
     return replace(state, downs=downs), decisions
 
 
@@ -623,8 +652,8 @@ def _tick(state: PodState, event: Tick, now: int) -> Result:
 
 
 def _container_due(down: ContainerState, now: int) -> steps.ContainerStep:
-    if down.tell_at_ns <= now:
-        down = replace(down, tell_at_ns=NEVER_NS, telling=True)
+    if down.tell_due_ns <= now:
+        down = steps.due_tell(down, now)
     # Whose turn has come by time is stopped by `_each_container`, with whom it has come by an exit.
     if down.due_ns() > now or down.phase == "turn":
         return down, []
@@ -781,6 +810,8 @@ TRANSITIONS = Transitions(
     Row("new planned ended", PodPlanned, _planned_rounding_up, "planned", flag=DELETE_ROUNDED_UP),
     Row("stopping",   PodPlanned,     _adopted,           "= ended",
         (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
+    Row("stopping",   PodPlanned,     _adopted_observed,  "= planned ended",
+        (*HOOK_BEGINS, HookEnded, SendSignal, PodEnded), flag=KUBELET_SILENCE),
     Row("planned",    PodStopBegan,   _stop_began,        "stopping ended",
         (DeletePod, *HOOK_BEGINS, HookEnded, SendSignal, PodEnded)),
     Row("planned",    PodStopBegan,   _stop_began_asking, "stopping ended",

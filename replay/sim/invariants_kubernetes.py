@@ -79,14 +79,16 @@ def the_kubelet_is_back(view: BootView) -> BreachSentences:
 
 def nobody_is_started_again(view: BootView) -> BreachSentences:
     """While a shutdown goes on no pod that we have stopped is started again under us, unless nothing could
-    stop the kubelet. After a cancel it is meant to be: the machine stays up.
+    stop the kubelet. After a cancel it is meant to be: the machine stays up. So is a pod that ended then, for
+    which its kubelet takes until the next shutdown has begun.
     """
     if view.boot.kubelet_stays or view.hurt:
         return
     turns = view.of("shutdown", "withdraw", "stopping")
     for seen in view.of("restart"):
-        last = [turn.what for turn in turns if turn.at_ns <= seen.at_ns][-1:]
-        if last != ["withdraw"] and view.served_through(seen.at_ns - 3 * NS_PER_SECOND, seen.at_ns):
+        exits = [view.exit_ns(box) for box in view.boxes(seen.uid) if box.name == seen.container]
+        last = [[turn.what for turn in turns if turn.at_ns <= at_ns][-1:] for at_ns in (*exits, seen.at_ns)]
+        if ["withdraw"] not in last and view.served_through(seen.at_ns - 3 * NS_PER_SECOND, seen.at_ns):
             yield (
                 f"{seen.uid}/{seen.container} was started again by the kubelet at {world_seconds(seen.at_ns)}"
             )

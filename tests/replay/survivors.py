@@ -115,11 +115,9 @@ UNTOLD = (
 UNRELEASED = (
     "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
     "container._stop_outcome: event.result == 'unknown' -> event.result != 'unknown'",
-    "container._stop_outcome: event.result == 'done' -> event.result != 'done'",
     "container.exited: down.error != '' -> down.error == ''",
-    "hook._container_due: down.tell_at_ns <= now -> down.tell_at_ns < now",
+    "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
     "hook._delete_ended: now < state.doubt_until_ns -> now <= state.doubt_until_ns",
-    "hook._each_container: down.phase == 'stopping' -> down.phase != 'stopping'",
     "hook._hurry: down.tell_at_ns != NEVER_NS -> down.tell_at_ns == NEVER_NS",
     "hook._runtime_back: state.means != 'api' -> state.means == 'api'",
     "hook._hurry_noted: state.means == 'api' -> state.means != 'api'",

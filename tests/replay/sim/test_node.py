@@ -300,10 +300,19 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
 @pytest.mark.parametrize(
     ("seed", "mode"),
     [
+        # The daemon: nobody told these pods to stop.
+        (804986097713, "api"),  # a pod with a hook, under a kubelet that hangs and that nobody can ask
+        (804986099481, "api"),  # the same, whose grace ends with its wave
+        (649, "api"),  # a kubelet that hangs so late that its endpoint's silence is not known yet
+        (804986103180, "auto"),  # one that was only looked on, adopted by a shutdown that ends pods itself
         # The model.
         (111165, "api"),  # a kubelet wakes up while it is being stopped
         (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
         # The judgement.
+        (
+            741381854572,
+            "auto",
+        ),  # a pod that a cancelled shutdown ended is started again early in the next one
         (120178, "cri"),  # a power cut while a slow API server takes the last status
         (804986097049, "api"),  # a power cut while the last volumes are waited for
         (804986097021, "api"),  # a runtime wakes up with a stop signal of each of two shutdowns
