@@ -33,7 +33,6 @@ from ebbtide.actors.runner import Effects, Inbox, Sequencer
 from ebbtide.config import ConfigError, Loaded, configuration_values, default_paths, load_named
 from ebbtide.control import ControlError, Request, Verb, serve
 from ebbtide.events.base import NS_PER_SECOND, Record, Stamp
-from ebbtide.events.catalog import Source
 from ebbtide.events.decisions import Armed, PodOutcome
 from ebbtide.events.disk import DirectoryStorage, Storage
 from ebbtide.events.facts import (
@@ -108,10 +107,10 @@ class Sealer:
         if seq <= self._sealed_seq or self._writer.away:
             return
         try:
-            data = await self._storage.call(
-                _one_seal_more, self._storage.source, self._writer.journal_id, seq, head, self._wall_ns()
-            )
-            await self._storage.put(SEALS_FILE, data)
+            one_more = partial(_one_seal_more, self._writer.journal_id, seq, head, self._wall_ns())
+            # Read and written at once: what was given up on a disk that hangs is written when that is back,
+            # and would undo those that came after it.
+            await self._storage.rewrite(SEALS_FILE, SEALS_BYTES_MAX + 1, one_more)
             self._sealed_seq = seq
         except FileNotFoundError:
             return  # nobody has asked for seals
@@ -122,11 +121,11 @@ class Sealer:
             self._told = why
 
 
-def _one_seal_more(source: Source, journal_id: bytes, seq: int, head: bytes, wall_ns: int) -> bytes:
+def _one_seal_more(journal_id: bytes, seq: int, head: bytes, wall_ns: int, data: bytes) -> bytes:
     """The file with it. In a thread: those of a year take long enough to come between two stop signals.
-    Raises OSError, ValueError.
+    Raises ValueError.
     """
-    seals = parse_seals(source.read(SEALS_FILE, 0, SEALS_BYTES_MAX + 1))
+    seals = parse_seals(data)
     if len(seals.seals) == SEALS_MAX:
         raise ValueError(f"there are {SEALS_MAX} of them: keep the file, remove it, make a new key")
     return encode_seals(with_seal(seals, journal_id, seq, head, wall_ns))

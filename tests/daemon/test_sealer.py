@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import threading
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -54,7 +57,34 @@ async def test_what_is_durable_is_sealed_once(tmp_path: Path) -> None:
         assert heads[seal.seq] == seal.head
 
 
-async def test_two_at_once_are_made_with_two_keys(tmp_path: Path) -> None:
+class HungSync:
+    """The next sync of a thread of ours does not return until ``back``."""
+
+    def __init__(self, sync: Callable[[int], None]) -> None:
+        self._sync = sync
+        self._hung, self.back = threading.Event(), threading.Event()
+
+    def __call__(self, descriptor: int) -> None:
+        if not self._hung.is_set():
+            self._hung.set()
+            self.back.wait()
+        self._sync(descriptor)
+
+    async def until_hung(self) -> None:
+        await trio.to_thread.run_sync(self._hung.wait)
+
+
+@contextlib.asynccontextmanager
+async def hung_sync(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[HungSync]:
+    made = HungSync(os.fsync)
+    monkeypatch.setattr(os, "fsync", made)
+    try:
+        yield made
+    finally:
+        made.back.set()
+
+
+async def test_two_at_once_are_made_with_two_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The daemon's end finds its hourly seal under way: each stands, or there was nothing more to seal."""
     storage = DirectoryStorage(tmp_path)
     (tmp_path / SEALS_FILE).write_bytes(encode_seals(Seals(FIRST.hex())))
@@ -62,25 +92,63 @@ async def test_two_at_once_are_made_with_two_keys(tmp_path: Path) -> None:
         sealer = Sealer(writer, storage, lambda: 7, lambda level, line: pytest.fail(line))
         await making.write_steps(writer, 2, synced=True)
         first_seq, _ = writer.head
-        read, go = trio.Event(), trio.Event()
-        call = storage.call
-
-        async def held(function: Any, *args: Any) -> Any:
-            made = await call(function, *args)
-            if not read.is_set():
-                read.set()
-                await go.wait()
-            return made
-
-        storage.call = held  # type: ignore[method-assign]
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as nursery, hung_sync(monkeypatch) as disk:
             nursery.start_soon(sealer.seal)
-            await read.wait()
+            await disk.until_hung()
             await making.write_steps(writer, 1, synced=True)
             nursery.start_soon(sealer.seal)
             await trio.testing.wait_all_tasks_blocked()
-            go.set()
+            disk.back.set()
         assert seals(tmp_path) == [first_seq, writer.head[0]]
+
+
+async def test_a_seal_that_was_given_up_undoes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its disk hangs, and it is done when the disk is back: until then none is made, since it would be made
+    with the same key.
+    """
+    storage, said = DirectoryStorage(tmp_path), list[str]()
+    (tmp_path / SEALS_FILE).write_bytes(encode_seals(Seals(FIRST.hex())))
+    async with making.running([storage]) as writer:
+        sealer = Sealer(writer, storage, lambda: 7, lambda level, line: said.append(line))
+        await making.write_steps(writer, 2, synced=True)
+        first_seq, _ = writer.head
+        async with hung_sync(monkeypatch) as disk:
+            with trio.CancelScope() as given_up:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(sealer.seal)
+                    await disk.until_hung()
+                    given_up.cancel()
+            await making.write_steps(writer, 1, synced=True)
+            await sealer.seal()
+            assert seals(tmp_path) == []
+            assert said == ["the journal cannot be sealed: the write before this one hangs"]
+        with trio.fail_after(5):
+            while seals(tmp_path) != [first_seq, writer.head[0]]:
+                await sealer.seal()
+
+
+@pytest.mark.parametrize("meanwhile", ["removed", "made anew"])
+async def test_a_key_that_was_taken_away_does_not_come_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    """Somebody has put another file in the place of what was read, or none: that stands."""
+    storage, said = DirectoryStorage(tmp_path), list[str]()
+    path, other = tmp_path / SEALS_FILE, encode_seals(Seals(bytes(32).hex()))
+    path.write_bytes(encode_seals(Seals(FIRST.hex())))
+    async with making.running([storage]) as writer:
+        await making.write_steps(writer, 1, synced=True)
+        sealer = Sealer(writer, storage, lambda: 7, lambda level, line: said.append(line))
+        async with trio.open_nursery() as nursery, hung_sync(monkeypatch) as disk:
+            nursery.start_soon(sealer.seal)
+            await disk.until_hung()
+            path.unlink()
+            if meanwhile == "made anew":
+                path.write_bytes(other)
+            disk.back.set()
+    assert (path.read_bytes() if path.exists() else None) == (other if meanwhile == "made anew" else None)
+    assert [each.name for each in tmp_path.iterdir() if each.name.startswith(SEALS_FILE + ".")] == []
+    changed = "the journal cannot be sealed: somebody has changed seals.json meanwhile"
+    assert said == ([changed] if meanwhile == "made anew" else [])
 
 
 async def test_without_a_key_there_are_no_seals(tmp_path: Path) -> None:
