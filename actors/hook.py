@@ -224,7 +224,7 @@ def _had_ns(state: PodState, now: int) -> int:
     """How much time it had."""
     killed_ns = [down.kill_at_ns for down in state.downs if down.killed]
     if state.taken_ns and killed_ns:
-        # Where both were overdue after a restart SIGKILL came first.
+        # Whose SIGKILL came before it was handed over had no time of ours.
         return max(0, min(killed_ns) - state.taken_ns)
     return min(state.grace_ns, now - state.begun_ns) if state.means and state.begun else state.grace_ns
 
