@@ -248,7 +248,6 @@ class Supervisor:
             self._turn(LOOK_SECONDS)
             if self._code is None and not self._stopping:
                 self._look(self._now() - before)
-        self._child = 0
         return self._code
 
     def _look(self, seconds: float) -> None:
@@ -306,7 +305,8 @@ class Supervisor:
         try:
             while (found := os.waitpid(-1, os.WNOHANG))[0]:
                 if found[0] == self._child:
-                    self._code = os.waitstatus_to_exitcode(found[1])
+                    # From here on its number may be another process's.
+                    self._child, self._code = 0, os.waitstatus_to_exitcode(found[1])
         except ChildProcessError:
             pass
         # What it said between our look and its end: a STOPPING=1 that is not read makes a crash

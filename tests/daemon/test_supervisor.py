@@ -311,6 +311,31 @@ def test_a_reload_waits_until_the_child_is_ready(bench: Bench) -> None:
     assert {life for _, life, _ in bench.lines()} == {0}
 
 
+#: A child that says READY=1 in the last moment, which is not read before its end is known: its number may be
+#: anybody's by then.
+LAST_WORDS = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+from supervisor import Supervisor
+made, waitpid = Supervisor(sys.argv[2:]), os.waitpid
+def late(*which):
+    found = waitpid(*which)
+    if found[0]:
+        made._reload_asked = True
+        made._childs_end.send(b"READY=1")
+    return found
+os.waitpid = late
+sys.exit(made.run())
+"""
+
+
+def test_a_reload_that_finds_the_child_gone() -> None:
+    """It waited for the child to be ready, and that is read after its end: nobody is told any more."""
+    argv = (*ALONE, "-c", LAST_WORDS, str(ROOT / "ebbtide"), *ALONE, "-c", "")
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_SECONDS_MAX)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_garbage_is_ignored(bench: Bench) -> None:
     """Empty, binary, unknown and endless messages change nothing, and their descriptors are closed."""
     lock = bench.pipe("lock")
