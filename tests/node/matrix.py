@@ -508,8 +508,8 @@ class Missed(Exception):
     """The cell could not be made: it says nothing about anybody."""
 
 
-#: What a bed raises; RuntimeError comes from its helper processes. All else is the daemon's failure.
-OF_BED = (Missed, Unavailable, Unready, Refused, RuntimeError)
+#: What a bed raises; the last two come from its helper processes. All else is the daemon's failure.
+OF_BED = (Missed, Unavailable, Unready, Refused, RuntimeError, trio.TooSlowError)
 MESSAGE_CHARACTERS = 2000
 
 
