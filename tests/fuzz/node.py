@@ -170,7 +170,8 @@ async def _cri(data: bytes) -> None:
             # An end that is watched by its process comes when that process wishes.
             with trio.move_on_after(1):
                 await work(*arguments)
-        await ends.catch_up((InventoryContainer(uid="u", container="main", id="gone"),))
+        ends.owed = [InventoryContainer(uid="u", container="main", id="gone")]
+        await ends.catch_up()
         for fact in outbox.facts:
             encode_event(fact)
     finally:

@@ -272,18 +272,16 @@ AWAY_POLL_SECONDS = 0.1
 
 
 async def exit_of_container(caller: CriClient, container_id: str) -> ExitStatus | None:
-    """How a container ended, as the runtime has it; None: it does not say so (yet)."""
+    """How a container ended, as the runtime has it; None: it has not, as it says. Raises CallFailed."""
     request = api.ContainerStatusRequest(container_id=container_id)
     try:
         found = await caller.call("ContainerStatus", request, api.ContainerStatusResponse, LOOK_SECONDS_MAX)
     # It is gone, and with it whatever could be said.
     except NotFound:
         return ExitStatus()
-    except CallFailed:
+    if found.status.state != api.CONTAINER_EXITED:
         return None
-    return (
-        ExitStatus(exit_code=found.status.exit_code) if found.status.state == api.CONTAINER_EXITED else None
-    )
+    return ExitStatus(exit_code=found.status.exit_code)
 
 
 ON_RECORD_AS_AWAY = "the runtime is on record as away"

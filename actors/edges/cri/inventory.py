@@ -215,12 +215,12 @@ class Inventory:
         if ends:
             await outlet.put(*ends)
 
-    async def catch_up(self, uid: str, container: str, outlet: Outlet) -> None:
-        """Somebody acts on a container that the runtime had not shown: by now it may."""
+    async def catch_up(self, uid: str, container: str, outlet: Outlet) -> bool:
+        """Somebody acts on a container that the runtime had not shown: by now it may. False: nobody told."""
         if not self.cached.expects(uid, container):
-            return
+            return True
         if not (self._reach.away or self._warm.is_set()):
-            return
+            return False
         asked = trio.current_time()
         # A whole wave may ask at once: one look, or the one that began since, is for all of them.
         async with self._turn:
@@ -231,6 +231,7 @@ class Inventory:
             # It may have gone away in the middle of this look, or of another's that was waited for.
             if self._reach.away:
                 await self._find_processes(uid, container)
+        return not self._reach.away and self._as_of() >= asked
 
     def has_lost(self, order: Order) -> bool:
         """Is it about a container that the runtime, which is away, has not shown to this daemon?"""
@@ -408,7 +409,8 @@ class ApiOnlyPods:
             if entry is not None and entry.running:
                 table.give([entry.pod])
             # The look is from before we began to wait, or before it was to run: it says nothing of this one.
-            elif each.coming or each.since >= as_of:
+            # Or it shows that it runs, and no more.
+            elif each.coming or each.since >= as_of or each.id in (table.listed or ()):
                 continue
             elif entry is not None and each.id in ("", entry.id):
                 ends.append(entry.exited())

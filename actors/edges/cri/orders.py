@@ -29,6 +29,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import trio
@@ -52,7 +53,6 @@ from ebbtide.actors.edges.cri.client import (
 from ebbtide.actors.edges.cri.inventory import Inventory
 from ebbtide.actors.edges.cri.pods import ContainerEntry, OperatorNotes, PodEntry, PodTable, found_gone
 from ebbtide.actors.edges.linux import proc
-from ebbtide.actors.edges.linux.exits import ExitStatus
 from ebbtide.actors.edges.linux.kill_tree import ScannedProcess, TreeRoot, tree_members
 from ebbtide.actors.edges.linux.proc import AUTOPSY_NS_MAX, examine_processes, signal_number
 from ebbtide.actors.edges.pod_spec import ExecAction, HttpGetAction, SleepAction
@@ -66,6 +66,8 @@ from ebbtide.events.model import ProcessReport
 UNKNOWN_CONTAINER = "no such container is known here"
 RUNTIME_AWAY = "the runtime does not answer"
 NOWHERE = "no process of it is found here, and the runtime does not answer"
+#: Its sandbox is gone, or the runtime refuses to tell its state and no process of it is found here.
+NOT_KNOWN = "the runtime has it, and tells nothing by which it could be stopped"
 #: How a container has ended is worth a moment of its wave, and no more.
 EXIT_CODE_SECONDS_MAX = 0.5
 
@@ -123,27 +125,33 @@ class ContainerOrders:
     async def _running(self, order: SendSignal | KillContainer, outlet: Outlet) -> ContainerEntry | Ending:
         """What is to be stopped. Or the outcome: it has ended, and whoever stops it has not heard of it."""
         # It may be one that only the API server had shown: by now the runtime may have it.
-        await self._inventory.catch_up(order.uid, order.container, outlet)
+        told = await self._inventory.catch_up(order.uid, order.container, outlet)
         entry = self._table.find(order.uid, order.container)
         if entry is not None and entry.running:
             self._table.stop(entry)
             self._sandboxes.stir()
             return entry
         # Of what only the API server had shown, and nobody finds without the runtime, nothing is known.
-        if entry is None and (not self._warm.is_set() or self._inventory.has_lost(order)):
+        if entry is None and not (self._warm.is_set() and told):
             return Ending("failed", NOWHERE)
-        self._inventory.cached.drop(order.uid, order.container)
         if entry is not None:
+            self._inventory.cached.drop(order.uid, order.container)
             await outlet.put(entry.exited())
             return Ending()
         # It ended while no daemon ran: the runtime may still know how.
-        given = self._table.given.get((order.uid, order.container))
-        end: ExitStatus | None = None
-        if given is not None:
-            with trio.move_on_after(EXIT_CODE_SECONDS_MAX):
-                end = await exit_of_container(self._client, given.id)
-        code = None if end is None else end.exit_code
-        await outlet.put(found_gone(order.uid, order.container, code))
+        key = order.uid, order.container
+        given, listed = self._table.given.get(key), self._table.listed
+        container_id = self._inventory.cached.ids().get(key, "") if given is None else given.id
+        # Without an answer: what the last list said of it.
+        runs, code = None if listed is None else container_id in listed, None
+        if container_id:
+            with trio.move_on_after(EXIT_CODE_SECONDS_MAX), suppress(CallFailed):
+                end = await exit_of_container(self._client, container_id)
+                runs, code = end is None, None if end is None else end.exit_code
+        if runs is not False:
+            return Ending("failed", NOT_KNOWN if runs else NOWHERE)
+        self._inventory.cached.drop(*key)
+        await outlet.put(found_gone(*key, code))
         return Ending()
 
     async def _take_autopsy(self, order: TakeAutopsy, outlet: Outlet) -> Ending:

@@ -161,6 +161,9 @@ class PodTable:
     def __init__(self, own: frozenset[str] = frozenset()) -> None:
         self.own = own
         self.pods: dict[str, PodEntry] = {}
+        #: The ids of all containers that the runtime's last list had as running, also of those that are not
+        #: in the table. None: no list has come.
+        self.listed: frozenset[str] | None = None
         #: By UID and name, the containers that a shutdown was given: what its orders mean.
         self.given: dict[tuple[str, str], InventoryContainer] = {}
         #: Containers that any shutdown was given, by their ids: their ends are reported. None: known to the

@@ -153,17 +153,16 @@ class Runtime:
     async def _keep_warm(self) -> None:
         before = self._file.load()
         self.table.restore(before)
+        self._ends.owed = list(before)
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._do_without, before)
+            nursery.start_soon(self._do_without)
             await self._look_until_done()
             nursery.cancel_scope.cancel()
         self._leave_out_own()
-        caught_up = self._warm.is_set()
         # A shutdown that begins now waits for no word on an earlier one.
         self._warm.set()
         self._inventory.settled.set()
-        if not caught_up:
-            await self._ends.catch_up(before)
+        await self._ends.catch_up()
         await self._inventory.report_settled(self._outlet)
         self._start(self._note_priorities)
         if self._lookup is not None:
@@ -176,22 +175,34 @@ class Runtime:
             if self._busy:
                 await trio.sleep(BUSY_SECONDS)
             await self._look_until_done()
+            await self._ends.catch_up()
             await self._inventory.report_settled(self._outlet)
             if self._busy:
                 await self._inventory.report_late(self._outlet)
 
-    async def _do_without(self, before: tuple[InventoryContainer, ...]) -> None:
+    async def _do_without(self) -> None:
         """The runtime hangs from the start: what the daemon before saw of it, as far as that still runs."""
         with suppress(Lost):
             await self._reach.confirm(self._outlet)
         await self._reach.gone()
-        kept = self._kept.load()
-        for each in kept:
+        over = set[str]()
+        for each in self._kept.load():
             pod = restored_pod(each)
+            # A look that broke off may have shown some of it.
+            if (shown := self.table.pods.get(each.sandbox)) is not None:
+                shown.pod_ip = shown.pod_ip or pod.pod_ip
+                shown.host_network = shown.host_network or pod.host_network
+                shown.grace_seconds = (
+                    pod.grace_seconds if shown.grace_seconds is None else shown.grace_seconds
+                )
+                pod = shown
             for container in each.containers:
+                if self.table.has_seen(container.id):
+                    continue
                 entry = restored_container(pod, container)
                 if container.pid and not open_first_process(entry, container.pid, container.start_ticks):
-                    continue  # It has ended. One that shows no process here may run: nobody can say.
+                    over.add(container.id)
+                    continue  # One that shows no process here may run: nobody can say.
                 self.table.pods[pod.sandbox] = pod
                 self.table.put(entry)
                 self._ends.follow(entry)
@@ -200,7 +211,7 @@ class Runtime:
             self._leave_out_own()
             self._warm.set()
         self._inventory.settled.set()
-        await self._ends.catch_up(before if kept else (), ask=False)
+        await self._ends.catch_up(over)
 
     def _leave_out_own(self) -> None:
         self.table.own |= pods_of_cgroups(self.table.entries(), proc.cgroups_of(os.getpid()))
@@ -397,6 +408,7 @@ class Listing:
                 pod.static = is_static(item.annotations)
                 await self._locate(pod)
                 self._table.pods[item.id] = pod
+        self._table.listed = frozenset(item.id for item in containers.containers)
         await self._take_containers(containers.containers)
         ready_ids = {item.id for item in sandboxes.items}
         running_ids = {item.id for item in containers.containers}
@@ -592,6 +604,8 @@ class ContainerEnds:
         self._start = start
         self._outlet = outlet
         self._quiet_at = 0.0
+        #: What the daemon before was given, and nobody has found or said to have ended yet.
+        self.owed: list[InventoryContainer] = []
 
     @property
     def fresh(self) -> bool:
@@ -607,21 +621,36 @@ class ContainerEnds:
         """One without a descriptor is no longer in the runtime's list."""
         self._start(self._report_missed, entry)
 
-    async def catch_up(self, before: tuple[InventoryContainer, ...], *, ask: bool = True) -> None:
+    async def catch_up(self, over: Collection[str] | None = None) -> None:
         """What the daemon before was given and has ended while none ran: reported, and cleaned up after.
-        ``ask``: the runtime, how.
+        After a look. ``over``: there is none; the ids of those whose processes are gone.
         """
-        running = {entry.id for entry in self._table.entries()}
-        over = [each for each in before if each.id not in running]
-        for each in over:
-            end = (await exit_of_container(self._client, each.id) if ask else None) or ExitStatus()
-            if self._table.given.get((each.uid, each.container), each).id != each.id:
-                continue  # A shutdown has begun, and was given the one that was started since.
-            await self._outlet.put(found_gone(each.uid, each.container, end.exit_code))
-        stopped = {each.uid for each in over if each.stopping}
+        self.owed = [each for each in self.owed if self._table.followed.get(each.id) is None]
+        listed = self._table.listed or ()
+        ended = [each for each in self.owed if (each.id not in listed if over is None else each.id in over)]
+        # Side by side: of a runtime that lists and tells no state all this costs what one costs.
+        async with trio.open_nursery() as nursery:
+            for each in ended:
+                nursery.start_soon(self._report_over, each, over is None)
+        stopped = {each.uid for each in ended if each.stopping and each not in self.owed}
         for pod in self._table.pods.values():
             if pod.uid in stopped:
                 self._sandboxes.add(pod)
+
+    async def _report_over(self, given: InventoryContainer, ask: bool) -> None:
+        """``ask``: the runtime, how."""
+        end: ExitStatus | None = ExitStatus()
+        if ask:
+            # No answer: its list has told already that it does not run.
+            with suppress(CallFailed):
+                end = await exit_of_container(self._client, given.id)
+        if end is None:
+            return  # Nobody knows, such as of one whose shim the runtime has lost.
+        # Else a shutdown has begun, and was given the one that was started since.
+        if self._table.given.get((given.uid, given.container), given).id == given.id:
+            await self._outlet.put(found_gone(given.uid, given.container, end.exit_code))
+        self.owed.remove(given)
+        self._table.followed.pop(given.id, None)
 
     async def _watch(self, entry: ContainerEntry) -> None:
         await trio.lowlevel.wait_readable(entry.pidfd)
@@ -637,9 +666,10 @@ class ContainerEnds:
         """Older kernels tell no exit code of another's child: the runtime does, soon."""
         with trio.move_on_after(NOTICE_SECONDS_MAX):
             while True:
-                end = await exit_of_container(self._client, entry.id)
-                if end is not None:
-                    return end
+                with suppress(CallFailed):
+                    end = await exit_of_container(self._client, entry.id)
+                    if end is not None:
+                        return end
                 await trio.sleep(NOTICE_AGAIN_SECONDS)
         return exit_of_pidfd(entry.pidfd) if entry.pidfd >= 0 else ExitStatus()
 

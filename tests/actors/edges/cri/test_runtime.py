@@ -228,10 +228,14 @@ NUMBERS = ("1", "2", "3")
 
 
 class Shims:
-    """A runtime with three pods; ``broken`` is what it says instead of an object's state."""
+    """A runtime with three pods; ``broken`` is what it says instead of an object's state, ``ended`` are the
+    exit codes of containers that it lists no more, and ``unsure`` those of which it does not know.
+    """
 
     def __init__(self) -> None:
         self.broken: dict[str, Exception] = {}
+        self.ended: dict[str, int] = {}
+        self.unsure: set[str] = set()
         self.annotations: dict[str, str] = {}
         self.stop_signal = api.RUNTIME_DEFAULT
         self.away = False
@@ -245,7 +249,8 @@ class Shims:
         if name == "ListPodSandbox":
             return api.ListPodSandboxResponse(items=[_sandbox(each) for each in NUMBERS])
         if name == "ListContainers":
-            return api.ListContainersResponse(containers=[self._container(each) for each in NUMBERS])
+            left = [each for each in NUMBERS if f"c{each}" not in self.ended]
+            return api.ListContainersResponse(containers=[self._container(each) for each in left])
         if name == "ImageStatus":
             return api.ImageStatusResponse()
         sandbox = isinstance(request, api.PodSandboxStatusRequest)
@@ -256,6 +261,11 @@ class Shims:
         if sandbox:
             network = api.PodSandboxNetworkStatus(ip="10.0.0.1")
             return api.PodSandboxStatusResponse(status=api.PodSandboxStatus(network=network))
+        if key in self.unsure:
+            return api.ContainerStatusResponse(status=api.ContainerStatus(state=api.CONTAINER_UNKNOWN))
+        if key in self.ended:
+            over = api.ContainerStatus(state=api.CONTAINER_EXITED, exit_code=self.ended[key])
+            return api.ContainerStatusResponse(status=over)
         running = api.ContainerStatus(
             state=api.CONTAINER_RUNNING, stop_signal=self.stop_signal, image_ref=f"image-{key}"
         )
