@@ -303,16 +303,20 @@ class Runtime:
             pass  # It was told already.
 
 
-# A sandbox or container of which the runtime cannot tell the state (its shim is dead) holds no other up: it
-# is reported once, left out, and asked for again much later, since each such question may take the runtime
-# all the time that it has. Only a runtime that answers nothing at all fails the whole look.
+# A sandbox or container of which the runtime does not tell the state (its shim hangs, or is dead) holds no
+# other up: all are asked side by side. What is listed as running and not told of in time is taken all the
+# same, with the process that its control group shows, and stopped by the runtime where that alone knows how;
+# what the runtime refuses to tell, and has no process here, is left out. Either is asked for again, and said
+# once it stays so. Only a runtime that answers nothing at all fails the whole look.
 
 
 #: How soon the runtime is asked again for what it could not tell: it may need all its time to fail.
 BROKEN_AGAIN_SECONDS = 30.0
-#: How long the others' states may take in a look in which one has not come: a state is told in milliseconds,
-#: and a runtime that is stuck would otherwise cost the look `LOOK_SECONDS_MAX` for each container.
-STATE_AGAIN_SECONDS = 0.2
+#: How long a state may take that was late before, or is asked for behind others that were; and the version,
+#: which tells whether one object is to blame, or the runtime hangs. All are told in milliseconds.
+STATE_AGAIN_SECONDS = 1.0
+#: Earlier than any time of Trio's.
+NEXT_LOOK = -math.inf
 #: Takes a container that has just become known, or one that no longer runs though nobody saw its end.
 OnContainer = Callable[[ContainerEntry], None]
 # The exit code comes from the kernel where it tells it (Linux 6.15, once the shim has waited for the
@@ -362,20 +366,21 @@ class Listing:
         self._on_new = on_new
         self._on_gone = on_gone
         self._tell = tell
-        #: By id, what the runtime could not tell the state of, and Trio's time of the next question.
+        #: Ids of sandboxes and containers whose state has been told.
+        self._told: set[str] = set()
+        #: By container, the reference of its image, which alone tells its stop signal, and has not yet.
+        self._unsigned: dict[str, str] = {}
+        #: By id or reference, of what has not been told, Trio's time of the next question; `NEXT_LOOK` of
+        #: what was late for the first time.
         self._broken: dict[str, float] = {}
-        #: In this look a state has not come.
-        self._silent = False
-        #: By the image's reference, what its containers are stopped with. Trio's time of the next question
-        #: to an image service that has not answered.
-        self._image_signals: dict[str, str] = {}
-        self._images_at = -math.inf
+        #: What failed in this look.
+        self._failed: dict[str, CallFailed] = {}
         #: Trio's time that the table shows: when the last look that succeeded began.
         self.as_of = -math.inf
 
     async def refresh(self) -> None:
         """Bring the table up to date. Raises CallFailed; what was learned until then stays."""
-        began, self._silent = trio.current_time(), False
+        began, self._failed = trio.current_time(), {}
         ready = api.PodSandboxFilter(state=api.PodSandboxStateValue(state=api.SANDBOX_READY))
         running = api.ContainerFilter(state=api.ContainerStateValue(state=api.CONTAINER_RUNNING))
         # Before the lists are asked for: what becomes known meanwhile is in none of them, and has not ended.
@@ -394,130 +399,220 @@ class Listing:
         )
         # In the order of their making: that of the pods in an inventory, and so of ties between them.
         for item in sorted(sandboxes.items, key=lambda each: each.created_at):
-            if item.id in self._table.pods:
-                if item.id in self._broken:
-                    await self._locate(self._table.pods[item.id])
-            elif POD_UID_LABEL in item.labels:
-                # As far as the list tells.
-                labels = item.labels
-                pod = PodEntry(
-                    labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id
-                )
-                pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
-                pod.sidecars = sidecars_of(item.annotations)
-                pod.static = is_static(item.annotations)
-                await self._locate(pod)
-                self._table.pods[item.id] = pod
-        self._table.listed = frozenset(item.id for item in containers.containers)
-        await self._take_containers(containers.containers)
+            if item.id not in self._table.pods and POD_UID_LABEL in item.labels:
+                self._table.pods[item.id] = _listed_pod(item)
+        running_ids = self._table.listed = frozenset(item.id for item in containers.containers)
         ready_ids = {item.id for item in sandboxes.items}
-        running_ids = {item.id for item in containers.containers}
+        self._told &= ready_ids | running_ids
+        self._unsigned = {key: image for key, image in self._unsigned.items() if key in running_ids}
+        here = ready_ids | running_ids | set(self._unsigned.values())
+        self._broken = {key: at for key, at in self._broken.items() if key in here}
+        lost = await self._learn(ready_ids, containers.containers)
         for entry in before:
             if entry.running and entry.pidfd < 0 and entry.id not in running_ids:
                 self._on_gone(entry)
-        self._broken = {key: at for key, at in self._broken.items() if key in ready_ids | running_ids}
         # A sandbox that is no longer there is forgotten once nothing runs in it.
         for key in [key for key, pod in self._table.pods.items() if key not in ready_ids and not pod.running]:
             del self._table.pods[key]
+        if lost is not None:
+            raise lost
         self.as_of = began
 
-    async def _locate(self, pod: PodEntry) -> None:
-        """One that is broken has no address yet, but what runs in it may be stopped all the same."""
-        request = api.PodSandboxStatusRequest(pod_sandbox_id=pod.sandbox)
-        what = f"no address is known of the pod {pod.namespace}/{pod.name}"
-        found = await self._ask(pod.sandbox, what, "PodSandboxStatus", request, api.PodSandboxStatusResponse)
-        if found is not None:
-            pod.pod_ip = found.status.network.ip
-            pod.host_network = found.status.linux.namespaces.options.network == api.NODE
+    async def _learn(self, ready: Collection[str], listed: Iterable[api.Container]) -> Lost | None:
+        """What is listed and not told of yet. Gives what the runtime itself failed with: then no object is to
+        blame, and those that have not been told of are left to the next look.
+        """
+        until = trio.current_time() + LOOK_SECONDS_MAX
+        # In the order of their making, so that one that was started again replaces its forerunner.
+        items = {item.id: item for item in sorted(listed, key=lambda each: each.created_at)}
+        known = {entry.id: entry for entry in self._table.entries()}
+        states = await self._ask(
+            "ContainerStatus",
+            api.ContainerStatusResponse,
+            {
+                key: api.ContainerStatusRequest(container_id=key, verbose=True)
+                for key, item in items.items()
+                if key not in self._told and self._fits(item, known.get(key))
+            },
+            until,
+        )
+        places = await self._ask(
+            "PodSandboxStatus",
+            api.PodSandboxStatusResponse,
+            {
+                key: api.PodSandboxStatusRequest(pod_sandbox_id=key)
+                for key in self._table.pods
+                if key in ready and key not in self._told
+            },
+            until,
+        )
+        for key, place in places.items():
+            pod = self._table.pods[key]
+            pod.pod_ip = place.status.network.ip
+            pod.host_network = place.status.linux.namespaces.options.network == api.NODE
+        lost = await self._hangs()
+        signals = await self._learn_signals(states, until, ask=lost is None)
+        failed = self._failed if lost is None else {}
+        unknown = [key for key in items if key in failed and key not in known]
+        processes = await trio.to_thread.run_sync(first_processes, unknown) if unknown else {}
+        # They may have changed meanwhile: an order finds containers by their processes.
+        known = {entry.id: entry for entry in self._table.entries()}
+        for key, item in items.items():
+            entry = known.get(key)
+            if self._fits(item, entry):
+                if key in states or (entry is None and key in failed):
+                    entry = self._take(item, entry, states.get(key), processes.get(key))
+                elif entry is not None and entry.kept_hook is not None:
+                    entry.spec, entry.kept_hook = _listed_spec(item, entry), None
+            if entry is not None and key in signals:
+                entry.stop_signal = signals[key]
+                entry.spec = replace(entry.spec, stop_signal=signals[key])
+        running = {key for key, each in states.items() if each.status.state == api.CONTAINER_RUNNING}
+        self._told |= running | places.keys()
+        taken = {entry.id for entry in self._table.entries()}
+        for key, error in failed.items():
+            self._note(key, error, items.get(key), taken=key in taken)
+        return lost
+
+    def _fits(self, item: api.Container, entry: ContainerEntry | None) -> bool:
+        """Is it one of a pod here, and the same as what is known under its id?"""
+        pod = self._table.pods.get(item.pod_sandbox_id)
+        if pod is None:
+            return False
+        return entry is None or (entry.running and entry.key == (pod.uid, _name_of(item)))
 
     async def _ask(
-        self, key: str, what: str, name: str, request: Message, answer: type[AnswerT]
-    ) -> AnswerT | None:
-        """One object's state. None: it is gone, or broken; ``what`` is said of that once. Raises Lost."""
-        if trio.current_time() < self._broken.get(key, -math.inf):
-            return None
-        seconds = STATE_AGAIN_SECONDS if self._silent else LOOK_SECONDS_MAX
-        try:
-            found = await self._client.repeat(name, request, answer, seconds)
-        except NotFound:
-            return None
-        except (RuntimeRefused, Lost) as error:
-            if isinstance(error, Lost):
-                self._silent = True
-                await self._client.ready(0)  # Raises Lost: nothing is known, rather than one object broken.
-            if key not in self._broken:
-                self._tell(WARNING, f"container runtime: {what}: {error}")
-            self._broken[key] = trio.current_time() + BROKEN_AGAIN_SECONDS
-            return None
-        self._broken.pop(key, None)
+        self, name: str, answer: type[AnswerT], questions: Mapping[str, Message], until: float
+    ) -> dict[str, AnswerT]:
+        """Those that are due, side by side, until Trio's time ``until`` (and `STATE_AGAIN_SECONDS` in any
+        case). What is missing in the answers has failed, or is not there any more.
+        """
+        found: dict[str, AnswerT] = {}
+
+        async def ask(key: str, request: Message) -> None:
+            left = 0.0 if key in self._broken else until - trio.current_time()
+            try:
+                found[key] = await self._client.repeat(name, request, answer, max(left, STATE_AGAIN_SECONDS))
+                self._broken.pop(key, None)
+            except CallFailed as error:
+                self._failed[key] = error
+
+        async with trio.open_nursery() as nursery:
+            for key, request in questions.items():
+                if trio.current_time() >= self._broken.get(key, NEXT_LOOK):
+                    nursery.start_soon(ask, key, request)
         return found
 
-    async def _take_containers(self, items: Iterable[api.Container]) -> None:
-        """In the order of their making, so that one that was started again replaces its forerunner."""
-        known = {entry.id: entry for entry in self._table.entries()}
-        for item in sorted(items, key=lambda each: each.created_at):
-            pod = self._table.pods.get(item.pod_sandbox_id)
-            name = item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
-            spec = ContainerSpec(
-                name=name,
-                argv=(),
-                pre_stop=pre_stop_of(item.annotations),
-                ports=ports_of(item.annotations),
-            )
-            kept = known.get(item.id)
-            if kept is not None and kept.kept_hook is not None:
-                kept.spec, kept.kept_hook = replace(spec, stop_signal=kept.spec.stop_signal), None
-            # One that was found by its process, while the runtime was away, has no more than that yet.
-            by_process = (
-                kept is not None
-                and pod is not None
-                and kept.running
-                and not kept.pod.sandbox
-                and kept.key == (pod.uid, name)
-            )
-            if pod is None or not (kept is None or by_process):
-                continue
-            # The same entry as before: whoever waits for its end has it.
-            entry = kept or ContainerEntry(pod, item.id, spec)
-            request = api.ContainerStatusRequest(container_id=item.id, verbose=True)
-            what = f"the container {name} of {pod.namespace}/{pod.name} is left out"
-            found = await self._ask(item.id, what, "ContainerStatus", request, api.ContainerStatusResponse)
-            if found is None or found.status.state != api.CONTAINER_RUNNING:
-                continue
-            entry.spec = spec
-            if kept is None:
-                _open_named_process(entry, found.info.get("info", ""))
-            await self._learn_stop_signal(entry, found.status)
-            pod.grace_seconds = grace_seconds_of(item.annotations)
-            if kept is not None:
-                del kept.pod.containers[name]
-                kept.pod = pod
-            self._table.put(entry)
-            if kept is None:
-                self._on_new(entry)
+    async def _hangs(self) -> Lost | None:
+        """A state has not come: does anything?"""
+        if any(isinstance(error, Lost) for error in self._failed.values()):
+            try:
+                question = api.VersionRequest(version="v1")
+                await self._client.call(
+                    "Version", question, api.VersionResponse, STATE_AGAIN_SECONDS, wait=False
+                )
+            except Lost as error:
+                return error
+            except RuntimeRefused:
+                pass  # An answer, if an odd one.
+        return None
 
-    async def _learn_stop_signal(self, entry: ContainerEntry, status: api.ContainerStatus) -> None:
-        """As a stop by the runtime would send it: what the container was made with, else its image's."""
-        found = signal_of_status(status.stop_signal)
-        reference = status.image_ref
-        if not found and reference:
-            if reference not in self._image_signals and trio.current_time() >= self._images_at:
-                request = api.ImageStatusRequest(image=api.ImageSpec(image=reference), verbose=True)
-                # Whatever comes of it, the container is there: without its signal the runtime sends it. The
-                # others are not held up by an image service that hangs.
-                try:
-                    answer = await self._client.repeat(
-                        "ImageStatus", request, api.ImageStatusResponse, LOOK_SECONDS_MAX
-                    )
-                    self._image_signals[reference] = signal_of_image(answer.info.get("info", ""))
-                except Lost:
-                    self._images_at = trio.current_time() + BROKEN_AGAIN_SECONDS
-                except CallFailed:
-                    pass
-            found = self._image_signals.get(reference, "")
-        if found:
-            entry.stop_signal = found
-            entry.spec = replace(entry.spec, stop_signal=found)
+    async def _learn_signals(
+        self, states: Mapping[str, api.ContainerStatusResponse], until: float, *, ask: bool
+    ) -> dict[str, str]:
+        """By container, as a stop by the runtime would send it: what it was made with, else its image's.
+        Whose image has not been told of is stopped by the runtime until it is. ``ask``: for images.
+        """
+        signals = {}
+        for key, found in states.items():
+            if signal := signal_of_status(found.status.stop_signal):
+                signals[key] = signal
+            elif found.status.image_ref:
+                self._unsigned[key] = found.status.image_ref
+        questions = {
+            each: api.ImageStatusRequest(image=api.ImageSpec(image=each), verbose=True)
+            for each in dict.fromkeys(self._unsigned.values() if ask else ())
+        }
+        images = await self._ask("ImageStatus", api.ImageStatusResponse, questions, until)
+        for key in [key for key, image in self._unsigned.items() if image in images]:
+            if signal := signal_of_image(images[self._unsigned.pop(key)].info.get("info", "")):
+                signals[key] = signal
+        return signals
+
+    def _take(
+        self,
+        item: api.Container,
+        kept: ContainerEntry | None,
+        found: api.ContainerStatusResponse | None,
+        process: tuple[int, int] | None,
+    ) -> ContainerEntry | None:
+        """Into the table, if it runs. ``found`` None: it is listed, and has this ``process``, if any."""
+        if found is not None and found.status.state != api.CONTAINER_RUNNING:
+            return kept
+        pod = self._table.pods[item.pod_sandbox_id]
+        # The same entry as before: whoever waits for its end has it.
+        entry = kept or ContainerEntry(pod, item.id, _listed_spec(item))
+        entry.spec, entry.kept_hook = _listed_spec(item, entry), None
+        watched = entry.pidfd >= 0
+        if found is not None and not watched:
+            _open_named_process(entry, found.info.get("info", ""))
+        elif process is not None and not watched:
+            open_first_process(entry, *process)
+        if found is None and entry.pidfd < 0 and not isinstance(self._failed[item.id], Lost):
+            return None
+        pod.grace_seconds = grace_seconds_of(item.annotations)
+        if entry.pod is not pod:
+            del entry.pod.containers[entry.spec.name]
+            entry.pod = pod
+        if pod.containers.get(entry.spec.name) is not entry:
+            self._table.put(entry)
+        if kept is None or (entry.pidfd >= 0 and not watched):
+            self._on_new(entry)
+        return entry
+
+    def _note(self, key: str, error: CallFailed, item: api.Container | None, *, taken: bool) -> None:
+        """It was not told of: when it is asked for again, and whether that is said. Of images nothing is."""
+        if isinstance(error, NotFound) and key not in self._unsigned.values():
+            return  # It has gone since the list.
+        before = self._broken.get(key)
+        if isinstance(error, Lost) and before is None:
+            self._broken[key] = NEXT_LOOK
+            return
+        self._broken[key] = trio.current_time() + BROKEN_AGAIN_SECONDS
+        pod = self._table.pods.get(key if item is None else item.pod_sandbox_id)
+        if pod is None or before not in (None, NEXT_LOOK):
+            return
+        whose = f"{pod.namespace}/{pod.name}"
+        what = f"no address is known of the pod {whose}"
+        if item is not None:
+            how = "taken as it is listed" if taken else "left out"
+            what = f"the container {_name_of(item)} of {whose} is {how}"
+        self._tell(WARNING, f"container runtime: {what}: {error}")
+
+
+def _listed_pod(item: api.PodSandbox) -> PodEntry:
+    """As far as the list tells."""
+    labels = item.labels
+    pod = PodEntry(labels[POD_UID_LABEL], labels[POD_NAMESPACE_LABEL], labels[POD_NAME_LABEL], item.id)
+    pod.priority = parse_number(item.annotations.get(PRIORITY_ANNOTATION, ""))
+    pod.sidecars = sidecars_of(item.annotations)
+    pod.static = is_static(item.annotations)
+    return pod
+
+
+def _name_of(item: api.Container) -> str:
+    return item.labels.get(CONTAINER_NAME_LABEL, item.metadata.name)
+
+
+def _listed_spec(item: api.Container, kept: ContainerEntry | None = None) -> ContainerSpec:
+    """The same; the stop signal is that of what is known already."""
+    made = ContainerSpec(
+        name=_name_of(item),
+        argv=(),
+        pre_stop=pre_stop_of(item.annotations),
+        ports=ports_of(item.annotations),
+    )
+    return made if kept is None else replace(made, stop_signal=kept.spec.stop_signal)
 
 
 def signal_of_status(number: int) -> str:

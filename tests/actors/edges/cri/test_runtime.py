@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import hashlib
 import os
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -236,6 +238,10 @@ class Shims:
         self.broken: dict[str, Exception] = {}
         self.ended: dict[str, int] = {}
         self.unsure: set[str] = set()
+        self.image = ""
+        self.image_error: Exception | None = None
+        self.asked_images: list[str] = []
+        self.id_of: Callable[[str], str | None] = lambda number: None
         self.annotations: dict[str, str] = {}
         self.stop_signal = api.RUNTIME_DEFAULT
         self.away = False
@@ -252,7 +258,14 @@ class Shims:
             left = [each for each in NUMBERS if f"c{each}" not in self.ended]
             return api.ListContainersResponse(containers=[self._container(each) for each in left])
         if name == "ImageStatus":
-            return api.ImageStatusResponse()
+            self.asked_images.append(cast(api.ImageStatusRequest, request).image.image)
+            if self.image_error is not None:
+                raise self.image_error
+            return api.ImageStatusResponse(info={"info": self.image})
+        if name == "Version":
+            if self.away:
+                raise Lost("the runtime is away")
+            return api.VersionResponse(version="v1")
         sandbox = isinstance(request, api.PodSandboxStatusRequest)
         key = getattr(request, "pod_sandbox_id" if sandbox else "container_id")
         self.asked.append(key)
@@ -276,7 +289,7 @@ class Shims:
     def _container(self, number: str) -> api.Container:
         labels = {CONTAINER_NAME_LABEL: "main"}
         return api.Container(
-            id=f"c{number}",
+            id=self.id_of(number) or f"c{number}",
             pod_sandbox_id=f"s{number}",
             created_at=int(number),
             labels=labels,
@@ -294,9 +307,10 @@ class Rig:
 
     def __init__(self, shims: Any = None) -> None:
         self.shims, self.table, self.said = shims or Shims(), PodTable(), list[str]()
+        self.new: list[ContainerEntry] = []
         nothing = lambda entry: None  # noqa: E731 - one line of a test
         tell = lambda level, line: self.said.append(line)  # noqa: E731 - the same
-        self.listing = Listing(self.shims, self.table, nothing, nothing, tell)
+        self.listing = Listing(self.shims, self.table, self.new.append, nothing, tell)
 
     def known(self) -> list[str]:
         return [pod.uid for pod in self.table.active()]
@@ -319,20 +333,72 @@ async def test_a_sandbox_with_a_dead_shim(autojump_clock: trio.abc.Clock) -> Non
     assert rig.table.pods["s1"].pod_ip == "10.0.0.1"
 
 
-@pytest.mark.parametrize("error", [DEAD, HANGS], ids=["refused", "hangs"])
-async def test_a_container_that_is_broken(error: Exception, autojump_clock: trio.abc.Clock) -> None:
+async def test_a_container_that_is_refused(autojump_clock: trio.abc.Clock) -> None:
     """It is left out and said, once; the rest is there; when it can be told of again it is taken."""
     rig = Rig()
-    rig.shims.broken["c2"] = error
+    rig.shims.broken["c2"] = DEAD
     for _ in range(3):
         await rig.listing.refresh()
     assert rig.known() == ["u1", "u3"]
-    assert rig.said == [f"container runtime: the container main of ns/p2 is left out: {error}"]
+    assert rig.said == [f"container runtime: the container main of ns/p2 is left out: {DEAD}"]
     assert rig.shims.asked.count("c2") == 1
     rig.shims.broken.clear()
     await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
     assert rig.known() == ["u1", "u2", "u3"]
+
+
+async def test_a_container_that_is_late(autojump_clock: trio.abc.Clock) -> None:
+    """It runs, as the list has it: a shutdown is given it, with what its list tells. It is asked for once
+    more in the next look, then seldom, and said.
+    """
+    rig = Rig()
+    rig.shims.annotations = {PRE_STOP_ANNOTATION: '{"exec": {"command": ["/bye"]}}', GRACE_ANNOTATION: "7"}
+    rig.shims.stop_signal = api.SIGUSR1
+    rig.shims.broken["c2"] = HANGS
+    await rig.listing.refresh()
+    assert (rig.known(), rig.said) == (["u1", "u2", "u3"], [])
+    entry = rig.table.find("u2", "main")
+    assert entry is not None
+    assert (entry.stop_signal, entry.pod.grace_seconds, entry.hook is None) == ("", 7, False)
+    for _ in range(3):
+        await rig.listing.refresh()
+    assert rig.said == [f"container runtime: the container main of ns/p2 is taken as it is listed: {HANGS}"]
+    assert rig.shims.asked.count("c2") == 2
+    rig.shims.broken.clear()
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert rig.table.find("u2", "main") is entry
+    assert entry.stop_signal == "SIGUSR1"
+
+
+@pytest.mark.parametrize("error", [DEAD, HANGS], ids=["refused", "hangs"])
+async def test_a_state_is_not_told_of_what_has_a_process(
+    error: Exception, autojump_clock: trio.abc.Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is the one in the container's control group; once the state is told it is still the same."""
+    rig, key = Rig(), id_of("web")
+    monkeypatch.setattr(rig.shims, "id_of", {"2": key}.get)
+    rig.shims.broken[key] = error
+    process = subprocess.Popen(["sleep", "600"])
+    try:
+        groups = {process.pid: f"0::/kubepods/cri-containerd-{key}.scope\n"}
+        monkeypatch.setattr(proc, "cgroups_of", lambda pid: groups.get(pid, "0::/\n"))
+        await rig.listing.refresh()
+        entry = rig.table.find("u2", "main")
+        assert entry is not None
+        before = entry.pid, entry.pidfd
+        assert before[0] == process.pid
+        assert rig.new.count(entry) == 1
+        rig.shims.broken.clear()
+        await trio.sleep(BROKEN_AGAIN_SECONDS)
+        await rig.listing.refresh()
+        assert (entry.pid, entry.pidfd) == before
+        assert rig.new.count(entry) == 1
+    finally:
+        rig.table.close()
+        process.kill()
+        process.wait()
 
 
 async def test_a_hook_of_a_pod_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -413,12 +479,15 @@ async def test_a_runtime_that_goes_in_the_middle() -> None:
 
 
 class SlowShims(Shims):
-    """Of which each state of an object that hangs takes the time that it was given."""
+    """Of which each state of an object that hangs takes the time that it was given, and the others' 0.3 s."""
 
     async def call(self, name: str, request: Message, answer: type[Any], seconds: float, **more: Any) -> Any:
-        if name in self.hanging:
+        key = getattr(request, "container_id", "") or getattr(request, "pod_sandbox_id", "")
+        if name in self.hanging or key in self.hanging:
             await trio.sleep(seconds)
             raise Lost(f"{name}: no answer in {seconds:.1f} s")
+        if name.endswith("Status"):
+            await trio.sleep(0.3)
         return await super().call(name, request, answer, seconds, **more)
 
     repeat = call
@@ -427,14 +496,77 @@ class SlowShims(Shims):
 
 @pytest.mark.parametrize("name", ["PodSandboxStatus", "ContainerStatus", "ImageStatus"])
 async def test_states_that_do_not_come(name: str, autojump_clock: trio.abc.Clock) -> None:
-    """Lists that come and states that do not: one is waited for, the others behind it hardly."""
+    """Lists that come and states that do not: all are waited for at once, and what is listed is there."""
     rig = Rig(SlowShims())
     rig.shims.hanging = (name,)
-    began = trio.current_time()
+    for most_seconds in (LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS, STATE_AGAIN_SECONDS, 0):
+        began = trio.current_time()
+        await rig.listing.refresh()
+        assert trio.current_time() - began <= most_seconds
+        assert rig.known() == ["u1", "u2", "u3"]
+    rig.shims.hanging = ()
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
     await rig.listing.refresh()
-    assert trio.current_time() - began <= LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS
-    assert rig.known() == ([] if name == "ContainerStatus" else ["u1", "u2", "u3"])
-    # A moment later there is none left that is asked again.
-    began = trio.current_time()
+    assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
+
+
+async def test_one_state_that_does_not_come(autojump_clock: trio.abc.Clock) -> None:
+    """The others', though slow, are known with the first look."""
+    rig = Rig(SlowShims())
+    rig.shims.stop_signal = api.SIGUSR1
+    rig.shims.hanging = ("c1",)
     await rig.listing.refresh()
-    assert trio.current_time() == began
+    assert [entry.stop_signal for entry in rig.table.entries()] == ["", "SIGUSR1", "SIGUSR1"]
+    assert [pod.pod_ip for pod in rig.table.pods.values()] == ["10.0.0.1"] * 3
+
+
+async def test_a_runtime_that_stops_behind_its_lists(autojump_clock: trio.abc.Clock) -> None:
+    """It answers nothing else either: no object is to blame, and none has to wait for its next question."""
+    rig = Rig(SlowShims())
+    rig.shims.stop_signal = api.SIGUSR1
+    rig.shims.hanging = ("c1", "c2", "Version")
+    with pytest.raises(Lost):
+        await rig.listing.refresh()
+    assert trio.current_time() <= LOOK_SECONDS_MAX + 2 * STATE_AGAIN_SECONDS
+    assert (rig.known(), rig.said) == (["u3"], [])
+    rig.shims.hanging = ()
+    await rig.listing.refresh()
+    assert sorted(entry.stop_signal for entry in rig.table.entries()) == ["SIGUSR1"] * 3
+
+
+@pytest.mark.parametrize("failure", ["hangs", "refused"])
+async def test_an_image_that_is_not_told_of(failure: str, autojump_clock: trio.abc.Clock) -> None:
+    """It is asked for again while its containers run, and until it is told."""
+    rig = Rig(SlowShims())
+    rig.shims.image = '{"imageSpec": {"config": {"StopSignal": "SIGQUIT"}}}'
+    if failure == "hangs":
+        rig.shims.hanging = ("ImageStatus",)
+    else:
+        rig.shims.image_error = RuntimeRefused("ImageStatus: UNKNOWN")
+    for _ in range(3):
+        await rig.listing.refresh()
+    assert [entry.stop_signal for entry in rig.table.entries()] == [""] * 3
+    rig.shims.hanging, rig.shims.image_error = (), None
+    await trio.sleep(BROKEN_AGAIN_SECONDS)
+    await rig.listing.refresh()
+    assert [entry.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
+    assert [entry.spec.stop_signal for entry in rig.table.entries()] == ["SIGQUIT"] * 3
+    assert rig.said == []
+    # Nothing is kept of an image that has been told.
+    asked = len(rig.shims.asked_images)
+    await rig.listing.refresh()
+    assert len(rig.shims.asked_images) == asked
+
+
+async def test_containers_come_and_go(autojump_clock: trio.abc.Clock) -> None:
+    """Nothing is kept of those that are no longer listed, nor of their images."""
+    rig = Rig()
+    sizes = set[tuple[int, ...]]()
+    for number in range(40):
+        rig.shims.id_of = lambda each, number=number: f"c{each}-{number}"
+        rig.shims.broken = {f"c1-{number}": DEAD, f"c2-{number}": HANGS}
+        rig.shims.image_error = DEAD if number % 2 else None
+        await rig.listing.refresh()
+        kept = [value for value in vars(rig.listing).values() if isinstance(value, dict | set)]
+        sizes.add(tuple(len(each) for each in kept))
+    assert max(map(sum, sizes)) < 20
