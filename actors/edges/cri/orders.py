@@ -129,7 +129,7 @@ class ContainerOrders:
         entry = self._table.find(order.uid, order.container)
         if entry is not None and entry.running:
             self._table.stop(entry)
-            self._sandboxes.stir()
+            self._sandboxes.stir(entry.pod)
             return entry
         # Of what only the API server had shown, and nobody finds without the runtime, nothing is known.
         if entry is None and not (self._warm.is_set() and told):
@@ -591,14 +591,18 @@ class SandboxCleanup:
         self._own: deque[PodEntry] = deque()
         self._shared: deque[PodEntry] = deque()
         self._busy: list[PodEntry] = []
-        self._seen: list[str] = []
+        #: The ids of sandboxes that were taken, and are in the table.
+        self._seen: set[str] = set()
         self._more = trio.Event()
         self._stirred = -math.inf
         self.failed = 0
 
-    def stir(self) -> None:
-        """A stop was asked for, or a container has ended."""
+    def stir(self, pod: PodEntry | None = None) -> None:
+        """A stop was asked for, of a container of ``pod``, or a container has ended."""
         self._stirred = trio.current_time()
+        if pod is not None:
+            # After a cancel its sandbox was used again: this shutdown cleans it up anew.
+            self._seen.discard(pod.sandbox)
 
     def look(self, pod: PodEntry) -> None:
         """A container of this pod has ended. Only a pod that was told to stop is cleaned up, once."""
@@ -609,8 +613,9 @@ class SandboxCleanup:
         """A pod that was told to stop, if all of it has ended."""
         if pod.running or not pod.sandbox or pod.sandbox in self._seen:
             return
-        # Once, also if it failed: nobody waits for it, and the next boot finds none.
-        self._seen.append(pod.sandbox)
+        # Once a shutdown, also if it failed: nobody waits for it, and the next boot finds none.
+        self._seen &= self._table.pods.keys()
+        self._seen.add(pod.sandbox)
         (self._shared if pod.host_network else self._own).append(pod)
         self._wake()
 
@@ -636,7 +641,7 @@ class SandboxCleanup:
                 continue
             pod = (self._own or self._shared).popleft()
             if self._starts():
-                self._seen.remove(pod.sandbox)
+                self._seen.discard(pod.sandbox)
                 continue
             self._busy.append(pod)
             await self._stop(pod)

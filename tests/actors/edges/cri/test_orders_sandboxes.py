@@ -63,6 +63,14 @@ class Rig:
         entry.stopping = stopping
         return made
 
+    def again(self, pod: PodEntry) -> PodEntry:
+        """Its kubelet has started its container again, and another shutdown tells it to stop."""
+        entry = ContainerEntry(pod, f"again-{pod.uid}", ContainerSpec(name="main", argv=()))
+        self.table.put(entry)
+        self.table.stop(entry)
+        self.sandboxes.stir(pod)
+        return pod
+
     def end(self, pod: PodEntry) -> None:
         for entry in pod.containers.values():
             entry.finish(ExitStatus(exit_code=0))
@@ -77,7 +85,7 @@ async def rig(nursery: trio.Nursery, autojump_clock: trio.testing.MockClock) -> 
     return made
 
 
-async def test_only_what_was_told_to_stop(rig: Rig) -> None:
+async def test_only_what_was_told_to_stop(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
     """A pod that ends by itself keeps its sandbox for its kubelet; one that was told goes, in a lull."""
     rig.end(rig.pod("told"))
     rig.end(rig.pod("alone", stopping=False))
@@ -88,7 +96,9 @@ async def test_only_what_was_told_to_stop(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("state", [api.CONTAINER_CREATED, api.CONTAINER_RUNNING])
-async def test_what_was_made_again_is_left_alone(rig: Rig, state: int) -> None:
+async def test_what_was_made_again_is_left_alone(
+    rig: Rig, state: int, autojump_clock: trio.abc.Clock
+) -> None:
     """After a cancel its kubelet may have made a container anew, and the table does not know it yet."""
     rig.runtime.again = {"s-web": state}
     rig.end(rig.pod("web"))
@@ -96,7 +106,7 @@ async def test_what_was_made_again_is_left_alone(rig: Rig, state: int) -> None:
     assert (rig.runtime.stopped, rig.sandboxes.failed) == ([], 0)
 
 
-async def test_the_nodes_network_comes_last(rig: Rig) -> None:
+async def test_the_nodes_network_comes_last(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
     """While a pod with a network of its own runs, whoever provides it stays."""
     web = rig.pod("web")
     rig.end(rig.pod("cni", host_network=True))
@@ -107,7 +117,7 @@ async def test_the_nodes_network_comes_last(rig: Rig) -> None:
     assert rig.runtime.stopped == ["s-web", "s-cni"]
 
 
-async def test_one_that_cannot_be_stopped(rig: Rig) -> None:
+async def test_one_that_cannot_be_stopped(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
     """It is counted, and holds nobody up."""
     rig.runtime.refuses = True
     rig.end(rig.pod("web"))
@@ -139,3 +149,31 @@ async def test_none_once_a_kubelet_is_about_to_start(
         rig.sandboxes.look(pod)
     await trio.sleep(60)
     assert sorted(rig.runtime.stopped) == ["s-0", "s-1", "s-2", "s-3"]
+
+
+@pytest.mark.parametrize("refused", [True, False])
+async def test_a_sandbox_that_is_used_again(rig: Rig, refused: bool, autojump_clock: trio.abc.Clock) -> None:
+    """Its pod was not cleaned up, and runs on after a cancel: the next shutdown cleans it up, once."""
+    web = rig.pod("web")
+    rig.runtime.refuses = refused
+    rig.runtime.again = {} if refused else {"s-web": api.CONTAINER_RUNNING}
+    rig.end(web)
+    await trio.sleep(3 * LULL_SECONDS)
+    rig.runtime.refuses, rig.runtime.again = False, {}
+    rig.sandboxes.look(web)
+    await trio.sleep(3 * LULL_SECONDS)
+    assert rig.runtime.stopped == []
+    rig.end(rig.again(web))
+    rig.sandboxes.look(web)
+    await trio.sleep(3 * LULL_SECONDS)
+    assert rig.runtime.stopped == ["s-web"]
+
+
+async def test_sandboxes_come_and_go(rig: Rig, autojump_clock: trio.abc.Clock) -> None:
+    """Nothing is kept of those that are no longer in the table."""
+    for number in range(50):
+        rig.end(rig.pod(str(number)))
+        await trio.sleep(3 * LULL_SECONDS)
+        rig.table.pods.clear()
+    assert len(rig.runtime.stopped) == 50
+    assert max(len(each) for each in vars(rig.sandboxes).values() if hasattr(each, "__len__")) <= 1
