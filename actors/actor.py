@@ -73,7 +73,8 @@ RUNTIME_LOST = "runtime-lost"
 #: A pod's final status is written when it ends, not when its wave does (node_status).
 STATUS_AT_POD_END = "status-at-pod-end"
 #: What a cancelled shutdown has not said of the pods that it ended is said by the next one; who ended before
-#: its delete was taken is not written off as deleted when the pods are handed over (node_status).
+#: its delete was taken is neither deleted nor seen to end until it is (node_status), and a refusal that comes
+#: then is heard (hook).
 STATUS_AFTER_CANCEL = "status-after-cancel"
 #: A delete gives whole seconds: as many as the pod has, or one more (hook).
 DELETE_ROUNDED_UP = "delete-rounded-up"

@@ -25,6 +25,7 @@ from ebbtide.actors.actor import (
     KUBELET_SILENCE,
     NEVER_NS,
     RUNTIME_LOST,
+    STATUS_AFTER_CANCEL,
     STOP_OUTCOMES,
     ActorType,
     Result,
@@ -682,6 +683,15 @@ def _delete_noted(state: PodState, event: OrderEnded, now: int) -> Result:
     return (_note_delete(state, event), ()) if what == "delete" else (state, ())
 
 
+def _refusal_noted(state: PodState, event: OrderEnded, now: int) -> Result:
+    """Not taken, or nobody knows: the kubelet may start again what has ended by itself."""
+    asked = state.means == "api" and event.key == state.delete_key
+    state, _ = _delete_noted(state, event, now)
+    if state.pod is None or not asked or state.deleted:
+        return state, ()
+    return state, [DeleteRefused(uid=state.pod.uid, reason=event.reason or event.result)]
+
+
 def _order_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     key = parse_order_key(event.key)
     if key.what == "delete":
@@ -829,6 +839,8 @@ TRANSITIONS = Transitions(
     Row("stopping",   OrderEnded,     _order_ended,       "= ended",
         (DeletePod, DeleteRefused, *HOOK_BEGINS, HookEnded, SendSignal, KillContainer, PodEnded)),
     Row("ended",      OrderEnded,     _delete_noted),
+    Row("ended",      OrderEnded,     _refusal_noted,     "=",            (DeleteRefused,),
+        flag=STATUS_AFTER_CANCEL),
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
     Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),

@@ -93,7 +93,7 @@ REJECT_MESSAGE = "Pod was rejected as the node is shutting down."
 KILLED_REASON = "PodKilledAtNodeShutdown"
 
 #: What the certificate says where the mounts could not be read.
-NOT_READ = "the mounts could not be read"
+UNREAD = (("", "the mounts could not be read"),)
 
 #: While pods are ended, and once they have been (KEP-5683, KEP-6249).
 GOING_DOWN_CONDITIONS = ("DrainInProgress", "GracefulNodeShutdownInProgress")
@@ -190,8 +190,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     home: str = ""
     #: When the last statuses began to be waited for.
     flush_since_ns: int = 0
-    #: Of ``followed``, by UID, those that were not deleted when they ended: would a final phase have their
-    #: DaemonSet make them again?
+    #: Of ``followed``, by UID, those whose delete is not known to be taken: would a final phase have their
+    #: DaemonSet make them again? Handed over, they stay there until it is known.
     undeleted: BoundedDict[str, bool] = {}
 
     @property
@@ -368,16 +368,57 @@ def _handed_over(state: NodeStatusState, event: HandedOver, now: int) -> Result:
 
 
 def _handed_over_undeleted(state: NodeStatusState, event: HandedOver, now: int) -> Result:
-    """Whose delete had not been taken when it ended is like any other pod that we end: its object stays, and
-    it may come back.
+    """Whose delete has not been taken is like any other pod that we end: its object stays, and it may come
+    back. And no status of the kubelet's is waited for any more.
     """
     alone = tuple(status for status in state.followed if status[0] in state.undeleted)
     written = tuple(status for status in alone if not state.undeleted[status[0]])
     followed = tuple(status for status in state.followed if status not in alone)
-    state, decisions = _handed_over(replace(state, followed=followed, undeleted={}), event, now)
+    state, _ = _handed_over(replace(state, followed=followed), event, now)
+    state, decisions = _call_back(replace(state, followed=alone), "look-away", (state.await_key,))
+    state = replace(state, await_key="")
     if pods_come_back(state.kind):
         return replace(state, held=(*state.held, *written)), decisions
     return replace(state, pending=(*state.pending, *written)), decisions
+
+
+def _delete_ended(state: NodeStatusState, event: OrderEnded) -> Result:
+    """Taken after its pod had ended: the kubelet takes the object away, and does not start the pod again.
+
+    One that was not taken, or that nobody answered, leaves it counted as not seen to end.
+    """
+    key = parse_order_key(event.key)
+    uid = key.subject
+    if key.what != "delete" or event.result != "done" or uid not in state.undeleted or not state.in_episode:
+        return state, []
+    before = state
+    state = replace(
+        state,
+        undeleted={each: again for each, again in state.undeleted.items() if each != uid},
+        running=tuple(each for each in state.running if each != uid),
+        ended=state.ended + 1,
+    )
+    if state.means == "cri":  # handed over meanwhile: its status is ours to write, and its object is going
+        status = tuple(each for each in state.followed if each[0] == uid)
+        followed, held, pending = (
+            tuple(each for each in statuses if each[0] != uid)
+            for statuses in (state.followed, state.held, state.pending)
+        )
+        orphaned = (*state.orphaned, *status)
+        state = replace(state, followed=followed, held=held, pending=pending, orphaned=orphaned)
+    return _certify_again(before, state)
+
+
+def _certify_again(before: NodeStatusState, state: NodeStatusState) -> Result:
+    """More is known of the pods than when the last reports were asked for."""
+    if not state.closing or before.all_ended == state.all_ended:
+        return state, []
+    decisions: list[Event] = []
+    if state.certificate_key:
+        state, published = _publish_certificate(state, UNREAD if state.mounted is None else state.mounted)
+        decisions += published
+    state, announced = _announce(state, ready=False)
+    return state, [*decisions, *announced]
 
 
 def _kubelet_stopped(state: NodeStatusState, event: KubeletStopped, now: int) -> Result:
@@ -477,12 +518,14 @@ def _pod_ended_flushing_revoking(state: NodeStatusState, event: PodEnded, now: i
 
 def _pod_ended_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     state, decisions = _pod_ended_delivering(state, event, now)
-    return _hold_status(state, event), decisions
+    state, certified = _certify_again(state, _hold_status(state, event))
+    return state, [*decisions, *certified]
 
 
 def _pod_ended_flushing_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
     state, decisions = _pod_ended_revoking(state, event, now)
-    return _flush(_hold_status(state, event), decisions, now)
+    state, certified = _certify_again(state, _hold_status(state, event))
+    return _flush(state, [*decisions, *certified], now)
 
 
 def _pod_ended_up_holding(state: NodeStatusState, event: PodEnded, now: int) -> Result:
@@ -500,7 +543,12 @@ def _hold_status(state: NodeStatusState, event: PodEnded) -> NodeStatusState:
     Not of a pod whose end nobody saw, nor of one that the kubelet ends, which runs and writes it.
     """
     if event.means == "api" and not event.deleted and state.in_episode:
-        return replace(state, undeleted={**state.undeleted, event.uid: _made_again(state, event)})
+        if event.uid in state.running:
+            return state
+        # The kubelet may start it again, so this was not its end, as far as is known.
+        undeleted = {**state.undeleted, event.uid: _made_again(state, event)}
+        running = (*state.running, event.uid)
+        return replace(state, undeleted=undeleted, running=running, ended=state.ended - 1)
     waits = pods_come_back(state.kind) or not state.in_episode
     if not state.node or not waits or event.means != "cri" or event.outcome not in SEEN_OUTCOMES:
         return state
@@ -647,7 +695,7 @@ def _flush(state: NodeStatusState, decisions: Sequence[Event], now: int) -> Resu
 def _ask_last_reports(state: NodeStatusState, now: int) -> Result:
     """Has the kubelet written its pods' statuses? What is mounted? And the node is shown as drained."""
     orders: list[Event] = []
-    if state.followed:
+    if state.followed and state.means != "cri":
         key = order_key(NAME, "await", "", state.ordinal)
         uids = tuple(uid for uid, *_ in state.followed)
         orders.append(AwaitStatuses(key=key, uids=uids, timeout_ns=state.flush_by_ns - now))
@@ -723,6 +771,20 @@ def _order_ended_flushing(state: NodeStatusState, event: OrderEnded, now: int) -
     return _flush(*_delivery_ended(state, event), now)
 
 
+def _order_ended_knowing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+    state, known = _delete_ended(state, event)
+    state, decisions = _order_ended(state, event, now)
+    return state, [*known, *decisions]
+
+
+def _order_ended_flushing_knowing(state: NodeStatusState, event: OrderEnded, now: int) -> Result:
+    before = state
+    state, known = _delete_ended(state, event)
+    if state is not before:
+        return _flush(state, known, now)
+    return _order_ended_flushing(state, event, now)
+
+
 def _announce_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     """Or another order whose outcome changes nothing here."""
     if parse_order_key(event.key).what != "announce":
@@ -749,8 +811,7 @@ def _delivery_ended(state: NodeStatusState, event: OrderEnded) -> Result:
     if event.key != state.check_key:
         return state, []
     # Before the release, and in doubt unsafe: others may detach this node's volumes because of it.
-    unread = (("", NOT_READ),)
-    mounted = unread if event.result != "done" or state.mounted is None else state.mounted
+    mounted = UNREAD if event.result != "done" or state.mounted is None else state.mounted
     return _publish_certificate(replace(state, check_key=""), mounted)
 
 
@@ -824,21 +885,25 @@ def _cancelled(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Re
 
     Nothing is certified any more either, and what is under way is called back.
     """
-    open_keys = [key for key in (state.check_key, state.certificate_key) if key in state.deliveries]
-    decisions: list[Event] = []
-    for target in open_keys:
-        key = order_key(NAME, "uncertify", "", state.ordinal)
-        decisions.append(CancelOrder(key=key, target=target))
-        state = replace(state, ordinal=state.ordinal + 1)
-    # Not waited for any more, whatever becomes of them: the release is not ordered in a shutdown that was
-    # cancelled.
-    kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
-    state = replace(state, check_key="", certificate_key="", deliveries=kept)
+    state, decisions = _call_back(state, "uncertify", (state.check_key, state.certificate_key))
+    state = replace(state, check_key="", certificate_key="")
     if state.node:
         state = replace(state, pending=(), orphaned=(), followed=())
     state, restored = _restore(state)
     state, posted = _post_node_event(state, CANCELLED_MESSAGE) if state.means else (state, ())
     return state, [*decisions, *restored, *posted]
+
+
+def _call_back(state: NodeStatusState, what: str, keys: Sequence[str]) -> Result:
+    """Not waited for any more, whatever becomes of them."""
+    open_keys = [key for key in keys if key in state.deliveries]
+    decisions: list[Event] = []
+    for target in open_keys:
+        key = order_key(NAME, what, "", state.ordinal)
+        decisions.append(CancelOrder(key=key, target=target))
+        state = replace(state, ordinal=state.ordinal + 1)
+    kept = {key: each for key, each in state.deliveries.items() if key not in open_keys}
+    return replace(state, deliveries=kept), decisions
 
 
 def _cancelled_holding(state: NodeStatusState, event: ShutdownCancelled, now: int) -> Result:
@@ -921,8 +986,9 @@ NODE_STATUS = ActorType(
         Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over, "kubelet-stopping"),
         Row("kubelet-stopped", HandedOver, _handed_over),
         Row("kubelet-runs kubelet-stopping", HandedOver, _handed_over_undeleted, "kubelet-stopping",
-            flag=STATUS_AFTER_CANCEL),
-        Row("kubelet-stopped", HandedOver, _handed_over_undeleted, flag=STATUS_AFTER_CANCEL),
+            flag=STATUS_AFTER_CANCEL, decides=(CancelOrder,)),
+        Row("kubelet-stopped", HandedOver, _handed_over_undeleted, flag=STATUS_AFTER_CANCEL,
+            decides=(CancelOrder,)),
         Row("shutting-down", KubeletStopped, _kubelet_stopped, "kubelet-stopped kubelet-runs",
             decides=(AnnounceNode,)),
         Row("flushing", KubeletStopped, _kubelet_stopped_flushing,
@@ -970,6 +1036,10 @@ NODE_STATUS = ActorType(
             decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
         Row("flushing", OrderEnded, _order_ended_flushing, "= shutting-down",
             decides=(*_LAST_REPORTS, *_CERTIFICATE)),
+        Row("up shutting-down", OrderEnded, _order_ended_knowing, flag=STATUS_AFTER_CANCEL,
+            decides=(AnnounceNode, DeliverStatuses, *_CERTIFICATE)),
+        Row("flushing", OrderEnded, _order_ended_flushing_knowing, "= shutting-down",
+            decides=(*_LAST_REPORTS, *_CERTIFICATE), flag=STATUS_AFTER_CANCEL),
         Row("flushing-after-cancel", OrderEnded, _order_ended_flushing, "= up",
             decides=(AnnounceNode, *_LAST_STATUSES)),
         Row("up", ApiRead, _api_read_up, decides=(AnnounceNode, DeliverStatuses)),

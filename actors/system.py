@@ -163,11 +163,14 @@ def _build_routes() -> dict[type[Event], tuple[Route, ...]]:
 def outcome_recipients(key: str) -> list[tuple[str, str]]:
     """Actor and subject whom an order's outcome concerns, by the order's key.
 
-    That of a release is also the LogindActor's business when the fallback ordered it: it has the lock.
+    That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That
+    of a pod's delete tells the NodeStatusActor what becomes of its object.
     """
     # Not taken apart further, as by `parse_order_key`: every outcome comes by here, a third of all facts.
     actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
     heard = [(actor, subject)]
+    if what == "delete":
+        heard.append((NODE_STATUS.name, ""))
     return [*heard, (LOGIND.name, "")] if what == "release" and actor != LOGIND.name else heard
 
 

@@ -105,7 +105,7 @@ UNTOLD = (
     "episode._listing_ended: event.result == 'unknown' -> event.result != 'unknown'",
     "episode._listing_ended: event.result == 'done' -> event.result != 'done'",
     "episode._listing_ended: event.key != state.listing_key -> event.key == state.listing_key",
-    "node_status._cancelled: key not in open_keys -> key in open_keys",
+    "node_status._call_back: key not in open_keys -> key in open_keys",
     "hook._killed_text: rest >= 100000000 -> rest > 100000000",
     "hook._handover: event.means != 'observe' -> event.means == 'observe'",
 )
@@ -132,6 +132,13 @@ UNRELEASED = (
     " -> event.grace_seconds >= DELETE_SECONDS_MIN",
     "kubelet._sign_due_ns: due_ns > 0 -> due_ns >= 0",
     "node_status._certified_safe: state.mounted == () -> state.mounted != ()",
+    "node_status._certify_again: before.all_ended == state.all_ended -> before.all_ended != state.all_ended",
+    "node_status._certify_again: state.mounted is None -> state.mounted is not None",
+    "node_status._delete_ended: key.what != 'delete' -> key.what == 'delete'",
+    "node_status._delete_ended: state.means == 'cri' -> state.means != 'cri'",
+    "node_status._delete_ended: each != uid -> each == uid",
+    "node_status._delete_ended: each[0] == uid -> each[0] != uid",
+    "node_status._delete_ended: each[0] != uid -> each[0] == uid",
     "node_status._pod_planned: status[0] != uid -> status[0] == uid",
     "node_status._pod_planned:"
     " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
