@@ -374,14 +374,14 @@ class KubeletUnit:
                 nonlocal why
                 try:
                     endings.append(await ask_once(self._address, partial(self._stop, told, kill_at)))
-                except (NoSuchUnit, BusRefused) as error:
-                    endings.append(Ending("failed", str(error)))
                 except BusError as error:
-                    # A signal may be under way already: its end is then this stop's.
-                    why = str(error)
-                    told.set()
-                    lost.set()
-                    return
+                    # A signal that is under way is this stop's end, whatever is said now.
+                    if not self.answered or not isinstance(error, NoSuchUnit | BusRefused):
+                        why = str(error)
+                        told.set()
+                        lost.set()
+                        return
+                    endings.append(Ending("failed", str(error)))
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(by_manager)

@@ -377,6 +377,24 @@ async def test_a_bus_that_hangs_in_the_middle_of_a_stop(
     assert not unit.answered
 
 
+async def test_a_refusal_that_comes_late(
+    manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bus gives the question up while the process is being ended: that goes on to its end."""
+    unit = KubeletUnit("bus", "kubelet.service")
+    with hung_kubelet(manager) as made:
+        assert await unit.active()
+
+        async def refused(address: str, work: object) -> None:
+            await trio.sleep(1.5 * unit_module.ANSWER_SECONDS_MAX)
+            raise BusRefused("org.freedesktop.DBus.Error.NoReply", "")
+
+        monkeypatch.setattr(unit_module, "ask_once", refused)
+        ending = await unit.stop()
+        assert made.wait(5) == -signal.SIGKILL
+    assert ending.result == "done"
+
+
 async def test_a_kubelet_that_was_looked_at_while_it_is_ended(
     manager: Manager, hurried: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
