@@ -326,19 +326,24 @@ def _hook_order_ended(down: ContainerState, event: OrderEnded, now: int) -> Cont
 
 def _stop_order_ended(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
     if down.outcomes:
-        return _stop_outcome(down, event)
+        return _stop_outcome(down, event, now)
     down = replace(down, stop_open=False)
     if down.phase == "stopping" and event.result == "unknown":
         return repeat_stop(down)
     return replace(down, error=event.reason if event.result == "failed" else ""), []
 
 
-def _stop_outcome(down: ContainerState, event: OrderEnded) -> ContainerStep:
+def _stop_outcome(down: ContainerState, event: OrderEnded, now: int) -> ContainerStep:
     """Lost with its daemon it is sent again. Of what a living edge cannot tell somebody may have heard."""
     lost, signal, name = down.stop_lost and event.result == "unknown", down.spec.stop_signal, down.spec.name
     down = replace(down, stop_open=False, stop_lost=False)
     if lost and down.phase == "stopping":
         return repeat_stop(down)
+    # It was to reach it beside the kubelet, and has not; since then it is ours to stop.
+    untold = down.told and not down.delegated and event.result == "failed"
+    if untold and down.phase == "stopping":
+        kill_at_ns = max(down.kill_at_ns, min(now + FLOOR_NS, down.limit_ns))
+        return repeat_stop(replace(down, told=False, stop_since_ns=now, kill_at_ns=kill_at_ns))
     error = event.reason if event.result == "failed" else ""
     notes = {
         "unknown": f"whether {name} got {signal} is not known",

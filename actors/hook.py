@@ -89,7 +89,8 @@ class PodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     hurried: bool = False
     #: By whom it is ended; of "api" it becomes "cri" when it is handed over.
     means: TerminationMode = ""
-    #: Deletes so far, and the key of the one whose outcome is not known.
+    #: Deletes so far, with those that a later daemon gave again, and the key of the one whose outcome is not
+    #: known.
     deletes: int = 0
     delete_key: str = ""
     #: The API server did not take the delete: its hooks have not run.
@@ -426,7 +427,8 @@ def _delete_ended(state: PodState, event: OrderEnded, now: int) -> Result:
     """Lost: it is given again, with what is left. Not taken: the pod waits to be handed over.
 
     ``failed``: the server refused it, or never got it, so no hook has run. ``timed-out``: it was sent, and
-    nobody answered: its hooks count as spent, since a hook runs at most once.
+    nobody answered: its hooks count as spent, since a hook runs at most once. So they do where it was given
+    again by another daemon, whatever became of that.
     """
     assert state.pod is not None
     uid, refused_before, known = state.pod.uid, state.refused, event.key == state.delete_key
@@ -477,7 +479,8 @@ def _handed_over_anew(state: PodState, event: HandedOver, now: int) -> Result:
     # is over, and who is hurried has no time: these get none, but are not said to have had what the kubelet
     # lost.
     heard = any(
-        (down.told and not down.warned_ns) or (down.phase == "exited" and down.stop_since_ns)
+        (down.told and not down.stop_open and not down.warned_ns)
+        or (down.phase == "exited" and down.stop_since_ns)
         for down in state.downs
     )
     if state.means == "api" and not heard:
@@ -712,6 +715,12 @@ def _daemon_started(state: PodState, event: DaemonStarted, now: int) -> Result:
     return replace(state, downs=tuple(steps.resume_stop(down, now) for down in state.downs)), ()
 
 
+def _daemon_started_giving_again(state: PodState, event: DaemonStarted, now: int) -> Result:
+    """An open delete is given again, and the outcome is that of a second one: the first may be taken."""
+    state, _ = _daemon_started(state, event, now)
+    return (replace(state, deletes=state.deletes + 1), ()) if state.delete_key else (state, ())
+
+
 def _autopsy_taken(state: PodState, event: AutopsyTaken, now: int) -> Result:
     # The first process alone: the stop signal goes to no other.
     first = event.processes[0] if event.processes else None
@@ -843,6 +852,7 @@ TRANSITIONS = Transitions(
         flag=STATUS_AFTER_CANCEL),
     Row(EVERY,        AutopsyTaken,   _autopsy_taken),
     Row(EVERY,        DaemonStarted,  _daemon_started),
+    Row(EVERY,        DaemonStarted,  _daemon_started_giving_again, flag=STOP_OUTCOMES),
     Row("planned stopping", RuntimeRead, _runtime_back, flag=RUNTIME_LOST),
     ignored(EVERY, RuntimeRead),
 

@@ -115,6 +115,7 @@ UNTOLD = (
 UNRELEASED = (
     "container._stop_outcome: down.phase == 'stopping' -> down.phase != 'stopping'",
     "container._stop_outcome: event.result == 'unknown' -> event.result != 'unknown'",
+    "container._stop_outcome: event.result == 'failed' -> event.result != 'failed'",
     "container.exited: down.error != '' -> down.error == ''",
     "container.due_tell: down.tell_at_ns > now -> down.tell_at_ns >= now",
     "hook._delete_ended: now < state.doubt_until_ns -> now <= state.doubt_until_ns",

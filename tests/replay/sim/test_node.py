@@ -305,6 +305,9 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         (804986099481, "api"),  # the same, whose grace ends with its wave
         (649, "api"),  # a kubelet that hangs so late that its endpoint's silence is not known yet
         (804986103180, "auto"),  # one that was only looked on, adopted by a shutdown that ends pods itself
+        # The daemon: a hook that the kubelet runs was begun again, after a crash with the pod's delete open.
+        (911, "api"),
+        (2839, "api"),
         # The model.
         (111165, "api"),  # a kubelet wakes up while it is being stopped
         (111612, "auto"),  # a stop signal is open, of a runtime that hangs, when the daemon dies
