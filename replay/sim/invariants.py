@@ -378,13 +378,17 @@ def what_is_done_was_done(view: BootView) -> BreachSentences:
 
 
 def _by_shutdown(view: BootView, box: SimulatedContainer, seen: list[Happening]) -> list[list[Happening]]:
-    """Parted where the pod's case was closed while it ran: the next shutdown begins with it anew."""
+    """Parted where a shutdown begins anew with a pod whose case was closed while it ran: what the one before
+    has ordered may still be carried out when that says the pod's end.
+    """
     if len(seen) < 2:
         return [seen]
     ends = [at_ns for at_ns, _ in view.ends(box.uid)]
+    begins = [at_ns for at_ns, _ in view.stop_begins(box.uid)]
+    anew = {begin: None for end in ends for begin in [at_ns for at_ns in begins if at_ns >= end][:1]}
     parts: dict[int, list[Happening]] = {}
     for each in seen:
-        parts.setdefault(sum(end <= each.at_ns for end in ends), []).append(each)
+        parts.setdefault(sum(begin <= each.at_ns for begin in anew), []).append(each)
     return list(parts.values())
 
 

@@ -75,6 +75,12 @@ def test_the_power_may_go_at_every_point(part: int, sample: Sample) -> None:
         assert not result.breaches, str(result)
 
 
+def test_a_stop_after_its_pods_end() -> None:
+    """Ordered in the step that says the pod's end, carried out after it; the next shutdown tells it again."""
+    result = try_out(Name(125049878027))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
