@@ -186,6 +186,8 @@ class NodeStatusState(State, frozen=True, kw_only=True, omit_defaults=True, gc=F
     # or they were to come back: for the next one, if they have not. Those of ``held_deleted`` are deleted.
     held: tuple[PodStatus, ...] = ()
     held_deleted: tuple[PodStatus, ...] = ()
+    #: Of both, by UID, those that the kubelet has had since: a shutdown that is cancelled later drops them.
+    held_before: BoundedTuple[str] = ()
     #: Boot and userspace of which all that is known.
     home: str = ""
     #: When the last statuses began to be waited for.
@@ -237,7 +239,7 @@ def _started_in_boot(state: NodeStatusState, event: DaemonStarted, now: int) -> 
     home = f"{event.boot_id}/{event.userspace_id}"
     if not state.node or home == state.home:
         return state, decisions
-    return replace(state, held=(), held_deleted=(), home=home), decisions
+    return replace(state, held=(), held_deleted=(), held_before=(), home=home), decisions
 
 
 def _config_adopted(state: NodeStatusState, event: ConfigAdopted, now: int) -> Result:
@@ -268,9 +270,10 @@ def _began(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
 
 
 def _began_with_held(state: NodeStatusState, event: ShutdownBegan, now: int) -> Result:
-    held = {"held": state.held, "held_deleted": state.held_deleted, "home": state.home}
+    before = state
     state, decisions = _began(state, event, now)
-    return replace(state, **held), decisions
+    state = replace(state, held=before.held, held_deleted=before.held_deleted, held_before=before.held_before)
+    return replace(state, home=before.home), decisions
 
 
 def _mode_chosen(state: NodeStatusState, event: MeansChosen, now: int) -> Result:
@@ -326,7 +329,9 @@ def _pod_planned(state: NodeStatusState, event: PodPlanned, now: int) -> Result:
         tuple(status for status in each if status[0] != uid)
         for each in (state.held, state.held_deleted, state.pending, state.orphaned)
     )
-    return replace(state, held=held, held_deleted=deleted, pending=pending, orphaned=orphaned), ()
+    before = tuple(each for each in state.held_before if each != uid)
+    state = replace(state, held=held, held_deleted=deleted, held_before=before)
+    return replace(state, pending=pending, orphaned=orphaned), ()
 
 
 def _pod_admitted(state: NodeStatusState, event: PodAppeared, now: int) -> Result:
@@ -949,6 +954,21 @@ def _closed_restoring(state: NodeStatusState, event: EpisodeClosed, now: int) ->
     return replace(state, restore_due=state.restore_due or observed), decisions
 
 
+def _closed_giving_back(state: NodeStatusState, event: EpisodeClosed, now: int) -> Result:
+    """The kubelet has them from now on. What it has had before, and the shutdown since has not met, has most
+    likely left the node: kept on, it would be said of ever more pods that are not there.
+    """
+    state, decisions = _closed_restoring(state, event, now)
+    if event.outcome != "cancelled" or event.followed:
+        return state, decisions
+    held, deleted = (
+        tuple(status for status in each if status[0] not in state.held_before)
+        for each in (state.held, state.held_deleted)
+    )
+    before = tuple(status[0] for status in (*held, *deleted))
+    return replace(state, held=held, held_deleted=deleted, held_before=before), decisions
+
+
 def _afresh(
     state: NodeStatusState, now: int, in_episode: bool, start: DaemonStarted | None
 ) -> NodeStatusState:
@@ -1055,6 +1075,8 @@ NODE_STATUS = ActorType(
         Row(EVERY, EpisodeClosed, _closed, "up kubelet-runs",
             decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
         Row(EVERY, EpisodeClosed, _closed_restoring, "up kubelet-runs", flag=RESTORED_AFTER_OBSERVED,
+            decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
+        Row(EVERY, EpisodeClosed, _closed_giving_back, "up kubelet-runs", flag=STATUS_AFTER_CANCEL,
             decides=(AnnounceNode, DeliverStatuses, StatusesSettled)),
     ),
     deadline=lambda state: min(state.flush_by_ns, state.withdraw_at_ns),

@@ -449,6 +449,7 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("NodeStatusState", "late_statuses"): "status",
     ("NodeStatusState", "held"): "status",
     ("NodeStatusState", "held_deleted"): "status",
+    ("NodeStatusState", "held_before"): "uid",
     ("NodeStatusState", "home"): "boot pair",
     ("NodeStatusState", "withheld"): "uid",
     ("NodeStatusState", "followed"): "status",

@@ -140,6 +140,7 @@ UNRELEASED = (
     "node_status._delete_ended: each != uid -> each == uid",
     "node_status._delete_ended: each[0] == uid -> each[0] != uid",
     "node_status._delete_ended: each[0] != uid -> each[0] == uid",
+    "node_status._pod_planned: each != uid -> each == uid",
     "node_status._pod_planned: status[0] != uid -> status[0] == uid",
     "node_status._pod_planned:"
     " uid not in [each[0] for each in (*state.held, *state.held_deleted, *state.pending, *state.orphaned)]"
