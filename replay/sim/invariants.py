@@ -526,13 +526,15 @@ def a_cancel_spares_who_has_not_begun(view: BootView) -> BreachSentences:
 
 
 def late_pods_are_rejected(view: BootView) -> BreachSentences:
-    """While the node goes down no pod is started."""
+    """While the node goes down, and the journal has it, no pod is started."""
     if view.hurt:
         return
     down = False
     for record in view.records:
         if isinstance(record.event, ShutdownBegan):
             down = True
+        elif isinstance(record.event, Resumed) and record.event.action == "begin":
+            down = False  # What was written of it went with a disk.
         elif isinstance(record.event, ShutdownCancelled | EpisodeClosed):
             down = False
         elif isinstance(record.event, StartPod) and down:

@@ -81,6 +81,12 @@ def test_a_stop_after_its_pods_end() -> None:
     assert not result.breaches, str(result)
 
 
+def test_a_shutdown_that_went_with_the_journal() -> None:
+    """The next daemon knows what logind says once it has asked: until then it starts what appears."""
+    result = try_out(Name(333282260056))
+    assert not result.breaches, str(result)
+
+
 def test_a_seed_is_a_world() -> None:
     """The same seed gives the same happenings at the same nanoseconds, and the same bytes of journal."""
     first, second = (try_out(Name(42)).world for _ in range(2))
