@@ -32,6 +32,7 @@ from ebbtide.events.decisions import (
     PodStopBegan,
     ReleaseLock,
     Resumed,
+    SendSignal,
     ShutdownBegan,
     ShutdownCancelled,
     StartPod,
@@ -419,6 +420,31 @@ def grace_is_kept(view: BootView) -> BreachSentences:
                 yield f"{container_label(box)} was killed too early, at {world_seconds(kill.at_ns)}"
 
 
+def nobody_is_killed_untold(view: BootView) -> BreachSentences:
+    """Before a SIGKILL of ours comes a stop signal, by whomever; a slow runtime may still have it."""
+    if view.hurt:
+        return
+    for box in view.boxes():
+        kills = [kill for kill in view.of_box(box, "kill") if kill.life != KUBELET and not kill.detail]
+        if not kills:
+            continue
+        kill_ns = kills[0].at_ns
+        began_ns = min((at_ns for at_ns, _ in view.stop_begins(box.uid)), default=0)
+        told = any(seen.at_ns <= kill_ns for seen in view.of_box(box, "signal"))
+        told = told or (view.boot.slow_ns > 0 and _is_being_signalled(view, box, kill_ns))
+        if not told and not view.out_of_reach(box, began_ns, kill_ns):
+            yield f"{container_label(box)} was killed at {world_seconds(kill_ns)}, never told to stop"
+
+
+def _is_being_signalled(view: BootView, box: SimulatedContainer, at_ns: int) -> bool:
+    """Whether a stop signal of ours is on its way."""
+    return any(
+        view.at_ns(record) <= at_ns <= view.at_ns(record) + view.slack_ns
+        for record, event in view.events(SendSignal)
+        if (event.uid, event.container) == (box.uid, box.name)
+    )
+
+
 def _first_stop_begin(view: BootView, box: SimulatedContainer) -> tuple[int, PodStopBegan] | None:
     """When its stop began: one that was then spared, because no delete was taken, begins anew, and so does
     one that was only looked on until a shutdown adopted it that ends pods itself.
@@ -728,6 +754,7 @@ OF_BOOTS: tuple[Callable[[BootView], BreachSentences], ...] = (
     what_is_done_was_done,
     nobody_is_touched_without_a_shutdown,
     grace_is_kept,
+    nobody_is_killed_untold,
     nobody_gets_more_than_the_grace,
     waves_keep_their_order,
     waves_do_not_dawdle,

@@ -74,6 +74,12 @@ def killed_early(machine: Machine) -> None:
     seen[index] = seen[index]._replace(at_ns=seen[index].at_ns - 2 * NS_PER_SECOND)
 
 
+def killed_untold(machine: Machine) -> None:
+    """Whoever gets SIGKILL was told by nobody."""
+    killed = machine.log.seen[at(machine, "kill")].uid
+    machine.log.seen[:] = [each for each in machine.log.seen if (each.what, each.uid) != ("signal", killed)]
+
+
 def never_told(machine: Machine) -> None:
     """The last pod to be stopped runs to the end without a word."""
     last = [seen for seen in machine.log.seen if seen.what == "signal"][-1]
@@ -138,6 +144,7 @@ TEETH: dict[str, tuple[Callable[[Machine], None], str]] = {
     "a hook that ran twice": (hook_twice, "no_hook_twice"),
     "a stop signal sent twice": (stop_twice, "no_stop_twice"),
     "a SIGKILL before its time": (killed_early, "grace_is_kept"),
+    "a SIGKILL without a word": (killed_untold, "nobody_is_killed_untold"),
     "a pod that was never told": (never_told, "every_pod_is_signalled"),
     "logind's limit": (limit_reached, "the_grant_is_enough"),
     "a wave that did not wait": (wave_too_soon, "waves_keep_their_order"),

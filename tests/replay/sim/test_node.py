@@ -305,6 +305,10 @@ def test_very_many_seeds(mode: NodeMode, part: int, sample: Sample) -> None:
         (804986099481, "api"),  # the same, whose grace ends with its wave
         (649, "api"),  # a kubelet that hangs so late that its endpoint's silence is not known yet
         (804986103180, "auto"),  # one that was only looked on, adopted by a shutdown that ends pods itself
+        (36, "api"),  # hooks again, whom nobody can ask
+        (1397, "api"),  # a grace of 2 s is over before the endpoint's silence is known
+        (206, "api"),  # a kubelet that hangs after a cancel has nothing taken from it
+        (1316, "api"),  # a runtime that has hung since before the very first start
         # The daemon: a hook that the kubelet runs was begun again, after a crash with the pod's delete open.
         (911, "api"),
         (2839, "api"),
