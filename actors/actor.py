@@ -44,7 +44,6 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from ebbtide.events.base import Event
-from ebbtide.events.facts import DaemonStarted
 from ebbtide.events.model import Handover
 
 # Logic flags: the names of what has changed in the logic since the first release.
@@ -111,7 +110,8 @@ NEVER_NS = (1 << 62) - 1
 #: What a handler returns: the next state, and decisions in the order in which they are recorded.
 Result = tuple[Any, tuple[Event, ...] | list[Event]]
 Handler = Callable[[Any, Any, int], Result]
-Afresh = Callable[[Any, int, bool, DaemonStarted | None], "State | None"]
+#: The last argument is the fact with which a process begins (`ActorSet.start`), None at any other fact.
+Afresh = Callable[[Any, int, bool, Any], "State | None"]
 
 
 class State(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

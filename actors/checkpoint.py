@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, SINGLETONS, OpenedOrder, Slot, System, mark_recorded
+from ebbtide.actors.system import OpenedOrder, Slot, System, mark_recorded
 from ebbtide.events.base import ActorState, Checkpoint, OpenOrder, Order
 from ebbtide.events.codec import BadPayload, decode_event, encode_event
 
@@ -51,10 +51,10 @@ def restore(checkpoint: Checkpoint, next_seq: int) -> System:
         system.open_orders[order.key] = OpenedOrder(kept.seq, order)
     for actor in checkpoint.actors:
         # Left out, an actor's pods would be stopped by nobody: a checkpoint is read whole, or refused.
-        kind = ACTOR_TYPE_BY_NAME.get(actor.actor)
+        kind = system.actors.by_name.get(actor.actor)
         if kind is None:
             raise BadPayload(f"the checkpoint has an actor {actor.actor!r} that this version does not know")
-        if actor.subject and kind in SINGLETONS:
+        if actor.subject and kind in system.actors.singletons:
             raise BadPayload(f"the checkpoint has a second {actor.actor}, for {actor.subject!r}")
         # Registered in the checkpoint's order, because actors that are due together hear a `Tick` in it.
         slot = system.slots.get((actor.actor, actor.subject)) or system.register(kind, actor.subject)

@@ -20,7 +20,7 @@ from functools import cache
 from heapq import heapify, heappop, heappush
 from operator import attrgetter
 from struct import iter_unpack, pack
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from zlib import crc32
 
 import msgspec
@@ -33,29 +33,13 @@ from ebbtide.actors.actor import (
     State,
     UndeclaredTransition,
 )
-from ebbtide.actors.config import CONFIG
-from ebbtide.actors.episode import EPISODE, give_up_ns
-from ebbtide.actors.fallback import FALLBACK
-from ebbtide.actors.hook import HOOK
-from ebbtide.actors.kubelet import KUBELET
-from ebbtide.actors.logind import LOGIND
-from ebbtide.actors.node_status import NODE_STATUS
-from ebbtide.actors.wave import WAVE
+from ebbtide.actors.sets import ACTOR_TYPE_BY_NAME as ACTOR_TYPE_BY_NAME
+from ebbtide.actors.sets import SHUTDOWN, set_of
 from ebbtide.events.base import Event, Fact, Order, Record, Stamp, StatesDigest
-from ebbtide.events.decisions import (
-    ActorFailed,
-    EpisodeClosed,
-    PlanMade,
-    PodPlanned,
-    PodsEnded,
-    ShutdownBegan,
-    WaveEnded,
-    WaveStarted,
-)
+from ebbtide.events.decisions import ActorFailed
 from ebbtide.events.facts import (
     BusLost,
     ContainerExited,
-    DaemonStarted,
     DropInsRead,
     EffectPanicked,
     HurryRequested,
@@ -101,93 +85,8 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     VolumesUnmounted: OUTCOMES,
 }
 
-# Who hears of what: one static table from event type to recipients, in the order in which they hear it, which
-# is the order of registration. An order's outcome goes to the actor that its key names, a `Tick` to who is
-# due.
-
-#: One per node, always there, in this order. Who ends the pods is said, and the node's view told, before pods
-#: are touched.
-SINGLETONS: tuple[ActorType, ...] = (CONFIG, LOGIND, KUBELET, NODE_STATUS, EPISODE, FALLBACK)
-
-#: One per wave and one per pod; created by the event beside it.
-SUBJECTS: tuple[tuple[ActorType, type[Event]], ...] = ((WAVE, WaveStarted), (HOOK, PodPlanned))
-
-ACTOR_TYPES: tuple[ActorType, ...] = (*SINGLETONS, *(kind for kind, _ in SUBJECTS))
-ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for kind in ACTOR_TYPES}
-
-
-def _wave_of_event(event: Any) -> str:
-    return str(event.wave)
-
-
-_uid_of_event: Callable[[Any], str] = attrgetter("uid")
-_pod_uid_of_event: Callable[[Any], str] = attrgetter("pod.uid")
-
-#: How an event names its subject, by actor and event type; an event that is not here goes to every instance.
-_SUBJECT_OF: dict[tuple[str, str], Callable[[Any], str]] = {
-    (WAVE.name, "WaveStarted"): _wave_of_event,
-    (WAVE.name, "PodPlanned"): _wave_of_event,
-    (WAVE.name, "PodEnded"): _wave_of_event,
-    (HOOK.name, "PodPlanned"): _pod_uid_of_event,
-    (HOOK.name, "PodStopBegan"): _uid_of_event,
-    (HOOK.name, "PodEnded"): _uid_of_event,
-    (HOOK.name, "ContainerExited"): _uid_of_event,
-    (HOOK.name, "AutopsyTaken"): _uid_of_event,
-}
-
-#: Delivered by key or by deadline, not by this table.
-_ADDRESSED_DIRECTLY = ("OrderEnded", "Tick")
-
-
-class Route(NamedTuple):
-    """``subject`` None: every instance. ``creates``: a subject's first event makes its actor."""
-
-    name: str
-    subject: Callable[[Any], str] | None
-    creates: ActorType | None
-
-
-def _build_routes() -> dict[type[Event], tuple[Route, ...]]:
-    table: dict[type[Event], list[Route]] = {}
-    creators = {kind.name: creator for kind, creator in SUBJECTS}
-    for kind in ACTOR_TYPES:
-        for event_type in kind.transitions.events:
-            if event_type.__name__ in _ADDRESSED_DIRECTLY:
-                continue
-            subject = _SUBJECT_OF.get((kind.name, event_type.__name__))
-            creates = kind if creators.get(kind.name) is event_type else None
-            table.setdefault(event_type, []).append(Route(kind.name, subject, creates))
-    return {event_type: tuple(routes) for event_type, routes in table.items()}
-
-
-def outcome_recipients(key: str) -> list[tuple[str, str]]:
-    """Actor and subject whom an order's outcome concerns, by the order's key.
-
-    That of a release is also the LogindActor's business when the fallback ordered it: it has the lock. That
-    of a pod's delete tells the NodeStatusActor what becomes of its object.
-    """
-    # Not taken apart further, as by `parse_order_key`: every outcome comes by here, a third of all facts.
-    actor, what, subject, _ = parts if len(parts := key.split("/")) == 4 else ("", "", "", "")
-    heard = [(actor, subject)]
-    if what == "delete":
-        heard.append((NODE_STATUS.name, ""))
-    return [*heard, (LOGIND.name, "")] if what == "release" and actor != LOGIND.name else heard
-
-
-ROUTES: dict[type[Event], tuple[Route, ...]] = _build_routes()
-
-_ALWAYS_THERE = tuple(kind.name for kind in SINGLETONS)
-
-#: The same in two: the places of those who are always there, and the others' rows. The former come first.
-#: Most events concern singletons only, and a step of a thousand pods asks thousands of times.
-TO_SINGLETONS: dict[type[Event], tuple[tuple[str, str], ...]] = {
-    kind: tuple((route.name, "") for route in routes if route.name in _ALWAYS_THERE)
-    for kind, routes in ROUTES.items()
-}
-TO_SUBJECTS: dict[type[Event], tuple[Route, ...]] = {
-    kind: tuple(route for route in routes if route.name not in _ALWAYS_THERE)
-    for kind, routes in ROUTES.items()
-}
+#: Those of the daemon on a node.
+SINGLETONS, ACTOR_TYPES, ROUTES = SHUTDOWN.singletons, SHUTDOWN.types, SHUTDOWN.routes
 
 
 #: ``(cause, actor, event, episode)``.
@@ -222,6 +121,8 @@ class System:
     def __init__(self, next_seq: int = 1, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
         self.next_seq = next_seq
         self._flags = flags
+        #: Which actors there are.
+        self.actors = set_of(flags)
         self.episode = 0
         self.open_orders: dict[str, OpenedOrder] = {}
         self.slots: dict[tuple[str, str], Slot] = {}
@@ -232,10 +133,12 @@ class System:
         #: `Tick` is a fact, and says by itself when it was admitted.
         self._look_until_ns = 0
         self._closing, self._planned, self._digest_at = False, False, 0
-        for kind in SINGLETONS:
+        for kind in self.actors.singletons:
             self.register(kind, "")
         #: Who hears of an event and never goes.
-        self._always = {kind: [self.slots[at] for at in places] for kind, places in TO_SINGLETONS.items()}
+        self._always = {
+            kind: [self.slots[at] for at in places] for kind, places in self.actors.to_singletons.items()
+        }
 
     @property
     def flags(self) -> tuple[str, ...]:
@@ -244,6 +147,8 @@ class System:
 
     @flags.setter
     def flags(self, flags: tuple[str, ...]) -> None:
+        if set_of(flags) is not self.actors:
+            raise ValueError("one journal has one set of actors: a checkpoint in it names another")
         self._flags = flags
         for slot in self.slots.values():
             slot.transitions = slot.kind.transitions.under(flags)
@@ -272,34 +177,35 @@ class System:
 
     def trace(self, fact: Event, mono_ns: int) -> list[BareRecord]:
         """The same without envelopes: ``(cause, actor, event, episode)`` in sequence order."""
-        first = self.next_seq
+        first, actors = self.next_seq, self.actors
+        starts = type(fact) is actors.start
         if type(fact) is OrderEnded:
             self.open_orders.pop(fact.key, None)
-        elif type(fact) is DaemonStarted:
+        elif starts:
             # Before it is delivered: a start is what a failed actor goes on with, so it has to hear of it.
             self._revive(fact, mono_ns)
         entries: list[BareRecord] = [(0, EDGE, fact, self.episode)]
         for at, (_, _, event, _) in enumerate(entries):  # the list grows while it is walked
             kind = type(event)
-            if kind is EpisodeClosed:
+            if kind is actors.closes:
                 self._revive(fact, mono_ns)
             for slot in self._recipients(event, kind, mono_ns):
                 for decision in self._handle(slot, event, kind, mono_ns):
                     decided = type(decision)
                     if isinstance(decision, Order):
                         self.open_orders[decision.key] = OpenedOrder(first + len(entries), decision)
-                    elif decided is ShutdownBegan:
+                    elif decided is actors.opens:
                         self.episode = first  # an episode is named by the fact that opens it
-                    elif decided is WaveEnded or decided is PodsEnded:
+                    elif decided in actors.digested:
                         self._digest_at = len(entries)
-                    elif decided is PlanMade:
+                    elif decided is actors.plans:
                         self._planned = True
                     entries.append((first + at, slot.label, decision, self.episode))
-                    if decided is EpisodeClosed:
+                    if decided is actors.closes:
                         # Its own record still belongs to the episode; what follows, in this step too, does
                         # not.
                         self._closing, self.episode = True, 0
-            if at == 0 and type(fact) is DaemonStarted:
+            if at == 0 and starts:
                 self._give_up_on(fact, mono_ns, entries)
         if self._digest_at or self._planned:
             self._digest(first, entries)
@@ -307,12 +213,11 @@ class System:
         if self.episode == first:
             entries = [(cause, actor, event, episode or first) for cause, actor, event, episode in entries]
             entries[0] = (0, EDGE, fact, first)
-        if type(fact) is DaemonStarted:
-            # Of a shutdown that goes on: in another boot nothing is due that could wait, and the clock has
-            # begun anew. And nothing that has to be done before the end waits for a look.
-            state: Any = self.slots[(EPISODE.name, "")].state
-            until_ns = min(mono_ns + LOOK_NS, give_up_ns(state) if state.release_by_ns else NEVER_NS)
-            self._look_until_ns = until_ns if self.episode else 0
+        if starts:
+            # Of an episode that goes on: in another boot nothing is due that could wait, and the clock has
+            # begun anew.
+            limit_ns = actors.look_until_ns(lambda kind: self.slots[(kind.name, "")].state)
+            self._look_until_ns = min(mono_ns + LOOK_NS, limit_ns) if self.episode else 0
         self.next_seq = first + len(entries)
         # Not in mid-step: an event that was appended already may be for a pod that is over by now.
         if self._closing:
@@ -326,7 +231,7 @@ class System:
         at, self._digest_at = self._digest_at, 0
         if at and STATES_DIGEST in self.flags:
             _, _, end, episode = entries[at]
-            made = changed_digests(self.slots.values(), at_last=type(end) is PodsEnded)
+            made = changed_digests(self.slots.values(), at_last=type(end) is self.actors.digested_last)
             entries.append((first + at, SYSTEM, StatesDigest(actors=made), episode))
         if self._planned:
             mark_recorded(self.slots.values())
@@ -364,9 +269,8 @@ class System:
         """Its own pod passes to the fallback; from an actor that begins and ends many, every pod does."""
         slot.failed = True
         slot.deadline_ns = NEVER_NS
-        # A wave or an episode that is gone begins no pod any more: whichever has not begun must not be
-        # forgotten.
-        givers = self._by_kind.get(HOOK.name, []) if slot.kind in (WAVE, EPISODE) else [slot]
+        in_place = self.actors.gives_for.get(slot.kind.name)
+        givers = [slot] if in_place is None else self._by_kind.get(in_place.name, [])
         handed = [_handover_of(giver, event, now_ns) for giver in givers if giver is slot or not giver.failed]
         return ActorFailed(
             actor=slot.kind.name,
@@ -375,17 +279,22 @@ class System:
             handover=tuple(each for each in handed if each is not None),
         )
 
-    def _give_up_on(self, fact: DaemonStarted, now_ns: int, made: list[BareRecord]) -> None:
+    def _give_up_on(self, fact: Event, now_ns: int, made: list[BareRecord]) -> None:
         """Two starts that failed at the same place: whatever it is, it is not tried a third time.
 
-        Not for a shutdown that this start has found closed or cancelled: there is nothing left to carry out.
+        Not for an episode that this start has found closed or cancelled: there is nothing left to carry out.
         """
-        over = not self.episode or fact.preparing is False or self.slots[(FALLBACK.name, "")].failed
-        if fact.failed_starts < FAILED_STARTS_MAX or over:
+        rule, start = self.actors.gives_up, cast(Any, fact)
+        if rule is None or not self.episode or start.failed_starts < FAILED_STARTS_MAX or rule.over(start):
             return
-        pods = self._by_kind.get(HOOK.name, ())
-        left = (slot for slot in pods if HOOK.handover(slot.state, fact, now_ns) is not None)
-        for slot in (self.slots[(EPISODE.name, "")], *left):
+        if self.slots[(rule.fallback.name, "")].failed:
+            return
+        left = (
+            slot
+            for slot in self._by_kind.get(rule.givers.name, ())
+            if rule.givers.handover(slot.state, fact, now_ns) is not None
+        )
+        for slot in (self.slots[(rule.leader.name, "")], *left):
             if not slot.failed:
                 # Its cause is the start, the first record of this step.
                 failed = self._fail(slot, fact, now_ns, LAST_STARTS_FAILED)
@@ -399,14 +308,14 @@ class System:
 
     def _recipients(self, event: Event, kind: type[Event], now_ns: int) -> list[Slot]:
         if kind is OrderEnded:
-            places = outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
+            places = self.actors.outcome_recipients(event.key)  # type: ignore[attr-defined]  # narrowed by the line above
             # Of a pod or wave whose actor has gone, or failed, nobody is left to hear it, and nothing waits.
             owners = [self.slots.get(place) or self.slots.get((place[0], "")) for place in places]
             return [slot for slot in owners if slot is not None and not slot.failed]
         if kind is Tick:
             return self._deadlines.take(now_ns)
         found = [slot for slot in self._always.get(kind, ()) if not slot.failed]
-        for name, subject_of, creates in TO_SUBJECTS.get(kind, ()):
+        for name, subject_of, creates in self.actors.to_subjects.get(kind, ()):
             if subject_of is None:
                 found += [slot for slot in self._by_kind.get(name, ()) if not slot.failed]
                 continue
@@ -447,9 +356,9 @@ class System:
 
     def _revive(self, fact: Event, now_ns: int) -> None:
         """A failed singleton goes on with the next episode or process, and outside of a shutdown at once."""
-        start = fact if type(fact) is DaemonStarted else None
+        start = cast(Any, fact) if type(fact) is self.actors.start else None
         # Waves and pods are not revived: their subject is over by then, or the fallback's to the end.
-        for slot in (self.slots[(kind.name, "")] for kind in SINGLETONS):
+        for slot in (self.slots[(kind.name, "")] for kind in self.actors.singletons):
             state = slot.kind.afresh(slot.state, now_ns, self.episode > 0, start) if slot.failed else None
             if state is not None:
                 slot.failed = False

@@ -16,7 +16,7 @@ import msgspec
 
 from ebbtide.actors.actor import UndeclaredTransition
 from ebbtide.actors.checkpoint import restore, take_checkpoint
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, SINGLETONS, BareRecord, System, differing_field
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, EDGE, BareRecord, System, differing_field
 from ebbtide.events.base import Checkpoint, StatesDigest
 from ebbtide.events.codec import (
     FLAG_LAST,
@@ -332,7 +332,7 @@ def without_new_blank_actors(mine: Checkpoint, recorded: Checkpoint) -> Checkpoi
     actors = []
     for made in mine.actors:
         kind = ACTOR_TYPE_BY_NAME[made.actor]
-        blank = kind in SINGLETONS and not made.failed and bytes(made.state) == _encode(kind.state())
+        blank = not made.subject and not made.failed and bytes(made.state) == _encode(kind.state())
         if (made.actor, made.subject) in there or not blank:
             actors.append(made)
     return mine if len(actors) == len(mine.actors) else msgspec.structs.replace(mine, actors=tuple(actors))

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ebbtide.actors.actor import NEVER_NS, State
-from ebbtide.actors.system import SINGLETONS, BareRecord, OpenedOrder, Slot, System
+from ebbtide.actors.system import BareRecord, OpenedOrder, Slot, System
 from ebbtide.actors.wave import PodChecklist
 from ebbtide.events.base import NS_PER_MS, NS_PER_SECOND, Checkpoint, Event
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
@@ -165,7 +165,7 @@ class Watched(System):
         self.answers = self.open_orders.get(fact.key) if isinstance(fact, OrderEnded) else None
         records = super().trace(fact, mono_ns)
         # Whoever was revived or dropped at the step's end belongs to its last event.
-        self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in SINGLETONS)]
+        self._touched = [*self._touched, *(self.slots[(kind.name, "")] for kind in self.actors.singletons)]
         self._look()
         if len(self.known) > len(self.slots):
             there = {slot.label: slot for slot in self.slots.values()}

@@ -20,7 +20,8 @@ from ebbtide.actors.actor import (
     ignored,
 )
 from ebbtide.actors.config import CONFIG
-from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, ACTOR_TYPES, SINGLETONS, System
+from ebbtide.actors.sets import SHUTDOWN
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, ACTOR_TYPES, System
 from ebbtide.events.base import Event, Stamp
 from ebbtide.events.decisions import ActorFailed, ConfigAdopted, Leave
 from ebbtide.events.facts import SettingsLoaded
@@ -171,7 +172,7 @@ def test_a_system_goes_by_the_flags_in_force(monkeypatch: pytest.MonkeyPatch) ->
         transitions=_table(_BEFORE, _AFTER._replace(flag="first")),
         deadline=lambda state: NEVER_NS,
     )
-    monkeypatch.setattr("ebbtide.actors.system.SINGLETONS", (changed, *SINGLETONS[1:]))
+    monkeypatch.setattr(SHUTDOWN, "singletons", (changed, *SHUTDOWN.singletons[1:]))
     for flags, phase in ((), "red"), (("first",), "green"):
         system = System()
         system.flags = flags
