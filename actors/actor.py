@@ -104,6 +104,14 @@ LOGIC_FLAGS: tuple[str, ...] = (
     MEASURED_MARGINS,
 )
 
+#: Which actors there are is not a change of logic but another journal (`actors.sets`): with this flag those
+#: of the controller in the cluster, which recovers nodes that died, without it those of the daemon on a node.
+OUTAGE = "outage"
+#: In force in an outage's journal that begins anew.
+OUTAGE_FLAGS: tuple[str, ...] = (OUTAGE, STATES_DIGEST)
+#: What this version can re-execute.
+KNOWN_FLAGS: tuple[str, ...] = (*LOGIC_FLAGS, OUTAGE)
+
 #: A deadline that never comes: larger than any monotonic clock.
 NEVER_NS = (1 << 62) - 1
 

@@ -156,18 +156,27 @@ class Effects:
                 self._arrived[barrier] = trio.Event()
                 await self._arrived[barrier].wait()
             held = queue[0]
-            await self._pass(barrier, held)
+            stored = await self._pass(barrier, held)
             # What has passed this barrier has passed those before it, and what waits at them for the same
             # step or an earlier one was ordered no later: started first, so that one actor's orders keep
             # their order.
             for passed in BARRIERS[: BARRIERS.index(barrier) + 1]:
                 while self._queues[passed] and self._queues[passed][0].seq <= held.seq:
-                    self._start(self._queues[passed].popleft().order)
+                    order = self._queues[passed].popleft().order
+                    if not stored and order.barrier == "confirmed":
+                        self._verdicts[order.key] = Ending("cancelled", "its record could not be stored")
+                    self._start(order)
 
-    async def _pass(self, barrier: Barrier, held: HeldOrder) -> None:
-        """Wait for the barrier, at most its bound; a late one is on record once for what it let through."""
+    async def _pass(self, barrier: Barrier, held: HeldOrder) -> bool:
+        """Wait for the barrier, at most its bound; a late one is on record once for what it let through.
+
+        False: it was to be confirmed, and the journal is lost.
+        """
         if barrier == "none":
-            return
+            return True
+        if barrier == "confirmed":
+            # No bound: what another leader cannot read must not take place.
+            return await self._journal.wait_synced(held.seq)
         wait = self._journal.wait_written if barrier == "written" else self._journal.wait_synced
         # Counted from the order and not from here: what waited behind another's hang has waited already, and
         # two hangs in a row must not cost twice the bound.
@@ -177,6 +186,7 @@ class Effects:
         if scope.cancelled_caught:
             late_ns = self._clock.mono_ns() - held.since_ns
             self._inbox.push(DurabilityLate(key=held.order.key, barrier=barrier, waited_ns=late_ns))
+        return True
 
     # --- from effect to outcome ---------------------------------------------------------------
 

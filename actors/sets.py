@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from ebbtide.actors.actor import NEVER_NS, ActorType, State
+from ebbtide.actors.actor import NEVER_NS, OUTAGE, ActorType, State
 from ebbtide.actors.config import CONFIG
 from ebbtide.actors.episode import EPISODE, EpisodeState, give_up_ns
 from ebbtide.actors.fallback import FALLBACK
@@ -20,6 +20,10 @@ from ebbtide.actors.hook import HOOK
 from ebbtide.actors.kubelet import KUBELET
 from ebbtide.actors.logind import LOGIND
 from ebbtide.actors.node_status import NODE_STATUS
+from ebbtide.actors.outage import OUTAGE as OUTAGE_ACTOR
+from ebbtide.actors.outage import OUTAGE_FALLBACK
+from ebbtide.actors.outage_proof import PROOF
+from ebbtide.actors.outage_work import DETACH, STUCK_POD
 from ebbtide.actors.wave import WAVE
 from ebbtide.events.base import Event
 from ebbtide.events.decisions import (
@@ -32,6 +36,15 @@ from ebbtide.events.decisions import (
     WaveStarted,
 )
 from ebbtide.events.facts import DaemonStarted
+from ebbtide.events.outage import (
+    AttachmentLeft,
+    LeaderStarted,
+    OutageBegan,
+    OutageClosed,
+    OutOfService,
+    PodLost,
+    WorkRecovered,
+)
 
 #: How an event names its subject, by actor and event type; an event that is not there goes to every instance.
 SubjectOf = Mapping[tuple[str, str], Callable[[Any], str]]
@@ -181,13 +194,39 @@ SHUTDOWN = ActorSet(
 )
 
 
+# --- the controller in the cluster ----------------------------------------------------------------
+
+_name_of_event: Callable[[Any], str] = attrgetter("name")
+_attachment_of_event: Callable[[Any], str] = attrgetter("attachment.name")
+
+OUTAGES = ActorSet(
+    # Whether a proof counts is said before anybody acts on it.
+    singletons=(PROOF, OUTAGE_ACTOR, OUTAGE_FALLBACK),
+    subjects=((STUCK_POD, PodLost), (DETACH, AttachmentLeft)),
+    subject_of={
+        (STUCK_POD.name, "PodLost"): _pod_uid_of_event,
+        (STUCK_POD.name, "LostPodRead"): _pod_uid_of_event,
+        (STUCK_POD.name, "LostPodGone"): _uid_of_event,
+        (DETACH.name, "AttachmentLeft"): _attachment_of_event,
+        (DETACH.name, "AttachmentRead"): _attachment_of_event,
+        (DETACH.name, "AttachmentGone"): _name_of_event,
+    },
+    start=LeaderStarted,
+    opens=OutageBegan,
+    closes=OutageClosed,
+    digested=(OutOfService, WorkRecovered, OutageClosed),
+    digested_last=OutageClosed,
+    gives_up=GivesUp(OUTAGE_ACTOR, STUCK_POD, OUTAGE_FALLBACK, over=lambda start: False),
+)
+
+
 def set_of(flags: Collection[str]) -> ActorSet:
     """The set that runs under these logic flags."""
-    return SHUTDOWN
+    return OUTAGES if OUTAGE in flags else SHUTDOWN
 
 
 #: Every set that there is.
-SETS: tuple[ActorSet, ...] = (SHUTDOWN,)
+SETS: tuple[ActorSet, ...] = (SHUTDOWN, OUTAGES)
 
 #: The kinds of actors of all of them; a name means the same wherever it stands.
 ACTOR_TYPE_BY_NAME: dict[str, ActorType] = {kind.name: kind for each in SETS for kind in each.types}

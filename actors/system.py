@@ -57,6 +57,7 @@ from ebbtide.events.facts import (
     VolumesUnmounted,
 )
 from ebbtide.events.model import Handover
+from ebbtide.events.outage import EvidenceRead, HeartbeatSeen, NodeDeleted, NodeRead, WorkListed
 
 # What is admitted first when several facts wait: logind and people, then outcomes, then the rest. The
 # runner's inbox and the loop in virtual time both keep to this table, so that a simulated node admits its
@@ -83,6 +84,12 @@ FACT_PRIORITIES: dict[type[Fact], int] = {
     MountsRead: OUTCOMES,
     StatusesSeen: OUTCOMES,
     VolumesUnmounted: OUTCOMES,
+    # Whatever speaks against a taint comes before the answer that would lead to one.
+    HeartbeatSeen: URGENT,
+    NodeRead: URGENT,
+    NodeDeleted: URGENT,
+    EvidenceRead: URGENT,
+    WorkListed: OUTCOMES,
 }
 
 #: Those of the daemon on a node.

@@ -23,8 +23,10 @@ BARRIER_NS_MAX = 20_000_000
 
 #: What an order waits for. Effects that die with the boot need their order only *written* (a completed
 #: ``write()`` survives our own death); effects that outlive the boot need it *synced*; one that changes
-#: nothing, only looks, waits for nothing.
-Barrier = Literal["none", "written", "synced"]
+#: nothing, only looks, waits for nothing. In the cluster another leader goes on from what is stored, so what
+#: changes the cluster waits until its order is *confirmed* to be, for as long as that takes: whoever cannot
+#: store any more is no leader any more.
+Barrier = Literal["none", "written", "synced", "confirmed"]
 
 #: How far apart the first ordinals of two plans for the same pod are; a restart may use one up. The upper
 #: half of each range belongs to plans of the fallback, which counts for itself.

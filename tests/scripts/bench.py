@@ -26,7 +26,10 @@ WALL_BASE_NS = 1_700_000_000_000_000_000
 TICKS_AT_ONCE_MAX = 8
 
 #: Orders that a script wants to answer by hand.
-MANUAL = ("RunHook", "TakeInventory", "Arm", "WriteDropIn", "RemoveDropIn")
+MANUAL = (
+    *("RunHook", "TakeInventory", "Arm", "WriteDropIn", "RemoveDropIn"),
+    *("SetTaint", "RemoveTaint", "ReadNode"),
+)
 
 
 _CHECKPOINTS = msgspec.msgpack.Decoder(Checkpoint)
@@ -39,8 +42,8 @@ def _pack(system: System) -> bytes:
 class Bench:
     """``auto`` orders are answered ``done`` at once; a step that only answers one is not shown."""
 
-    def __init__(self) -> None:
-        self.system = System()
+    def __init__(self, flags: tuple[str, ...] = LOGIC_FLAGS) -> None:
+        self.system = System(flags=flags)
         #: What was packed last, and of which system: nothing but `feed` changes it.
         self._packed = (self.system, _pack(self.system))
         self.now_ns = BASE_NS

@@ -13,12 +13,21 @@ import msgspec
 
 from ebbtide.events.base import NS_PER_SECOND, Event, Order, Record
 from ebbtide.events.model import Container, Handover, Margins, Period, PlannedPod, PlannedWave, Pod
+from ebbtide.events.outage import Attachment, LostPod
 
 #: The monotonic clock when a script begins: not 0, so that an absolute time is never taken for a difference.
 BASE_NS = 1000 * NS_PER_SECOND
 
 #: Fields that hold a point in time; every other ``_ns`` is a difference.
-_POINTS = ("deadline_ns", "release_by_ns", "kill_by_ns", "until_ns", "retry_at_ns", "late_until_ns")
+_POINTS = (
+    "deadline_ns",
+    "release_by_ns",
+    "kill_by_ns",
+    "until_ns",
+    "retry_at_ns",
+    "late_until_ns",
+    "wake_ns",
+)
 
 _HIDDEN: dict[str, tuple[str, ...]] = {
     "DaemonStarted": ("version", "pid", "mode", "node"),
@@ -29,6 +38,23 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
     "ReleaseRequested": ("asked_by",),
     "NodeMeasured": ("measured_wall_ns", "asked_by"),
     "StatesDigest": ("actors",),
+    "LeaderStarted": ("version", "node", "node_uid"),
+    "OutageBegan": ("node", "node_uid"),
+    "NodeRead": ("uid", "system_uuid"),
+    "EvidenceRead": ("begun_ns", "identity_kind"),
+    "WorkListed": ("key",),
+    **dict.fromkeys(
+        (
+            "SetTaint",
+            "RemoveTaint",
+            "SetQuarantine",
+            "ListWork",
+            "ReadSources",
+            "RequestPermit",
+            "ReturnPermit",
+        ),
+        ("node", "node_uid"),
+    ),
 }
 
 
@@ -104,6 +130,8 @@ _SHORT: dict[type, Callable[[Any], str]] = {
     PlannedWave: _wave,
     Margins: lambda kept: "+".join(seconds(each) for each in (kept.reap_ns, kept.flush_ns, kept.release_ns)),
     Handover: lambda handed: str(handed.pod.uid),
+    LostPod: lambda pod: str(pod.uid),
+    Attachment: lambda attachment: str(attachment.name),
 }
 
 

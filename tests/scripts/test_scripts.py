@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ebbtide.actors.actor import LOGIC_FLAGS, OUTAGE_FLAGS
 from tests.scripts.bench import Bench
 from tests.scripts.parse import Block, parse, render
 from tests.scripts.verbs import run
@@ -14,8 +15,8 @@ HERE = Path(__file__).parent
 SCRIPTS = sorted(HERE.glob("*.txt"))
 
 
-def outputs(blocks: list[Block]) -> list[list[str]]:
-    bench = Bench()
+def outputs(blocks: list[Block], flags: tuple[str, ...]) -> list[list[str]]:
+    bench = Bench(flags)
     return [[line for command in block.commands for line in run(bench, command)] for block in blocks]
 
 
@@ -24,7 +25,7 @@ def test_script(path: Path, request: pytest.FixtureRequest) -> None:
     """A script's commands print exactly what stands below each of them."""
     before = path.read_text()
     blocks = parse(before)
-    after = render(blocks, outputs(blocks))
+    after = render(blocks, outputs(blocks, OUTAGE_FLAGS if path.stem.startswith("outage-") else LOGIC_FLAGS))
     if request.config.getoption("--rewrite", default=False):
         path.write_text(after)
     else:

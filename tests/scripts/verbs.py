@@ -14,6 +14,7 @@ from ebbtide.events.model import Period, ProcessReport, Settings, ShutdownKind
 from tests.scripts import show
 from tests.scripts.bench import MANUAL, Bench, Saboteur
 from tests.scripts.notation import duration_ns, pod
+from tests.scripts.outage_verbs import OUTAGE_FACTS, OUTAGE_VERBS
 from tests.scripts.parse import Command, ScriptError
 
 Output = list[str] | None
@@ -152,6 +153,7 @@ def _autopsy(command: Command) -> f.AutopsyTaken:
 
 #: Verbs that are a fact, or some.
 FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
+    **OUTAGE_FACTS,
     "kubelet": lambda command: f.KubeletRead(
         unit="kubelet.service",
         active=_UP[command.words[0]],
@@ -339,6 +341,7 @@ def _outcomes(bench: Bench, command: Command) -> Output:
 
 
 VERBS: dict[str, Verb] = {
+    **OUTAGE_VERBS,
     "mounts": _mounts,
     "statuses": _statuses,
     **dict.fromkeys(get_args(f.Result), _end),

@@ -1,0 +1,804 @@
+"""OutageActor: where is this node's outage? From the first suspicion to the last record, and the one taint.
+
+    quiet -> suspected -> asking -> tainting -> recovering -> out -> untainting -> (following) -> quiet
+                 ^            reading |             contacted -> quarantined
+                 +--------------------+        aside: another's taint
+
+A node is *suspected* when it is not Ready, its lease is silent, or somebody says that it is off. It is put
+out of service when it is not Ready **and** a proof counts (`actors.outage_proof`), after the storm brake has
+given its permit (``asking``). The taint's order names all that it was decided from; where any of that has
+changed nothing is written, the Node is read again (``reading``), and it is decided anew. With the taint
+Kubernetes' controllers delete the pods and detach the volumes; each is followed by an actor of its own
+(`actors.outage_work`) until nothing hangs any more (``recovering``, then ``out``).
+
+The way back depends on the boot id. Another one, Ready: the taint goes at once. The one that was proved off
+(``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and the
+out-of-service taint goes when the kubelet reports no volume in use (``quarantined``).
+
+`_consider` is the only place that decides on the taint, and a taint that failed is never repeated without
+reading the Node. At the end of the file: the fallback, which gives no order but to cancel one.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Any, Literal, get_args
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import (
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    fresh_but,
+    ignored,
+)
+from ebbtide.actors.outage_proof import PROOF
+from ebbtide.actors.outage_work import DETACH, STUCK_POD
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.decisions import ActorFailed, CancelOrder
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.outage import (
+    CHANGED,
+    AttachmentLeft,
+    Detached,
+    Effect,
+    HeartbeatMissed,
+    HeartbeatSeen,
+    LeaderStarted,
+    ListWork,
+    NodeDeleted,
+    NodeRead,
+    NodeReturned,
+    OutageAbandoned,
+    OutageBegan,
+    OutageClosed,
+    OutageOutcome,
+    OutageReminded,
+    OutageWaits,
+    OutOfService,
+    PodLost,
+    PodRecovered,
+    ProofAccepted,
+    ProofVoided,
+    ProofWasWrong,
+    ReadNode,
+    Ready,
+    RemoveTaint,
+    RequestPermit,
+    ReturnPermit,
+    SetQuarantine,
+    SetTaint,
+    StoodAside,
+    TaintOwner,
+    WorkListed,
+    WorkRecovered,
+)
+
+NAME = "OutageActor"
+
+OutagePhase = Literal[
+    "quiet",
+    "suspected",
+    "asking",
+    "tainting",
+    "reading",
+    "recovering",
+    "out",
+    "contacted",
+    "quarantined",
+    "untainting",
+    "following",
+    "aside",
+]
+
+#: Before a request that the API server refused, or did not answer, is made again: long enough that a hundred
+#: outages at once ask less than the 20 requests a second that the controller allows itself.
+RETRY_NS = 5 * NS_PER_SECOND
+#: Before the storm brake is asked again: as long as an average node takes to be recovered elsewhere.
+PERMIT_RETRY_NS = 15 * NS_PER_SECOND
+#: A kubelet renews its lease and reports its boot id at its start, in either order, at most some seconds
+#: apart. A heartbeat that no new boot id has followed by then is of the boot that was proved off.
+CONTACT_NS = 20 * NS_PER_SECOND
+
+
+class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: OutagePhase = "quiet"
+    node: str = ""
+    node_uid: str = ""
+    effect: Effect = "NoExecute"
+    dry_run: bool = False
+    reminder_ns: int = 3600 * NS_PER_SECOND
+    # As the Node was last read.
+    #: The boot on record: in an outage, that which it is about.
+    boot_id: str = ""
+    ready: Ready = ""
+    resource_version: str = ""
+    taint: TaintOwner = "none"
+    volumes_in_use: tuple[str, ...] = ()
+    lease_mark: str = ""
+    status_mark: str = ""
+    #: This leader has seen a heartbeat since the last one was missed.
+    heard: bool = False
+    # This outage.
+    proof: str = ""
+    proof_until_ns: int = 0
+    permit: bool = False
+    waits: str = ""
+    returned: bool = False
+    same_boot: bool = False
+    listed: bool = False
+    #: What still hangs: the label of each pod by UID, of each volume by attachment.
+    pods: dict[str, str] = {}
+    attachments: dict[str, str] = {}
+    #: Of whom nothing is known any more, because their actors have failed.
+    unknown: tuple[str, ...] = ()
+    #: All that was ever followed, so that a second list makes nobody twice.
+    followed: tuple[str, ...] = ()
+    key: str = ""
+    wake_ns: int = NEVER_NS
+    #: Over all outages.
+    ordinal: int = 0
+
+
+#: What is known of the node and of the configuration, and what counts over all outages.
+KEPT_FIELDS = (
+    *("node", "node_uid", "effect", "dry_run", "reminder_ns", "boot_id", "ready", "resource_version"),
+    *("taint", "volumes_in_use", "lease_mark", "status_mark", "heard", "proof", "proof_until_ns", "ordinal"),
+)
+
+#: In these the taint is, or may be, ours.
+TAINTED = ("recovering", "out", "contacted", "quarantined", "untainting")
+
+
+def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
+    key = order_key(NAME, what, "", state.ordinal)
+    return replace(state, ordinal=state.ordinal + 1), key
+
+
+def _hanging(state: OutageState) -> tuple[str, ...]:
+    return (*state.pods.values(), *state.attachments.values(), *state.unknown)
+
+
+# --- begin and end --------------------------------------------------------------------------------
+
+
+def _begin(state: OutageState, reason: str, now: int) -> Result:
+    state = replace(fresh_but(state, KEPT_FIELDS), phase="suspected")
+    began = OutageBegan(node=state.node, node_uid=state.node_uid, boot_id=state.boot_id, reason=reason)
+    state, key = _key(state, "list")
+    after, decisions = _consider(state, now)
+    return after, [began, ListWork(key=key, node=state.node), *decisions]
+
+
+def _close(state: OutageState, outcome: OutageOutcome) -> Result:
+    closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
+    if not state.permit and state.phase != "asking":
+        return fresh_but(state, KEPT_FIELDS), [closed]
+    # Also where the answer is still on its way: giving back what one has not is nothing.
+    state, key = _key(state, "return-permit")
+    return fresh_but(state, KEPT_FIELDS), [ReturnPermit(key=key, node=state.node), closed]
+
+
+def _wait(state: OutageState, reason: str, **more: Any) -> Result:
+    """Said once for each reason."""
+    decisions = [OutageWaits(reason=reason)] if reason != state.waits else []
+    return replace(state, waits=reason, key="", **more), decisions
+
+
+# --- the one decision -----------------------------------------------------------------------------
+
+
+def _consider(state: OutageState, now: int) -> Result:
+    """From all that is known now: to be called with what was just learned, in any phase before the taint."""
+    state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS)
+    if state.taint == "ours" and not state.dry_run:
+        # Of an order whose outcome nobody has seen: it is there, so it is not given again.
+        return _out_of_service(state, now, found=True)
+    if state.taint != "none":
+        return replace(state, phase="aside", wake_ns=now + state.reminder_ns), [StoodAside()]
+    proved = state.proof and now < state.proof_until_ns
+    if state.ready == "True":
+        return _wait(state, "the node is Ready" if proved else "nothing proves that the machine is off")
+    if state.ready == "":
+        return _wait(state, "the Node has no Ready condition")
+    if not proved:
+        return _wait(state, "nothing proves that the machine is off")
+    if state.dry_run:
+        return _wait(state, "dry run: the node would be out of service now")
+    if not state.permit:
+        state, key = _key(state, "permit")
+        return replace(state, phase="asking", key=key), [RequestPermit(key=key, node=state.node)]
+    state, key = _key(state, "taint")
+    order = SetTaint(
+        key=key,
+        node=state.node,
+        node_uid=state.node_uid,
+        boot_id=state.boot_id,
+        resource_version=state.resource_version,
+        effect=state.effect,
+        ready=state.ready,
+        lease_mark=state.lease_mark,
+        status_mark=state.status_mark,
+    )
+    return replace(state, phase="tainting", key=key, waits=""), [order]
+
+
+def _reconsider(state: OutageState, event: Event, now: int) -> Result:
+    return _consider(state, now)
+
+
+def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.key:
+        return state, ()
+    if event.result == "done":
+        return _consider(replace(state, permit=True), now)
+    reason = f"the storm brake: {event.reason or event.result}"
+    return _wait(state, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+
+
+def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    """Done is the only word for the taint; whatever else, the Node is read before anything is decided."""
+    if event.key != state.key:
+        return state, ()
+    if event.result == "done":
+        return _out_of_service(state, now)
+    # Refused because something has changed, or withdrawn before it began: nothing was written.
+    if event.reason == CHANGED or event.result == "cancelled":
+        return _read(state)
+    return replace(state, phase="reading", key="", wake_ns=now + RETRY_NS), ()
+
+
+def _read(state: OutageState) -> Result:
+    state, key = _key(state, "read")
+    return replace(state, phase="reading", key=key, wake_ns=NEVER_NS), [ReadNode(key=key)]
+
+
+def _read_again(state: OutageState, event: Event, now: int) -> Result:
+    return _read(state)
+
+
+def _read_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.key:
+        return state, ()
+    if event.result != "done":
+        return replace(state, key="", wake_ns=now + RETRY_NS), ()
+    return _calm(state, now) or _consider(state, now)
+
+
+# --- what the node says, before the taint ---------------------------------------------------------
+
+
+def _with_node(state: OutageState, event: NodeRead) -> OutageState:
+    """A proof does not survive a sign of life; the ProofActor says so too, but later in the step."""
+    marks = (state.lease_mark, event.lease_mark), (state.status_mark, event.status_mark)
+    lives = any(old and new and old != new for old, new in marks)
+    return replace(
+        state,
+        node_uid=event.uid,
+        ready=event.ready,
+        resource_version=event.resource_version,
+        taint=event.taint,
+        volumes_in_use=event.volumes_in_use,
+        lease_mark=event.lease_mark or state.lease_mark,
+        status_mark=event.status_mark or state.status_mark,
+        proof="" if lives or event.boot_id != state.boot_id else state.proof,
+    )
+
+
+def _read_quiet(state: OutageState, event: NodeRead, now: int) -> Result:
+    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    if event.taint == "ours":
+        return _begin(state, "our taint stands on the node", now)
+    if event.ready in ("False", "Unknown"):
+        return _begin(state, f"Ready is {event.ready}", now)
+    return state, ()
+
+
+def _calm(state: OutageState, now: int) -> Result | None:
+    """Ready, and this leader has heard it: nothing is wrong."""
+    calm = state.ready == "True" and state.heard and not state.proof and state.taint == "none"
+    return _close(state, "false-alarm") if calm else None
+
+
+def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
+    rebooted = event.boot_id != state.boot_id
+    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    if rebooted and event.ready == "True" and event.taint == "none":
+        return _close(state, "rebooted")
+    if closed := _calm(state, now):
+        return closed
+    # A permit that is asked for, a taint that is on its way, and a read that is under way are waited for.
+    waits = state.phase != "suspected" or (state.wake_ns != NEVER_NS and state.taint == "none")
+    return (state, ()) if waits else _consider(state, now)
+
+
+def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
+    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    if state.taint == "other":
+        return state, ()
+    return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
+
+
+def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+    state = replace(_marked(state, event), heard=True, proof="")
+    # What waits at its barrier need not begin: it would be refused, because it names the mark of before.
+    if state.phase == "tainting":
+        state, key = _key(state, "cancel")
+        return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+    return _calm(state, now) or (state, ())
+
+
+def _marked(state: OutageState, event: HeartbeatSeen) -> OutageState:
+    if event.source == "lease":
+        return replace(state, lease_mark=event.mark)
+    return replace(state, status_mark=event.mark)
+
+
+def _heard(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+    return replace(_marked(state, event), heard=True), ()
+
+
+def _missed_quiet(state: OutageState, event: HeartbeatMissed, now: int) -> Result:
+    state = replace(state, heard=False, lease_mark=state.lease_mark or event.mark)
+    return _begin(state, f"no renewal of the lease for {event.silent_ns // NS_PER_SECOND} s", now)
+
+
+def _missed(state: OutageState, event: HeartbeatMissed, now: int) -> Result:
+    return replace(state, heard=False, lease_mark=state.lease_mark or event.mark), ()
+
+
+def _proof(state: OutageState, event: ProofAccepted, now: int) -> Result:
+    state = _with_proof(state, event)
+    return _consider(state, now) if state.phase == "suspected" and state.wake_ns == NEVER_NS else (state, ())
+
+
+def _with_proof(state: OutageState, event: ProofAccepted) -> OutageState:
+    return replace(state, proof=f"{event.source} {event.name}".strip(), proof_until_ns=event.until_ns)
+
+
+def _proof_noted(state: OutageState, event: ProofAccepted, now: int) -> Result:
+    """Read before it was heard that nobody needs it any more: who said it first is who is named."""
+    return state, ()
+
+
+def _proof_quiet(state: OutageState, event: ProofAccepted, now: int) -> Result:
+    state = _with_proof(state, event)
+    return _begin(state, f"{state.proof} says that the machine is off", now)
+
+
+def _failed_before(state: OutageState, event: ActorFailed, now: int) -> Result:
+    """Without its actor no proof can be voided, so none counts."""
+    return _no_proof(state, event, now) if event.actor == PROOF.name else _actor_failed(state, event, now)
+
+
+def _no_proof(state: OutageState, event: Event, now: int) -> Result:
+    state = replace(state, proof="")
+    if state.phase == "tainting":
+        state, key = _key(state, "cancel")
+        return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+    if state.phase != "suspected":
+        return state, ()
+    return _calm(state, now) or _wait(state, "nothing proves that the machine is off", wake_ns=state.wake_ns)
+
+
+# --- out of service -------------------------------------------------------------------------------
+
+
+def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
+    out = OutOfService(effect=state.effect, proof=state.proof or "unknown", found=found)
+    state = replace(
+        state, phase="recovering", taint="ours", permit=True, key="", wake_ns=now + state.reminder_ns
+    )
+    after, decisions = _recovered(state)
+    return after, [out, *decisions]
+
+
+def _recovered(state: OutageState) -> Result:
+    """Nothing hangs any more, as far as it was listed."""
+    if not state.listed or state.pods or state.attachments:
+        return state, ()
+    if state.phase == "recovering":
+        return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=state.unknown)]
+    if state.phase == "following" and state.returned and state.ready == "True":
+        return _close(state, "recovered")
+    return state, ()
+
+
+def _listed(state: OutageState, event: WorkListed, now: int) -> Result:
+    """Who is not followed yet. What has gone meanwhile, its own actor says."""
+    known = dict.fromkeys(state.followed)
+    places: dict[str, int] = {}
+    effect = state.effect if state.phase in TAINTED else ""
+    decisions: list[Event] = []
+    pods, attachments = dict(state.pods), dict(state.attachments)
+    for pod in (each for each in event.pods if not each.daemon):
+        place = places.get(pod.owner_uid, 0)
+        places[pod.owner_uid] = place + 1
+        if pod.uid not in known:
+            pods[pod.uid] = pod.label
+            lost = PodLost(pod=pod, place=place, elsewhere=event.elsewhere, effect=effect)
+            decisions.append(lost)
+    for each in event.attachments:
+        if each.name not in known:
+            attachments[each.name] = each.volume or each.name
+            decisions.append(AttachmentLeft(attachment=each, tainted=bool(effect)))
+    followed = (*state.followed, *(name for name in (*pods, *attachments) if name not in known))
+    state = replace(state, listed=True, pods=pods, attachments=attachments, followed=followed)
+    return (state, decisions) if decisions else _recovered(state)
+
+
+def _pod_ended(state: OutageState, event: PodRecovered, now: int) -> Result:
+    pods = {uid: label for uid, label in state.pods.items() if uid != event.uid}
+    return _recovered(replace(state, pods=pods))
+
+
+def _detached(state: OutageState, event: Detached, now: int) -> Result:
+    left = {name: volume for name, volume in state.attachments.items() if name != event.name}
+    return _recovered(replace(state, attachments=left))
+
+
+def _actor_failed(state: OutageState, event: ActorFailed, now: int) -> Result:
+    """Of whom it followed nothing will be heard: it is named, and holds nobody."""
+    pods, attachments = dict(state.pods), dict(state.attachments)
+    kinds = {STUCK_POD.name: pods, DETACH.name: attachments}
+    label = kinds.get(event.actor, {}).pop(event.subject, "")
+    unknown = (*state.unknown, label) if label else state.unknown
+    return _recovered(replace(state, pods=pods, attachments=attachments, unknown=unknown))
+
+
+def _remind(state: OutageState, event: Tick, now: int) -> Result:
+    reasons = {
+        "recovering": f"waits for {', '.join(_hanging(state)[:3]) or 'the list of what hangs'}",
+        "out": "the node has not come back",
+        "aside": "another controller's taint stands on the node",
+        "quarantined": "the node reports volumes in use",
+        "following": f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
+    }
+    reminded = OutageReminded(reason=reasons[state.phase])
+    return replace(state, wake_ns=now + state.reminder_ns), [reminded]
+
+
+# --- the way back ---------------------------------------------------------------------------------
+
+
+def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
+    status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
+    lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
+    state = _with_proof_kept(state, event)
+    if event.boot_id != state.boot_id:
+        if event.ready == "True":
+            return _back(replace(state, boot_id=event.boot_id), now)
+        return state, ()  # it is starting; its boot id stays on record until it is Ready
+    if event.taint == "none":
+        # A person, or another controller, has taken it away: whatever they know, it is not set again.
+        state, decisions = _wait(state, "somebody else has taken our taint away", phase="following")
+        return replace(state, wake_ns=now + state.reminder_ns), decisions
+    if event.ready == "True" or status:
+        return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
+    if lease and state.phase != "contacted":
+        return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
+    return state, ()
+
+
+def _with_proof_kept(state: OutageState, event: NodeRead) -> OutageState:
+    return replace(_with_node(state, event), proof=state.proof)
+
+
+def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
+    state = replace(_marked(state, event), heard=True)
+    # A status names its boot, and one of another boot would have been read with it. A lease names none.
+    if event.source == "status":
+        return _same_boot(state, "it reports its status", now)
+    return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
+
+
+def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
+    return _same_boot(state, "it renews its lease", now)
+
+
+def _back(state: OutageState, now: int) -> Result:
+    """It rebooted: nothing of before runs there, and its taint keeps peers from attaching what it has."""
+    returned = NodeReturned(boot_id=state.boot_id, same_boot=False)
+    after, orders = _untaint(replace(state, returned=True, same_boot=state.phase == "quarantined"))
+    return after, [returned, *orders]
+
+
+def _same_boot(state: OutageState, what: str, now: int) -> Result:
+    alarm = ProofWasWrong(proof=state.proof or "unknown", what=what)
+    returned = NodeReturned(boot_id=state.boot_id, same_boot=True)
+    state, key = _key(state, "quarantine")
+    order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
+    state = replace(
+        state, phase="quarantined", returned=True, same_boot=True, key=key, wake_ns=now + state.reminder_ns
+    )
+    return state, [alarm, returned, order]
+
+
+def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
+    rebooted = event.boot_id != state.boot_id
+    state = _with_proof_kept(state, event)
+    if rebooted and event.ready == "True":
+        return _back(replace(state, boot_id=event.boot_id), now)
+    if not rebooted and event.ready == "True" and not event.volumes_in_use and not state.key:
+        return _untaint(state)
+    return state, ()
+
+
+def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.key:
+        return state, ()
+    if event.result != "done":
+        return replace(state, wake_ns=now + RETRY_NS), ()
+    state = replace(state, key="")
+    free = state.ready == "True" and not state.volumes_in_use
+    return _untaint(state) if free else (state, ())
+
+
+def _tick_quarantined(state: OutageState, event: Tick, now: int) -> Result:
+    if not state.key:
+        return _remind(state, event, now)
+    state, key = _key(state, "quarantine")
+    order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
+    return replace(state, key=key, wake_ns=now + state.reminder_ns), [order]
+
+
+def _untaint(state: OutageState) -> Result:
+    state, key = _key(state, "untaint")
+    order = RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
+    return replace(state, phase="untainting", key=key, wake_ns=NEVER_NS), [order]
+
+
+def _untaint_again(state: OutageState, event: Tick, now: int) -> Result:
+    return _untaint(state)
+
+
+def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
+    if event.key != state.key:
+        return state, ()
+    if event.result != "done":
+        return replace(state, key="", wake_ns=now + RETRY_NS), ()
+    decisions: list[Event] = []
+    if state.same_boot:
+        state, key = _key(state, "end-quarantine")
+        decisions.append(SetQuarantine(key=key, node=state.node, node_uid=state.node_uid, on=False))
+    wake_ns = now + state.reminder_ns
+    state = replace(state, phase="following", taint="none", key="", same_boot=False, wake_ns=wake_ns)
+    after, closed = _recovered(state)
+    return after, [*decisions, *closed]
+
+
+def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
+    return _with_proof_kept(state, event), ()
+
+
+def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
+    rebooted = event.boot_id != state.boot_id
+    state = replace(_with_proof_kept(state, event), boot_id=event.boot_id)
+    if state.ready == "True" and not state.returned:
+        returned = NodeReturned(boot_id=event.boot_id, same_boot=not rebooted)
+        after, decisions = _recovered(replace(state, returned=True))
+        return after, [returned, *decisions]
+    if state.returned and state.ready in ("False", "Unknown"):
+        # Down again while the last outage's attachments still hang: another outage, with its own list.
+        after, decisions = _close(state, "recovered")
+        again, more = _begin(replace(after, proof=""), f"Ready is {state.ready}", now)
+        return again, [*decisions, *more]
+    return _recovered(state)
+
+
+def _deleted(state: OutageState, event: NodeDeleted, now: int) -> Result:
+    return _close(state, "node-deleted")
+
+
+# --- another leader -------------------------------------------------------------------------------
+
+
+def _configured(state: OutageState, event: LeaderStarted) -> OutageState:
+    return replace(
+        state,
+        node=event.node,
+        node_uid=state.node_uid or event.node_uid,
+        effect=event.settings.effect,
+        dry_run=event.settings.dry_run,
+        reminder_ns=event.settings.reminder_seconds * NS_PER_SECOND,
+        heard=False,
+        wake_ns=NEVER_NS,
+    )
+
+
+def _started_quiet(state: OutageState, event: LeaderStarted, now: int) -> Result:
+    return replace(_configured(state, event), proof=""), ()
+
+
+def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Result:
+    """Whether the last leader's taint took place, only the Node can tell; and its proof was its own."""
+    state = replace(_configured(state, event), proof="", listed=False)
+    after, orders = _read(state)
+    return _with_list(after, orders)
+
+
+def _started_tainted(state: OutageState, event: LeaderStarted, now: int) -> Result:
+    """The taint stands, by the last leader's record: what hangs is listed anew, waiting begins anew."""
+    state = replace(_configured(state, event), listed=False)
+    if state.phase == "untainting":
+        after, orders = _untaint(state)
+        return _with_list(after, orders)
+    wake_ns = now + (CONTACT_NS if state.phase == "contacted" else state.reminder_ns)
+    if state.phase == "quarantined" and state.key:
+        wake_ns = now
+    return _with_list(replace(state, wake_ns=wake_ns), [])
+
+
+def _with_list(state: OutageState, orders: Any) -> Result:
+    state, key = _key(state, "list")
+    return state, [*orders, ListWork(key=key, node=state.node)]
+
+
+def _afresh(
+    state: OutageState, now: int, in_episode: bool, start: LeaderStarted | None
+) -> OutageState | None:
+    """Within an outage only with a new leader, which reads the Node before anything else."""
+    if not in_episode:
+        return fresh_but(state, KEPT_FIELDS, proof_until_ns=0)
+    return None if start is None else state
+
+
+# fmt: off
+_CONSIDER = (OutageWaits, StoodAside, RequestPermit, SetTaint, OutOfService, WorkRecovered)
+_BEGIN = (OutageBegan, ListWork, *_CONSIDER)
+_CLOSE = (ReturnPermit, OutageClosed)
+_CONSIDERED = "suspected aside asking tainting recovering out"
+_BEFORE = "suspected asking tainting reading"
+_TAINTED = "recovering out contacted"
+_WAITING = "recovering out contacted quarantined untainting following"
+
+OUTAGE = ActorType(
+    NAME,
+    OutageState,
+    Transitions(
+        get_args(OutagePhase), attrgetter("phase"),
+        # --- the process
+        Row("quiet", LeaderStarted, _started_quiet),
+        Row(f"{_BEFORE} aside", LeaderStarted, _started_before, "reading", decides=(ReadNode, ListWork)),
+        Row(_WAITING, LeaderStarted, _started_tainted, decides=(ListWork, RemoveTaint)),
+        # --- what the node says
+        Row("quiet", NodeRead, _read_quiet, f"= {_CONSIDERED}", decides=_BEGIN),
+        Row(_BEFORE, NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row("aside", NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row(_TAINTED, NodeRead, _read_tainted, "= contacted quarantined untainting following",
+            decides=(NodeReturned, RemoveTaint, OutageWaits, ProofWasWrong, SetQuarantine)),
+        Row("quarantined", NodeRead, _read_quarantined, "= untainting", decides=(NodeReturned, RemoveTaint)),
+        Row("untainting", NodeRead, _read_untainting),
+        Row("following", NodeRead, _read_following, f"= quiet {_CONSIDERED}",
+            decides=(NodeReturned, *_CLOSE, *_BEGIN)),
+        ignored("quiet", NodeDeleted),
+        Row(f"{_BEFORE} {_WAITING} aside", NodeDeleted, _deleted, "quiet", decides=_CLOSE),
+        Row(_BEFORE, HeartbeatSeen, _heartbeat_before, "= quiet", decides=(CancelOrder, *_CLOSE)),
+        Row("recovering out", HeartbeatSeen, _heartbeat_tainted, "contacted quarantined",
+            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+        Row("contacted", HeartbeatSeen, _heartbeat_tainted, "= quarantined",
+            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+        Row("quiet quarantined untainting following aside", HeartbeatSeen, _heard),
+        Row("quiet", HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
+        Row(f"{_BEFORE} {_WAITING} aside", HeartbeatMissed, _missed),
+        # --- the proof
+        Row("quiet", ProofAccepted, _proof_quiet, _CONSIDERED, decides=_BEGIN),
+        Row(f"{_BEFORE} aside", ProofAccepted, _proof, f"= {_CONSIDERED}", decides=_CONSIDER),
+        Row(_WAITING, ProofAccepted, _proof_noted),
+        Row(f"{_BEFORE} aside quiet", ProofVoided, _no_proof, "= quiet",
+            decides=(CancelOrder, OutageWaits, *_CLOSE)),
+        ignored(_WAITING, ProofVoided),
+        Row(f"{_BEFORE} aside quiet", ActorFailed, _failed_before, "= quiet",
+            decides=(CancelOrder, OutageWaits, *_CLOSE)),
+        Row(_WAITING, ActorFailed, _actor_failed, "= out quiet", decides=(WorkRecovered, *_CLOSE)),
+        # --- outcomes and deadlines
+        Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
+        Row("tainting", OrderEnded, _taint_ended, "= reading recovering out",
+            decides=(OutOfService, WorkRecovered, ReadNode)),
+        Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
+        Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
+        Row("untainting", OrderEnded, _untaint_ended, "= following quiet", decides=(SetQuarantine, *_CLOSE)),
+        ignored("quiet suspected recovering out contacted following aside", OrderEnded),
+        Row("suspected", Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
+        Row("reading", Tick, _read_again, decides=(ReadNode,)),
+        Row("recovering out aside following", Tick, _remind, decides=(OutageReminded,)),
+        Row("contacted", Tick, _contacted_too_long, "quarantined",
+            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+        Row("quarantined", Tick, _tick_quarantined, decides=(OutageReminded, SetQuarantine)),
+        Row("untainting", Tick, _untaint_again, decides=(RemoveTaint,)),
+        ignored("quiet asking tainting", Tick),
+        # --- what hangs
+        Row(f"{_BEFORE} {_WAITING} aside", WorkListed, _listed, "= out quiet",
+            decides=(PodLost, AttachmentLeft, OutOfService, WorkRecovered, *_CLOSE)),
+        ignored("quiet", WorkListed),
+        Row(f"{_BEFORE} {_WAITING} aside", PodRecovered, _pod_ended, "= out quiet",
+            decides=(WorkRecovered, *_CLOSE)),
+        ignored("quiet", PodRecovered),
+        Row(f"{_BEFORE} {_WAITING} aside", Detached, _detached, "= out quiet",
+            decides=(WorkRecovered, *_CLOSE)),
+        ignored("quiet", Detached),
+    ),
+    deadline=lambda state: state.wake_ns,
+    afresh=_afresh,
+)
+# fmt: on
+
+# --- the fallback ---------------------------------------------------------------------------------
+#
+# What stands in the OutageActor's place when that has failed can do one thing: not taint. It withdraws a
+# taint's order that has not begun, says what stands, and says it again. What it could do beside (take the
+# taint back) needs the judgement that has just failed; another leader begins anew by reading the Node.
+
+FALLBACK_NAME = "OutageFallbackActor"
+
+
+class OutageFallbackState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: Literal["watching", "engaged"] = "watching"
+    taint_key: str = ""
+    tainted: bool = False
+    reminder_ns: int = 3600 * NS_PER_SECOND
+    wake_ns: int = NEVER_NS
+    ordinal: int = 0
+
+
+def _note_order(state: OutageFallbackState, event: SetTaint, now: int) -> Result:
+    return replace(state, taint_key=event.key), ()
+
+
+def _note_taint(state: OutageFallbackState, event: OutOfService, now: int) -> Result:
+    return replace(state, tainted=True), ()
+
+
+def _note_node(state: OutageFallbackState, event: NodeRead, now: int) -> Result:
+    return replace(state, tainted=event.taint == "ours"), ()
+
+
+def _engage(state: OutageFallbackState, event: ActorFailed, now: int) -> Result:
+    if event.actor != NAME:
+        return state, ()
+    decisions: list[Event] = [OutageAbandoned(tainted=state.tainted)]
+    if state.taint_key and not state.tainted:
+        key = order_key(FALLBACK_NAME, "cancel", "", state.ordinal)
+        decisions.insert(0, CancelOrder(key=key, target=state.taint_key, waiting_only=True))
+        state = replace(state, ordinal=state.ordinal + 1)
+    return replace(state, phase="engaged", taint_key="", wake_ns=now + state.reminder_ns), decisions
+
+
+def _say_again(state: OutageFallbackState, event: Tick, now: int) -> Result:
+    return replace(state, wake_ns=now + state.reminder_ns), [OutageAbandoned(tainted=state.tainted)]
+
+
+def _watch_again(state: OutageFallbackState, event: LeaderStarted, now: int) -> Result:
+    reminder_ns = event.settings.reminder_seconds * NS_PER_SECOND
+    return replace(state, phase="watching", taint_key="", reminder_ns=reminder_ns, wake_ns=NEVER_NS), ()
+
+
+def _note_end(state: OutageFallbackState, event: OutageClosed, now: int) -> Result:
+    return replace(state, phase="watching", taint_key="", tainted=False, wake_ns=NEVER_NS), ()
+
+
+# fmt: off
+OUTAGE_FALLBACK = ActorType(
+    FALLBACK_NAME,
+    OutageFallbackState,
+    Transitions(
+        ("watching", "engaged"), attrgetter("phase"),
+        Row(EVERY, LeaderStarted, _watch_again, "watching"),
+        Row(EVERY, NodeRead, _note_node),
+        Row(EVERY, SetTaint, _note_order),
+        Row(EVERY, OutOfService, _note_taint),
+        Row(EVERY, OutageClosed, _note_end, "watching"),
+        Row("watching", ActorFailed, _engage, "= engaged", decides=(CancelOrder, OutageAbandoned)),
+        ignored("engaged", ActorFailed),
+        Row("engaged", Tick, _say_again, decides=(OutageAbandoned,)),
+        ignored("watching", Tick),
+        ignored(EVERY, OrderEnded),
+    ),
+    deadline=lambda state: state.wake_ns,
+)
+# fmt: on

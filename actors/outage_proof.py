@@ -1,0 +1,366 @@
+"""ProofActor: is this machine proved to be off, and does anything speak against it?
+
+    idle -> asking <-> pausing                 (whether the sources are being read)
+    open -> proved -> contradicted -> open     (what follows from what they said)
+
+From the first suspicion on every source is read, again and again, until the node is out of service or the
+outage is over. A statement that the machine is off counts if it is about this machine (`_stranger`), about
+the boot on record, and was asked for after the last heartbeat that this leader saw; a management controller
+has to say it twice. It is voided by a later heartbeat, by another boot, by its age, and by anybody who says
+that the machine runs: that stands until the same source says otherwise or its time is over.
+
+Nothing is measured between two machines' clocks: heartbeats are marks that are equal or not, and every time
+is this process's own. A new leader has seen nothing, so it begins with no proof, and with its own start as
+the last heartbeat.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import msgspec
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import (
+    AND,
+    EVERY,
+    NEVER_NS,
+    ActorType,
+    Result,
+    Row,
+    State,
+    Transitions,
+    ignored,
+)
+from ebbtide.events.base import NS_PER_SECOND, Event, order_key
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.events.outage import (
+    Contradicted,
+    EvidenceRead,
+    HeartbeatMissed,
+    HeartbeatSeen,
+    LeaderStarted,
+    NodeRead,
+    OutageBegan,
+    OutageClosed,
+    OutageSettings,
+    OutOfService,
+    ProofAccepted,
+    ProofRefused,
+    ProofVoided,
+    ReadSources,
+    Source,
+)
+
+NAME = "ProofActor"
+
+Reading = Literal["idle", "asking", "pausing"]
+Standing = Literal["open", "proved", "contradicted"]
+
+#: Between the end of one reading of the sources and the next. Two readings of a management controller are so
+#: far apart: many switch off and on again within a restart, which takes them less than this.
+READ_PAUSE_NS = 5 * NS_PER_SECOND
+#: A management controller shows Off for a moment in a forced restart, so one reading is none.
+TWICE: tuple[Source, ...] = ("redfish", "ipmi")
+#: A statement that stays where it was written must name the boot that it is about: it may be an old one.
+NAMES_BOOT: tuple[Source, ...] = ("certificate", "declared")
+#: How long it counts that a source has said that the machine runs, unless it takes that back. Long, because
+#: a wrong proof costs data and a late one time; not for ever, because a source may be gone for good.
+CONTRADICTION_NS = 600 * NS_PER_SECOND
+#: How long a person's statement counts who has not said: a night's work is not forgotten as long.
+DECLARED_NS = 3600 * NS_PER_SECOND
+
+
+class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A source's statement. ``first_ns``: when it was first asked and has said the same since."""
+
+    source: Source
+    name: str
+    first_ns: int
+    begun_ns: int
+    until_ns: int
+
+
+class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    reading: Reading = "idle"
+    node: str = ""
+    proof_ns: int = 60 * NS_PER_SECOND
+    #: Who this machine is, as the Node says.
+    node_uid: str = ""
+    system_uuid: str = ""
+    provider_id: str = ""
+    boot_id: str = ""
+    lease_mark: str = ""
+    status_mark: str = ""
+    #: When this leader saw the last one; its start, if it has seen none.
+    heartbeat_ns: int = 0
+    #: What says off and fits, accepted or not yet, by source and name.
+    off: dict[str, Off] = {}
+    #: Who says on, and until when that stands.
+    on: dict[str, int] = {}
+    #: The accepted one, by source and name.
+    proof: str = ""
+    #: Why a source was refused, said once for each reason.
+    refused: dict[str, str] = {}
+    read_key: str = ""
+    pause_until_ns: int = NEVER_NS
+    ordinal: int = 0
+
+
+def standing(state: ProofState) -> Standing:
+    return "contradicted" if state.on else "proved" if state.proof else "open"
+
+
+def phase_of(state: ProofState) -> str:
+    return f"{state.reading}{AND}{standing(state)}"
+
+
+def _of(event: EvidenceRead) -> str:
+    return f"{event.source} {event.name}".strip()
+
+
+# --- what a source says -------------------------------------------------------------------------
+
+
+def _stranger(state: ProofState, event: EvidenceRead) -> str:
+    """Why this may be another machine; empty: it is ours."""
+    known = {
+        "systemUUID": state.system_uuid.lower(),
+        "providerID": state.provider_id,
+        "nodeUID": state.node_uid,
+        "none": "",
+    }[event.identity_kind]
+    # Firmware and kubelet write the same UUID in different cases.
+    said = event.identity.lower() if event.identity_kind == "systemUUID" else event.identity
+    if not said or not known:
+        return "it does not say which machine it is about"
+    return "" if said == known else "it is about another machine"
+
+
+def _objection(state: ProofState, event: EvidenceRead) -> str:
+    """Why a statement that this machine is off does not count; empty: it does."""
+    if why := _stranger(state, event):
+        return why
+    if event.boot_id and event.boot_id != state.boot_id:
+        return "it is about another boot"
+    if event.source in NAMES_BOOT and not event.boot_id:
+        return "it does not say which boot it is about"
+    if event.source == "declared" and (not event.mark or event.mark != state.lease_mark):
+        return "the node has renewed its lease since it was written"
+    if event.begun_ns <= state.heartbeat_ns:
+        return "it was asked for before the last heartbeat"
+    return ""
+
+
+def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
+    who = _of(event)
+    if event.verdict == "off":
+        return _says_off(state, event, who)
+    off = {each: said for each, said in state.off.items() if each != who}
+    if event.verdict == "unknown" or _stranger(state, event) or event.boot_id not in ("", state.boot_id):
+        # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
+        # a source has said goes on to count, but two readings in a row are not these.
+        kept = state.off if who == state.proof else off
+        return replace(state, off=kept), ()
+    fresh = who not in state.on
+    # What was said before it has to be said again.
+    state = replace(state, off={}, on={**state.on, who: now + CONTRADICTION_NS})
+    what = "the machine is on" if event.source in TWICE or event.source == "cloud" else "the node runs"
+    said: list[Event] = [Contradicted(source=event.source, name=event.name, what=what)] if fresh else []
+    state, voided = _voided(state, f"{who} says that {what}")
+    return state, [*said, *voided]
+
+
+def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
+    """Counted, refused, or the first of two."""
+    # Whoever said on and says off now has taken that back.
+    on = {each: until for each, until in state.on.items() if each != who}
+    if why := _objection(state, event):
+        state = replace(state, off={each: said for each, said in state.off.items() if each != who})
+        if state.refused.get(who) == why:
+            return state, ()
+        refused = ProofRefused(source=event.source, name=event.name, reason=why)
+        return replace(state, refused={**state.refused, who: why}), [refused]
+    before = state.off.get(who)
+    first_ns = before.first_ns if before is not None else event.begun_ns
+    if event.source == "declared":
+        # It is the same statement however often it is read: its time runs from when it was first seen.
+        until_ns = first_ns + (event.valid_seconds * NS_PER_SECOND or DECLARED_NS)
+    else:
+        until_ns = event.begun_ns + state.proof_ns
+    said = Off(
+        source=event.source, name=event.name, first_ns=first_ns, begun_ns=event.begun_ns, until_ns=until_ns
+    )
+    return _weigh(replace(state, off={**state.off, who: said}, on=on), who)
+
+
+def _is_proof(said: Off) -> bool:
+    return said.source not in TWICE or said.begun_ns - said.first_ns >= READ_PAUSE_NS
+
+
+def _weigh(state: ProofState, who: str = "") -> Result:
+    """The newest statement is the proof, if nobody contradicts; else any that counts."""
+    if state.on:
+        return replace(state, proof=""), ()
+    candidates = [each for each, said in state.off.items() if _is_proof(said)]
+    if not candidates or (who and who not in candidates):
+        return state, ()
+    chosen = who or candidates[0]
+    said = state.off[chosen]
+    accepted = ProofAccepted(source=said.source, name=said.name, until_ns=said.until_ns)
+    return replace(state, proof=chosen), [accepted]
+
+
+def _voided(state: ProofState, reason: str) -> Result:
+    return replace(state, proof=""), [ProofVoided(reason=reason)] if state.proof else []
+
+
+# --- what the node says --------------------------------------------------------------------------
+
+
+def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
+    """All that was said before is about a time when it ran."""
+    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}), reason)
+
+
+def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
+    if event.source == "lease":
+        return _heart_beat(replace(state, lease_mark=event.mark), now, "the node has renewed its lease")
+    return _heart_beat(replace(state, status_mark=event.mark), now, "the node has reported its status")
+
+
+def _node_read(state: ProofState, event: NodeRead, now: int) -> Result:
+    before = state
+    state = replace(
+        state,
+        node_uid=event.uid,
+        system_uuid=event.system_uuid or state.system_uuid,
+        provider_id=event.provider_id or state.provider_id,
+        boot_id=event.boot_id,
+        lease_mark=event.lease_mark or state.lease_mark,
+        status_mark=event.status_mark or state.status_mark,
+    )
+    if before.boot_id not in ("", event.boot_id):
+        return _heart_beat(replace(state, on={}), now, "the node has another boot id")
+    # Found and not seen: it came while no leader, or another one, was watching.
+    marks = (before.lease_mark, state.lease_mark), (before.status_mark, state.status_mark)
+    if any(old and old != new for old, new in marks):
+        return _heart_beat(state, now, "the node has given a sign of life")
+    return state, ()
+
+
+def _missed(state: ProofState, event: HeartbeatMissed, now: int) -> Result:
+    return replace(state, lease_mark=state.lease_mark or event.mark), ()
+
+
+# --- reading the sources --------------------------------------------------------------------------
+
+
+def _read(state: ProofState) -> Result:
+    key = order_key(NAME, "sources", "", state.ordinal)
+    state = replace(state, reading="asking", read_key=key, ordinal=state.ordinal + 1, pause_until_ns=NEVER_NS)
+    return state, [ReadSources(key=key, node=state.node)]
+
+
+def _began(state: ProofState, event: OutageBegan, now: int) -> Result:
+    return _read(state)
+
+
+def _read_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
+    # Whatever became of it: what a source did not say is no proof, and it is asked again.
+    if event.key != state.read_key:
+        return state, ()
+    return replace(state, reading="pausing", read_key="", pause_until_ns=now + READ_PAUSE_NS), ()
+
+
+def _tick(state: ProofState, event: Tick, now: int) -> Result:
+    """Statements whose time is over; then the next reading, if its time has come."""
+    state = replace(
+        state,
+        off={each: said for each, said in state.off.items() if now < said.until_ns},
+        on={each: until_ns for each, until_ns in state.on.items() if now < until_ns},
+    )
+    decisions: list[Event] = []
+    if state.proof and state.proof not in state.off:
+        state, voided = _voided(state, "it was observed too long ago")
+        decisions += voided
+    if not state.proof:
+        state, accepted = _weigh(state)
+        decisions += accepted
+    if state.reading == "pausing" and state.pause_until_ns <= now:
+        state, orders = _read(state)
+        decisions += orders
+    return state, decisions
+
+
+def _rest(state: ProofState, event: Event, now: int) -> Result:
+    """Out of service, or over: nobody needs a proof."""
+    return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS), ()
+
+
+def _closed(state: ProofState, event: OutageClosed, now: int) -> Result:
+    state, _ = _rest(state, event, now)
+    return replace(state, off={}, on={}, proof="", refused={}), ()
+
+
+def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
+    """What another process observed, this one has not; and its clock was another."""
+    state, voided = _voided(state, "another leader observed it")
+    reading = state.reading
+    state = replace(
+        state,
+        node=event.node,
+        proof_ns=event.settings.proof_seconds * NS_PER_SECOND,
+        heartbeat_ns=now,
+        off={},
+        on={},
+        refused={},
+        read_key="",
+    )
+    if reading == "idle":
+        return state, voided
+    return replace(state, reading="pausing", pause_until_ns=now), voided
+
+
+def _deadline(state: ProofState) -> int:
+    times = [said.until_ns for said in state.off.values()]
+    return min([state.pause_until_ns, *times, *state.on.values()])
+
+
+def _afresh(state: ProofState, now: int, in_episode: bool, start: LeaderStarted | None) -> ProofState | None:
+    """Within an outage only with a new leader: a bug that stays must not cost a record a second."""
+    if in_episode and start is None:
+        return None
+    kept = replace(ProofState(), boot_id=state.boot_id, node=state.node, ordinal=state.ordinal + 1)
+    reading: Reading = "pausing" if in_episode else "idle"
+    return replace(kept, reading=reading, heartbeat_ns=now)
+
+
+#: The defaults of the configuration and of the state are one.
+assert ProofState().proof_ns == OutageSettings().proof_seconds * NS_PER_SECOND
+
+_SAID = (ProofAccepted, ProofRefused, ProofVoided, Contradicted)
+
+# fmt: off
+PROOF = ActorType(
+    NAME,
+    ProofState,
+    Transitions(
+        (get_args(Reading), get_args(Standing)), phase_of,
+        Row("idle", LeaderStarted, _started, "= open", decides=(ProofVoided,)),
+        Row("asking pausing", LeaderStarted, _started, "pausing open", decides=(ProofVoided,)),
+        Row(EVERY, NodeRead, _node_read, "= open", decides=(ProofVoided,)),
+        Row(EVERY, HeartbeatSeen, _heartbeat, "= open", decides=(ProofVoided,)),
+        Row(EVERY, HeartbeatMissed, _missed),
+        Row(EVERY, EvidenceRead, _evidence, "= open proved contradicted", decides=_SAID),
+        Row(EVERY, OutageBegan, _began, "= asking", decides=(ReadSources,)),
+        Row("asking", OrderEnded, _read_ended, "= pausing"),
+        ignored("idle pausing", OrderEnded),
+        Row("idle asking pausing", Tick, _tick, "= asking open proved", decides=(*_SAID, ReadSources)),
+        Row(EVERY, OutOfService, _rest, "= idle"),
+        Row(EVERY, OutageClosed, _closed, "idle open"),
+    ),
+    deadline=_deadline,
+    afresh=_afresh,
+)
+# fmt: on

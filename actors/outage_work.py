@@ -1,0 +1,275 @@
+"""StuckPodActor and DetachActor: what hung on the node, one actor a pod and one an attachment, to the end.
+
+    StuckPodActor    bound -> terminating -> gone -> over
+    DetachActor      attached -> detaching -> over
+
+They order nothing. Kubernetes deletes the pods and the attachments (the taint eviction controller, the pod
+collector, the attach-detach controller with the drivers' attachers); these two say of each what it waits for
+whenever that changes, and when it is over. A pod is over when its object is gone and, where a controller
+makes it again, another one of its owner is Ready elsewhere: under the same name, or as one more of the new
+ones than there are lost ones before it (``place``), so that no new pod counts for two.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Literal, get_args
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
+from ebbtide.events.base import Event
+from ebbtide.events.outage import (
+    AttachmentGone,
+    AttachmentLeft,
+    AttachmentRead,
+    Detached,
+    DetachWaits,
+    ElsewhereRead,
+    LostPod,
+    LostPodGone,
+    LostPodRead,
+    NodeReturned,
+    OutOfService,
+    PodLost,
+    PodRecovered,
+    PodWaits,
+    WorkListed,
+)
+
+POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
+
+# --- a pod ----------------------------------------------------------------------------------------
+
+PodPhase = Literal["fresh", "bound", "terminating", "gone", "over"]
+
+
+class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: PodPhase = "fresh"
+    pod: LostPod | None = None
+    place: int = 0
+    #: Were there already, so that they are nobody's successors.
+    elsewhere: tuple[str, ...] = ()
+    #: New pods of its owner: UID to (node if Ready, what it waits for).
+    successors: dict[str, tuple[str, str]] = {}
+    #: The taint's effect; empty: it does not stand yet.
+    effect: str = ""
+    since_ns: int = 0
+    waits: str = ""
+
+
+def _lost(state: StuckPodState, event: PodLost, now: int) -> Result:
+    state = replace(
+        state, pod=event.pod, place=event.place, elsewhere=event.elsewhere, effect=event.effect, since_ns=now
+    )
+    return _bound(state)
+
+
+def _bound(state: StuckPodState) -> Result:
+    assert state.pod is not None
+    return _say(replace(state, phase="terminating" if state.pod.terminating else "bound"))
+
+
+def _reason(state: StuckPodState) -> str:
+    pod = state.pod
+    assert pod is not None
+    if state.phase == "gone":
+        waiting = next((why for _, why in state.successors.values() if why), "")
+        return waiting or f"{pod.owner or 'its controller'} has no Ready pod in its place"
+    if pod.terminating and pod.finalizers:
+        return f"finalizers: {', '.join(pod.finalizers)}"
+    if not state.effect:
+        return "the node is not out of service"
+    if pod.terminating:
+        return "the pod collector has not deleted it yet"
+    if pod.tolerates:
+        return "it tolerates the taint: nothing deletes it"
+    if state.effect == "NoSchedule":
+        return "the taint has effect NoSchedule: nothing deletes it"
+    return "the taint eviction controller has not deleted it yet"
+
+
+def _say(state: StuckPodState) -> Result:
+    """Once for each reason."""
+    reason = _reason(state)
+    assert state.pod is not None
+    if reason == state.waits:
+        return state, ()
+    return replace(state, waits=reason), [PodWaits(uid=state.pod.uid, reason=reason)]
+
+
+def _pod_read(state: StuckPodState, event: LostPodRead, now: int) -> Result:
+    return _bound(replace(state, pod=event.pod))
+
+
+def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
+    return _succeeded(replace(state, phase="gone"), now)
+
+
+def _pod_listed(state: StuckPodState, event: WorkListed, now: int) -> Result:
+    """A new leader's list: what is not in it has gone meanwhile."""
+    assert state.pod is not None
+    found = next((pod for pod in event.pods if pod.uid == state.pod.uid), None)
+    return _pod_gone(state, event, now) if found is None else _bound(replace(state, pod=found))
+
+
+def _elsewhere(state: StuckPodState, event: ElsewhereRead, now: int) -> Result:
+    pod = state.pod
+    assert pod is not None
+    mine = event.owner_uid == pod.owner_uid != "" and event.uid != pod.uid
+    if not mine or event.uid in state.elsewhere:
+        return state, ()
+    if pod.same_name and (event.namespace, event.name) != (pod.namespace, pod.name):
+        return state, ()
+    told = (event.node if event.ready else "", event.waiting)
+    state = replace(state, successors={**state.successors, event.uid: told})
+    return _succeeded(state, now) if state.phase == "gone" else (state, ())
+
+
+def _succeeded(state: StuckPodState, now: int) -> Result:
+    pod = state.pod
+    assert pod is not None
+    ready = [(uid, node) for uid, (node, _) in state.successors.items() if node]
+    place = 0 if pod.same_name else state.place
+    if pod.owner_uid and len(ready) <= place:
+        return _say(state)
+    uid, node = ready[place] if pod.owner_uid else ("", "")
+    return _over(state, uid, node, now)
+
+
+def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
+    assert state.pod is not None
+    elapsed_ns = max(0, now - state.since_ns)
+    over = PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns)
+    return replace(state, phase="over", waits=""), [over]
+
+
+def _tainted_pod(state: StuckPodState, event: OutOfService, now: int) -> Result:
+    return _say(replace(state, effect=event.effect))
+
+
+def _tainted_over(state: StuckPodState, event: OutOfService, now: int) -> Result:
+    return replace(state, effect=event.effect), ()
+
+
+def _node_back(state: StuckPodState, event: NodeReturned, now: int) -> Result:
+    """It was spared, and its kubelet runs it again."""
+    assert state.pod is not None
+    return _over(state, state.pod.uid, "", now)
+
+
+# fmt: off
+STUCK_POD = ActorType(
+    POD_NAME,
+    StuckPodState,
+    Transitions(
+        get_args(PodPhase), attrgetter("phase"),
+        Row("fresh", PodLost, _lost, "bound terminating", decides=(PodWaits,)),
+        ignored("bound terminating gone over", PodLost),
+        Row("bound terminating", LostPodRead, _pod_read, "bound terminating", decides=(PodWaits,)),
+        ignored("fresh gone over", LostPodRead),
+        Row("bound terminating", LostPodGone, _pod_gone, "gone over", decides=(PodWaits, PodRecovered)),
+        ignored("fresh gone over", LostPodGone),
+        Row("bound terminating", WorkListed, _pod_listed, "bound terminating gone over",
+            decides=(PodWaits, PodRecovered)),
+        ignored("fresh gone over", WorkListed),
+        Row("bound terminating gone", ElsewhereRead, _elsewhere, "= over", decides=(PodWaits, PodRecovered)),
+        ignored("fresh over", ElsewhereRead),
+        Row("bound terminating gone", OutOfService, _tainted_pod, decides=(PodWaits,)),
+        Row("over", OutOfService, _tainted_over),
+        ignored("fresh", OutOfService),
+        Row("bound", NodeReturned, _node_back, "over", decides=(PodRecovered,)),
+        ignored("fresh terminating gone over", NodeReturned),
+    ),
+    deadline=lambda state: NEVER_NS,
+)
+# fmt: on
+
+# --- an attachment --------------------------------------------------------------------------------
+
+AttachmentPhase = Literal["fresh", "attached", "detaching", "over"]
+
+
+class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    phase: AttachmentPhase = "fresh"
+    name: str = ""
+    error: str = ""
+    tainted: bool = False
+    since_ns: int = 0
+    waits: str = ""
+
+
+def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
+    state = replace(state, name=event.attachment.name, tainted=event.tainted, since_ns=now)
+    return _seen(state, deleting=event.attachment.deleting, error=event.attachment.error)
+
+
+def _seen(state: DetachState, *, deleting: bool, error: str) -> Result:
+    return _say_of(replace(state, phase="detaching" if deleting else "attached", error=error))
+
+
+def _say_of(state: DetachState) -> Result:
+    if state.error:
+        reason = state.error
+    elif state.phase == "detaching":
+        reason = "its driver detaches it"
+    elif state.tainted:
+        reason = "the attach-detach controller has not asked for it yet: a pod here is not gone"
+    else:
+        reason = "the node is not out of service"
+    if reason == state.waits:
+        return state, ()
+    return replace(state, waits=reason), [DetachWaits(name=state.name, reason=reason)]
+
+
+def _attachment_read(state: DetachState, event: AttachmentRead, now: int) -> Result:
+    return _seen(state, deleting=event.attachment.deleting, error=event.attachment.error)
+
+
+def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
+    elapsed_ns = max(0, now - state.since_ns)
+    gone = Detached(name=state.name, elapsed_ns=elapsed_ns, before_taint=not state.tainted)
+    return replace(state, phase="over", waits=""), [gone]
+
+
+def _attachment_listed(state: DetachState, event: WorkListed, now: int) -> Result:
+    found = next((each for each in event.attachments if each.name == state.name), None)
+    if found is None:
+        return _attachment_gone(state, event, now)
+    return _seen(state, deleting=found.deleting, error=found.error)
+
+
+def _tainted_attachment(state: DetachState, event: OutOfService, now: int) -> Result:
+    return _say_of(replace(state, tainted=True))
+
+
+def _kept(state: DetachState, event: NodeReturned, now: int) -> Result:
+    """Nobody has asked to detach it: a pod that was spared goes on with it."""
+    kept = Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
+    return replace(state, phase="over", waits=""), [kept]
+
+
+# fmt: off
+DETACH = ActorType(
+    ATTACHMENT_NAME,
+    DetachState,
+    Transitions(
+        get_args(AttachmentPhase), attrgetter("phase"),
+        Row("fresh", AttachmentLeft, _left, "attached detaching", decides=(DetachWaits,)),
+        ignored("attached detaching over", AttachmentLeft),
+        Row("attached detaching", AttachmentRead, _attachment_read, "attached detaching",
+            decides=(DetachWaits,)),
+        ignored("fresh over", AttachmentRead),
+        Row("attached detaching", AttachmentGone, _attachment_gone, "over", decides=(Detached,)),
+        ignored("fresh over", AttachmentGone),
+        Row("attached detaching", WorkListed, _attachment_listed, "attached detaching over",
+            decides=(DetachWaits, Detached)),
+        ignored("fresh over", WorkListed),
+        Row("attached detaching", OutOfService, _tainted_attachment, decides=(DetachWaits,)),
+        ignored("fresh over", OutOfService),
+        Row("attached", NodeReturned, _kept, "over", decides=(Detached,)),
+        ignored("fresh detaching over", NodeReturned),
+    ),
+    deadline=lambda state: NEVER_NS,
+)
+# fmt: on

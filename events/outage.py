@@ -1,0 +1,486 @@
+"""Outages: the vocabulary of the controller in the cluster, facts first, then what its actors conclude.
+
+One journal is about one Node object. Whatever another node, another controller or a person means for it
+enters as a fact. Points in time are the writing process's monotonic clock; of other machines no time stands
+here, only *marks*: texts that are compared for being the same, never for being earlier.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from ebbtide.events.base import Barrier, Decision, Fact, Order, register
+from ebbtide.events.model import Value
+
+#: The Node's Ready condition; empty: it has none, or the Node is gone.
+Ready = Literal["True", "False", "Unknown", ""]
+#: Whose ``node.kubernetes.io/out-of-service`` taint stands on the Node: ours is noted in an annotation.
+TaintOwner = Literal["none", "ours", "other"]
+Effect = Literal["NoExecute", "NoSchedule"]
+
+#: Who says something of the machine's power or of its pods. ``declared``: a person. ``certificate``: the
+#: node's own daemon. ``cloud-taint``: the cloud controller. ``remediator``: another controller's condition.
+Source = Literal[
+    "redfish", "ipmi", "cloud", "cloud-taint", "certificate", "declared", "remediator", "peer", "kubelet"
+]
+#: What it says: ``off`` is a proof if everything else fits, ``on`` a contradiction, ``unknown`` neither.
+Verdict = Literal["off", "on", "unknown"]
+#: What ``EvidenceRead.identity`` is, and is compared with.
+IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "none"]
+
+OutageOutcome = Literal[
+    "recovered",  # out of service, everything elsewhere, back, taint gone
+    "false-alarm",  # it came back before it was out of service
+    "rebooted",  # it came back under another boot id before it was out of service
+    "left-to-other",  # another controller's taint came and went
+    "node-deleted",  # the Node object is gone
+]
+
+
+class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The controller's configuration as far as an outage needs it."""
+
+    effect: Effect = "NoExecute"
+    #: Decide and record, order nothing that changes the cluster.
+    dry_run: bool = False
+    #: How long a proof counts after it was observed; one that is read again is newer.
+    proof_seconds: int = 60
+    #: How often an outage that stays open says so.
+    reminder_seconds: int = 3600
+
+
+class LostPod(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod bound to the node. ``owner_uid`` empty: a bare pod, which nobody makes again."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner_uid: str = ""
+    #: ``Kind/name``.
+    owner: str = ""
+    #: Made again under the same name (StatefulSet).
+    same_name: bool = False
+    #: Of the node itself (DaemonSet, mirror of a static pod): it has no place elsewhere.
+    daemon: bool = False
+    tolerates: bool = False
+    terminating: bool = False
+    finalizers: tuple[str, ...] = ()
+
+    @property
+    def label(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+class Attachment(Value, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A VolumeAttachment of the node. ``blocked`` says in known words what it waits for, if that shows."""
+
+    name: str
+    volume: str = ""
+    driver: str = ""
+    deleting: bool = False
+    #: ``status.detachError``, or that no attacher is there for its driver.
+    error: str = ""
+
+
+# --- facts: the controller and its view -----------------------------------------------------------
+
+
+@register
+class LeaderStarted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A process began to write: a new leader, or the same one anew. It has seen nothing yet."""
+
+    version: str
+    replica: str
+    node: str
+    node_uid: str
+    settings: OutageSettings = OutageSettings()
+    #: Starts of this journal that failed at the same sequence number.
+    failed_starts: int = 0
+
+
+@register
+class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The Node object: from the watch when a field here has changed, and in answer to `ReadNode`.
+
+    Never an older version after a newer one: a watch that lags behind an answer is passed over.
+    """
+
+    uid: str
+    boot_id: str
+    ready: Ready
+    resource_version: str
+    system_uuid: str = ""
+    provider_id: str = ""
+    taint: TaintOwner = "none"
+    #: Our own NoSchedule quarantine stands on it.
+    quarantined: bool = False
+    volumes_in_use: tuple[str, ...] = ()
+    #: The heartbeats' marks as they stand now, whether this leader saw them come or only found them.
+    lease_mark: str = ""
+    status_mark: str = ""
+
+
+@register
+class NodeDeleted(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The Node object is gone, or another one has its name."""
+
+
+@register
+class HeartbeatSeen(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The node's lease, or its status, has another mark than the one that this leader saw before."""
+
+    #: ``renewTime``, or the Ready condition's ``lastHeartbeatTime``, as it stands there.
+    mark: str
+    source: Literal["lease", "status"] = "lease"
+
+
+@register
+class HeartbeatMissed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """This leader has watched for ``silent_ns`` and has seen no renewal of the lease."""
+
+    silent_ns: int
+    #: The last mark that stands there, seen or only found.
+    mark: str = ""
+
+
+@register
+class EvidenceRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a source says. ``name`` tells sources of one kind apart: a host, a controller, a person.
+
+    ``begun_ns``: when this leader began to ask, on its monotonic clock; what is said is true of some moment
+    after it.
+    """
+
+    source: Source
+    name: str
+    verdict: Verdict
+    begun_ns: int
+    identity_kind: IdentityKind = "none"
+    identity: str = ""
+    #: The boot that it speaks of; empty: of whichever runs.
+    boot_id: str = ""
+    #: The last heartbeat that its author knew (`ebbtide outage declare`); empty: it names none.
+    mark: str = ""
+    #: How long its author wants it to count, from when this leader first saw it; 0: the default.
+    valid_seconds: int = 0
+    error: str = ""
+
+
+# --- facts: what hangs ----------------------------------------------------------------------------
+
+
+@register
+class WorkListed(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """In answer to `ListWork`: pods bound to the node, its attachments, and who is where else already."""
+
+    key: str
+    pods: tuple[LostPod, ...] = ()
+    attachments: tuple[Attachment, ...] = ()
+    #: UIDs of their owners' pods on other nodes.
+    elsewhere: tuple[str, ...] = ()
+
+
+@register
+class LostPodRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod of the node has changed."""
+
+    pod: LostPod
+
+
+@register
+class LostPodGone(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Its object is deleted."""
+
+    uid: str
+
+
+@register
+class ElsewhereRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod of one of the owners, on another node or on none yet. ``waiting``: why it is not Ready."""
+
+    uid: str
+    namespace: str
+    name: str
+    owner_uid: str
+    node: str = ""
+    ready: bool = False
+    waiting: str = ""
+
+
+@register
+class AttachmentRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A VolumeAttachment of the node has changed."""
+
+    attachment: Attachment
+
+
+@register
+class AttachmentGone(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Its object is deleted: the driver has detached the volume."""
+
+    name: str
+
+
+# --- OutageActor ----------------------------------------------------------------------------------
+
+
+@register
+class OutageBegan(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The node is suspected: it names the outage. ``boot_id``: the boot on record."""
+
+    node: str
+    node_uid: str
+    boot_id: str
+    reason: str
+
+
+@register
+class OutageWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Why the node is not out of service yet, when that has changed."""
+
+    reason: str
+
+
+@register
+class ReadNode(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Get the Node and its lease anew: `HeartbeatSeen` if its mark is another, then `NodeRead`."""
+
+    barrier: ClassVar[Barrier] = "none"
+
+
+@register
+class RequestPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Ask the storm brake whether one more node may be out of service; failed: its reason."""
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+@register
+class ReturnPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Give it back."""
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+@register
+class SetTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Put the out-of-service taint on the Node, and our note in the same request, if it is as it was read.
+
+    Read again before: UID, boot id, Ready and both heartbeats must be what the order says; the write names
+    ``resource_version``. Anything else: failed, reason `CHANGED`, and nothing is written.
+    """
+
+    #: It outlives this process, and no other leader may find the taint without its order.
+    barrier: ClassVar[Barrier] = "confirmed"
+    idempotent: ClassVar[bool] = False
+    node: str
+    node_uid: str
+    boot_id: str
+    resource_version: str
+    effect: Effect
+    ready: Ready
+    #: The last one that is known, by its source; empty: this leader has seen none.
+    lease_mark: str = ""
+    status_mark: str = ""
+
+
+@register
+class RemoveTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Take our taint away, and our note with it, if the note is ours; another's stays."""
+
+    barrier: ClassVar[Barrier] = "confirmed"
+    node: str
+    node_uid: str
+
+
+@register
+class SetQuarantine(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Our own NoSchedule taint: nothing new starts on a node whose volumes may be attached elsewhere."""
+
+    barrier: ClassVar[Barrier] = "confirmed"
+    node: str
+    node_uid: str
+    #: False: take it away.
+    on: bool = True
+
+
+@register
+class ListWork(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """List what hangs on the node, `WorkListed`, and report its changes from then on.
+
+    Repeated by its edge until the API server answers: nothing else can be done meanwhile.
+    """
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+@register
+class OutOfService(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The taint stands. ``proof`` as `ProofAccepted` said it: whom to ask if it was wrong."""
+
+    effect: Effect
+    proof: str
+    #: It was set by an order whose outcome an earlier leader did not live to see.
+    found: bool = False
+
+
+@register
+class PodLost(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A pod to follow. ``place``: the how manieth of its owner's, from 0."""
+
+    pod: LostPod
+    place: int = 0
+    elsewhere: tuple[str, ...] = ()
+    #: Of the taint that stands already; empty: none does.
+    effect: str = ""
+
+
+@register
+class AttachmentLeft(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """An attachment to follow. ``tainted``: the taint stands already."""
+
+    attachment: Attachment
+    tainted: bool = False
+
+
+@register
+class WorkRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Everything that hung is gone, runs elsewhere, or is named in ``unrecovered`` as what has no cure."""
+
+    unrecovered: tuple[str, ...] = ()
+
+
+@register
+class NodeReturned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It is back. ``same_boot``: it was never off, or nobody can say so: what follows depends on it."""
+
+    boot_id: str
+    same_boot: bool
+
+
+@register
+class ProofWasWrong(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The boot that was proved off has spoken after the taint. ``proof``: who said that it was off."""
+
+    proof: str
+    what: str
+
+
+@register
+class StoodAside(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Another's out-of-service taint stands on the Node: we touch nothing."""
+
+
+@register
+class OutageReminded(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The outage is still open; what it waits for."""
+
+    reason: str
+
+
+@register
+class OutageClosed(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The end. ``unrecovered``: what still hung, by name."""
+
+    outcome: OutageOutcome
+    unrecovered: tuple[str, ...] = ()
+
+
+@register
+class OutageAbandoned(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """The OutageActor has failed: until a new leader starts nothing is tainted, and nothing is taken back."""
+
+    tainted: bool
+
+
+# --- ProofActor -----------------------------------------------------------------------------------
+
+
+@register
+class ReadSources(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Ask every source of this node once: an `EvidenceRead` for each, also where it does not answer."""
+
+    barrier: ClassVar[Barrier] = "none"
+    node: str
+
+
+@register
+class ProofAccepted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It counts until ``until_ns`` (monotonic), or until it is voided."""
+
+    source: Source
+    name: str
+    until_ns: int
+
+
+@register
+class ProofRefused(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A statement that the node is off does not count, and why; said once for each reason."""
+
+    source: Source
+    name: str
+    reason: str
+
+
+@register
+class ProofVoided(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """No proof counts any more, and what took it away."""
+
+    reason: str
+
+
+@register
+class Contradicted(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Somebody says that the node runs: no proof counts while that stands."""
+
+    source: Source
+    name: str
+    what: str
+
+
+# --- StuckPodActor and DetachActor ----------------------------------------------------------------
+
+
+@register
+class PodWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a pod waits for, when that has changed."""
+
+    uid: str
+    reason: str
+
+
+@register
+class PodRecovered(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It is gone here. ``by``: the UID of the one that is Ready elsewhere; empty: nobody makes it again."""
+
+    uid: str
+    by: str = ""
+    node: str = ""
+    elapsed_ns: int = 0
+
+
+@register
+class DetachWaits(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What an attachment waits for, when that has changed."""
+
+    name: str
+    reason: str
+
+
+@register
+class Detached(Decision, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """It is gone. ``before_taint``: by the six-minute timer, or in the usual way; the node was not out of
+    service yet. ``kept``: the node is back and uses it, so it is followed no longer.
+    """
+
+    name: str
+    elapsed_ns: int = 0
+    before_taint: bool = False
+    kept: bool = False
+
+
+#: Why a write that names what it was decided from was not carried out: decide anew.
+CHANGED = "the node has changed"

@@ -1,0 +1,168 @@
+"""The commands of the scripts of outages: one node, ``node-1``, with UID ``n1``, boot ``b1`` and UUID ``u1``.
+
+``reads`` gives the Node as it was read last but for what is named. A pod is its name and words:
+``db-0 owner=StatefulSet/db tolerates terminating finalizers=a,b``; an attachment its name, ``deleting`` and
+``error=words-with-dashes``. The UID of an owner is its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, cast
+
+from ebbtide.events import outage as o
+from ebbtide.events.base import Fact
+from tests.scripts.bench import Bench
+from tests.scripts.notation import duration_ns
+from tests.scripts.parse import Command
+
+NODE = {
+    "ready": "True",
+    "boot": "b1",
+    "taint": "none",
+    "in-use": "",
+    "lease": "l1",
+    "status": "s1",
+    "version": "1",
+}
+
+
+def _leader(bench: Bench, command: Command) -> None:
+    bench.daemon_runs = True
+    settings = o.OutageSettings(
+        effect=cast("Any", command.options.get("effect", "NoExecute")), dry_run="dry-run" in command.words
+    )
+    bench.feed(
+        o.LeaderStarted(
+            version="0",
+            replica=command.options.get("replica", "a"),
+            node="node-1",
+            node_uid="n1",
+            settings=settings,
+            failed_starts=int(command.options.get("failed", "0")),
+        )
+    )
+
+
+def _reads(bench: Bench, command: Command) -> None:
+    seen: dict[str, str] = vars(bench).setdefault("node_seen", dict(NODE))
+    if command.words:
+        seen["ready"] = command.words[0]
+    seen["version"] = str(int(seen["version"]) + 1)
+    seen.update(command.options)
+    bench.feed(
+        o.NodeRead(
+            uid="n1",
+            boot_id=seen["boot"],
+            ready=cast("Any", seen["ready"]),
+            resource_version=seen["version"],
+            system_uuid="u1",
+            taint=cast("Any", seen["taint"]),
+            volumes_in_use=tuple(each for each in seen["in-use"].split(",") if each),
+            lease_mark=seen["lease"],
+            status_mark=seen["status"],
+        )
+    )
+
+
+def _beats(bench: Bench, command: Command) -> None:
+    """``beats lease=l2``"""
+    seen: dict[str, str] = vars(bench).setdefault("node_seen", dict(NODE))
+    seen.update(command.options)
+    for source, mark in command.options.items():
+        bench.feed(o.HeartbeatSeen(mark=mark, source=cast("Any", source)))
+
+
+def _says(bench: Bench, command: Command) -> None:
+    """``says redfish off uuid=u1``: asked just now, or ``ago`` a duration."""
+    source, verdict = command.words
+    given = command.options
+    named = (
+        "nodeUID" if source in ("peer", "declared", "certificate", "remediator", "kubelet") else "systemUUID"
+    )
+    bench.feed(
+        o.EvidenceRead(
+            source=cast("Any", source),
+            name=given.get("name", ""),
+            verdict=cast("Any", verdict),
+            begun_ns=bench.now_ns - duration_ns(given.get("ago", "0s")),
+            identity_kind=cast("Any", named),
+            identity=given.get("uuid", "n1" if named == "nodeUID" else "u1"),
+            boot_id=given.get("boot", ""),
+            mark=given.get("mark", ""),
+            valid_seconds=duration_ns(given.get("valid", "0s")) // 1_000_000_000,
+        )
+    )
+
+
+def _pod(line: str) -> o.LostPod:
+    name, *words = line.split()
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    owner = given.get("owner", "")
+    return o.LostPod(
+        uid=name,
+        namespace="default",
+        name=name,
+        owner=owner,
+        owner_uid=owner.partition("/")[2],
+        same_name=owner.startswith("StatefulSet/"),
+        daemon="daemon" in words,
+        tolerates="tolerates" in words,
+        terminating="terminating" in words,
+        finalizers=tuple(each for each in given.get("finalizers", "").split(",") if each),
+    )
+
+
+def _attachment(line: str) -> o.Attachment:
+    name, *words = line.split()
+    given = dict(word.split("=", 1) for word in words if "=" in word)
+    error = given.get("error", "").replace("-", " ")
+    return o.Attachment(
+        name=name, volume=f"pv-{name}", driver="csi", deleting="deleting" in words, error=error
+    )
+
+
+def _work(bench: Bench, command: Command) -> None:
+    """``work``, and a line each: ``pod …`` or ``va …``."""
+    lines = [line.partition(" ") for line in command.body]
+    bench.feed(
+        o.WorkListed(
+            key=bench.open_key(o.ListWork),
+            pods=tuple(_pod(rest) for kind, _, rest in lines if kind == "pod"),
+            attachments=tuple(_attachment(rest) for kind, _, rest in lines if kind == "va"),
+            elsewhere=tuple(each for each in command.options.get("elsewhere", "").split(",") if each),
+        )
+    )
+
+
+def _elsewhere(command: Command) -> o.ElsewhereRead:
+    """``elsewhere db-0b name=db-0 owner=db node=node-2 ready``"""
+    uid, given = command.words[0], command.options
+    return o.ElsewhereRead(
+        uid=uid,
+        namespace="default",
+        name=given.get("name", uid),
+        owner_uid=given["owner"],
+        node=given.get("node", ""),
+        ready="ready" in command.words,
+        waiting=given.get("waiting", ""),
+    )
+
+
+OUTAGE_FACTS: dict[str, Callable[[Command], Fact | Iterable[Fact]]] = {
+    "silent": lambda command: o.HeartbeatMissed(silent_ns=duration_ns(command.words[0]), mark="l1"),
+    "pod-read": lambda command: (o.LostPodRead(pod=_pod(line)) for line in command.body),
+    "pod-gone": lambda command: (o.LostPodGone(uid=uid) for uid in command.words),
+    "va-read": lambda command: (o.AttachmentRead(attachment=_attachment(line)) for line in command.body),
+    "va-gone": lambda command: (o.AttachmentGone(name=name) for name in command.words),
+    "elsewhere": _elsewhere,
+    "deleted": lambda command: o.NodeDeleted(),
+}
+
+OUTAGE_VERBS: dict[str, Callable[[Bench, Command], list[str] | None]] = {
+    "leader": _leader,
+    "reads": _reads,
+    "beats": _beats,
+    "says": _says,
+    "work": _work,
+}
