@@ -127,10 +127,14 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     # This outage.
     proof: str = ""
     proof_until_ns: int = 0
+    #: What the taint was ordered for: whom to ask if it was wrong.
+    taint_proof: str = ""
     permit: bool = False
     waits: str = ""
     returned: bool = False
     same_boot: bool = False
+    #: The boot that was proved off has spoken.
+    wrong: bool = False
     listed: bool = False
     #: What still hangs: the label of each pod by UID, of each volume by attachment.
     pods: dict[str, str] = {}
@@ -176,6 +180,7 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
 
 
 def _close(state: OutageState, outcome: OutageOutcome) -> Result:
+    outcome = "proof-wrong" if state.wrong else outcome
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     if not state.permit and state.phase != "asking":
         return fresh_but(state, KEPT_FIELDS), [closed]
@@ -225,7 +230,7 @@ def _consider(state: OutageState, now: int) -> Result:
         lease_mark=state.lease_mark,
         status_mark=state.status_mark,
     )
-    return replace(state, phase="tainting", key=key, waits=""), [order]
+    return replace(state, phase="tainting", key=key, waits="", taint_proof=state.proof), [order]
 
 
 def _reconsider(state: OutageState, event: Event, now: int) -> Result:
@@ -325,12 +330,20 @@ def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _heartbeat_before(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
-    state = replace(_marked(state, event), heard=True, proof="")
+    state = replace(_marked(state, event), heard=True)
     # What waits at its barrier need not begin: it would be refused, because it names the mark of before.
     if state.phase == "tainting":
-        state, key = _key(state, "cancel")
-        return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+        return _withdraw(state)
+    state = replace(state, proof="")
     return _calm(state, now) or (state, ())
+
+
+def _withdraw(state: OutageState) -> Result:
+    """Once: a heartbeat, and what it does to the proof, are heard of in one step."""
+    if not state.proof:
+        return state, ()
+    state, key = _key(replace(state, proof=""), "cancel")
+    return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
 
 
 def _marked(state: OutageState, event: HeartbeatSeen) -> OutageState:
@@ -377,10 +390,9 @@ def _failed_before(state: OutageState, event: ActorFailed, now: int) -> Result:
 
 
 def _no_proof(state: OutageState, event: Event, now: int) -> Result:
-    state = replace(state, proof="")
     if state.phase == "tainting":
-        state, key = _key(state, "cancel")
-        return state, [CancelOrder(key=key, target=state.key, waiting_only=True)]
+        return _withdraw(state)
+    state = replace(state, proof="")
     if state.phase != "suspected":
         return state, ()
     return _calm(state, now) or _wait(state, "nothing proves that the machine is off", wake_ns=state.wake_ns)
@@ -390,7 +402,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 
 
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
-    out = OutOfService(effect=state.effect, proof=state.proof or "unknown", found=found)
+    out = OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
     state = replace(
         state, phase="recovering", taint="ours", permit=True, key="", wake_ns=now + state.reminder_ns
     )
@@ -486,6 +498,7 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _with_proof_kept(state: OutageState, event: NodeRead) -> OutageState:
+    """Once the taint stands a sign of life takes no proof away, it takes the taint away."""
     return replace(_with_node(state, event), proof=state.proof)
 
 
@@ -509,12 +522,13 @@ def _back(state: OutageState, now: int) -> Result:
 
 
 def _same_boot(state: OutageState, what: str, now: int) -> Result:
-    alarm = ProofWasWrong(proof=state.proof or "unknown", what=what)
+    alarm = ProofWasWrong(proof=state.taint_proof, what=what)
     returned = NodeReturned(boot_id=state.boot_id, same_boot=True)
     state, key = _key(state, "quarantine")
     order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
     state = replace(
-        state, phase="quarantined", returned=True, same_boot=True, key=key, wake_ns=now + state.reminder_ns
+        state, phase="quarantined", returned=True, same_boot=True, wrong=True, key=key,
+        wake_ns=now + state.reminder_ns,
     )
     return state, [alarm, returned, order]
 

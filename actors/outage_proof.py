@@ -60,8 +60,14 @@ Standing = Literal["open", "proved", "contradicted"]
 #: Between the end of one reading of the sources and the next. Two readings of a management controller are so
 #: far apart: many switch off and on again within a restart, which takes them less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
+#: Later pauses, by how many readings there were: often while it is decided whether the node is NotReady, which
+#: takes a minute, and for the next one; then for an hour as often as a person looks; then to find it at all.
+#: A reading costs three records, and a node may stay away for weeks.
+LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: A management controller shows Off for a moment in a forced restart, so one reading is none.
 TWICE: tuple[Source, ...] = ("redfish", "ipmi")
+#: Who does not reach a node knows nothing of it: these can only contradict, or take that back.
+NO_PROOF: tuple[Source, ...] = ("peer", "kubelet")
 #: A statement that stays where it was written must name the boot that it is about: it may be an old one.
 NAMES_BOOT: tuple[Source, ...] = ("certificate", "declared")
 #: How long it counts that a source has said that the machine runs, unless it takes that back. Long, because
@@ -104,6 +110,8 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     refused: dict[str, str] = {}
     read_key: str = ""
     pause_until_ns: int = NEVER_NS
+    #: Since the last sign of life.
+    readings: int = 0
     ordinal: int = 0
 
 
@@ -175,6 +183,8 @@ def _says_off(state: ProofState, event: EvidenceRead, who: str) -> Result:
     """Counted, refused, or the first of two."""
     # Whoever said on and says off now has taken that back.
     on = {each: until for each, until in state.on.items() if each != who}
+    if event.source in NO_PROOF:
+        return replace(state, on=on), ()
     if why := _objection(state, event):
         state = replace(state, off={each: said for each, said in state.off.items() if each != who})
         if state.refused.get(who) == why:
@@ -220,7 +230,7 @@ def _voided(state: ProofState, reason: str) -> Result:
 
 def _heart_beat(state: ProofState, now: int, reason: str) -> Result:
     """All that was said before is about a time when it ran."""
-    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}), reason)
+    return _voided(replace(state, heartbeat_ns=now, off={}, refused={}, readings=0), reason)
 
 
 def _heartbeat(state: ProofState, event: HeartbeatSeen, now: int) -> Result:
@@ -258,7 +268,14 @@ def _missed(state: ProofState, event: HeartbeatMissed, now: int) -> Result:
 
 def _read(state: ProofState) -> Result:
     key = order_key(NAME, "sources", "", state.ordinal)
-    state = replace(state, reading="asking", read_key=key, ordinal=state.ordinal + 1, pause_until_ns=NEVER_NS)
+    state = replace(
+        state,
+        reading="asking",
+        read_key=key,
+        pause_until_ns=NEVER_NS,
+        readings=state.readings + 1,
+        ordinal=state.ordinal + 1,
+    )
     return state, [ReadSources(key=key, node=state.node)]
 
 
@@ -270,7 +287,16 @@ def _read_ended(state: ProofState, event: OrderEnded, now: int) -> Result:
     # Whatever became of it: what a source did not say is no proof, and it is asked again.
     if event.key != state.read_key:
         return state, ()
-    return replace(state, reading="pausing", read_key="", pause_until_ns=now + READ_PAUSE_NS), ()
+    return replace(state, reading="pausing", read_key="", pause_until_ns=now + _pause_ns(state)), ()
+
+
+def _pause_ns(state: ProofState) -> int:
+    if any(not _is_proof(said) for said in state.off.values()):
+        return READ_PAUSE_NS  # of two readings the second is due
+    if state.proof:
+        return max(READ_PAUSE_NS, state.proof_ns // 2)  # renewed before its time is over
+    later = [pause_ns for count, pause_ns in LATER_PAUSES_NS if state.readings >= count]
+    return later[-1] if later else READ_PAUSE_NS
 
 
 def _tick(state: ProofState, event: Tick, now: int) -> Result:
@@ -295,7 +321,7 @@ def _tick(state: ProofState, event: Tick, now: int) -> Result:
 
 def _rest(state: ProofState, event: Event, now: int) -> Result:
     """Out of service, or over: nobody needs a proof."""
-    return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS), ()
+    return replace(state, reading="idle", read_key="", pause_until_ns=NEVER_NS, readings=0), ()
 
 
 def _closed(state: ProofState, event: OutageClosed, now: int) -> Result:
@@ -316,6 +342,7 @@ def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
         on={},
         refused={},
         read_key="",
+        readings=0,
     )
     if reading == "idle":
         return state, voided
@@ -352,7 +379,7 @@ PROOF = ActorType(
         Row(EVERY, NodeRead, _node_read, "= open", decides=(ProofVoided,)),
         Row(EVERY, HeartbeatSeen, _heartbeat, "= open", decides=(ProofVoided,)),
         Row(EVERY, HeartbeatMissed, _missed),
-        Row(EVERY, EvidenceRead, _evidence, "= open proved contradicted", decides=_SAID),
+        Row(EVERY, EvidenceRead, _evidence, "open proved contradicted", decides=_SAID),
         Row(EVERY, OutageBegan, _began, "= asking", decides=(ReadSources,)),
         Row("asking", OrderEnded, _read_ended, "= pausing"),
         ignored("idle pausing", OrderEnded),

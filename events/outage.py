@@ -30,6 +30,7 @@ IdentityKind = Literal["systemUUID", "providerID", "nodeUID", "none"]
 
 OutageOutcome = Literal[
     "recovered",  # out of service, everything elsewhere, back, taint gone
+    "proof-wrong",  # it spoke again under the boot id that was proved off
     "false-alarm",  # it came back before it was out of service
     "rebooted",  # it came back under another boot id before it was out of service
     "left-to-other",  # another controller's taint came and went

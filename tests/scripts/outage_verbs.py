@@ -7,8 +7,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any
 
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact
@@ -27,10 +28,16 @@ NODE = {
 }
 
 
+def _word(text: str) -> Any:
+    """Interned, as an edge and a decoder have it: a default is omitted if it is the same object."""
+    return sys.intern(text)
+
+
 def _leader(bench: Bench, command: Command) -> None:
     bench.daemon_runs = True
     settings = o.OutageSettings(
-        effect=cast("Any", command.options.get("effect", "NoExecute")), dry_run="dry-run" in command.words
+        effect=_word(command.options.get("effect", "NoExecute")), dry_run="dry-run" in command.words,
+        reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000
     )
     bench.feed(
         o.LeaderStarted(
@@ -54,10 +61,10 @@ def _reads(bench: Bench, command: Command) -> None:
         o.NodeRead(
             uid="n1",
             boot_id=seen["boot"],
-            ready=cast("Any", seen["ready"]),
+            ready=_word(seen["ready"]),
             resource_version=seen["version"],
             system_uuid="u1",
-            taint=cast("Any", seen["taint"]),
+            taint=_word(seen["taint"]),
             volumes_in_use=tuple(each for each in seen["in-use"].split(",") if each),
             lease_mark=seen["lease"],
             status_mark=seen["status"],
@@ -70,7 +77,7 @@ def _beats(bench: Bench, command: Command) -> None:
     seen: dict[str, str] = vars(bench).setdefault("node_seen", dict(NODE))
     seen.update(command.options)
     for source, mark in command.options.items():
-        bench.feed(o.HeartbeatSeen(mark=mark, source=cast("Any", source)))
+        bench.feed(o.HeartbeatSeen(mark=mark, source=_word(source)))
 
 
 def _says(bench: Bench, command: Command) -> None:
@@ -82,11 +89,11 @@ def _says(bench: Bench, command: Command) -> None:
     )
     bench.feed(
         o.EvidenceRead(
-            source=cast("Any", source),
+            source=_word(source),
             name=given.get("name", ""),
-            verdict=cast("Any", verdict),
+            verdict=_word(verdict),
             begun_ns=bench.now_ns - duration_ns(given.get("ago", "0s")),
-            identity_kind=cast("Any", named),
+            identity_kind=_word(named),
             identity=given.get("uuid", "n1" if named == "nodeUID" else "u1"),
             boot_id=given.get("boot", ""),
             mark=given.get("mark", ""),

@@ -38,7 +38,7 @@ _HIDDEN: dict[str, tuple[str, ...]] = {
     "ReleaseRequested": ("asked_by",),
     "NodeMeasured": ("measured_wall_ns", "asked_by"),
     "StatesDigest": ("actors",),
-    "LeaderStarted": ("version", "node", "node_uid"),
+    "LeaderStarted": ("version", "node", "node_uid", "settings"),
     "OutageBegan": ("node", "node_uid"),
     "NodeRead": ("uid", "system_uuid"),
     "EvidenceRead": ("begun_ns", "identity_kind"),
