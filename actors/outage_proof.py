@@ -133,16 +133,14 @@ def _of(event: EvidenceRead) -> str:
 def _stranger(state: ProofState, event: EvidenceRead) -> str:
     """Why this may be another machine; empty: it is ours."""
     known = {
-        "systemUUID": state.system_uuid.lower(),
+        "systemUUID": state.system_uuid,
         "providerID": state.provider_id,
         "nodeUID": state.node_uid,
         "none": "",
     }[event.identity_kind]
-    # Firmware and kubelet write the same UUID in different cases.
-    said = event.identity.lower() if event.identity_kind == "systemUUID" else event.identity
-    if not said or not known:
+    if not event.identity or not known:
         return "it does not say which machine it is about"
-    return "" if said == known else "it is about another machine"
+    return "" if event.identity == known else "it is about another machine"
 
 
 def _objection(state: ProofState, event: EvidenceRead) -> str:

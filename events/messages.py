@@ -19,6 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_MS, Checkpoint, Event, Stamp, StatesDigest, parse_order_key
 from ebbtide.events.codec import BadPayload, RawRecord, UnknownType, decode_event
 from ebbtide.events.model import Container, Hook, PlannedPod, Pod, ProcessReport, Settings
@@ -128,6 +129,16 @@ VALUE_NAMES: dict[type, Mapping[str, TextKind]] = {
         "signals_caught": "signal",
         "signals_ignored": "signal",
     },
+    o.OutageSettings: {},
+    o.LostPod: {
+        "namespace": "namespace",
+        "name": "pod",
+        "owner_uid": "uid",
+        "owner": "owner",
+        "finalizers": "message",
+    },
+    # An attachment is a subject, as a pod is.
+    o.Attachment: {"name": "uid", "volume": "message", "driver": "message", "error": "message"},
 }
 
 
@@ -181,6 +192,18 @@ def _learn_listed(names: Names, event: f.InventoryTaken) -> None:
     # Named on and on, never forgotten: an order, an autopsy or a late outcome may come long after the pod has
     # gone, and a node sees a few thousand UIDs between two boots.
     names.labels.update((pod.uid, pod.label) for pod in event.pods)
+
+
+def _learn_lost(names: Names, event: d.Event | Any) -> None:
+    names.labels[event.pod.uid] = event.pod.label
+
+
+def _learn_work(names: Names, event: o.WorkListed) -> None:
+    names.labels.update((pod.uid, pod.label) for pod in event.pods)
+
+
+def _learn_elsewhere(names: Names, event: o.ElsewhereRead) -> None:
+    names.labels[event.uid] = f"{event.namespace}/{event.name}"
 
 
 def _learn_planned(names: Names, event: d.PodPlanned) -> None:
@@ -258,6 +281,15 @@ ORDER_TEXTS = {
     "kubelet-stop": "stopping the kubelet",
     "stop-kubelet": "stopping the kubelet",
     "kubelet-start": "starting the kubelet again",
+    "read": "reading the Node",
+    "permit": "asking the storm brake",
+    "return-permit": "giving the storm brake's permit back",
+    "taint": "putting the node out of service",
+    "untaint": "taking our taint away",
+    "quarantine": "the quarantine of the node",
+    "end-quarantine": "ending the quarantine of the node",
+    "list": "listing what hangs on the node",
+    "sources": "reading the sources of proof",
 }
 
 #: Where one actor uses a word for something of its own.
@@ -610,6 +642,72 @@ def _certified_text(names: Names, event: d.DetachCertified, at: Stamp) -> str:
     return f"not safe to detach: {why}"
 
 
+# --- outages of nodes ----------------------------------------------------------------------------
+
+
+def _who(event: Any) -> str:
+    return f"{event.source} {event.name}".strip()
+
+
+def _node_read_text(names: Names, event: o.NodeRead, at: Stamp) -> str:
+    taint = {"none": "", "ours": ", our out-of-service taint", "other": ", another's out-of-service taint"}
+    ready = f"Ready is {event.ready}" if event.ready else "no Ready condition"
+    return f"the Node: {ready}, boot {event.boot_id}{taint[event.taint]}"
+
+
+def _evidence_text(names: Names, event: o.EvidenceRead, at: Stamp) -> str:
+    error = f": {event.error}" if event.error else ""
+    return f"{_who(event)} says {event.verdict}{error}"
+
+
+def _work_text(names: Names, event: o.WorkListed, at: Stamp) -> str:
+    return f"{count_text(len(event.pods), 'pod')} and {count_text(len(event.attachments), 'attachment')} here"
+
+
+def _elsewhere_text(names: Names, event: o.ElsewhereRead, at: Stamp) -> str:
+    where = f" on {event.node}" if event.node else ""
+    waiting = f": {event.waiting}" if event.waiting else ""
+    return f"{'Ready' if event.ready else 'not Ready'} elsewhere{where}{waiting}"
+
+
+def _attachment_text(names: Names, event: o.AttachmentRead | o.AttachmentLeft, at: Stamp) -> str:
+    attachment = event.attachment
+    error = f": {attachment.error}" if attachment.error else ""
+    state = "is being detached" if attachment.deleting else "is attached"
+    return f"volume {attachment.volume or attachment.name} {state}{error}"
+
+
+def _recovered_text(names: Names, event: d.Event | Any, at: Stamp) -> str:
+    took = elapsed_text(event.elapsed_ns)
+    if not event.by:
+        return f"gone after {took} s; nobody makes it again"
+    if event.by == event.uid:
+        return f"runs on here after {took} s"
+    return f"Ready again as {names.of(event.by)} on {event.node} after {took} s"
+
+
+def _detached_text(names: Names, event: o.Detached, at: Stamp) -> str:
+    if event.kept:
+        return f"attachment {event.name} stays: the node is back"
+    before = ", before the node was out of service" if event.before_taint else ""
+    return f"attachment {event.name} is gone after {elapsed_text(event.elapsed_ns)} s{before}"
+
+
+def _returned_text(names: Names, event: o.NodeReturned, at: Stamp) -> str:
+    same = "under the same boot id" if event.same_boot else "under another boot id"
+    return f"the node is back {same}"
+
+
+def _closed_text(names: Names, event: o.OutageClosed, at: Stamp) -> str:
+    left = f"; left: {shortened_list(event.unrecovered)}" if event.unrecovered else ""
+    return f"outage closed: {event.outcome}{left}"
+
+
+def _work_recovered_text(names: Names, event: o.WorkRecovered, at: Stamp) -> str:
+    left = f"; unknown of {shortened_list(event.unrecovered)}" if event.unrecovered else ""
+    return f"nothing hangs on the node any more{left}"
+
+
 # --- the table ---------------------------------------------------------------------------------
 
 ROWS: dict[type[Event], Row] = {
@@ -921,6 +1019,140 @@ ROWS: dict[type[Event], Row] = {
         UNLOGGED,
         {"running": "uid", "mounted": "mount"},
     ),
+    # The controller in the cluster: what it sees of a node.
+    o.LeaderStarted: Row(
+        "ebbtide {event.version}: {event.replica} leads, for {event.node}",
+        INFO,
+        PLAIN,
+        {"version": "version", "replica": "message", "node": "node", "node_uid": "uid"},
+    ),
+    o.NodeRead: Row(
+        _node_read_text,
+        INFO,
+        UNLOGGED,
+        {
+            "boot_id": "boot",
+            "resource_version": "message",
+            "system_uuid": "uid",
+            "provider_id": "uid",
+            "volumes_in_use": "message",
+            "lease_mark": "message",
+            "status_mark": "message",
+        },
+    ),
+    o.NodeDeleted: Row("the Node object is gone", NOTICE, PLAIN, {}),
+    o.HeartbeatSeen: Row("the node's {event.source} was renewed", INFO, UNLOGGED, {"mark": "message"}),
+    o.HeartbeatMissed: Row(
+        lambda n, e, at: f"no renewal of the node's lease for {seconds_text(e.silent_ns)} s",
+        NOTICE,
+        PLAIN,
+        {"mark": "message"},
+    ),
+    o.EvidenceRead: Row(
+        _evidence_text,
+        INFO,
+        UNLOGGED,
+        {"name": "message", "identity": "uid", "boot_id": "boot", "mark": "message", "error": "message"},
+    ),
+    o.WorkListed: Row(_work_text, INFO, UNLOGGED, {"elsewhere": "uid"}, learn=_learn_work),
+    o.LostPodRead: Row(
+        lambda n, e, at: "Terminating" if e.pod.terminating else "bound to the node",
+        INFO,
+        UNLOGGED,
+        {},
+        learn=_learn_lost,
+    ),
+    o.LostPodGone: Row("its object is gone", INFO, UNLOGGED, {}),
+    o.ElsewhereRead: Row(
+        _elsewhere_text,
+        INFO,
+        UNLOGGED,
+        {"namespace": "namespace", "name": "pod", "owner_uid": "uid", "node": "node", "waiting": "message"},
+        learn=_learn_elsewhere,
+    ),
+    o.AttachmentRead: Row(_attachment_text, INFO, UNLOGGED, {}),
+    o.AttachmentGone: Row("attachment {event.name} is gone", INFO, UNLOGGED, {"name": "uid"}),
+    # What it decides.
+    o.OutageBegan: Row("node {event.node} is suspected: {event.reason}", WARNING, PLAIN, DERIVED),
+    o.OutageWaits: Row("not out of service: {event.reason}", NOTICE, TIMED, DERIVED),
+    o.ReadNode: Row("reading the Node and its lease", DEBUG, UNLOGGED, {}),
+    o.RequestPermit: Row("asking the storm brake for a permit", DEBUG, UNLOGGED, {"node": "node"}),
+    o.ReturnPermit: Row("giving the storm brake's permit back", DEBUG, UNLOGGED, {"node": "node"}),
+    o.SetTaint: Row(
+        "putting {event.node} out of service, effect {event.effect}",
+        NOTICE,
+        TIMED,
+        {
+            "node": "node",
+            "node_uid": "uid",
+            "boot_id": "boot",
+            "resource_version": "message",
+            "lease_mark": "message",
+            "status_mark": "message",
+        },
+    ),
+    o.RemoveTaint: Row(
+        "taking our out-of-service taint away from {event.node}",
+        NOTICE,
+        TIMED,
+        {"node": "node", "node_uid": "uid"},
+    ),
+    o.SetQuarantine: Row(
+        lambda n, e, at: f"{'setting' if e.on else 'ending'} the quarantine of {e.node}",
+        NOTICE,
+        TIMED,
+        {"node": "node", "node_uid": "uid"},
+    ),
+    o.ListWork: Row("listing what hangs on {event.node}", DEBUG, UNLOGGED, {"node": "node"}),
+    o.OutOfService: Row(
+        lambda n, e, at: f"out of service{', as found' if e.found else ''}, on the word of {e.proof}",
+        WARNING,
+        TIMED,
+        DERIVED,
+    ),
+    o.PodLost: Row("hangs on the node", INFO, UNLOGGED, DERIVED, learn=_learn_lost),
+    o.AttachmentLeft: Row(_attachment_text, INFO, UNLOGGED, DERIVED),
+    o.WorkRecovered: Row(
+        _work_recovered_text, lambda e: WARNING if e.unrecovered else NOTICE, TIMED, DERIVED
+    ),
+    o.NodeReturned: Row(_returned_text, lambda e: ERROR if e.same_boot else NOTICE, TIMED, DERIVED),
+    o.ProofWasWrong: Row(
+        "it was not off, though {event.proof} said so: {event.what}; two nodes may have written its data",
+        ERROR,
+        TIMED,
+        DERIVED,
+    ),
+    o.StoodAside: Row("another's out-of-service taint: standing aside", NOTICE, TIMED, DERIVED),
+    o.OutageReminded: Row("still open: {event.reason}", WARNING, TIMED, DERIVED),
+    o.OutageClosed: Row(
+        _closed_text,
+        lambda e: WARNING if e.unrecovered or e.outcome == "proof-wrong" else NOTICE,
+        PLAIN,
+        DERIVED,
+    ),
+    o.OutageAbandoned: Row(
+        lambda n, e, at: (
+            "nothing is decided until another leader starts; our taint"
+            f" {'stands: take it away by hand if the node is back' if e.tainted else 'does not stand'}"
+        ),
+        ERROR,
+        TIMED,
+        DERIVED,
+    ),
+    o.ReadSources: Row("reading the sources of proof", DEBUG, UNLOGGED, {"node": "node"}),
+    o.ProofAccepted: Row(
+        lambda n, e, at: f"proved off by {_who(e)}",
+        NOTICE,
+        TIMED,
+        DERIVED,
+    ),
+    o.ProofRefused: Row(lambda n, e, at: f"{_who(e)} is no proof: {e.reason}", NOTICE, TIMED, DERIVED),
+    o.ProofVoided: Row("no longer proved off: {event.reason}", NOTICE, TIMED, DERIVED),
+    o.Contradicted: Row(lambda n, e, at: f"{_who(e)} contradicts: {e.what}", WARNING, TIMED, DERIVED),
+    o.PodWaits: Row("waits: {event.reason}", INFO, UNLOGGED, DERIVED),
+    o.PodRecovered: Row(_recovered_text, INFO, TIMED_OF_POD, DERIVED),
+    o.DetachWaits: Row("attachment {event.name} waits: {event.reason}", INFO, UNLOGGED, DERIVED),
+    o.Detached: Row(_detached_text, INFO, TIMED, DERIVED),
 }
 
 #: Type tags of the events that names are learned from.

@@ -156,6 +156,7 @@ class EvidenceRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False
     name: str
     verdict: Verdict
     begun_ns: int
+    #: A UUID in lower case here and in `NodeRead`: firmware and kubelet write it differently.
     identity_kind: IdentityKind = "none"
     identity: str = ""
     #: The boot that it speaks of; empty: of whichever runs.

@@ -42,6 +42,7 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
+from ebbtide.events.outage import CHANGED
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, segment_file_name
@@ -224,7 +225,7 @@ class _SegmentWriter:
 
 #: Messages that say nothing of who runs here, and much of what happened.
 PLAIN_MESSAGES = re.compile(
-    rf"|{OPERATION_IN_PROGRESS}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out"
+    rf"|{OPERATION_IN_PROGRESS}|{CHANGED}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out"
 )
 
 #: A value of the sources of the settings that is no place in a file.
@@ -277,6 +278,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
         *(NODE_REASON, NODE_MESSAGE, EVENT_REASON, KILLED_REASON, POD_REASON, POD_MESSAGE),
         *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
         *("Failed", "Succeeded"),
+        *("NoExecute", "NoSchedule"),
     )
 )
 
@@ -438,6 +440,31 @@ def _is_texts(value: Any, count: int) -> bool:
 #: Of the actors' states, as the first checkpoint holds them, by the name of the class and the field. A kind
 #: is for every text in the field, keys of maps included.
 STATE_NAMES: dict[tuple[str, str], TextKind] = {
+    ("ProofState", "node"): "node",
+    **{("ProofState", field): "uid" for field in ("node_uid", "system_uuid", "provider_id")},
+    ("ProofState", "boot_id"): "boot",
+    **{("ProofState", field): "message" for field in ("lease_mark", "status_mark", "off", "on", "proof")},
+    ("ProofState", "refused"): "message",
+    ("ProofState", "read_key"): "key",
+    ("Off", "name"): "message",
+    ("OutageState", "node"): "node",
+    ("OutageState", "node_uid"): "uid",
+    ("OutageState", "boot_id"): "boot",
+    **{
+        ("OutageState", field): "message"
+        for field in ("resource_version", "volumes_in_use", "lease_mark", "status_mark", "proof", "waits")
+    },
+    **{("OutageState", field): "message" for field in ("taint_proof", "unknown")},
+    **{("OutageState", field): "uid" for field in ("pods", "attachments", "followed")},
+    ("OutageState", "key"): "key",
+    ("OutageFallbackState", "taint_key"): "key",
+    ("StuckPodState", "elsewhere"): "uid",
+    ("StuckPodState", "successors"): "uid",
+    ("StuckPodState", "effect"): "word",
+    ("StuckPodState", "waits"): "message",
+    ("DetachState", "name"): "uid",
+    ("DetachState", "error"): "message",
+    ("DetachState", "waits"): "message",
     ("ConfigState", "order_open"): "key",
     ("LogindState", "arm_key"): "key",
     ("LogindState", "release_key"): "key",

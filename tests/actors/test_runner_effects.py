@@ -13,6 +13,7 @@ from ebbtide.actors.interfaces import Ending, Outlet
 from ebbtide.events import decisions as d
 from ebbtide.events.base import BARRIER_NS_MAX, NS_PER_SECOND, Order
 from ebbtide.events.facts import ContainerExited, DurabilityLate, EffectPanicked, OrderEnded
+from ebbtide.events.outage import SetTaint
 from tests.actors.runner_parts import FakeEdge, FakeJournal, deliver, done, hook, rig, settle, signal
 
 
@@ -83,6 +84,48 @@ async def test_a_disk_that_hangs_holds_nobody(
         (late,) = (fact for fact in it.facts() if isinstance(fact, DurabilityLate))
         assert (late.key, late.barrier) == (order.key, order.barrier)
         assert BARRIER_NS_MAX <= late.waited_ns < BARRIER_NS_MAX + 1_000_000
+
+
+def taint(key: str = "OutageActor/taint//0") -> SetTaint:
+    return SetTaint(
+        key=key,
+        node="n",
+        node_uid="n1",
+        boot_id="b",
+        resource_version="1",
+        effect="NoExecute",
+        ready="Unknown",
+    )
+
+
+async def test_what_changes_the_cluster_waits_without_a_bound(autojump_clock: MockClock) -> None:
+    """Another leader goes on from what is stored: an hour's silence of the storage lets nothing pass."""
+    witness, journal = Witness(), FakeJournal(at_once=False)
+    async with rig(FakeEdge({SetTaint: witness}), journal=journal) as it:
+        it.effects.hold(taint(), 1)
+        await trio.sleep(3600)
+        assert (witness.started, it.facts()) == ([], [])
+        journal.reach("synced", 1)
+        await settle()
+        assert witness.started == [taint().key]
+
+
+class LostJournal(FakeJournal):
+    """Another leader has written the next number: nothing more will be stored."""
+
+    async def wait_synced(self, seq: int) -> bool:
+        return False
+
+
+async def test_what_could_not_be_stored_does_not_begin(autojump_clock: MockClock) -> None:
+    """Neither the order that was waited for nor one behind it in the same step."""
+    witness = Witness()
+    async with rig(FakeEdge({SetTaint: witness}), journal=LostJournal()) as it:
+        it.effects.hold(taint("OutageActor/taint//0"), 1)
+        it.effects.hold(taint("OutageActor/taint//1"), 1)
+        await settle()
+        assert witness.started == []
+        assert [fact.result for fact in it.facts() if isinstance(fact, OrderEnded)] == ["cancelled"] * 2
 
 
 async def test_the_listing_waits_for_no_disk(autojump_clock: MockClock) -> None:

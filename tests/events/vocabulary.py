@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from ebbtide.events import decisions as d
 from ebbtide.events import facts as f
+from ebbtide.events import outage as o
 from ebbtide.events.base import NS_PER_SECOND, Checkpoint, Event, StatesDigest
 from ebbtide.events.model import (
     Container,
@@ -220,4 +223,74 @@ KUBERNETES: tuple[Event, ...] = (
     d.PublishCertificate(key="k", safe=False),
 )
 
-EVERY: tuple[Event, ...] = (*NODE, *SHUTDOWN, *KUBERNETES)
+LOST = o.LostPod(uid="u1", namespace="shop", name="web-0", owner="StatefulSet/web", owner_uid="w1")
+HELD = o.Attachment(name="csi-1", volume="pv-1", driver="csi.example")
+
+OUTAGES: tuple[Event, ...] = (
+    o.LeaderStarted(version="1.0", replica="outage-a", node="node-1", node_uid="n1"),
+    o.NodeRead(uid="n1", boot_id="b1", ready="Unknown", resource_version="7"),
+    o.NodeRead(uid="n1", boot_id="b1", ready="", resource_version="7", taint="ours"),
+    o.NodeRead(uid="n1", boot_id="b1", ready="False", resource_version="7", taint="other"),
+    o.NodeDeleted(),
+    o.HeartbeatSeen(mark="2026-01-01T00:00:00.000000Z"),
+    o.HeartbeatMissed(silent_ns=15 * S),
+    o.EvidenceRead(source="redfish", name="bmc-1", verdict="off", begun_ns=S),
+    o.EvidenceRead(source="cloud", name="", verdict="unknown", begun_ns=S, error="403"),
+    o.WorkListed(key="OutageActor/list//0", pods=(LOST,), attachments=(HELD, HELD)),
+    o.LostPodRead(pod=LOST),
+    o.LostPodRead(pod=msgspec.structs.replace(LOST, terminating=True)),
+    o.LostPodGone(uid="u1"),
+    o.ElsewhereRead(uid="u2", namespace="shop", name="web-0", owner_uid="w1", waiting="its volume"),
+    o.ElsewhereRead(uid="u2", namespace="shop", name="web-0", owner_uid="w1", node="node-2", ready=True),
+    o.AttachmentRead(attachment=HELD),
+    o.AttachmentRead(attachment=msgspec.structs.replace(HELD, deleting=True, error="the array refuses")),
+    o.AttachmentGone(name="csi-1"),
+    o.OutageBegan(node="node-1", node_uid="n1", boot_id="b1", reason="Ready is Unknown"),
+    o.OutageWaits(reason="nothing proves that the machine is off"),
+    o.ReadNode(key="k"),
+    o.RequestPermit(key="k", node="node-1"),
+    o.ReturnPermit(key="k", node="node-1"),
+    o.SetTaint(
+        key="k",
+        node="node-1",
+        node_uid="n1",
+        boot_id="b1",
+        resource_version="7",
+        effect="NoExecute",
+        ready="Unknown",
+    ),
+    o.RemoveTaint(key="k", node="node-1", node_uid="n1"),
+    o.SetQuarantine(key="k", node="node-1", node_uid="n1"),
+    o.SetQuarantine(key="k", node="node-1", node_uid="n1", on=False),
+    o.ListWork(key="k", node="node-1"),
+    o.OutOfService(effect="NoExecute", proof="redfish bmc-1"),
+    o.OutOfService(effect="NoExecute", proof="redfish bmc-1", found=True),
+    o.PodLost(pod=LOST),
+    o.AttachmentLeft(attachment=HELD),
+    o.WorkRecovered(),
+    o.WorkRecovered(unrecovered=("shop/web-0",)),
+    o.NodeReturned(boot_id="b2", same_boot=False),
+    o.NodeReturned(boot_id="b1", same_boot=True),
+    o.ProofWasWrong(proof="redfish bmc-1", what="it renews its lease"),
+    o.StoodAside(),
+    o.OutageReminded(reason="the node has not come back"),
+    o.OutageClosed(outcome="recovered"),
+    o.OutageClosed(outcome="node-deleted", unrecovered=("shop/web-0", "pv-1")),
+    o.OutageAbandoned(tainted=True),
+    o.OutageAbandoned(tainted=False),
+    o.ReadSources(key="k", node="node-1"),
+    o.ProofAccepted(source="redfish", name="bmc-1", until_ns=S),
+    o.ProofRefused(source="declared", name="alice", reason="it is about another boot"),
+    o.ProofVoided(reason="the node has renewed its lease"),
+    o.Contradicted(source="peer", name="node-2", what="the node runs"),
+    o.PodWaits(uid="u1", reason="finalizers: example.test/keep"),
+    o.PodRecovered(uid="u1", elapsed_ns=12 * S),
+    o.PodRecovered(uid="u1", by="u1", elapsed_ns=12 * S),
+    o.PodRecovered(uid="u1", by="u2", node="node-2", elapsed_ns=12 * S),
+    o.DetachWaits(name="csi-1", reason="its driver detaches it"),
+    o.Detached(name="csi-1", elapsed_ns=12 * S),
+    o.Detached(name="csi-1", elapsed_ns=12 * S, before_taint=True),
+    o.Detached(name="csi-1", elapsed_ns=12 * S, kept=True),
+)
+
+EVERY: tuple[Event, ...] = (*NODE, *SHUTDOWN, *KUBERNETES, *OUTAGES)

@@ -14,7 +14,7 @@ from msgspec import inspect
 
 from ebbtide.actors.actor import LOGIC_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
-from ebbtide.actors.system import ACTOR_TYPES, OpenedOrder, System
+from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System
 from ebbtide.cli.common.guard import DONE
 from ebbtide.cli.journal_pack import _redact as redact_to
 from ebbtide.events import facts as f
@@ -131,7 +131,7 @@ def structs(kind: Any, seen: dict[type, None]) -> None:
 def replaced_structs() -> Iterable[type]:
     seen: dict[type, None] = {}
     tops = [cls for cls in TYPES.values() if issubclass(cls, Fact | Order)]
-    for cls in (*tops, *(kind.state for kind in ACTOR_TYPES)):
+    for cls in (*tops, *(kind.state for kind in ACTOR_TYPE_BY_NAME.values())):
         structs(inspect.type_info(cls), seen)
     return seen
 

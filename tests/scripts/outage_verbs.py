@@ -36,8 +36,9 @@ def _word(text: str) -> Any:
 def _leader(bench: Bench, command: Command) -> None:
     bench.daemon_runs = True
     settings = o.OutageSettings(
-        effect=_word(command.options.get("effect", "NoExecute")), dry_run="dry-run" in command.words,
-        reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000
+        effect=_word(command.options.get("effect", "NoExecute")),
+        dry_run="dry-run" in command.words,
+        reminder_seconds=duration_ns(command.options.get("reminder", "60s")) // 1_000_000_000,
     )
     bench.feed(
         o.LeaderStarted(
