@@ -60,8 +60,8 @@ Standing = Literal["open", "proved", "contradicted"]
 #: Between the end of one reading of the sources and the next. Two readings of a management controller are so
 #: far apart: many switch off and on again within a restart, which takes them less than this.
 READ_PAUSE_NS = 5 * NS_PER_SECOND
-#: Later pauses, by how many readings there were: often while it is decided whether the node is NotReady, which
-#: takes a minute, and for the next one; then for an hour as often as a person looks; then to find it at all.
+#: Later pauses, by how many readings there were: often while it is decided whether the node is NotReady,
+#: which takes a minute, and for one more; for an hour as often as a person looks; then to find it at all.
 #: A reading costs three records, and a node may stay away for weeks.
 LATER_PAUSES_NS = ((24, 30 * NS_PER_SECOND), (144, 300 * NS_PER_SECOND))
 #: A management controller shows Off for a moment in a forced restart, so one reading is none.
