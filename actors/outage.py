@@ -191,7 +191,7 @@ def _close(state: OutageState, outcome: OutageOutcome) -> Result:
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
     """Said once for each reason."""
-    decisions = [OutageWaits(reason=reason)] if reason != state.waits else []
+    decisions: list[Event] = [OutageWaits(reason=reason)] if reason != state.waits else []
     return replace(state, waits=reason, key="", **more), decisions
 
 
@@ -527,7 +527,12 @@ def _same_boot(state: OutageState, what: str, now: int) -> Result:
     state, key = _key(state, "quarantine")
     order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
     state = replace(
-        state, phase="quarantined", returned=True, same_boot=True, wrong=True, key=key,
+        state,
+        phase="quarantined",
+        returned=True,
+        same_boot=True,
+        wrong=True,
+        key=key,
         wake_ns=now + state.reminder_ns,
     )
     return state, [alarm, returned, order]

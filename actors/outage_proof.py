@@ -55,7 +55,7 @@ from ebbtide.events.outage import (
 NAME = "ProofActor"
 
 Reading = Literal["idle", "asking", "pausing"]
-Standing = Literal["open", "proved", "contradicted"]
+ProofStatus = Literal["open", "proved", "contradicted"]
 
 #: Between the end of one reading of the sources and the next. Two readings of a management controller are so
 #: far apart: many switch off and on again within a restart, which takes them less than this.
@@ -115,12 +115,12 @@ class ProofState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False)
     ordinal: int = 0
 
 
-def standing(state: ProofState) -> Standing:
+def proof_status(state: ProofState) -> ProofStatus:
     return "contradicted" if state.on else "proved" if state.proof else "open"
 
 
 def phase_of(state: ProofState) -> str:
-    return f"{state.reading}{AND}{standing(state)}"
+    return f"{state.reading}{AND}{proof_status(state)}"
 
 
 def _of(event: EvidenceRead) -> str:
@@ -371,7 +371,7 @@ PROOF = ActorType(
     NAME,
     ProofState,
     Transitions(
-        (get_args(Reading), get_args(Standing)), phase_of,
+        (get_args(Reading), get_args(ProofStatus)), phase_of,
         Row("idle", LeaderStarted, _started, "= open", decides=(ProofVoided,)),
         Row("asking pausing", LeaderStarted, _started, "pausing open", decides=(ProofVoided,)),
         Row(EVERY, NodeRead, _node_read, "= open", decides=(ProofVoided,)),

@@ -194,7 +194,7 @@ def _learn_listed(names: Names, event: f.InventoryTaken) -> None:
     names.labels.update((pod.uid, pod.label) for pod in event.pods)
 
 
-def _learn_lost(names: Names, event: d.Event | Any) -> None:
+def _learn_lost(names: Names, event: Any) -> None:
     names.labels[event.pod.uid] = event.pod.label
 
 
@@ -677,7 +677,7 @@ def _attachment_text(names: Names, event: o.AttachmentRead | o.AttachmentLeft, a
     return f"volume {attachment.volume or attachment.name} {state}{error}"
 
 
-def _recovered_text(names: Names, event: d.Event | Any, at: Stamp) -> str:
+def _recovered_text(names: Names, event: Any, at: Stamp) -> str:
     took = elapsed_text(event.elapsed_ns)
     if not event.by:
         return f"gone after {took} s; nobody makes it again"
