@@ -1,0 +1,115 @@
+"""Outages with lying sources, partitions, returns, conflicts and leaders that die: what holds in all of them.
+
+python -m tests.outage_world.test_outage_world FROM TO     # seeds, with a summary
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.system import System
+from ebbtide.events import outage as o
+from ebbtide.events.base import Fact, Record, Stamp
+from tests.outage_world.world import World
+
+SEEDS = 60
+#: Two leaders that die one after the other, and what is on its way.
+BACK_MS_MAX = 60_000
+COUNTED = ("ProofWasWrong", "ProofVoided", "Contradicted", "NodeReturned", "WorkRecovered", "ActorFailed")
+
+
+def contradictions(records: list[Record], since: int, until: int) -> list[Record]:
+    """What was on record, between two records, of a node that runs."""
+    return [
+        record
+        for record in records[since:until]
+        if isinstance(record.event, o.HeartbeatSeen)
+        or (
+            isinstance(record.event, o.EvidenceRead)
+            and record.event.verdict == "on"
+            and record.event.identity in ("u1", "n1")
+        )
+    ]
+
+
+def check(world: World) -> list[str]:
+    """The invariants, one sentence each; what is broken."""
+    broken: list[str] = []
+    records = world.store.records
+    proofs: dict[int, int] = {}
+    evidence = proof = -1
+    true_proof = False
+    episodes: Counter[int] = Counter()
+    for at, record in enumerate(records):
+        event = record.event
+        if isinstance(event, o.EvidenceRead) and event.verdict == "off":
+            evidence = at
+        elif isinstance(event, o.ProofAccepted):
+            proof = evidence
+        elif isinstance(event, o.SetTaint):
+            proofs[at] = proof
+            if proof < 0:
+                broken.append("no taint is ordered without a proof")
+                continue
+            if contradictions(records, proof, at):
+                broken.append("no taint is ordered after anything on record has contradicted its proof")
+            said = records[proof].event
+            assert isinstance(said, o.EvidenceRead)
+            true_proof = world.truth[said.begun_ns]
+            if event.ready == "True":
+                broken.append("no taint is ordered for a node that is Ready")
+        elif isinstance(event, o.OutOfService):
+            episodes[record.episode] += 1
+    if any(count > 1 for count in episodes.values()):
+        broken.append("a node is put out of service once in an outage")
+    if world.taints > sum(episodes.values()) + 1:
+        broken.append("no taint stands of which no record tells")
+    if world.twice and true_proof:
+        broken.append(f"two nodes never write where the proof was true: {world.twice}")
+    if world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
+        broken.append("a node that is back under another boot id does not keep our taint")
+    if not same_again(records):
+        broken.append("the journal is a function of its facts")
+    return broken
+
+
+def same_again(records: list[Record]) -> bool:
+    system, made = System(flags=OUTAGE_FLAGS), []
+    for record in records:
+        if isinstance(record.event, o.LeaderStarted):
+            take_checkpoint(system)  # with which its segment begins
+        if isinstance(record.event, Fact):
+            made += system.step(record.event, Stamp(record.mono_ns, record.wall_ns))
+    return made == records
+
+
+def test_what_holds_in_every_seed() -> None:
+    """And in some of them there are taints, false proofs, and leaders that die."""
+    worlds = [World(seed).run() for seed in range(SEEDS)]
+    assert [(world.seed, broken) for world in worlds if (broken := check(world))] == []
+    assert sum(world.taints for world in worlds) > 5
+    assert any(world.store.epoch > 2 for world in worlds)
+
+
+if __name__ == "__main__":
+    seen: Counter[str] = Counter()
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+        world = World(seed).run()
+        for sentence in check(world):
+            print(seed, sentence, flush=True)
+        seen["worlds"] += 1
+        seen["taints"] += world.taints
+        seen["written twice, after a false proof"] += len(world.twice)
+        seen["leaders"] += world.store.epoch
+        for record in world.store.records:
+            name = type(record.event).__name__
+            if name in COUNTED:
+                seen[name] += 1
+            elif isinstance(record.event, o.OutageClosed):
+                seen[f"closed {record.event.outcome}"] += 1
+            elif isinstance(record.event, o.OutOfService) and record.event.found:
+                seen["found after another leader"] += 1
+    print(dict(seen))

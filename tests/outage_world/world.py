@@ -1,0 +1,396 @@
+"""A small cluster in which nodes die, lie and come back, and leaders with them; in virtual milliseconds.
+
+One node holds a pod with a volume; where that is detached another node starts the pod anew. Kubernetes'
+controllers are modelled as they were measured: NotReady after the monitor's grace, the delete at once, the
+pod collector every 20 s and only where the node is not Ready, the detach when the pod is gone. What the
+controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
+
+Everything is drawn from one seed. `World.writes_twice` is the witness on the volume: it says when both nodes
+wrote, and whether the record could have known better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from msgspec.structs import replace
+
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.actors.checkpoint import as_checkpoint, restore
+from ebbtide.actors.system import System
+from ebbtide.events import outage as o
+from ebbtide.events.base import Fact, Order, Record, Stamp
+from ebbtide.events.decisions import CancelOrder
+from ebbtide.events.facts import OrderEnded, Tick
+from ebbtide.replay.sim.scenario import Draws
+
+MS = 1_000_000
+END_MS = 600_000
+LEASE_MS, STATUS_MS, GRACE_MS, COLLECT_MS = 10_000, 30_000, 40_000, 20_000
+POD = o.LostPod(uid="p1", namespace="d", name="db-0", owner="StatefulSet/db", owner_uid="w", same_name=True)
+
+
+class Machine:
+    """The truth. ``writes``: the pod's process lives and reaches its volume."""
+
+    def __init__(self) -> None:
+        self.on, self.kubelet, self.reaches, self.boot, self.writes = True, True, True, 1, True
+
+
+class Store:
+    """The journal in the API server: the state behind the last record that it took."""
+
+    def __init__(self) -> None:
+        self.kept, self.next_seq, self.epoch = as_checkpoint(System(flags=OUTAGE_FLAGS)), 1, 0
+        self.records: list[Record] = []
+
+
+class World:
+    def __init__(self, seed: int) -> None:
+        self.seed, self.draws = seed, Draws(seed)
+        self.now, self._count = 0, 0
+        self._heap: list[tuple[int, int, Callable[[], None]]] = []
+        self.machine, self.store = Machine(), Store()
+        # The API server's objects.
+        self.ready, self.version, self.taint, self.quarantined = "True", 1, "none", False
+        self.boot, self.lease, self.status = 1, 0, 0
+        self.last_beat = 0
+        self.pod, self.attached, self.elsewhere = "bound", True, False
+        # What is drawn once: how each source lies.
+        self.bmc_lies = self._one_in(6)
+        self.bmc_late = self.draws.below(30_000) if self._one_in(4) else 0
+        self.bmc_wrong_machine = self._one_in(8)
+        self.bmc_there = not self._one_in(5)
+        self.peer_reaches = not self._one_in(3)
+        self.off_since = -1
+        #: What the witness on the volume saw.
+        self.twice: list[str] = []
+        #: By when it was asked for: was the machine off when the source said so?
+        self.truth: dict[int, bool] = {}
+        self.taints = 0
+        #: Since when the node is Ready under another boot id with our taint; -1: it is not.
+        self.back_since = -1
+        self.leader: Leader | None = None
+
+    # --- time and chance ------------------------------------------------------------------------
+
+    def _one_in(self, number: int) -> bool:
+        return self.draws.chance(1, number)
+
+    def after(self, delay: int, do: Callable[[], None]) -> None:
+        self._count += 1
+        heappush(self._heap, (self.now + delay, self._count, do))
+
+    def run(self) -> World:
+        self.leader = Leader(self)
+        self._beat()
+        self._status()
+        self._monitor()
+        self._collect()
+        self._peer()
+        self.after(5_000 + self.draws.below(20_000), self._misfortune)
+        for _ in range(self.draws.below(4)):
+            self.after(self.draws.below(END_MS), self._leader_dies)
+        while self._heap and self._heap[0][0] <= END_MS:
+            self.now, _, do = heappop(self._heap)
+            do()
+            self._witness()
+        return self
+
+    # --- the machine ----------------------------------------------------------------------------
+
+    def _beat(self) -> None:
+        machine = self.machine
+        if machine.on and machine.kubelet and machine.reaches:
+            self.lease += 1
+            self.last_beat = self.now
+            self._tell(lambda mark=f"l{self.lease}": o.HeartbeatSeen(mark=mark))
+        self.after(LEASE_MS, self._beat)
+
+    def _status(self) -> None:
+        machine = self.machine
+        if machine.on and machine.kubelet and machine.reaches:
+            self.status += 1
+            changed = self.ready != "True" or self.boot != machine.boot
+            if self.taint == "ours" and self.boot != machine.boot:
+                self.back_since = self.now
+            self.ready, self.boot = "True", machine.boot
+            self.version += 1
+            self._tell(self.node_read) if changed else self._tell(
+                lambda mark=f"s{self.status}": o.HeartbeatSeen(mark=mark, source="status")
+            )
+            # What the API server says of its pods a kubelet does, both ways.
+            if self.pod == "deleting":
+                machine.writes = False
+                self._pod_gone()
+            elif self.pod == "gone":
+                machine.writes = False
+            elif self.attached:
+                machine.writes = True
+        self.after(STATUS_MS if not self._one_in(3) else 1_000, self._status)
+
+    def _misfortune(self) -> None:
+        machine = self.machine
+        match self.draws.below(4):
+            case 0 | 1:
+                machine.on = machine.writes = False
+                self.off_since = self.now
+            case 2:
+                machine.reaches = False
+            case _:
+                machine.kubelet = False
+        if not self._one_in(3):
+            self.after(self.draws.below(400_000), self._mended)
+
+    def _mended(self) -> None:
+        machine = self.machine
+        if not machine.on:
+            machine.on, machine.boot = True, machine.boot + 1
+        machine.kubelet = machine.reaches = True
+        self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
+
+    # --- Kubernetes -----------------------------------------------------------------------------
+
+    def _monitor(self) -> None:
+        if self.now - self.last_beat > GRACE_MS and self.ready == "True":
+            self.ready = "Unknown"
+            self.version += 1
+            self._tell(self.node_read)
+        if self.taint == "ours" and self.pod == "bound":
+            self.pod = "deleting"
+            self._tell(lambda: o.LostPodRead(pod=replace(POD, terminating=True)))
+        self.after(1_000, self._monitor)
+
+    def _collect(self) -> None:
+        if self.taint == "ours" and self.ready != "True" and self.pod == "deleting":
+            self._pod_gone()
+        self.after(COLLECT_MS, self._collect)
+
+    def _pod_gone(self) -> None:
+        self.pod = "gone"
+        self._tell(lambda: o.LostPodGone(uid="p1"))
+        self.after(1_000 + self.draws.below(3_000), self._detached)
+
+    def _detached(self) -> None:
+        self.attached = False
+        self._tell(lambda: o.AttachmentGone(name="va"))
+        self.after(5_000 + self.draws.below(9_000), self._moved)
+
+    def _moved(self) -> None:
+        self.elsewhere = True
+        self._tell(
+            lambda: o.ElsewhereRead(
+                uid="p2", namespace="d", name="db-0", owner_uid="w", node="node-2", ready=True
+            )
+        )
+
+    def _witness(self) -> None:
+        if self.elsewhere and self.machine.writes and self.machine.on and not self.twice:
+            self.twice.append(f"both nodes write at {self.now} ms")
+
+    # --- what is said ---------------------------------------------------------------------------
+
+    def node_read(self) -> o.NodeRead:
+        return o.NodeRead(
+            uid="n1",
+            boot_id=f"b{self.boot}",
+            ready=self.ready,  # type: ignore[arg-type]  # one of its four words
+            resource_version=str(self.version),
+            system_uuid="u1",
+            taint=self.taint,  # type: ignore[arg-type]  # one of its three words
+            quarantined=self.quarantined,
+            volumes_in_use=("v",) if self.machine.writes else (),
+            lease_mark=f"l{self.lease}",
+            status_mark=f"s{self.status}",
+        )
+
+    def _peer(self) -> None:
+        if self.peer_reaches and self.leader and self.leader.suspects():
+            on = self.machine.on
+            self._tell(
+                lambda at=self.now: o.EvidenceRead(
+                    source="peer",
+                    name="node-2",
+                    verdict="on" if on else "unknown",
+                    begun_ns=at * MS,
+                    identity_kind="nodeUID",
+                    identity="n1",
+                    boot_id=f"b{self.machine.boot}",
+                )
+            )
+        self.after(3_000, self._peer)
+
+    def bmc(self, begun: int) -> o.EvidenceRead:
+        late = self.off_since >= 0 and self.now - self.off_since < self.bmc_late
+        on = (self.machine.on and not self.bmc_lies) or late
+        said: o.Verdict = "unknown" if not self.bmc_there else "on" if on else "off"
+        identity = "u9" if self.bmc_wrong_machine else "u1"
+        if said == "off":
+            self.truth[begun * MS] = not self.machine.on
+        return o.EvidenceRead(
+            source="redfish",
+            name="bmc",
+            verdict=said,
+            begun_ns=begun * MS,
+            identity_kind="systemUUID",
+            identity=identity,
+        )
+
+    def _tell(self, what: Callable[[], Fact]) -> None:
+        """To whoever leads, in the order in which it happened, and soon."""
+        if self.leader:
+            self.leader.hear(what())
+
+    def _leader_dies(self) -> None:
+        """It is gone, or only paused: then what it has begun still lands, and its next append is refused."""
+        if self.leader:
+            self.leader.stop(paused=self._one_in(2))
+            self.leader = None
+            self.after(1_000 + self.draws.below(15_000), self._elected)
+
+    def _elected(self) -> None:
+        self.leader = Leader(self)
+
+
+class Leader:
+    """One process: a system restored from what is stored, and effects that take their time."""
+
+    def __init__(self, world: World) -> None:
+        self.world, store = world, world.store
+        store.epoch += 1
+        self.epoch, self.alive = store.epoch, True
+        self.system = restore(store.kept, store.next_seq)
+        left = list(self.system.open_orders.values())
+        self._heard_at = world.now
+        self._cancelled: dict[str, None] = {}
+        self._waiting: dict[str, None] = {}
+        self._beats_known = world.lease
+        self.step(o.LeaderStarted(version="0", replica=f"r{self.epoch}", node="node-1", node_uid="n1"))
+        for opened in left:
+            self.step(OrderEnded(key=opened.order.key, result="unknown"))
+        self.step(world.node_read())
+        world.after(15_000, self._missed)
+        world.after(1, self._tick)
+
+    def suspects(self) -> bool:
+        return self.system.episode > 0
+
+    def stop(self, *, paused: bool) -> None:
+        self.alive = False
+        if paused:  # it wakes later, and does one more thing before it finds out
+            self.world.after(self.world.draws.below(5_000), self._wakes)
+
+    def _wakes(self) -> None:
+        self.alive = True
+        self.step(self.world.node_read())
+
+    def hear(self, fact: Fact) -> None:
+        world = self.world
+        at = max(world.now + world.draws.below(1_500), self._heard_at)
+        self._heard_at = at
+        world.after(at - world.now, lambda: self.step(fact))
+
+    def _missed(self) -> None:
+        world = self.world
+        if self.alive and world.now - world.last_beat >= 15_000 and not self.suspects():
+            self.step(o.HeartbeatMissed(silent_ns=15_000 * MS, mark=f"l{world.lease}"))
+        if self.alive:
+            world.after(1_000, self._missed)
+
+    def _tick(self) -> None:
+        due = self.system.next_deadline_ns()
+        if self.alive and due is not None and due <= self.world.now * MS:
+            self.step(Tick())
+        if self.alive:
+            self.world.after(100, self._tick)
+
+    def step(self, fact: Fact) -> None:
+        """Step, and append: the create of the next number is refused to everybody but the newest leader."""
+        world = self.world
+        if not self.alive:
+            return
+        records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
+        if world.store.epoch != self.epoch:
+            self.alive = False
+            return
+        world.store.records += records
+        world.store.kept, world.store.next_seq = as_checkpoint(self.system), self.system.next_seq
+        for record in records:
+            if isinstance(record.event, Order):
+                self._begin(record.event)
+
+    def _begin(self, order: Order) -> None:
+        world, delay = self.world, 3 + self.world.draws.below(60)
+        if isinstance(order, CancelOrder):
+            if order.target in self._waiting:
+                self._cancelled[order.target] = None
+            world.after(1, lambda: self.step(OrderEnded(key=order.key, result="done")))
+            return
+        # Confirmed, then on its way: from there it lands whatever becomes of the process.
+        self._waiting[order.key] = None
+        world.after(delay, lambda: self._carry_out(order))
+
+    def _carry_out(self, order: Any) -> None:
+        world = self.world
+        self._waiting.pop(order.key, None)
+        if order.key in self._cancelled:
+            self.step(OrderEnded(key=order.key, result="cancelled"))
+            return
+        begun, delay = world.now, world.draws.below(400)
+        match order:
+            case o.SetTaint():
+                # Read, compared; the write is made from that version, and lands later.
+                now = world.node_read()
+                as_ordered = (
+                    (now.boot_id, now.ready) == (order.boot_id, order.ready)
+                    and now.resource_version == order.resource_version
+                    and order.lease_mark in ("", now.lease_mark)
+                    and order.status_mark in ("", now.status_mark)
+                )
+                world.after(delay, lambda: self._taint(order, as_ordered=as_ordered))
+            case o.RemoveTaint():
+                world.after(delay, lambda: self._change(order, "none"))
+            case o.SetQuarantine():
+                world.quarantined = order.on
+                world.after(delay, lambda: self._done(order))
+            case o.ReadNode():
+                world.after(delay, lambda: (self.step(world.node_read()), self._done(order)))
+            case o.ListWork():
+                world.after(delay, lambda: (self.step(self._work(order.key)), self._done(order)))
+            case o.ReadSources():
+                world.after(
+                    delay + world.draws.below(2_000),
+                    lambda: (self.step(world.bmc(begun)), self._done(order)),
+                )
+            case _:
+                world.after(delay, lambda: self._done(order))
+
+    def _done(self, order: Order, reason: str = "") -> None:
+        self.step(OrderEnded(key=order.key, result="failed" if reason else "done", reason=reason))
+
+    def _taint(self, order: o.SetTaint, *, as_ordered: bool) -> None:
+        world = self.world
+        if not as_ordered or str(world.version) != order.resource_version:
+            self._done(order, o.CHANGED)
+        else:
+            world.taints += 1
+            self._change(order, "ours")
+
+    def _change(self, order: Any, taint: str) -> None:
+        world = self.world
+        if taint == "none":
+            world.back_since = -1
+        if world.taint != taint:
+            world.taint = taint
+            world.version += 1
+        self.step(world.node_read())
+        self._done(order)
+
+    def _work(self, key: str) -> o.WorkListed:
+        world = self.world
+        pods = () if world.pod == "gone" else (replace(POD, terminating=world.pod == "deleting"),)
+        return o.WorkListed(
+            key=key, pods=pods, attachments=(o.Attachment(name="va"),) if world.attached else ()
+        )
