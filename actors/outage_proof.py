@@ -163,7 +163,8 @@ def _evidence(state: ProofState, event: EvidenceRead, now: int) -> Result:
     if event.verdict == "off":
         return _says_off(state, event, who)
     off = {each: said for each, said in state.off.items() if each != who}
-    if event.verdict == "unknown" or _stranger(state, event) or event.boot_id not in ("", state.boot_id):
+    # Under whichever boot: one that the Node does not show yet is a node that has rebooted.
+    if event.verdict == "unknown" or _stranger(state, event):
         # Not to be reached is no contradiction, and no proof any more either way once its time is over: what
         # a source has said goes on to count, but two readings in a row are not these.
         kept = state.off if who == state.proof else off
@@ -337,7 +338,8 @@ def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
         proof_ns=event.settings.proof_seconds * NS_PER_SECOND,
         heartbeat_ns=now,
         off={},
-        on={},
+        # Who has said that it runs is believed until they take it back; for how long, is counted anew.
+        on={who: now + CONTRADICTION_NS for who in state.on},
         refused={},
         read_key="",
         readings=0,
@@ -372,8 +374,8 @@ PROOF = ActorType(
     ProofState,
     Transitions(
         (get_args(Reading), get_args(ProofStatus)), phase_of,
-        Row("idle", LeaderStarted, _started, "= open", decides=(ProofVoided,)),
-        Row("asking pausing", LeaderStarted, _started, "pausing open", decides=(ProofVoided,)),
+        Row("idle", LeaderStarted, _started, "= open contradicted", decides=(ProofVoided,)),
+        Row("asking pausing", LeaderStarted, _started, "= pausing open contradicted", decides=(ProofVoided,)),
         Row(EVERY, NodeRead, _node_read, "= open", decides=(ProofVoided,)),
         Row(EVERY, HeartbeatSeen, _heartbeat, "= open", decides=(ProofVoided,)),
         Row(EVERY, HeartbeatMissed, _missed),

@@ -10,6 +10,7 @@ from collections import Counter
 
 from ebbtide.actors.actor import OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
+from ebbtide.actors.outage_proof import CONTRADICTION_NS
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact, Record, Stamp
@@ -21,18 +22,27 @@ BACK_MS_MAX = 60_000
 COUNTED = ("ProofWasWrong", "ProofVoided", "Contradicted", "NodeReturned", "WorkRecovered", "ActorFailed")
 
 
-def contradictions(records: list[Record], since: int, until: int) -> list[Record]:
-    """What was on record, between two records, of a node that runs."""
-    return [
-        record
-        for record in records[since:until]
-        if isinstance(record.event, o.HeartbeatSeen)
-        or (
-            isinstance(record.event, o.EvidenceRead)
-            and record.event.verdict == "on"
-            and record.event.identity in ("u1", "n1")
-        )
-    ]
+def objections(records: list[Record], proof: int, at: int) -> list[str]:
+    """Of the taint ordered at ``at``: what on record spoke against its proof, found without the actors."""
+    said = records[proof].event
+    assert isinstance(said, o.EvidenceRead)
+    found = [] if said.identity == "u1" else ["no taint is ordered on the word about another machine"]
+    running: dict[str, int] = {}
+    boot = ""
+    for record in records[:at]:
+        event = record.event
+        if isinstance(event, o.NodeRead) and event.boot_id != boot:
+            running.clear()  # that it has rebooted is known now
+            boot = event.boot_id
+        if isinstance(event, o.HeartbeatSeen | o.LeaderStarted) and record.mono_ns >= said.begun_ns:
+            found.append("no taint is ordered on what was asked before a heartbeat, or by another leader")
+        if isinstance(event, o.EvidenceRead) and event.identity in ("u1", "n1"):
+            running.pop(event.source, None) if event.verdict == "off" else None
+            if event.verdict == "on":
+                running[event.source] = record.mono_ns
+    if any(records[at].mono_ns - since_ns < CONTRADICTION_NS for since_ns in running.values()):
+        found.append("no taint is ordered while anybody on record says that the node runs")
+    return found
 
 
 def check(world: World) -> list[str]:
@@ -54,8 +64,7 @@ def check(world: World) -> list[str]:
             if proof < 0:
                 broken.append("no taint is ordered without a proof")
                 continue
-            if contradictions(records, proof, at):
-                broken.append("no taint is ordered after anything on record has contradicted its proof")
+            broken += objections(records, proof, at)
             said = records[proof].event
             assert isinstance(said, o.EvidenceRead)
             true_proof = world.truth[said.begun_ns]

@@ -64,6 +64,7 @@ class World:
         self.bmc_wrong_machine = self._one_in(8)
         self.bmc_there = not self._one_in(5)
         self.peer_reaches = not self._one_in(3)
+        self.peer_pause = 3_000 + self.draws.below(60_000)
         self.off_since = -1
         #: What the witness on the volume saw.
         self.twice: list[str] = []
@@ -220,7 +221,7 @@ class World:
                     boot_id=f"b{self.machine.boot}",
                 )
             )
-        self.after(3_000, self._peer)
+        self.after(self.peer_pause, self._peer)
 
     def bmc(self, begun: int) -> o.EvidenceRead:
         late = self.off_since >= 0 and self.now - self.off_since < self.bmc_late
