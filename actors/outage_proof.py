@@ -339,7 +339,7 @@ def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
         heartbeat_ns=now,
         off={},
         # Who has said that it runs is believed until they take it back; for how long, is counted anew.
-        on={who: now + CONTRADICTION_NS for who in state.on},
+        on=dict.fromkeys(state.on, now + CONTRADICTION_NS),
         refused={},
         read_key="",
         readings=0,
