@@ -325,7 +325,8 @@ def _rest(state: ProofState, event: Event, now: int) -> Result:
 
 def _closed(state: ProofState, event: OutageClosed, now: int) -> Result:
     state, _ = _rest(state, event, now)
-    return replace(state, off={}, on={}, proof="", refused={}), ()
+    # Not `on`: the next suspicion may come within seconds, and who says that it runs need not say it twice.
+    return replace(state, off={}, proof="", refused={}), ()
 
 
 def _started(state: ProofState, event: LeaderStarted, now: int) -> Result:
@@ -385,7 +386,7 @@ PROOF = ActorType(
         ignored("idle pausing", OrderEnded),
         Row("idle asking pausing", Tick, _tick, "= asking open proved", decides=(*_SAID, ReadSources)),
         Row(EVERY, OutOfService, _rest, "= idle"),
-        Row(EVERY, OutageClosed, _closed, "idle open"),
+        Row(EVERY, OutageClosed, _closed, "idle open contradicted"),
     ),
     deadline=_deadline,
     afresh=_afresh,
