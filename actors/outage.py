@@ -11,12 +11,14 @@ changed nothing is written, the Node is read again (``reading``), and it is deci
 Kubernetes' controllers delete the pods and detach the volumes; each is followed by an actor of its own
 (`actors.outage_work`) until nothing hangs any more (``recovering``, then ``out``).
 
-The way back depends on the boot id. Another one, Ready: the taint goes at once. The one that was proved off
-(``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and the
-out-of-service taint goes when the kubelet reports no volume in use (``quarantined``).
+The way back depends on the boot id. Any other than the one that was proved off: the taint goes at once. That
+one (``contacted``: a heartbeat, of which nobody can say yet whose): an alarm, our own NoSchedule taint, and
+the out-of-service taint goes when the kubelet reports no volume in use (``quarantined``).
 
 `_consider` is the only place that decides on the taint, and a taint that failed is never repeated without
-reading the Node. At the end of the file: the fallback, which gives no order but to cancel one.
+reading the Node. In a dry run it is said what would be written, and nothing is: `_consider`, `_quarantine`
+and `_untaint` are all the writes. At the end of the file: the fallback, which gives no order but to cancel
+one.
 """
 
 from __future__ import annotations
@@ -114,7 +116,6 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     dry_run: bool = False
     reminder_ns: int = 3600 * NS_PER_SECOND
     # As the Node was last read.
-    #: The boot on record: in an outage, that which it is about.
     boot_id: str = ""
     ready: Ready = ""
     resource_version: str = ""
@@ -129,12 +130,15 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     proof_until_ns: int = 0
     #: What the taint was ordered for: whom to ask if it was wrong.
     taint_proof: str = ""
+    #: The boot that the taint is about: the one that was proved off.
+    off_boot: str = ""
     permit: bool = False
     waits: str = ""
     returned: bool = False
-    same_boot: bool = False
     #: The boot that was proved off has spoken.
     wrong: bool = False
+    #: Our quarantine is ordered, and not taken away.
+    quarantine: bool = False
     listed: bool = False
     #: What still hangs: the label of each pod by UID, of each volume by attachment.
     pods: dict[str, str] = {}
@@ -182,11 +186,16 @@ def _begin(state: OutageState, reason: str, now: int) -> Result:
 def _close(state: OutageState, outcome: OutageOutcome) -> Result:
     outcome = "proof-wrong" if state.wrong else outcome
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
-    if not state.permit and state.phase != "asking":
-        return fresh_but(state, KEPT_FIELDS), [closed]
     # Also where the answer is still on its way: giving back what one has not is nothing.
+    state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
+    return fresh_but(state, KEPT_FIELDS), [*orders, closed]
+
+
+def _permit_back(state: OutageState) -> Result:
+    if not state.permit:
+        return state, ()
     state, key = _key(state, "return-permit")
-    return fresh_but(state, KEPT_FIELDS), [ReturnPermit(key=key, node=state.node), closed]
+    return replace(state, permit=False), [ReturnPermit(key=key, node=state.node)]
 
 
 def _wait(state: OutageState, reason: str, **more: Any) -> Result:
@@ -201,20 +210,17 @@ def _wait(state: OutageState, reason: str, **more: Any) -> Result:
 def _consider(state: OutageState, now: int) -> Result:
     """From all that is known now: to be called with what was just learned, in any phase before the taint."""
     state = replace(state, phase="suspected", key="", wake_ns=NEVER_NS)
-    if state.taint == "ours" and not state.dry_run:
+    if state.taint == "ours":
         # Of an order whose outcome nobody has seen: it is there, so it is not given again.
         return _out_of_service(state, now, found=True)
-    if state.taint != "none":
-        return replace(state, phase="aside", wake_ns=now + state.reminder_ns), [StoodAside()]
-    proved = state.proof and now < state.proof_until_ns
-    if state.ready == "True":
-        return _wait(state, "the node is Ready" if proved else "nothing proves that the machine is off")
-    if state.ready == "":
-        return _wait(state, "the Node has no Ready condition")
-    if not proved:
-        return _wait(state, "nothing proves that the machine is off")
-    if state.dry_run:
-        return _wait(state, "dry run: the node would be out of service now")
+    # Who is not to be tainted now holds no permit: others may be waiting for it.
+    if state.taint == "other":
+        after, orders = _permit_back(replace(state, phase="aside", wake_ns=now + state.reminder_ns))
+        return after, [*orders, StoodAside()]
+    if why := _why_not(state, now):
+        after, orders = _permit_back(state)
+        after, waits = _wait(after, why)
+        return after, [*orders, *waits]
     if not state.permit:
         state, key = _key(state, "permit")
         return replace(state, phase="asking", key=key), [RequestPermit(key=key, node=state.node)]
@@ -230,7 +236,21 @@ def _consider(state: OutageState, now: int) -> Result:
         lease_mark=state.lease_mark,
         status_mark=state.status_mark,
     )
-    return replace(state, phase="tainting", key=key, waits="", taint_proof=state.proof), [order]
+    state = replace(
+        state, phase="tainting", key=key, waits="", taint_proof=state.proof, off_boot=state.boot_id
+    )
+    return state, [order]
+
+
+def _why_not(state: OutageState, now: int) -> str:
+    """Why it may not be tainted now; empty: it may, if the storm brake agrees."""
+    if state.ready == "":
+        return "the Node has no Ready condition"
+    if not state.proof or state.proof_until_ns <= now:
+        return "nothing proves that the machine is off"
+    if state.ready == "True":
+        return "the node is Ready"
+    return "dry run: the node would be out of service now" if state.dry_run else ""
 
 
 def _reconsider(state: OutageState, event: Event, now: int) -> Result:
@@ -404,9 +424,16 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
 def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Result:
     out = OutOfService(effect=state.effect, proof=state.taint_proof, found=found)
     state = replace(
-        state, phase="recovering", taint="ours", permit=True, key="", wake_ns=now + state.reminder_ns
+        state,
+        phase="recovering",
+        taint="ours",
+        off_boot=state.off_boot or state.boot_id,
+        permit=True,
+        key="",
+        wake_ns=now + state.reminder_ns,
     )
-    after, decisions = _recovered(state)
+    # It has rebooted while the taint was on its way.
+    after, decisions = _rebooted(state, now) if state.boot_id != state.off_boot else _recovered(state)
     return after, [out, *decisions]
 
 
@@ -469,6 +496,7 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
         "out": "the node has not come back",
         "aside": "another controller's taint stands on the node",
         "quarantined": "the node reports volumes in use",
+        "untainting": state.waits,
         "following": f"waits for {', '.join(_hanging(state)[:3]) or 'the node'}",
     }
     reminded = OutageReminded(reason=reasons[state.phase])
@@ -481,12 +509,10 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
 def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
     lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
-    state = _with_proof_kept(state, event)
-    if event.boot_id != state.boot_id:
-        if event.ready == "True":
-            return _back(replace(state, boot_id=event.boot_id), now)
-        return state, ()  # it is starting; its boot id stays on record until it is Ready
-    if event.taint == "none":
+    state = _with_node_tainted(state, event)
+    if state.boot_id != state.off_boot:
+        return _rebooted(state, now)
+    if event.taint != "ours":
         # A person, or another controller, has taken it away: whatever they know, it is not set again.
         state, decisions = _wait(state, "somebody else has taken our taint away", phase="following")
         return replace(state, wake_ns=now + state.reminder_ns), decisions
@@ -497,9 +523,9 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     return state, ()
 
 
-def _with_proof_kept(state: OutageState, event: NodeRead) -> OutageState:
+def _with_node_tainted(state: OutageState, event: NodeRead) -> OutageState:
     """Once the taint stands a sign of life takes no proof away, it takes the taint away."""
-    return replace(_with_node(state, event), proof=state.proof)
+    return replace(_with_node(state, event), proof=state.proof, boot_id=event.boot_id)
 
 
 def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
@@ -514,38 +540,50 @@ def _contacted_too_long(state: OutageState, event: Tick, now: int) -> Result:
     return _same_boot(state, "it renews its lease", now)
 
 
-def _back(state: OutageState, now: int) -> Result:
-    """It rebooted: nothing of before runs there, and its taint keeps peers from attaching what it has."""
-    returned = NodeReturned(boot_id=state.boot_id, same_boot=False)
-    after, orders = _untaint(replace(state, returned=True, same_boot=state.phase == "quarantined"))
-    return after, [returned, *orders]
+def _rebooted(state: OutageState, now: int) -> Result:
+    """Ready or not: nothing of before runs there, nobody has proved that this boot is off, and its taint
+    keeps peers from attaching what it has.
+    """
+    state, returned = _returned(state)
+    after, orders = _untaint(state, now)
+    return after, [*returned, *orders]
+
+
+def _returned(state: OutageState) -> Result:
+    """Said once. While it starts, a node is not Ready."""
+    if state.returned or state.ready != "True":
+        return state, ()
+    returned = NodeReturned(boot_id=state.boot_id, same_boot=state.boot_id == state.off_boot)
+    return replace(state, returned=True), [returned]
 
 
 def _same_boot(state: OutageState, what: str, now: int) -> Result:
     alarm = ProofWasWrong(proof=state.taint_proof, what=what)
     returned = NodeReturned(boot_id=state.boot_id, same_boot=True)
+    after, orders = _quarantine(replace(state, phase="quarantined", returned=True, wrong=True), now)
+    return after, [alarm, returned, *orders]
+
+
+def _quarantine(state: OutageState, now: int) -> Result:
+    state = replace(state, wake_ns=now + state.reminder_ns)
+    if state.dry_run:
+        return _wait(state, "dry run: the node would be quarantined now")
     state, key = _key(state, "quarantine")
     order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
-    state = replace(
-        state,
-        phase="quarantined",
-        returned=True,
-        same_boot=True,
-        wrong=True,
-        key=key,
-        wake_ns=now + state.reminder_ns,
-    )
-    return state, [alarm, returned, order]
+    return replace(state, key=key, quarantine=True), [order]
 
 
 def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
-    rebooted = event.boot_id != state.boot_id
-    state = _with_proof_kept(state, event)
-    if rebooted and event.ready == "True":
-        return _back(replace(state, boot_id=event.boot_id), now)
-    if not rebooted and event.ready == "True" and not event.volumes_in_use and not state.key:
-        return _untaint(state)
-    return state, ()
+    state = _with_node_tainted(state, event)
+    if state.boot_id != state.off_boot:
+        return _rebooted(state, now)
+    return _freed(state, now)
+
+
+def _freed(state: OutageState, now: int) -> Result:
+    """The kubelet answers, and uses no volume any more."""
+    free = state.ready == "True" and not state.volumes_in_use and not state.key
+    return _untaint(state, now) if free else (state, ())
 
 
 def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
@@ -553,27 +591,27 @@ def _quarantine_ended(state: OutageState, event: OrderEnded, now: int) -> Result
         return state, ()
     if event.result != "done":
         return replace(state, wake_ns=now + RETRY_NS), ()
-    state = replace(state, key="")
-    free = state.ready == "True" and not state.volumes_in_use
-    return _untaint(state) if free else (state, ())
+    return _freed(replace(state, key=""), now)
 
 
 def _tick_quarantined(state: OutageState, event: Tick, now: int) -> Result:
-    if not state.key:
-        return _remind(state, event, now)
-    state, key = _key(state, "quarantine")
-    order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
-    return replace(state, key=key, wake_ns=now + state.reminder_ns), [order]
+    return _quarantine(state, now) if state.key else _remind(state, event, now)
 
 
-def _untaint(state: OutageState) -> Result:
+def _untaint(state: OutageState, now: int) -> Result:
+    """All that is ours goes in one write; in a dry run it waits for somebody who does it."""
+    state = replace(state, phase="untainting", wake_ns=NEVER_NS)
+    if state.taint != "ours" and not state.quarantine:
+        return _untainted(state, now)
+    if state.dry_run:
+        return _wait(state, "dry run: our taint would be taken away now", wake_ns=now + state.reminder_ns)
     state, key = _key(state, "untaint")
     order = RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
-    return replace(state, phase="untainting", key=key, wake_ns=NEVER_NS), [order]
+    return replace(state, key=key), [order]
 
 
-def _untaint_again(state: OutageState, event: Tick, now: int) -> Result:
-    return _untaint(state)
+def _tick_untainting(state: OutageState, event: Tick, now: int) -> Result:
+    return _remind(state, event, now) if state.dry_run else _untaint(state, now)
 
 
 def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
@@ -581,33 +619,36 @@ def _untaint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
         return state, ()
     if event.result != "done":
         return replace(state, key="", wake_ns=now + RETRY_NS), ()
-    decisions: list[Event] = []
-    if state.same_boot:
-        state, key = _key(state, "end-quarantine")
-        decisions.append(SetQuarantine(key=key, node=state.node, node_uid=state.node_uid, on=False))
-    wake_ns = now + state.reminder_ns
-    state = replace(state, phase="following", taint="none", key="", same_boot=False, wake_ns=wake_ns)
-    after, closed = _recovered(state)
-    return after, [*decisions, *closed]
+    return _untainted(replace(state, taint="none", quarantine=False), now)
+
+
+def _untainted(state: OutageState, now: int) -> Result:
+    return _follow(replace(state, phase="following", key="", wake_ns=now + state.reminder_ns), now)
 
 
 def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
-    return _with_proof_kept(state, event), ()
+    """Gone without us, or by an order whose outcome nobody has heard."""
+    state = _with_node_tainted(state, event)
+    gone = state.taint != "ours" and not state.quarantine and not state.key
+    return _untainted(state, now) if gone else (state, ())
 
 
 def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
-    rebooted = event.boot_id != state.boot_id
-    state = replace(_with_proof_kept(state, event), boot_id=event.boot_id)
-    if state.ready == "True" and not state.returned:
-        returned = NodeReturned(boot_id=event.boot_id, same_boot=not rebooted)
-        after, decisions = _recovered(replace(state, returned=True))
-        return after, [returned, *decisions]
-    if state.returned and state.ready in ("False", "Unknown"):
-        # Down again while the last outage's attachments still hang: another outage, with its own list.
-        after, decisions = _close(state, "recovered")
+    return _follow(_with_node_tainted(state, event), now)
+
+
+def _follow(state: OutageState, now: int) -> Result:
+    """Our taint is gone: the node comes back, and what still hangs ends, or it goes again."""
+    state, returned = _returned(state)
+    spoken = state.returned or state.boot_id != state.off_boot
+    # Another boot that is not Ready yet is starting; one of which nobody hears any more is not.
+    if (state.returned and state.ready == "False") or (spoken and state.ready == "Unknown"):
+        # While the last outage's attachments still hang: another outage, with its own list.
+        after, decisions = _close(state, "recovered" if state.returned else "rebooted")
         again, more = _begin(replace(after, proof=""), f"Ready is {state.ready}", now)
         return again, [*decisions, *more]
-    return _recovered(state)
+    after, decisions = _recovered(state)
+    return after, [*returned, *decisions]
 
 
 def _deleted(state: OutageState, event: NodeDeleted, now: int) -> Result:
@@ -637,20 +678,27 @@ def _started_quiet(state: OutageState, event: LeaderStarted, now: int) -> Result
 def _started_before(state: OutageState, event: LeaderStarted, now: int) -> Result:
     """Whether the last leader's taint took place, only the Node can tell; and its proof was its own."""
     state = replace(_configured(state, event), proof="", listed=False)
-    after, orders = _read(state)
+    # Nor does this leader's storm brake know of a permit that the last one's gave.
+    after, orders = _read(replace(state, permit=False))
     return _with_list(after, orders)
 
 
 def _started_tainted(state: OutageState, event: LeaderStarted, now: int) -> Result:
     """The taint stands, by the last leader's record: what hangs is listed anew, waiting begins anew."""
     state = replace(_configured(state, event), listed=False)
-    if state.phase == "untainting":
-        after, orders = _untaint(state)
-        return _with_list(after, orders)
     wake_ns = now + (CONTACT_NS if state.phase == "contacted" else state.reminder_ns)
-    if state.phase == "quarantined" and state.key:
-        wake_ns = now
     return _with_list(replace(state, wake_ns=wake_ns), [])
+
+
+def _started_back(state: OutageState, event: LeaderStarted, now: int) -> Result:
+    """What the last leader has ordered of the way back, and what it only said in a dry run."""
+    state = replace(
+        _configured(state, event), listed=False, wake_ns=now + event.settings.reminder_seconds * NS_PER_SECOND
+    )
+    if state.phase == "untainting":
+        return _with_list(*_untaint(state, now))
+    quarantined = state.quarantine and not state.key
+    return _with_list(*((state, ()) if quarantined else _quarantine(state, now)))
 
 
 def _with_list(state: OutageState, orders: Any) -> Result:
@@ -668,10 +716,17 @@ def _afresh(
 
 
 # fmt: off
-_CONSIDER = (OutageWaits, StoodAside, RequestPermit, SetTaint, OutOfService, WorkRecovered)
+_REBOOTED = (NodeReturned, RemoveTaint, OutageWaits)
+_SAME_BOOT = (ProofWasWrong, NodeReturned, SetQuarantine, OutageWaits)
+_CONSIDER = (
+    *(OutageWaits, StoodAside, RequestPermit, ReturnPermit, SetTaint),
+    *(OutOfService, WorkRecovered, *_REBOOTED),
+)
 _BEGIN = (OutageBegan, ListWork, *_CONSIDER)
 _CLOSE = (ReturnPermit, OutageClosed)
-_CONSIDERED = "suspected aside asking tainting recovering out"
+_FOLLOW = (*_CLOSE, *_BEGIN)
+_CONSIDERED = "suspected aside asking tainting recovering out untainting"
+_UNTAINTED = f"following quiet {_CONSIDERED}"
 _BEFORE = "suspected asking tainting reading"
 _TAINTED = "recovering out contacted"
 _WAITING = "recovering out contacted quarantined untainting following"
@@ -684,24 +739,25 @@ OUTAGE = ActorType(
         # --- the process
         Row("quiet", LeaderStarted, _started_quiet),
         Row(f"{_BEFORE} aside", LeaderStarted, _started_before, "reading", decides=(ReadNode, ListWork)),
-        Row(_WAITING, LeaderStarted, _started_tainted, decides=(ListWork, RemoveTaint)),
+        Row("recovering out contacted following", LeaderStarted, _started_tainted, decides=(ListWork,)),
+        Row("quarantined untainting", LeaderStarted, _started_back,
+            decides=(ListWork, OutageWaits, SetQuarantine, RemoveTaint)),
         # --- what the node says
         Row("quiet", NodeRead, _read_quiet, f"= {_CONSIDERED}", decides=_BEGIN),
         Row(_BEFORE, NodeRead, _read_suspected, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("aside", NodeRead, _read_aside, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
-        Row(_TAINTED, NodeRead, _read_tainted, "= contacted quarantined untainting following",
-            decides=(NodeReturned, RemoveTaint, OutageWaits, ProofWasWrong, SetQuarantine)),
-        Row("quarantined", NodeRead, _read_quarantined, "= untainting", decides=(NodeReturned, RemoveTaint)),
-        Row("untainting", NodeRead, _read_untainting),
-        Row("following", NodeRead, _read_following, f"= quiet {_CONSIDERED}",
-            decides=(NodeReturned, *_CLOSE, *_BEGIN)),
+        Row(_TAINTED, NodeRead, _read_tainted, f"= contacted quarantined {_UNTAINTED}",
+            decides=(*_SAME_BOOT, *_FOLLOW)),
+        Row("quarantined", NodeRead, _read_quarantined, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("untainting", NodeRead, _read_untainting, f"= {_UNTAINTED}", decides=_FOLLOW),
+        Row("following", NodeRead, _read_following, f"= {_UNTAINTED}", decides=_FOLLOW),
         ignored("quiet", NodeDeleted),
         Row(f"{_BEFORE} {_WAITING} aside", NodeDeleted, _deleted, "quiet", decides=_CLOSE),
         Row(_BEFORE, HeartbeatSeen, _heartbeat_before, "= quiet", decides=(CancelOrder, *_CLOSE)),
         Row("recovering out", HeartbeatSeen, _heartbeat_tainted, "contacted quarantined",
-            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+            decides=_SAME_BOOT),
         Row("contacted", HeartbeatSeen, _heartbeat_tainted, "= quarantined",
-            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+            decides=_SAME_BOOT),
         Row("quiet quarantined untainting following aside", HeartbeatSeen, _heard),
         Row("quiet", HeartbeatMissed, _missed_quiet, _CONSIDERED, decides=_BEGIN),
         Row(f"{_BEFORE} {_WAITING} aside", HeartbeatMissed, _missed),
@@ -717,19 +773,19 @@ OUTAGE = ActorType(
         Row(_WAITING, ActorFailed, _actor_failed, "= out quiet", decides=(WorkRecovered, *_CLOSE)),
         # --- outcomes and deadlines
         Row("asking", OrderEnded, _permit_ended, _CONSIDERED, decides=_CONSIDER),
-        Row("tainting", OrderEnded, _taint_ended, "= reading recovering out",
-            decides=(OutOfService, WorkRecovered, ReadNode)),
+        Row("tainting", OrderEnded, _taint_ended, "= reading recovering out untainting",
+            decides=(OutOfService, WorkRecovered, ReadNode, *_REBOOTED)),
         Row("reading", OrderEnded, _read_ended, f"= quiet {_CONSIDERED}", decides=(*_CONSIDER, *_CLOSE)),
         Row("quarantined", OrderEnded, _quarantine_ended, "= untainting", decides=(RemoveTaint,)),
-        Row("untainting", OrderEnded, _untaint_ended, "= following quiet", decides=(SetQuarantine, *_CLOSE)),
+        Row("untainting", OrderEnded, _untaint_ended, f"= {_UNTAINTED}", decides=_FOLLOW),
         ignored("quiet suspected recovering out contacted following aside", OrderEnded),
         Row("suspected", Tick, _reconsider, _CONSIDERED, decides=_CONSIDER),
         Row("reading", Tick, _read_again, decides=(ReadNode,)),
         Row("recovering out aside following", Tick, _remind, decides=(OutageReminded,)),
         Row("contacted", Tick, _contacted_too_long, "quarantined",
-            decides=(ProofWasWrong, NodeReturned, SetQuarantine)),
+            decides=_SAME_BOOT),
         Row("quarantined", Tick, _tick_quarantined, decides=(OutageReminded, SetQuarantine)),
-        Row("untainting", Tick, _untaint_again, decides=(RemoveTaint,)),
+        Row("untainting", Tick, _tick_untainting, decides=(OutageReminded, RemoveTaint)),
         ignored("quiet asking tainting", Tick),
         # --- what hangs
         Row(f"{_BEFORE} {_WAITING} aside", WorkListed, _listed, "= out quiet",

@@ -287,7 +287,6 @@ ORDER_TEXTS = {
     "taint": "putting the node out of service",
     "untaint": "taking our taint away",
     "quarantine": "the quarantine of the node",
-    "end-quarantine": "ending the quarantine of the node",
     "list": "listing what hangs on the node",
     "sources": "reading the sources of proof",
 }
@@ -1092,13 +1091,13 @@ ROWS: dict[type[Event], Row] = {
         },
     ),
     o.RemoveTaint: Row(
-        "taking our out-of-service taint away from {event.node}",
+        "taking our taints away from {event.node}",
         NOTICE,
         TIMED,
         {"node": "node", "node_uid": "uid"},
     ),
     o.SetQuarantine: Row(
-        lambda n, e, at: f"{'setting' if e.on else 'ending'} the quarantine of {e.node}",
+        "setting the quarantine of {event.node}",
         NOTICE,
         TIMED,
         {"node": "node", "node_uid": "uid"},

@@ -32,7 +32,7 @@ OutageOutcome = Literal[
     "recovered",  # out of service, everything elsewhere, back, taint gone
     "proof-wrong",  # it spoke again under the boot id that was proved off
     "false-alarm",  # it came back before it was out of service
-    "rebooted",  # it came back under another boot id before it was out of service
+    "rebooted",  # another boot id: before it was out of service, or it went again before it was Ready
     "left-to-other",  # another controller's taint came and went
     "node-deleted",  # the Node object is gone
 ]
@@ -42,7 +42,7 @@ class OutageSettings(Value, frozen=True, kw_only=True, omit_defaults=True, gc=Fa
     """The controller's configuration as far as an outage needs it."""
 
     effect: Effect = "NoExecute"
-    #: Decide and record, order nothing that changes the cluster.
+    #: Decide and record, order nothing that changes the cluster, of outages that began before either.
     dry_run: bool = False
     #: How long a proof counts after it was observed; one that is read again is newer.
     proof_seconds: int = 60
@@ -113,8 +113,6 @@ class NodeRead(Fact, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     system_uuid: str = ""
     provider_id: str = ""
     taint: TaintOwner = "none"
-    #: Our own NoSchedule quarantine stands on it.
-    quarantined: bool = False
     volumes_in_use: tuple[str, ...] = ()
     #: The heartbeats' marks as they stand now, whether this leader saw them come or only found them.
     lease_mark: str = ""
@@ -290,7 +288,7 @@ class SetTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
 @register
 class RemoveTaint(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Take our taint away, and our note with it, if the note is ours; another's stays."""
+    """Take away all that is ours, in one write: taint and note, if the note is ours, and our quarantine."""
 
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
@@ -304,8 +302,6 @@ class SetQuarantine(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     barrier: ClassVar[Barrier] = "confirmed"
     node: str
     node_uid: str
-    #: False: take it away.
-    on: bool = True
 
 
 @register

@@ -261,7 +261,6 @@ OUTAGES: tuple[Event, ...] = (
     ),
     o.RemoveTaint(key="k", node="node-1", node_uid="n1"),
     o.SetQuarantine(key="k", node="node-1", node_uid="n1"),
-    o.SetQuarantine(key="k", node="node-1", node_uid="n1", on=False),
     o.ListWork(key="k", node="node-1"),
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1"),
     o.OutOfService(effect="NoExecute", proof="redfish bmc-1", found=True),

@@ -201,7 +201,6 @@ class World:
             resource_version=str(self.version),
             system_uuid="u1",
             taint=self.taint,  # type: ignore[arg-type]  # one of its three words
-            quarantined=self.quarantined,
             volumes_in_use=("v",) if self.machine.writes else (),
             lease_mark=f"l{self.lease}",
             status_mark=f"s{self.status}",
@@ -354,8 +353,7 @@ class Leader:
             case o.RemoveTaint():
                 world.after(delay, lambda: self._change(order, "none"))
             case o.SetQuarantine():
-                world.quarantined = order.on
-                world.after(delay, lambda: self._done(order))
+                world.after(delay, lambda: self._quarantine(order))
             case o.ReadNode():
                 world.after(delay, lambda: (self.step(world.node_read()), self._done(order)))
             case o.ListWork():
@@ -382,11 +380,15 @@ class Leader:
     def _change(self, order: Any, taint: str) -> None:
         world = self.world
         if taint == "none":
-            world.back_since = -1
+            world.back_since, world.quarantined = -1, False
         if world.taint != taint:
             world.taint = taint
             world.version += 1
         self.step(world.node_read())
+        self._done(order)
+
+    def _quarantine(self, order: o.SetQuarantine) -> None:
+        self.world.quarantined = True
         self._done(order)
 
     def _work(self, key: str) -> o.WorkListed:
