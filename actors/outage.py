@@ -188,7 +188,8 @@ def _close(state: OutageState, outcome: OutageOutcome) -> Result:
     closed = OutageClosed(outcome=outcome, unrecovered=_hanging(state))
     # Also where the answer is still on its way: giving back what one has not is nothing.
     state, orders = _permit_back(replace(state, permit=state.permit or state.phase == "asking"))
-    return fresh_but(state, KEPT_FIELDS), [*orders, closed]
+    # What was proved, was proved for this outage: the ProofActor forgets it as well.
+    return replace(fresh_but(state, KEPT_FIELDS), proof=""), [*orders, closed]
 
 
 def _permit_back(state: OutageState) -> Result:
@@ -305,6 +306,7 @@ def _with_node(state: OutageState, event: NodeRead) -> OutageState:
     return replace(
         state,
         node_uid=event.uid,
+        boot_id=event.boot_id,
         ready=event.ready,
         resource_version=event.resource_version,
         taint=event.taint,
@@ -316,7 +318,7 @@ def _with_node(state: OutageState, event: NodeRead) -> OutageState:
 
 
 def _read_quiet(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    state = _with_node(state, event)
     if event.taint == "ours":
         return _begin(state, "our taint stands on the node", now)
     if event.ready in ("False", "Unknown"):
@@ -332,7 +334,7 @@ def _calm(state: OutageState, now: int) -> Result | None:
 
 def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
     rebooted = event.boot_id != state.boot_id
-    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    state = _with_node(state, event)
     if rebooted and event.ready == "True" and event.taint == "none":
         return _close(state, "rebooted")
     if closed := _calm(state, now):
@@ -343,7 +345,7 @@ def _read_suspected(state: OutageState, event: NodeRead, now: int) -> Result:
 
 
 def _read_aside(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = replace(_with_node(state, event), boot_id=event.boot_id)
+    state = _with_node(state, event)
     if state.taint == "other":
         return state, ()
     return _close(state, "left-to-other") if state.ready == "True" else _consider(state, now)
@@ -509,7 +511,7 @@ def _remind(state: OutageState, event: Tick, now: int) -> Result:
 def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     status = bool(state.status_mark) and event.status_mark not in ("", state.status_mark)
     lease = bool(state.lease_mark) and event.lease_mark not in ("", state.lease_mark)
-    state = _with_node_tainted(state, event)
+    state = _with_node(state, event)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     if event.taint != "ours":
@@ -521,11 +523,6 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
     if lease and state.phase != "contacted":
         return replace(state, phase="contacted", wake_ns=now + CONTACT_NS), ()
     return state, ()
-
-
-def _with_node_tainted(state: OutageState, event: NodeRead) -> OutageState:
-    """Once the taint stands a sign of life takes no proof away, it takes the taint away."""
-    return replace(_with_node(state, event), proof=state.proof, boot_id=event.boot_id)
 
 
 def _heartbeat_tainted(state: OutageState, event: HeartbeatSeen, now: int) -> Result:
@@ -574,7 +571,7 @@ def _quarantine(state: OutageState, now: int) -> Result:
 
 
 def _read_quarantined(state: OutageState, event: NodeRead, now: int) -> Result:
-    state = _with_node_tainted(state, event)
+    state = _with_node(state, event)
     if state.boot_id != state.off_boot:
         return _rebooted(state, now)
     return _freed(state, now)
@@ -628,13 +625,13 @@ def _untainted(state: OutageState, now: int) -> Result:
 
 def _read_untainting(state: OutageState, event: NodeRead, now: int) -> Result:
     """Gone without us, or by an order whose outcome nobody has heard."""
-    state = _with_node_tainted(state, event)
+    state = _with_node(state, event)
     gone = state.taint != "ours" and not state.quarantine and not state.key
     return _untainted(state, now) if gone else (state, ())
 
 
 def _read_following(state: OutageState, event: NodeRead, now: int) -> Result:
-    return _follow(_with_node_tainted(state, event), now)
+    return _follow(_with_node(state, event), now)
 
 
 def _follow(state: OutageState, now: int) -> Result:
@@ -645,7 +642,7 @@ def _follow(state: OutageState, now: int) -> Result:
     if (state.returned and state.ready == "False") or (spoken and state.ready == "Unknown"):
         # While the last outage's attachments still hang: another outage, with its own list.
         after, decisions = _close(state, "recovered" if state.returned else "rebooted")
-        again, more = _begin(replace(after, proof=""), f"Ready is {state.ready}", now)
+        again, more = _begin(after, f"Ready is {state.ready}", now)
         return again, [*decisions, *more]
     after, decisions = _recovered(state)
     return after, [*returned, *decisions]

@@ -14,12 +14,14 @@ from ebbtide.actors.outage_proof import CONTRADICTION_NS
 from ebbtide.actors.system import System
 from ebbtide.events import outage as o
 from ebbtide.events.base import Fact, Record, Stamp
+from ebbtide.events.decisions import ActorFailed
+from ebbtide.events.facts import OrderEnded
 from tests.outage_world.world import World
 
 SEEDS = 60
 #: Two leaders that die one after the other, and what is on its way.
 BACK_MS_MAX = 60_000
-COUNTED = ("ProofWasWrong", "ProofVoided", "Contradicted", "NodeReturned", "WorkRecovered", "ActorFailed")
+COUNTED = ("ProofWasWrong", "ProofVoided", "Contradicted", "NodeReturned", "WorkRecovered")
 
 
 def objections(records: list[Record], proof: int, at: int) -> list[str]:
@@ -29,11 +31,13 @@ def objections(records: list[Record], proof: int, at: int) -> list[str]:
     found = [] if said.identity == "u1" else ["no taint is ordered on the word about another machine"]
     running: dict[str, int] = {}
     boot = ""
-    for record in records[:at]:
+    for place, record in enumerate(records[:at]):
         event = record.event
         if isinstance(event, o.NodeRead) and event.boot_id != boot:
             running.clear()  # that it has rebooted is known now
             boot = event.boot_id
+            if place > proof:
+                found.append("no taint is ordered on what was said of another boot")
         if isinstance(event, o.HeartbeatSeen | o.LeaderStarted) and record.mono_ns >= said.begun_ns:
             found.append("no taint is ordered on what was asked before a heartbeat, or by another leader")
         if isinstance(event, o.EvidenceRead) and event.identity in ("u1", "n1"):
@@ -51,10 +55,12 @@ def check(world: World) -> list[str]:
     records = world.store.records
     proofs: dict[int, int] = {}
     evidence = proof = -1
-    true_proof = False
+    true_proof = dry_run = False
     episodes: Counter[int] = Counter()
     for at, record in enumerate(records):
         event = record.event
+        if dry_run and isinstance(event, o.SetTaint | o.RemoveTaint | o.SetQuarantine):
+            broken.append("a dry run orders no write")
         if isinstance(event, o.EvidenceRead) and event.verdict == "off":
             evidence = at
         elif isinstance(event, o.ProofAccepted):
@@ -70,6 +76,12 @@ def check(world: World) -> list[str]:
             true_proof = world.truth[said.begun_ns]
             if event.ready == "True":
                 broken.append("no taint is ordered for a node that is Ready")
+        elif isinstance(event, o.ProofWasWrong) and true_proof and event.what != "it renews its lease":
+            broken.append("nobody is blamed for a true proof")
+        elif isinstance(event, o.LeaderStarted):
+            dry_run = event.settings.dry_run
+        elif isinstance(event, ActorFailed):
+            broken.append(f"no actor fails: {event}")
         elif isinstance(event, o.OutOfService):
             episodes[record.episode] += 1
     if any(count > 1 for count in episodes.values()):
@@ -78,11 +90,39 @@ def check(world: World) -> list[str]:
         broken.append("no taint stands of which no record tells")
     if world.twice and true_proof:
         broken.append(f"two nodes never write where the proof was true: {world.twice}")
-    if world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
+    writes = world.leader is not None and world.leader.writes
+    if writes and world.back_since >= 0 and world.now - world.back_since > BACK_MS_MAX:
         broken.append("a node that is back under another boot id does not keep our taint")
+    quiet = world.leader is not None and not world.leader.suspects() and not world.leader.system.open_orders
+    if quiet and (world.quarantined or world.taint == "ours"):
+        broken.append("nothing of ours is left on a node without an outage")
+    broken += held_in_vain(records)
     if not same_again(records):
         broken.append("the journal is a function of its facts")
     return broken
+
+
+def held_in_vain(records: list[Record]) -> list[str]:
+    """Of the storm brake's permits: from the answer to its return, the taint, or another leader."""
+    asked = read = ""
+    held = tainting = proved = False
+    for record in records:
+        event = record.event
+        if isinstance(event, o.RequestPermit):
+            asked = event.key
+        elif isinstance(event, o.ReadNode):
+            read = event.key
+        elif isinstance(event, OrderEnded) and event.result == "done":
+            held, tainting = held or event.key == asked, tainting and event.key != read
+        elif isinstance(event, o.ReturnPermit | o.LeaderStarted):
+            held = False
+        elif isinstance(event, o.SetTaint | o.OutOfService):
+            tainting = True
+        elif isinstance(event, o.ProofAccepted | o.ProofVoided):
+            proved = isinstance(event, o.ProofAccepted)
+        if record.last and held and not tainting and not proved:
+            return ["who is not proved to be off holds no permit that another node may wait for"]
+    return []
 
 
 def same_again(records: list[Record]) -> bool:

@@ -43,7 +43,8 @@ class Store:
     """The journal in the API server: the state behind the last record that it took."""
 
     def __init__(self) -> None:
-        self.kept, self.next_seq, self.epoch = as_checkpoint(System(flags=OUTAGE_FLAGS)), 1, 0
+        #: Of the leader that appended last: it has taken no step that is not stored.
+        self.system, self.epoch = System(flags=OUTAGE_FLAGS), 0
         self.records: list[Record] = []
 
 
@@ -74,6 +75,8 @@ class World:
         #: Since when the node is Ready under another boot id with our taint; -1: it is not.
         self.back_since = -1
         self.leader: Leader | None = None
+        #: Streams of their own, so that the seeds' worlds stay what they are.
+        self.dry, self.boots = self.draws.fork("dry run"), self.draws.fork("boots")
 
     # --- time and chance ------------------------------------------------------------------------
 
@@ -111,6 +114,10 @@ class World:
         self.after(LEASE_MS, self._beat)
 
     def _status(self) -> None:
+        self._report()
+        self.after(STATUS_MS if not self._one_in(3) else 1_000, self._status)
+
+    def _report(self) -> None:
         machine = self.machine
         if machine.on and machine.kubelet and machine.reaches:
             self.status += 1
@@ -130,7 +137,6 @@ class World:
                 machine.writes = False
             elif self.attached:
                 machine.writes = True
-        self.after(STATUS_MS if not self._one_in(3) else 1_000, self._status)
 
     def _misfortune(self) -> None:
         machine = self.machine
@@ -149,6 +155,7 @@ class World:
         machine = self.machine
         if not machine.on:
             machine.on, machine.boot = True, machine.boot + 1
+            self.after(self.boots.below(5_000), self._report)
         machine.kubelet = machine.reaches = True
         self.after(self.draws.below(5_000), self._misfortune if self._one_in(3) else lambda: None)
 
@@ -261,13 +268,22 @@ class Leader:
         self.world, store = world, world.store
         store.epoch += 1
         self.epoch, self.alive = store.epoch, True
-        self.system = restore(store.kept, store.next_seq)
+        self.system = store.system = restore(as_checkpoint(store.system), store.system.next_seq)
+        # Seldom: where nothing is written most of what can go wrong cannot.
+        settings = o.OutageSettings(dry_run=world.dry.chance(1, 12))
+        self.writes = not settings.dry_run
+        if world.back_since >= 0:
+            world.back_since = world.now
         left = list(self.system.open_orders.values())
         self._heard_at = world.now
         self._cancelled: dict[str, None] = {}
         self._waiting: dict[str, None] = {}
-        self._beats_known = world.lease
-        self.step(o.LeaderStarted(version="0", replica=f"r{self.epoch}", node="node-1", node_uid="n1"))
+        self._read_version = 0
+        self.step(
+            o.LeaderStarted(
+                version="0", replica=f"r{self.epoch}", node="node-1", node_uid="n1", settings=settings
+            )
+        )
         for opened in left:
             self.step(OrderEnded(key=opened.order.key, result="unknown"))
         self.step(world.node_read())
@@ -311,12 +327,16 @@ class Leader:
         world = self.world
         if not self.alive:
             return
-        records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
         if world.store.epoch != self.epoch:
             self.alive = False
             return
+        if isinstance(fact, o.NodeRead):
+            # A watch that lags behind an answer is passed over.
+            if int(fact.resource_version) < self._read_version:
+                return
+            self._read_version = int(fact.resource_version)
+        records = self.system.step(fact, Stamp(world.now * MS, world.now * MS))
         world.store.records += records
-        world.store.kept, world.store.next_seq = as_checkpoint(self.system), self.system.next_seq
         for record in records:
             if isinstance(record.event, Order):
                 self._begin(record.event)
