@@ -108,6 +108,19 @@ PERMIT_RETRY_NS = 15 * NS_PER_SECOND
 CONTACT_NS = 20 * NS_PER_SECOND
 
 
+#: Why the node is not out of service, or not back. Beside these there is what the storm brake says.
+WAITS = NO_CONDITION, NOT_PROVED, IS_READY, TAKEN_AWAY, DRY_TAINT, DRY_QUARANTINE, DRY_UNTAINT = (
+    "the Node has no Ready condition",
+    "nothing proves that the machine is off",
+    "the node is Ready",
+    "somebody else has taken our taint away",
+    "dry run: the node would be out of service now",
+    "dry run: the node would be quarantined now",
+    "dry run: our taint would be taken away now",
+)
+BRAKE_SAYS = "the storm brake: "
+
+
 class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: OutagePhase = "quiet"
     node: str = ""
@@ -143,7 +156,7 @@ class OutageState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     #: What still hangs: the label of each pod by UID, of each volume by attachment.
     pods: dict[str, str] = {}
     attachments: dict[str, str] = {}
-    #: Of whom nothing is known any more, because their actors have failed.
+    #: Of these nothing is known any more, because their actors have failed: UIDs, and names of attachments.
     unknown: tuple[str, ...] = ()
     #: All that was ever followed, so that a second list makes nobody twice.
     followed: tuple[str, ...] = ()
@@ -169,7 +182,7 @@ def _key(state: OutageState, what: str) -> tuple[OutageState, str]:
 
 
 def _hanging(state: OutageState) -> tuple[str, ...]:
-    return (*state.pods.values(), *state.attachments.values(), *state.unknown)
+    return (*state.pods.values(), *state.attachments.values())
 
 
 # --- begin and end --------------------------------------------------------------------------------
@@ -246,12 +259,12 @@ def _consider(state: OutageState, now: int) -> Result:
 def _why_not(state: OutageState, now: int) -> str:
     """Why it may not be tainted now; empty: it may, if the storm brake agrees."""
     if state.ready == "":
-        return "the Node has no Ready condition"
+        return NO_CONDITION
     if not state.proof or state.proof_until_ns <= now:
-        return "nothing proves that the machine is off"
+        return NOT_PROVED
     if state.ready == "True":
-        return "the node is Ready"
-    return "dry run: the node would be out of service now" if state.dry_run else ""
+        return IS_READY
+    return DRY_TAINT if state.dry_run else ""
 
 
 def _reconsider(state: OutageState, event: Event, now: int) -> Result:
@@ -263,8 +276,8 @@ def _permit_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
         return state, ()
     if event.result == "done":
         return _consider(replace(state, permit=True), now)
-    reason = f"the storm brake: {event.reason or event.result}"
-    return _wait(state, reason, phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
+    reason = event.reason or event.result
+    return _wait(state, f"{BRAKE_SAYS}{reason}", phase="suspected", wake_ns=now + PERMIT_RETRY_NS)
 
 
 def _taint_ended(state: OutageState, event: OrderEnded, now: int) -> Result:
@@ -417,7 +430,7 @@ def _no_proof(state: OutageState, event: Event, now: int) -> Result:
     state = replace(state, proof="")
     if state.phase != "suspected":
         return state, ()
-    return _calm(state, now) or _wait(state, "nothing proves that the machine is off", wake_ns=state.wake_ns)
+    return _calm(state, now) or _wait(state, NOT_PROVED, wake_ns=state.wake_ns)
 
 
 # --- out of service -------------------------------------------------------------------------------
@@ -441,10 +454,10 @@ def _out_of_service(state: OutageState, now: int, *, found: bool = False) -> Res
 
 def _recovered(state: OutageState) -> Result:
     """Nothing hangs any more, as far as it was listed."""
-    if not state.listed or state.pods or state.attachments:
+    if not state.listed or any(each not in state.unknown for each in (*state.pods, *state.attachments)):
         return state, ()
     if state.phase == "recovering":
-        return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=state.unknown)]
+        return replace(state, phase="out", waits=""), [WorkRecovered(unrecovered=_hanging(state))]
     if state.phase == "following" and state.returned and state.ready == "True":
         return _close(state, "recovered")
     return state, ()
@@ -485,11 +498,9 @@ def _detached(state: OutageState, event: Detached, now: int) -> Result:
 
 def _actor_failed(state: OutageState, event: ActorFailed, now: int) -> Result:
     """Of whom it followed nothing will be heard: it is named, and holds nobody."""
-    pods, attachments = dict(state.pods), dict(state.attachments)
-    kinds = {STUCK_POD.name: pods, DETACH.name: attachments}
-    label = kinds.get(event.actor, {}).pop(event.subject, "")
-    unknown = (*state.unknown, label) if label else state.unknown
-    return _recovered(replace(state, pods=pods, attachments=attachments, unknown=unknown))
+    if event.actor not in (STUCK_POD.name, DETACH.name):
+        return state, ()
+    return _recovered(replace(state, unknown=(*state.unknown, event.subject)))
 
 
 def _remind(state: OutageState, event: Tick, now: int) -> Result:
@@ -516,7 +527,7 @@ def _read_tainted(state: OutageState, event: NodeRead, now: int) -> Result:
         return _rebooted(state, now)
     if event.taint != "ours":
         # A person, or another controller, has taken it away: whatever they know, it is not set again.
-        state, decisions = _wait(state, "somebody else has taken our taint away", phase="following")
+        state, decisions = _wait(state, TAKEN_AWAY, phase="following")
         return replace(state, wake_ns=now + state.reminder_ns), decisions
     if event.ready == "True" or status:
         return _same_boot(state, f"Ready is {event.ready}" if not status else "it reports its status", now)
@@ -564,7 +575,7 @@ def _same_boot(state: OutageState, what: str, now: int) -> Result:
 def _quarantine(state: OutageState, now: int) -> Result:
     state = replace(state, wake_ns=now + state.reminder_ns)
     if state.dry_run:
-        return _wait(state, "dry run: the node would be quarantined now")
+        return _wait(state, DRY_QUARANTINE)
     state, key = _key(state, "quarantine")
     order = SetQuarantine(key=key, node=state.node, node_uid=state.node_uid)
     return replace(state, key=key, quarantine=True), [order]
@@ -601,7 +612,7 @@ def _untaint(state: OutageState, now: int) -> Result:
     if state.taint != "ours" and not state.quarantine:
         return _untainted(state, now)
     if state.dry_run:
-        return _wait(state, "dry run: our taint would be taken away now", wake_ns=now + state.reminder_ns)
+        return _wait(state, DRY_UNTAINT, wake_ns=now + state.reminder_ns)
     state, key = _key(state, "untaint")
     order = RemoveTaint(key=key, node=state.node, node_uid=state.node_uid)
     return replace(state, key=key), [order]

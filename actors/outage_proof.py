@@ -77,6 +77,17 @@ CONTRADICTION_NS = 600 * NS_PER_SECOND
 DECLARED_NS = 3600 * NS_PER_SECOND
 
 
+#: Why a statement that the machine is off does not count.
+REFUSALS = NO_MACHINE, OTHER_MACHINE, OTHER_BOOT, NO_BOOT, OUTDATED, ASKED_BEFORE = (
+    "it does not say which machine it is about",
+    "it is about another machine",
+    "it is about another boot",
+    "it does not say which boot it is about",
+    "the node has renewed its lease since it was written",
+    "it was asked for before the last heartbeat",
+)
+
+
 class Off(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A source's statement. ``first_ns``: when it was first asked and has said the same since."""
 
@@ -139,8 +150,8 @@ def _stranger(state: ProofState, event: EvidenceRead) -> str:
         "none": "",
     }[event.identity_kind]
     if not event.identity or not known:
-        return "it does not say which machine it is about"
-    return "" if event.identity == known else "it is about another machine"
+        return NO_MACHINE
+    return "" if event.identity == known else OTHER_MACHINE
 
 
 def _objection(state: ProofState, event: EvidenceRead) -> str:
@@ -148,13 +159,13 @@ def _objection(state: ProofState, event: EvidenceRead) -> str:
     if why := _stranger(state, event):
         return why
     if event.boot_id and event.boot_id != state.boot_id:
-        return "it is about another boot"
+        return OTHER_BOOT
     if event.source in NAMES_BOOT and not event.boot_id:
-        return "it does not say which boot it is about"
+        return NO_BOOT
     if event.source == "declared" and (not event.mark or event.mark != state.lease_mark):
-        return "the node has renewed its lease since it was written"
+        return OUTDATED
     if event.begun_ns <= state.heartbeat_ns:
-        return "it was asked for before the last heartbeat"
+        return ASKED_BEFORE
     return ""
 
 

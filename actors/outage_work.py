@@ -15,11 +15,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import Literal, get_args
 
+import msgspec
 from msgspec.structs import replace
 
 from ebbtide.actors.actor import NEVER_NS, ActorType, Result, Row, State, Transitions, ignored
 from ebbtide.events.base import Event
 from ebbtide.events.outage import (
+    Attachment,
     AttachmentGone,
     AttachmentLeft,
     AttachmentRead,
@@ -44,37 +46,42 @@ POD_NAME, ATTACHMENT_NAME = "StuckPodActor", "DetachActor"
 PodPhase = Literal["fresh", "bound", "terminating", "gone", "over"]
 
 
+class Successor(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """A new pod of its owner. ``node``: where it is Ready; empty: it is not."""
+
+    node: str = ""
+    waiting: str = ""
+
+
 class StuckPodState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     phase: PodPhase = "fresh"
     pod: LostPod | None = None
     place: int = 0
     #: Were there already, so that they are nobody's successors.
     elsewhere: tuple[str, ...] = ()
-    #: New pods of its owner: UID to (node if Ready, what it waits for).
-    successors: dict[str, tuple[str, str]] = {}
+    #: By UID.
+    successors: dict[str, Successor] = {}
     #: The taint's effect; empty: it does not stand yet.
     effect: str = ""
     since_ns: int = 0
-    waits: str = ""
 
 
 def _lost(state: StuckPodState, event: PodLost, now: int) -> Result:
-    state = replace(
-        state, pod=event.pod, place=event.place, elsewhere=event.elsewhere, effect=event.effect, since_ns=now
-    )
-    return _bound(state)
+    found = replace(state, place=event.place, elsewhere=event.elsewhere, effect=event.effect, since_ns=now)
+    return _bound(found, event.pod)
 
 
-def _bound(state: StuckPodState) -> Result:
-    assert state.pod is not None
-    return _say(replace(state, phase="terminating" if state.pod.terminating else "bound"))
+def _bound(state: StuckPodState, pod: LostPod) -> Result:
+    return _say(state, replace(state, phase="terminating" if pod.terminating else "bound", pod=pod))
 
 
 def _reason(state: StuckPodState) -> str:
+    """A function of the state, so that no sentence is kept to know whether it has changed."""
     pod = state.pod
-    assert pod is not None
+    if pod is None:
+        return ""
     if state.phase == "gone":
-        waiting = next((why for _, why in state.successors.values() if why), "")
+        waiting = next((each.waiting for each in state.successors.values() if each.waiting), "")
         return waiting or f"{pod.owner or 'its controller'} has no Ready pod in its place"
     if pod.terminating and pod.finalizers:
         return f"finalizers: {', '.join(pod.finalizers)}"
@@ -89,28 +96,26 @@ def _reason(state: StuckPodState) -> str:
     return "the taint eviction controller has not deleted it yet"
 
 
-def _say(state: StuckPodState) -> Result:
+def _say(before: StuckPodState, state: StuckPodState) -> Result:
     """Once for each reason."""
-    reason = _reason(state)
     assert state.pod is not None
-    if reason == state.waits:
-        return state, ()
-    return replace(state, waits=reason), [PodWaits(uid=state.pod.uid, reason=reason)]
+    reason = _reason(state)
+    return state, [PodWaits(uid=state.pod.uid, reason=reason)] if reason != _reason(before) else ()
 
 
 def _pod_read(state: StuckPodState, event: LostPodRead, now: int) -> Result:
-    return _bound(replace(state, pod=event.pod))
+    return _bound(state, event.pod)
 
 
 def _pod_gone(state: StuckPodState, event: Event, now: int) -> Result:
-    return _succeeded(replace(state, phase="gone"), now)
+    return _succeeded(state, replace(state, phase="gone"), now)
 
 
 def _pod_listed(state: StuckPodState, event: WorkListed, now: int) -> Result:
     """A new leader's list: what is not in it has gone meanwhile."""
     assert state.pod is not None
     found = next((pod for pod in event.pods if pod.uid == state.pod.uid), None)
-    return _pod_gone(state, event, now) if found is None else _bound(replace(state, pod=found))
+    return _pod_gone(state, event, now) if found is None else _bound(state, found)
 
 
 def _elsewhere(state: StuckPodState, event: ElsewhereRead, now: int) -> Result:
@@ -121,18 +126,18 @@ def _elsewhere(state: StuckPodState, event: ElsewhereRead, now: int) -> Result:
         return state, ()
     if pod.same_name and (event.namespace, event.name) != (pod.namespace, pod.name):
         return state, ()
-    told = (event.node if event.ready else "", event.waiting)
-    state = replace(state, successors={**state.successors, event.uid: told})
-    return _succeeded(state, now) if state.phase == "gone" else (state, ())
+    told = Successor(node=event.node if event.ready else "", waiting=event.waiting)
+    after = replace(state, successors={**state.successors, event.uid: told})
+    return _succeeded(state, after, now) if state.phase == "gone" else (after, ())
 
 
-def _succeeded(state: StuckPodState, now: int) -> Result:
+def _succeeded(before: StuckPodState, state: StuckPodState, now: int) -> Result:
     pod = state.pod
     assert pod is not None
-    ready = [(uid, node) for uid, (node, _) in state.successors.items() if node]
+    ready = [(uid, each.node) for uid, each in state.successors.items() if each.node]
     place = 0 if pod.same_name else state.place
     if pod.owner_uid and len(ready) <= place:
-        return _say(state)
+        return _say(before, state)
     uid, node = ready[place] if pod.owner_uid else ("", "")
     return _over(state, uid, node, now)
 
@@ -141,15 +146,11 @@ def _over(state: StuckPodState, by: str, node: str, now: int) -> Result:
     assert state.pod is not None
     elapsed_ns = max(0, now - state.since_ns)
     over = PodRecovered(uid=state.pod.uid, by=by, node=node, elapsed_ns=elapsed_ns)
-    return replace(state, phase="over", waits=""), [over]
+    return replace(state, phase="over"), [over]
 
 
 def _tainted_pod(state: StuckPodState, event: OutOfService, now: int) -> Result:
-    return _say(replace(state, effect=event.effect))
-
-
-def _tainted_over(state: StuckPodState, event: OutOfService, now: int) -> Result:
-    return replace(state, effect=event.effect), ()
+    return _say(state, replace(state, effect=event.effect))
 
 
 def _node_back(state: StuckPodState, event: NodeReturned, now: int) -> Result:
@@ -176,8 +177,7 @@ STUCK_POD = ActorType(
         Row("bound terminating gone", ElsewhereRead, _elsewhere, "= over", decides=(PodWaits, PodRecovered)),
         ignored("fresh over", ElsewhereRead),
         Row("bound terminating gone", OutOfService, _tainted_pod, decides=(PodWaits,)),
-        Row("over", OutOfService, _tainted_over),
-        ignored("fresh", OutOfService),
+        ignored("fresh over", OutOfService),
         Row("bound", NodeReturned, _node_back, "over", decides=(PodRecovered,)),
         ignored("fresh terminating gone over", NodeReturned),
     ),
@@ -196,57 +196,61 @@ class DetachState(State, frozen=True, kw_only=True, omit_defaults=True, gc=False
     error: str = ""
     tainted: bool = False
     since_ns: int = 0
-    waits: str = ""
 
 
 def _left(state: DetachState, event: AttachmentLeft, now: int) -> Result:
-    state = replace(state, name=event.attachment.name, tainted=event.tainted, since_ns=now)
-    return _seen(state, deleting=event.attachment.deleting, error=event.attachment.error)
+    found = replace(state, name=event.attachment.name, tainted=event.tainted, since_ns=now)
+    return _seen(found, event.attachment)
 
 
-def _seen(state: DetachState, *, deleting: bool, error: str) -> Result:
-    return _say_of(replace(state, phase="detaching" if deleting else "attached", error=error))
+def _seen(state: DetachState, found: Attachment) -> Result:
+    return _say_of(
+        state, replace(state, phase="detaching" if found.deleting else "attached", error=found.error)
+    )
 
 
-def _say_of(state: DetachState) -> Result:
+def _reason_of(state: DetachState) -> str:
+    if state.phase == "fresh":
+        return ""
     if state.error:
-        reason = state.error
-    elif state.phase == "detaching":
-        reason = "its driver detaches it"
-    elif state.tainted:
-        reason = "the attach-detach controller has not asked for it yet: a pod here is not gone"
-    else:
-        reason = "the node is not out of service"
-    if reason == state.waits:
-        return state, ()
-    return replace(state, waits=reason), [DetachWaits(name=state.name, reason=reason)]
+        return state.error
+    if state.phase == "detaching":
+        return "its driver detaches it"
+    if state.tainted:
+        return "the attach-detach controller has not asked for it yet: a pod here is not gone"
+    return "the node is not out of service"
+
+
+def _say_of(before: DetachState, state: DetachState) -> Result:
+    reason = _reason_of(state)
+    return state, [DetachWaits(name=state.name, reason=reason)] if reason != _reason_of(before) else ()
 
 
 def _attachment_read(state: DetachState, event: AttachmentRead, now: int) -> Result:
-    return _seen(state, deleting=event.attachment.deleting, error=event.attachment.error)
+    return _seen(state, event.attachment)
 
 
 def _attachment_gone(state: DetachState, event: Event, now: int) -> Result:
     elapsed_ns = max(0, now - state.since_ns)
     gone = Detached(name=state.name, elapsed_ns=elapsed_ns, before_taint=not state.tainted)
-    return replace(state, phase="over", waits=""), [gone]
+    return replace(state, phase="over"), [gone]
 
 
 def _attachment_listed(state: DetachState, event: WorkListed, now: int) -> Result:
     found = next((each for each in event.attachments if each.name == state.name), None)
     if found is None:
         return _attachment_gone(state, event, now)
-    return _seen(state, deleting=found.deleting, error=found.error)
+    return _seen(state, found)
 
 
 def _tainted_attachment(state: DetachState, event: OutOfService, now: int) -> Result:
-    return _say_of(replace(state, tainted=True))
+    return _say_of(state, replace(state, tainted=True))
 
 
 def _kept(state: DetachState, event: NodeReturned, now: int) -> Result:
     """Nobody has asked to detach it: a pod that was spared goes on with it."""
     kept = Detached(name=state.name, elapsed_ns=max(0, now - state.since_ns), kept=True)
-    return replace(state, phase="over", waits=""), [kept]
+    return replace(state, phase="over"), [kept]
 
 
 # fmt: off

@@ -258,7 +258,7 @@ class RequestPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
 
 @register
 class ReturnPermit(Order, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """Give it back."""
+    """Give it back, or withdraw the request that is still under way; of one that nobody has it is nothing."""
 
     barrier: ClassVar[Barrier] = "none"
     node: str

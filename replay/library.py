@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.events.decisions import PodOutcome
 from ebbtide.events.model import Pod, Settings
 from ebbtide.events.record.episodes import Episode
@@ -53,7 +53,7 @@ def _account(found: ShutdownOrRecord) -> ShutdownRecord:
 def verify(journal: Journal, shutdown: Shutdown | None = None) -> Verification:
     """Execute all of a journal and compare every decision; with ``shutdown``, judge that one only."""
     only = 0 if shutdown is None else shutdown.account.first_seq
-    return verify_history(journal.history(logic_flags=LOGIC_FLAGS), only)
+    return verify_history(journal.history(logic_flags=KNOWN_FLAGS), only)
 
 
 def timeline_of(shutdown: Shutdown, wanted: LineFilter = ALL_LINES) -> Iterator[Line]:
@@ -116,7 +116,7 @@ def what_if(
     changes = Changes(
         settings=settings, pods=tuple(pods), grant_ns=grant_ns, drop=tuple(drop), delay=tuple(delay)
     )
-    history = shutdown.journal.history(logic_flags=LOGIC_FLAGS)
+    history = shutdown.journal.history(logic_flags=KNOWN_FLAGS)
     return compare(decide(history, shutdown.account.first_seq, changes))
 
 

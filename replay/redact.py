@@ -30,6 +30,8 @@ from ebbtide.actors.node_status import (
     POD_MESSAGE,
     POD_REASON,
 )
+from ebbtide.actors.outage import BRAKE_SAYS, WAITS
+from ebbtide.actors.outage_proof import REFUSALS
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, System, mark_recorded
 from ebbtide.events.base import (
     JOURNAL_ACTOR,
@@ -42,7 +44,7 @@ from ebbtide.events.base import (
 )
 from ebbtide.events.codec import FLAG_LAST, RawRecord, decode_event
 from ebbtide.events.messages import COMMON_NAMES, ROWS, VALUE_NAMES, TextKind
-from ebbtide.events.outage import CHANGED
+from ebbtide.events.outage import CHANGED, Source
 from ebbtide.events.reader import History
 from ebbtide.events.record.episodes import episodes
 from ebbtide.events.segment import Chain, Header, Identity, Link, WriterStart, segment_file_name
@@ -225,7 +227,8 @@ class _SegmentWriter:
 
 #: Messages that say nothing of who runs here, and much of what happened.
 PLAIN_MESSAGES = re.compile(
-    rf"|{OPERATION_IN_PROGRESS}|{CHANGED}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out"
+    rf"|{OPERATION_IN_PROGRESS}|{CHANGED}|(preStop failed: )?exit code \d{{1,3}}|cancelled|timed out|failed"
+    "|unknown"
 )
 
 #: A value of the sources of the settings that is no place in a file.
@@ -279,6 +282,7 @@ WORDS: Mapping[str, None] = dict.fromkeys(
         *(*GOING_DOWN_CONDITIONS, *DOWN_CONDITIONS),
         *("Failed", "Succeeded"),
         *("NoExecute", "NoSchedule"),
+        *REFUSALS,
     )
 )
 
@@ -304,6 +308,7 @@ _KEPT_FORMS: dict[TextKind, re.Pattern[str]] = {
     "signal": _SIGNAL,
     "version": re.compile(r"|\d+(\.\d+)*((a|b|rc)\d+)?(\.post\d+)?(\.dev\d+)?"),
     "bus name": re.compile(r"|:\d+\.\d+|embedded|simulated"),
+    "revision": re.compile(r"\d*"),
     "kernel symbol": re.compile(r"[a-z0-9_.]{0,128}"),
     "field": re.compile(r"[a-z][A-Za-z.]*"),
 }
@@ -326,6 +331,8 @@ class Pseudonyms:
             "pod reference": self._reference,
             "message": lambda text: text if PLAIN_MESSAGES.fullmatch(text) else self.of("message", text),
             "word": lambda text: text if text in WORDS else self.of("message", text),
+            "source": self._source,
+            "outage waits": self._outage_waits,
             **{kind: partial(self._kept_form, pattern) for kind, pattern in _KEPT_FORMS.items()},
         }
 
@@ -356,9 +363,7 @@ class Pseudonyms:
             return value if self.learning else ()
         if isinstance(value, msgspec.Struct):
             fields = text_kinds(type(value)).items()
-            return type(value)(
-                **{name: self.pseudonymized(getattr(value, name), kind) for name, kind in fields}
-            )
+            return type(value)(**{name: self._field(value, name, kind) for name, kind in fields})
         if isinstance(value, str):
             if kind == "kept":
                 return value
@@ -381,6 +386,14 @@ class Pseudonyms:
             return value if self.learning else made
         return value
 
+    def _field(self, of: msgspec.Struct, name: str, kind: TextKind) -> Any:
+        value, key_kind = getattr(of, name), KEY_NAMES.get((type(of).__name__, name))
+        if key_kind is None:
+            return self.pseudonymized(value, kind)
+        return {
+            self.pseudonymized(key, key_kind): self.pseudonymized(each, kind) for key, each in value.items()
+        }
+
     def _kept_form(self, form: re.Pattern[str], text: str) -> str:
         return text if form.fullmatch(text) else self.of("message", text)
 
@@ -390,6 +403,19 @@ class Pseudonyms:
             return text
         path, colon, line = text.rpartition(":")
         return f"{self.of('path', path)}:{line}" if colon and line.isdecimal() else self.of("path", text)
+
+    def _source(self, text: str) -> str:
+        """Of a proof: its word, and what it is called."""
+        source, space, name = text.partition(" ")
+        if source not in get_args(Source):
+            return self.of("message", text)
+        return f"{source}{space}{self.pseudonymized(name, 'message')}"
+
+    def _outage_waits(self, text: str) -> str:
+        """A sentence of the core's own, or what the storm brake has said."""
+        if not text.startswith(BRAKE_SAYS):
+            return text if text in WAITS else self.of("message", text)
+        return f"{BRAKE_SAYS}{self.pseudonymized(text.removeprefix(BRAKE_SAYS), 'message')}"
 
     def _owner(self, text: str) -> str:
         """``Kind/name`` of a workload."""
@@ -443,28 +469,36 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("ProofState", "node"): "node",
     **{("ProofState", field): "uid" for field in ("node_uid", "system_uuid", "provider_id")},
     ("ProofState", "boot_id"): "boot",
-    **{("ProofState", field): "message" for field in ("lease_mark", "status_mark", "off", "on", "proof")},
-    ("ProofState", "refused"): "message",
+    **{("ProofState", field): "message" for field in ("lease_mark", "status_mark")},
+    **{("ProofState", field): "kept" for field in ("off", "on")},
+    ("ProofState", "proof"): "source",
+    ("ProofState", "refused"): "word",
     ("ProofState", "read_key"): "key",
     ("Off", "name"): "message",
     ("OutageState", "node"): "node",
     ("OutageState", "node_uid"): "uid",
     ("OutageState", "boot_id"): "boot",
+    ("OutageState", "resource_version"): "revision",
     **{
         ("OutageState", field): "message"
-        for field in ("resource_version", "volumes_in_use", "lease_mark", "status_mark", "proof", "waits")
+        for field in ("volumes_in_use", "lease_mark", "status_mark", "attachments")
     },
-    **{("OutageState", field): "message" for field in ("taint_proof", "unknown")},
-    **{("OutageState", field): "uid" for field in ("pods", "attachments", "followed")},
+    ("OutageState", "off_boot"): "boot",
+    ("OutageState", "proof"): "source",
+    ("OutageState", "taint_proof"): "source",
+    ("OutageState", "waits"): "outage waits",
+    ("OutageState", "pods"): "pod reference",
+    ("OutageState", "unknown"): "uid",
+    ("OutageState", "followed"): "uid",
     ("OutageState", "key"): "key",
     ("OutageFallbackState", "taint_key"): "key",
     ("StuckPodState", "elsewhere"): "uid",
-    ("StuckPodState", "successors"): "uid",
     ("StuckPodState", "effect"): "word",
-    ("StuckPodState", "waits"): "message",
+    ("StuckPodState", "successors"): "kept",
+    ("Successor", "node"): "node",
+    ("Successor", "waiting"): "message",
     ("DetachState", "name"): "uid",
     ("DetachState", "error"): "message",
-    ("DetachState", "waits"): "message",
     ("ConfigState", "order_open"): "key",
     ("LogindState", "arm_key"): "key",
     ("LogindState", "release_key"): "key",
@@ -514,6 +548,15 @@ STATE_NAMES: dict[tuple[str, str], TextKind] = {
     ("ContainerState", "hook_note"): "message",
     ("ContainerState", "stop_note"): "message",
     ("ContainerState", "error"): "message",
+}
+
+
+#: Of maps in states whose keys name something else than their values: what the keys name.
+KEY_NAMES: dict[tuple[str, str], TextKind] = {
+    **{("ProofState", field): "source" for field in ("off", "on", "refused")},
+    ("OutageState", "pods"): "uid",
+    ("OutageState", "attachments"): "uid",
+    ("StuckPodState", "successors"): "uid",
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from ebbtide.actors.actor import OUTAGE
 from ebbtide.actors.checkpoint import as_checkpoint, restore
 from ebbtide.actors.config import NAME as CONFIG
 from ebbtide.actors.config import ConfigState
@@ -170,7 +171,9 @@ def config_of(system: System) -> ConfigState:
 
 
 def read_recorded_shutdown(history: History, first_seq: int) -> RecordedShutdown:
-    """Raises Diverged, NoShutdownAtRecord, events.codec.UnknownType and BadPayload."""
+    """Raises Diverged, NoShutdownAtRecord, WrongChange where it is an outage, events.codec.UnknownType and
+    BadPayload.
+    """
     return _ShutdownReader(first_seq).read(step for _, step in whole_steps(history.batches()))
 
 
@@ -185,6 +188,8 @@ class _ShutdownReader:
     def read(self, found: Iterator[list[RawRecord]]) -> RecordedShutdown:
         first = self._seek(found)
         start = as_checkpoint(self._replayer.system)
+        if OUTAGE in start.logic_flags:
+            raise WrongChange("this is an outage; what would have been can be asked of shutdowns only")
         state = cast(EpisodeState, self._replayer.system.slots[(EPISODE, "")].state)
         self._home = (state.boot_id, state.userspace_id)
         step: list[RawRecord] | None = first

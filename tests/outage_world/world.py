@@ -5,8 +5,8 @@ controllers are modelled as they were measured: NotReady after the monitor's gra
 pod collector every 20 s and only where the node is not Ready, the detach when the pod is gone. What the
 controller of outages sees comes late, and in order; what it writes is a compare-and-swap that lands late.
 
-Everything is drawn from one seed. `World.writes_twice` is the witness on the volume: it says when both nodes
-wrote, and whether the record could have known better.
+Everything is drawn from one seed. `World.twice` is the witness on the volume: it says when both nodes
+wrote first.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class World:
         self.peer_reaches = not self._one_in(3)
         self.peer_pause = 3_000 + self.draws.below(60_000)
         self.off_since = -1
-        #: What the witness on the volume saw.
-        self.twice: list[str] = []
+        #: When the witness on the volume first saw two writers; -1: never.
+        self.twice = -1
         #: By when it was asked for: was the machine off when the source said so?
         self.truth: dict[int, bool] = {}
         self.taints = 0
@@ -195,8 +195,8 @@ class World:
         )
 
     def _witness(self) -> None:
-        if self.elsewhere and self.machine.writes and self.machine.on and not self.twice:
-            self.twice.append(f"both nodes write at {self.now} ms")
+        if self.elsewhere and self.machine.writes and self.machine.on and self.twice < 0:
+            self.twice = self.now
 
     # --- what is said ---------------------------------------------------------------------------
 

@@ -57,8 +57,11 @@ class Book:
         self._add([checkpoint(self.system.next_seq, self._stamp(), take_checkpoint(self.system))])
         self.system.next_seq += 1
         for after_ms, fact in facts:
-            self.now_ns += after_ms * 1_000_000
-            self._add(self.system.step(fact, self._stamp()))
+            self.at(self.now_ns + after_ms * 1_000_000, fact)
+
+    def at(self, now_ns: int, fact: Event) -> None:
+        self.now_ns = now_ns
+        self._add(self.system.step(fact, self._stamp()))
 
     def _add(self, records: list[Record]) -> None:
         self.records += records

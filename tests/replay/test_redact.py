@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS, LOGIC_FLAGS, OUTAGE_FLAGS
 from ebbtide.actors.checkpoint import take_checkpoint
 from ebbtide.actors.system import ACTOR_TYPE_BY_NAME, OpenedOrder, System
 from ebbtide.cli.common.guard import DONE
@@ -43,7 +43,7 @@ def redacted(original: History, names: Pseudonyms | None = None) -> History:
     files: dict[str, bytes] = {}
     for name, data in redact(original, names or Pseudonyms()):
         files[name] = files.get(name, b"") + data
-    return History([Memory(files)], logic_flags=LOGIC_FLAGS)
+    return History([Memory(files)], logic_flags=KNOWN_FLAGS)
 
 
 def texts(value: Any) -> Iterator[str]:
@@ -71,7 +71,7 @@ def envelope(raw: RawRecord) -> tuple[object, ...]:
     return raw.seq, raw.mono_ns, raw.wall_ns, raw.episode, raw.cause, raw.flags, raw.tag
 
 
-def check(original: History) -> Pseudonyms:
+def check(original: History, own_words: Iterable[str] = OWN_WORDS) -> Pseudonyms:
     """The three promises, on any journal."""
     names = Pseudonyms()
     made = redacted(original, names)
@@ -80,7 +80,7 @@ def check(original: History) -> Pseudonyms:
     told = [(each.outcome, each.pods, each.kind, each.ended_wall_ns) for each in episodes(original)]
     assert [(each.outcome, each.pods, each.kind, each.ended_wall_ns) for each in episodes(made)] == told
     fields = [field for cls in replaced_structs() for field in cls.__struct_fields__]  # type: ignore[attr-defined]
-    leaked = words(made).intersection(names.originals()).difference(OWN_WORDS, fields)
+    leaked = words(made).intersection(names.originals()).difference(own_words, fields)
     assert not leaked, leaked
     return names
 
@@ -192,15 +192,21 @@ def test_no_text_of_a_fact_a_state_or_an_order_is_kept_because_of_its_place(cls:
     assert b"anary" not in msgspec.msgpack.encode(made)
 
 
-def canaries() -> Memory:
-    """A journal that a stranger may have made: a canary in every text of every fact and every order."""
+def canaries(flags: tuple[str, ...]) -> Memory:
+    """A journal that a stranger may have made, of either set of actors, and that begins in mid-episode: a
+    canary in every text of every fact, every order and every actor's state.
+    """
     facts = [cls for cls in TYPES.values() if issubclass(cls, Fact)]
     orders = [filled_of(cls) for cls in TYPES.values() if issubclass(cls, Order)]
-    system = System(flags=LOGIC_FLAGS)
+    system = System(flags=flags)
+    for kind in system.actors.types:
+        subject = "" if kind in system.actors.singletons else f"{CANARY} {kind.name}"
+        slot = system.slots.get((kind.name, subject)) or system.register(kind, subject)
+        slot.state = filled_of(kind.state)
     for number, order in enumerate(orders):
         opened = msgspec.structs.replace(order, key=f"{order.key}{number}")
         system.open_orders[opened.key] = OpenedOrder(1, opened)
-    journal = Journal(Identity(*[CANARY] * 4, LOGIC_FLAGS)).begin(Stamp(1, 1))
+    journal = Journal(Identity(*[CANARY] * 4, flags)).begin(Stamp(1, 1))
     mark = checkpoint(1, Stamp(1, 1), take_checkpoint(system))
     journal.add(msgspec.structs.replace(mark, actor=CANARY))
     system.next_seq = 2
@@ -221,10 +227,11 @@ class Stated(Memory):
     location = f"/home/{CANARY}/journal.zip"
 
 
-def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [LOGIC_FLAGS, OUTAGE_FLAGS], ids=["shutdown", "outage"])
+def test_no_canary_comes_out_of_a_redacted_pack(tmp_path: Path, flags: tuple[str, ...]) -> None:
     """Events, orders, headers, and what the manifest says of the original's damage and of its place."""
     file = tmp_path / "one.zip"
-    original = History([canaries()], logic_flags=LOGIC_FLAGS)
+    original = History([canaries(flags)], logic_flags=KNOWN_FLAGS)
     assert original.read().state == "torn"
     assert redact_to(original, file) == DONE
     with zipfile.ZipFile(file) as archive:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
 from ebbtide.cli.common.output import remark, show_json
@@ -79,7 +79,7 @@ def state(
     place = parse_moment(at, "--at")
     if actor:
         known_actor(actor)
-    history = open_journal(journals, logic_flags=LOGIC_FLAGS)
+    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
     since_signal = place.scale == "since_ns"
     # Looked up also where it does not matter: an EPISODE that is not there is a slip that has to be told.
     first = choose_episode(journals, episode or "last").first_seq if since_signal or episode else 0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, INCOMPATIBLE, Refused, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, episode_argument, journals_option, output_option
 from ebbtide.cli.common.output import json_line, remark
@@ -68,7 +68,7 @@ def step(episode: str, journals: tuple[Path, ...], at: str, output: str) -> int:
     place = parse_moment(at, "--at") if at else None
     # The verdict before the walk: what stops it should be known before somebody has walked for half an hour.
     chosen = choose_episode(journals, episode)
-    history = open_journal(journals, logic_flags=LOGIC_FLAGS)
+    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
     verdict = history.read()
     if verdict.exit_code == INCOMPATIBLE:
         return conclude(verdict)

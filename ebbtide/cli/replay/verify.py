@@ -17,7 +17,7 @@ import click
 import msgspec
 
 from ebbtide import __version__
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import CORRUPT, DIVERGED, DONE, NOT_SO, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import EPISODE_NAMES, journals_option, output_option
 from ebbtide.cli.common.output import painter, remark, show, show_json
@@ -79,7 +79,7 @@ def verify_command(
         from ebbtide.cli.common.selection import choose_episode
 
         only = choose_episode(journals, episode).first_seq
-    history = open_journal(journals, logic_flags=LOGIC_FLAGS)
+    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
     gc.disable()  # nothing here makes cycles, and looking for them takes a twentieth of the time
     try:
         began = time.perf_counter()
@@ -92,7 +92,7 @@ def verify_command(
         # Imported and read a second time only now: most runs have nothing to explain.
         from ebbtide.replay.divergence import explain
 
-        again = open_journal(journals, logic_flags=LOGIC_FLAGS)
+        again = open_journal(journals, logic_flags=KNOWN_FLAGS)
         explained = explain(again, result.divergence, __version__)
     if output == "json":
         show_json(verification_document(result, explained, seconds, noted))

@@ -10,7 +10,7 @@ import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ebbtide.actors.actor import LOGIC_FLAGS
+from ebbtide.actors.actor import KNOWN_FLAGS
 from ebbtide.cli.common.guard import DIVERGED, Refused, code_of, unreadable, worst
 from ebbtide.cli.common.options import (
     DURATION,
@@ -139,7 +139,7 @@ def what_if_command(
         *(f"record {seq} {span(delay_ns)} later" for seq, delay_ns in delay),
     ]
     shutdown, code = choose_shutdown(journals, episode)
-    history = open_journal(journals, logic_flags=LOGIC_FLAGS)
+    history = open_journal(journals, logic_flags=KNOWN_FLAGS)
     try:
         found = compare(decide(history, shutdown.first_seq, changes))
     except WrongChange as error:

@@ -1,0 +1,42 @@
+"""Journals of outages: what scripts tell (`tests/scripts/outage-*.txt`), and what happens in worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from ebbtide.actors.actor import OUTAGE_FLAGS
+from ebbtide.events.base import Fact, Record
+from ebbtide.events.outage import LeaderStarted
+from tests.outage_world.world import World
+from tests.replay.shutdown import Book
+from tests.scripts.bench import Bench
+from tests.scripts.parse import parse
+from tests.scripts.verbs import run
+
+SCRIPTS = sorted((Path(__file__).parents[1] / "scripts").glob("outage-*.txt"))
+
+
+def book(records: Iterable[Record], *, rotate: bool = False) -> Book:
+    """These records' facts, written down: each leader in a segment of its own, or each fact."""
+    made = Book(OUTAGE_FLAGS)
+    for record in records:
+        if isinstance(record.event, LeaderStarted) or (rotate and isinstance(record.event, Fact)):
+            made.now_ns = record.mono_ns
+            made.process("boot-of-the-leader", iter(()))
+        if isinstance(record.event, Fact):
+            made.at(record.mono_ns, record.event)
+    return made
+
+
+def script(path: Path, *, rotate: bool = False) -> Book:
+    """A script in which no actor is made to fail: such a failure is a bug of its day, and no journal's."""
+    bench = Bench(OUTAGE_FLAGS)
+    for block in parse(path.read_text()):
+        for command in block.commands:
+            run(bench, command)
+    return book(bench.records, rotate=rotate)
+
+
+def world(seed: int) -> Book:
+    return book(World(seed).run().store.records)
